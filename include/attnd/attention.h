@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.h: multi-head attention over one batch of sequences of any lengths.
+ *
+ * Tensors are row-major float32. Axes are named in this order everywhere:
+ * B sequences, H heads, Tq queries, Tk keys, D head size. The rows of all sequences
+ * follow each other without padding: queries are [sum of Tq, query_size].
+ *
+ *     attn_sizes sizes;
+ *     if (attn_plan(model, &request, &sizes, &error) != ATTND_OK) ...
+ *     result.outputs = malloc(sizes.outputs * sizeof(float));
+ *     scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+ *     attn_run(model, &request, scratch, &result);
+ */
+#ifndef ATTND_ATTENTION_H
+#define ATTND_ATTENTION_H
+
+#include <attnd/model.h>
+#include <attnd/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ATTN_ALIGNMENT 64 /* bytes; of scratch memory, and its size is a multiple of it  \
+                           */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_need_weights {
+    ATTN_WEIGHTS_NONE,
+    ATTN_WEIGHTS_ALL, /* of every head */
+    ATTN_WEIGHTS_MEAN /* their mean over the heads */
+} attn_need_weights;
+
+/* One batch. All memory is borrowed and only read. */
+typedef struct attn_request {
+    size_t num_sequences;     /* B, at least 1 */
+    const size_t *query_lens; /* [B], Tq of each sequence, each at least 1 */
+    const size_t *key_lens;   /* [B], Tk of each sequence, each at least 1 */
+    const float *queries;     /* [sum of Tq, query_size] */
+    const float *keys;        /* [sum of Tk, key_size]; may be `queries` itself */
+    const float *values;      /* [sum of Tk, value_size]; may be `keys` itself */
+    /* Keys at or past a length are not attended to. NULL, or [B], or, when
+     * valid_lens_per_query, [sum of Tq]. None may exceed its sequence's Tk. */
+    const size_t *valid_lens;
+    bool valid_lens_per_query;
+    bool causal;            /* query i attends to keys 0..i of its sequence at most */
+    const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
+    attn_need_weights need_weights;
+} attn_request;
+
+/* Where the results go: memory of the caller's, sized by attn_plan(). */
+typedef struct attn_result {
+    float *outputs; /* [sum of Tq, out_size] */
+    /* Sequence after sequence [H, Tq, Tk], or [Tq, Tk] of the mean; NULL when not wanted.
+     * A row sums to 1 and is 0 where the key is not attended to. head_mask does not
+     * change the weights. */
+    float *weights;
+} attn_result;
+
+typedef struct attn_sizes {
+    size_t num_queries;   /* sum of Tq */
+    size_t num_keys;      /* sum of Tk */
+    size_t outputs;       /* floats in attn_result.outputs */
+    size_t weights;       /* floats in attn_result.weights */
+    size_t scratch_bytes; /* bytes of scratch; a multiple of ATTN_ALIGNMENT */
+} attn_sizes;
+
+/* Checks the lengths of a request against the model and says how much memory it takes.
+ * Reads neither queries, keys nor values. Thread-safe; does not allocate.
+ *
+ * Errors, with one line in ret_error (which may be NULL) and nothing written to
+ * ret_sizes: ATTND_E_SHAPE for an empty batch or sequence, or more tokens than the
+ * context length; ATTND_E_VALUE for a valid_lens over Tk; ATTND_E_OVERFLOW. */
+ATTND_API attnd_status attn_plan(const attn_model *model, const attn_request *request,
+                                 attn_sizes *ret_sizes, attnd_error *ret_error);
+
+/* Computes outputs and, when asked for, weights.
+ *
+ * Scores are scaled by 1/sqrt(D) (Vaswani et al. 2017, section 3.2.1); additive scoring
+ * is not scaled. Keys past valid_lens or the causal diagonal are never multiplied, so
+ * whatever they hold cannot reach the result. A query with no valid key attends uniformly
+ * to all Tk keys of its sequence, as masking with -1e6 does (Zhang et al., Dive into Deep
+ * Learning, section 11.3). Dropout is the identity. Results agree with float64 to 1e-5 of
+ * the largest output.
+ *
+ * `scratch` is attn_sizes.scratch_bytes of uninitialised memory at ATTN_ALIGNMENT.
+ * Thread-safe for distinct scratch and results; does not allocate, lock or print.
+ * attnd_init() must have succeeded. Returns ATTND_OK, or what attn_plan() returns, with
+ * nothing written. */
+ATTND_API attnd_status attn_run(const attn_model *model, const attn_request *request,
+                                void *scratch, const attn_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.h: one multi-head attention layer, loaded from a safetensors file and then
+ * immutable.
+ *
+ * H heads of head size D; Linear weights are [out, in], y = x W^T + b. */
+#ifndef ATTND_MODEL_H
+#define ATTND_MODEL_H
+
+#include <attnd/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum attn_scoring {
+    ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(D) (Vaswani et al. 2017, section 3.2.1) */
+    ATTN_ADDITIVE            /* w_v^T tanh(W_q q + W_k k) (Bahdanau et al. 2014, A.1.2) */
+} attn_scoring;
+
+#define ATTN_NAME_MAX 64 /* bytes of a model's name, without the terminator */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct attn_model_info {
+    char name[ATTN_NAME_MAX + 1];
+    const char *layout; /* "d2l", "torch", "llms_from_scratch", ...: constant */
+    attn_scoring scoring;
+    size_t query_size;    /* width of a row of queries */
+    size_t key_size;      /* width of a row of keys */
+    size_t value_size;    /* width of a row of values */
+    size_t out_size;      /* width of a row of outputs */
+    size_t num_heads;     /* H */
+    size_t head_size;     /* D */
+    size_t additive_size; /* width of W_q q + W_k k; 0 for scaled dot product */
+    bool query_bias, key_bias, value_bias, output_bias;
+    bool output_projection; /* false: the heads' outputs, concatenated, are the outputs */
+    bool causal;            /* what a request that does not say gets */
+    size_t context_length;  /* most tokens in a sequence; 0: no limit */
+    size_t parameters;      /* numbers that the layer computes with */
+    size_t bytes;           /* memory that they take */
+} attn_model_info;
+
+typedef struct attn_model attn_model;
+
+/* What a file cannot tell, or is to be overruled in. Zero-initialised means "nothing
+ * said": then the file's __metadata__ and the layout's own default decide, in this order.
+ */
+typedef struct attn_model_options {
+    size_t num_heads;      /* 0: not said */
+    size_t context_length; /* 0: not said */
+    const char *causal;    /* "true", "false"; NULL: not said */
+    const char *layout;    /* a layout's name; NULL: recognise it */
+    const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
+} attn_model_options;
+
+/* Reads the layer called `name` from the safetensors file at `path`.
+ *
+ * Weights in F32, F16, BF16 and F64 are taken; float32 inside. The file is read, not
+ * mapped, and is closed on return. The caller owns *ret_model. On failure nothing is left
+ * behind and ret_error, which may be NULL, holds one line that names the file, the tensor
+ * and the remedy. Thread-safe. Errors: ATTND_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED,
+ * _NOMEM. */
+ATTND_API attnd_status attn_model_load(const char *name, const char *path,
+                                       const attn_model_options *options,
+                                       attn_model **ret_model, attnd_error *ret_error);
+
+/* Creates a model that is compiled in, under its own name: "journey" (3 wide, 2 heads of
+ * size 1, causal, context length 6) or "d2l" (100 wide, 5 heads). Otherwise as
+ * attn_model_load(); ATTND_E_VALUE for another name. */
+ATTND_API attnd_status attn_model_demo(const char *name, attn_model **ret_model,
+                                       attnd_error *ret_error);
+
+/* Gives the memory back; NULL is fine. No other thread may use the model any more. */
+ATTND_API void attn_model_destroy(attn_model *model);
+
+/* Borrows the description of a model; lives as long as the model. Thread-safe. */
+ATTND_API const attn_model_info *attn_model_get_info(const attn_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* buf.h: bytes that grow up to a mandatory maximum. */
+#ifndef ATTND_BASE_BUF_H
+#define ATTND_BASE_BUF_H
+
+#include <attnd/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Owned by one thread at a time. `data` is heap memory, or NULL while nothing was added.
+ */
+struct buf {
+    char *data;
+    size_t size;     /* bytes in use */
+    size_t capacity; /* bytes allocated */
+    size_t max;      /* most bytes that it may ever hold */
+};
+
+/* Makes an empty buffer of at most `max` bytes; allocates nothing. */
+void buf_init(struct buf *buf, size_t max);
+
+/* Gives the memory back; the buffer is then as after buf_init(). */
+void buf_deinit(struct buf *buf);
+
+/* Makes room for `more` bytes past `size`. Returns ATTND_OK, or ATTND_E_NOMEM with the
+ * buffer as it was: over the maximum, or no memory. */
+attnd_status buf_reserve(struct buf *buf, size_t more);
+
+/* Adds `size` bytes; as buf_reserve(). */
+attnd_status buf_append(struct buf *buf, const void *data, size_t size);
+
+/* Adds a string without its terminator; as buf_reserve(). */
+attnd_status buf_append_text(struct buf *buf, const char *text);
+
+/* Hands the bytes over: the caller frees them with free(). The buffer is empty
+ * afterwards. */
+char *buf_take(struct buf *buf, size_t *ret_size);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* size.h: size arithmetic that cannot wrap. Every product or sum of sizes from outside
+ * goes through here; a function returns false, and writes nothing, when the result does
+ * not fit. */
+#ifndef ATTND_BASE_SIZE_H
+#define ATTND_BASE_SIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+static inline bool size_mul(size_t a, size_t b, size_t *ret_product) {
+    size_t product;
+    if (__builtin_mul_overflow(a, b, &product))
+        return false;
+    *ret_product = product;
+    return true;
+}
+
+static inline bool size_add(size_t a, size_t b, size_t *ret_sum) {
+    size_t sum;
+    if (__builtin_add_overflow(a, b, &sum))
+        return false;
+    *ret_sum = sum;
+    return true;
+}
+
+/* Adds a * b to *sum. */
+static inline bool size_add_mul(size_t *sum, size_t a, size_t b) {
+    size_t product;
+    return size_mul(a, b, &product) && size_add(*sum, product, sum);
+}
+
+/* Rounds up to a multiple of `unit`, a power of two. */
+static inline bool size_round_up(size_t a, size_t unit, size_t *ret_rounded) {
+    size_t sum;
+    if (!size_add(a, unit - 1, &sum))
+        return false;
+    *ret_rounded = sum & ~(unit - 1);
+    return true;
+}
+
+#endif

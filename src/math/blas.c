@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "math/blas.h"
+
+#include "base/error.h"
+
+#include <attnd/library.h>
+#include <cblas.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define OPENBLAS_PTHREADS 1 /* openblas_get_parallel(): 0 serial, 1 pthreads, 2 OpenMP   \
+                             */
+
+static char blas_text[160] = "BLAS: attnd_init() was not called";
+
+attnd_status attnd_init(attnd_error *ret_error) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        return error_set(
+            ret_error, ATTND_E_UNSUPPORTED,
+            "the address space is limited to %llu bytes, under which OpenBLAS "
+            "may wait for memory for ever: unset it (ulimit -v unlimited) and "
+            "limit memory by a cgroup instead",
+            (unsigned long long)limit.rlim_cur);
+    int parallel = openblas_get_parallel();
+    if (parallel != OPENBLAS_PTHREADS)
+        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+                         "the OpenBLAS found is its %s build (%s), but attnd needs the "
+                         "pthread build: install libopenblas0-pthread and choose it with "
+                         "'update-alternatives --config libopenblas.so.0-%s-linux-gnu'",
+                         parallel == 0 ? "serial" : "OpenMP", openblas_get_config(),
+#ifdef __aarch64__
+                         "aarch64"
+#else
+                         "x86_64"
+#endif
+        );
+    openblas_set_num_threads(1);
+    snprintf(blas_text, sizeof blas_text, "%s, core %s", openblas_get_config(),
+             openblas_get_corename());
+    return ATTND_OK;
+}
+
+const char *attnd_blas_text(void) {
+    return blas_text;
+}
+
+void attn_warm_up(void) {
+    enum { SIZE = 64 };
+    float a[SIZE * SIZE], product[SIZE * SIZE];
+    const struct blas_matrix matrix = {a, SIZE};
+    memset(a, 0, sizeof a);
+    for (int i = 0; i < 16; i++) /* long enough for the threads to overlap */
+        blas_multiply_transposed(SIZE, SIZE, SIZE, 1.0F, matrix, matrix, product, SIZE);
+}
+
+void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
+                              struct blas_matrix a, struct blas_matrix b, float *c,
+                              size_t ldc) {
+    if (m == 1) { /* a product with a vector: gemm would pack b first, in vain */
+        memset(c, 0,
+               n * sizeof *c); /* gemv may multiply what c holds by beta 0: no NaN */
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, b.data, (int)b.ld,
+                    a.data, 1, 0.0F, c, 1);
+    } else {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)m, (int)n, (int)k,
+                    alpha, a.data, (int)a.ld, b.data, (int)b.ld, 0.0F, c, (int)ldc);
+    }
+}
+
+void blas_multiply(size_t m, size_t n, size_t k, struct blas_matrix a,
+                   struct blas_matrix b, float beta, float *c, size_t ldc) {
+    if (m == 1) {
+        if (beta == 0.0F)
+            memset(c, 0, n * sizeof *c);
+        cblas_sgemv(CblasRowMajor, CblasTrans, (int)k, (int)n, 1.0F, b.data, (int)b.ld,
+                    a.data, 1, beta, c, 1);
+    } else {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)m, (int)n, (int)k,
+                    1.0F, a.data, (int)a.ld, b.data, (int)b.ld, beta, c, (int)ldc);
+    }
+}

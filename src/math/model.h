@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* math/model.h: the weights of one layer as the kernels read them. The weights room fills
+ * them once; nothing writes to them afterwards. */
+#ifndef ATTND_MATH_MODEL_H
+#define ATTND_MATH_MODEL_H
+
+#include <attnd/model.h>
+
+/* Linear weights are [out, in], row-major, y = x W^T + b. H heads of size D; head h owns
+ * rows h*D .. h*D+D-1 of the query, key and value weights. A missing bias is NULL. */
+struct attn_model {
+    attn_model_info info;
+    float *query_weight;  /* [H*D, query_size] */
+    float *query_bias;    /* [H*D] */
+    float *key_weight;    /* [H*D, key_size] */
+    float *key_bias;      /* [H*D] */
+    float *value_weight;  /* [H*D, value_size] */
+    float *value_bias;    /* [H*D] */
+    float *output_weight; /* [out_size, H*D]; NULL without output projection */
+    float *output_bias;   /* [out_size] */
+    /* Additive scoring inside each head, the same for all heads; else NULL. */
+    float *additive_query; /* [additive_size, D] */
+    float *additive_key;   /* [additive_size, D] */
+    float *additive_score; /* [additive_size] */
+    float *memory;         /* the one block that all of the above point into */
+};
+
+/* Allocates a model of the sizes in `info`, weights zeroed; fills in parameters and
+ * bytes. The caller owns *ret_model and writes the weights before any other thread sees
+ * it.
+ *
+ * Errors: ATTND_E_OVERFLOW when a size cannot be computed or exceeds what BLAS addresses,
+ * ATTND_E_NOMEM. Sizes of 0 are the caller's to refuse. */
+attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_model);
+
+#endif

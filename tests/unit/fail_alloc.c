@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fail_alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+char *__real_strdup(const char *text);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+char *__wrap_strdup(const char *text);
+
+static size_t countdown; /* 0: nothing fails */
+static bool failed;
+
+static bool fails_now(void) {
+    if (countdown == 0 || --countdown > 0)
+        return false;
+    failed = true;
+    return true;
+}
+
+void fail_alloc_at(size_t nth) {
+    countdown = nth;
+    failed = false;
+}
+
+bool fail_alloc_stop(void) {
+    countdown = 0;
+    return failed;
+}
+
+void *__wrap_malloc(size_t size) {
+    return fails_now() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size) {
+    return fails_now() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size) {
+    return fails_now() ? NULL : __real_realloc(memory, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+    return fails_now() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+char *__wrap_strdup(const char *text) {
+    return fails_now() ? NULL : __real_strdup(text);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fail_alloc.h: makes one chosen allocation of the code under test fail.
+ *
+ *     for (size_t nth = 1;; nth++) {
+ *         fail_alloc_at(nth);
+ *         status = code_under_test();
+ *         if (!fail_alloc_stop())
+ *             break;                        // it took fewer allocations: all were tried
+ *         assert_int_equal(status, ATTND_E_NOMEM);
+ *     }
+ *
+ * Works by the linker's --wrap on malloc, calloc, realloc, aligned_alloc and strdup;
+ * jansson joins in after json_set_alloc_funcs(malloc, free). One thread at a time. */
+#ifndef ATTND_TESTS_FAIL_ALLOC_H
+#define ATTND_TESTS_FAIL_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* From now on the nth allocation, counted from 1, fails; all others work. */
+void fail_alloc_at(size_t nth);
+
+/* Ends it; returns whether an allocation failed. */
+bool fail_alloc_stop(void);
+
+#endif

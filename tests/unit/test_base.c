@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/size.h"
+#include "fail_alloc.h"
+
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+/* cmocka.h wants those above. */
+#include <cmocka.h>
+
+static void test_sizes_that_wrap_are_refused_and_write_nothing(void **state) {
+    (void)state;
+    size_t result = 7;
+    assert_false(size_mul(SIZE_MAX, 2, &result));
+    assert_false(size_add(SIZE_MAX, 1, &result));
+    assert_false(size_add_mul(&result, SIZE_MAX / 2, 3));
+    assert_false(size_round_up(SIZE_MAX - 3, 64, &result));
+    assert_int_equal(result, 7);
+}
+
+static void test_sizes_that_fit_are_exact(void **state) {
+    (void)state;
+    size_t result = 1;
+    assert_true(size_add_mul(&result, 6, 7));
+    assert_int_equal(result, 43);
+    assert_true(size_round_up(65, 64, &result));
+    assert_int_equal(result, 128);
+    assert_true(size_round_up(64, 64, &result));
+    assert_int_equal(result, 64);
+    assert_true(size_mul(SIZE_MAX, 1, &result));
+    assert_true(result == SIZE_MAX);
+}
+
+static void test_every_status_has_a_text(void **state) {
+    (void)state;
+    for (int s = 0; s < ATTND_E_STATUS_COUNT; s++)
+        assert_true(strlen(attnd_status_text((attnd_status)s)) > 0);
+    assert_string_equal(attnd_status_text((attnd_status)99), "unknown status");
+    assert_string_equal(attnd_status_text((attnd_status)-1), "unknown status");
+}
+
+static void test_error_text_is_one_printable_line(void **state) {
+    (void)state;
+    attnd_error error;
+    assert_int_equal(error_set(&error, ATTND_E_IO, "a%sb", "\n\x1b\xff"), ATTND_E_IO);
+    assert_string_equal(error.text, "a???b");
+    assert_int_equal(error.status, ATTND_E_IO);
+    assert_int_equal(error_set(NULL, ATTND_E_IO, "x"), ATTND_E_IO);
+}
+
+static void test_buffer_grows_up_to_its_maximum_and_no_further(void **state) {
+    (void)state;
+    struct buf buf;
+    buf_init(&buf, 1000);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(buf_append(&buf, "0123456789", 10), ATTND_OK);
+    assert_int_equal(buf_append(&buf, "x", 1), ATTND_E_NOMEM);
+    assert_int_equal(buf_append(&buf, NULL, 0), ATTND_OK);
+    assert_int_equal(buf.size, 1000);
+    assert_true(buf.capacity <= 1000);
+    assert_memory_equal(buf.data + 990, "0123456789", 10);
+    assert_int_equal(buf_reserve(&buf, SIZE_MAX), ATTND_E_NOMEM);
+    buf_deinit(&buf);
+    assert_int_equal(buf.max, 1000);
+}
+
+static void test_buffer_survives_a_failed_allocation(void **state) {
+    (void)state;
+    struct buf buf;
+    buf_init(&buf, SIZE_MAX);
+    assert_int_equal(buf_append_text(&buf, "kept"), ATTND_OK);
+    fail_alloc_at(1);
+    assert_int_equal(buf_reserve(&buf, 1000), ATTND_E_NOMEM);
+    assert_true(fail_alloc_stop());
+    assert_memory_equal(buf.data, "kept", 4);
+    size_t size;
+    char *data = buf_take(&buf, &size);
+    assert_int_equal(size, 4);
+    assert_null(buf.data);
+    free(data);
+}
+
+static void test_arena_memory_is_aligned_and_distinct(void **state) {
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, 1 << 20);
+    for (int round = 0; round < 3; round++) {
+        char *previous = NULL;
+        for (size_t size = 1; size < 200000; size = size * 3 + 1) {
+            char *memory = arena_alloc(&arena, size, 1);
+            assert_non_null(memory);
+            assert_int_equal((uintptr_t)memory % ARENA_ALIGNMENT, 0);
+            memset(memory, 0x5a, size);
+            assert_ptr_not_equal(memory, previous);
+            previous = memory;
+        }
+        arena_reset(&arena);
+    }
+    arena_deinit(&arena);
+}
+
+static void test_arena_keeps_its_memory_for_the_next_job(void **state) {
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, 1 << 20);
+    for (int i = 0; i < 3; i++)
+        assert_non_null(arena_alloc(&arena, 200000, 1));
+    arena_reset(&arena);
+    fail_alloc_at(1); /* no allocation may be needed any more */
+    for (int i = 0; i < 3; i++)
+        assert_non_null(arena_alloc(&arena, 200000, 1));
+    assert_false(fail_alloc_stop());
+    arena_deinit(&arena);
+}
+
+static void test_arena_gives_back_what_is_over_its_limit(void **state) {
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, 1000);
+    assert_non_null(arena_alloc(&arena, 100000, 1));
+    arena_reset(&arena);
+    assert_null(arena.chunks);
+}
+
+static void test_arena_says_no_when_there_is_no_memory(void **state) {
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, 1000);
+    assert_null(arena_alloc(&arena, SIZE_MAX, 2));
+    assert_null(arena_alloc(&arena, SIZE_MAX - 10, 1));
+    fail_alloc_at(1);
+    assert_null(arena_alloc(&arena, 10, 1));
+    assert_true(fail_alloc_stop());
+    assert_non_null(arena_alloc(&arena, 10, 1));
+    arena_deinit(&arena);
+}
+
+/* Writes a file below `root`, making the folders on the way. */
+static void write_file(const char *root, const char *path, const char *text) {
+    char whole[PATH_MAX];
+    snprintf(whole, sizeof whole, "%s%s", root, path);
+    for (char *slash = whole + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL;
+         slash++) {
+        *slash = '\0';
+        mkdir(whole, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(whole, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static const char *new_root(char root[static 32]) {
+    strcpy(root, "/tmp/attnd-machine-XXXXXX");
+    assert_non_null(mkdtemp(root));
+    return root;
+}
+
+static void remove_root(const char *root) {
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_machine_without_limits_has_all_that_there_is(void **state) {
+    (void)state;
+    char root[32];
+    new_root(root);
+    size_t cpus = machine_cpus(root), memory = machine_memory(root);
+    assert_in_range(cpus, 1, 100000);
+    assert_true(memory > 1 << 20);
+    write_file(root, "/proc/self/cgroup", "0::/a/b\n");
+    write_file(root, "/sys/fs/cgroup/a/cpu.max", "max 100000\n");
+    write_file(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
+    assert_int_equal(machine_cpus(root), cpus);
+    assert_int_equal(machine_memory(root), memory);
+    remove_root(root);
+}
+
+static void test_machine_takes_the_least_limit_on_the_way_up(void **state) {
+    (void)state;
+    char root[32];
+    new_root(root);
+    write_file(root, "/proc/self/cgroup", "0::/a/b\n");
+    write_file(root, "/sys/fs/cgroup/a/cpu.max", "50000 100000\n");
+    write_file(root, "/sys/fs/cgroup/a/b/cpu.max", "9900000 100000\n");
+    write_file(root, "/sys/fs/cgroup/memory.max", "1000000\n");
+    write_file(root, "/sys/fs/cgroup/a/b/memory.max", "2000000\n");
+    assert_int_equal(machine_cpus(root), 1);
+    assert_int_equal(machine_memory(root), 1000000);
+    remove_root(root);
+}
+
+static void test_machine_reads_cgroups_of_version_1(void **state) {
+    (void)state;
+    char root[32];
+    new_root(root);
+    write_file(root, "/proc/self/cgroup", "4:memory:/d\n3:cpu,cpuacct:/d\n");
+    write_file(root, "/sys/fs/cgroup/cpu/d/cpu.cfs_quota_us", "20000\n");
+    write_file(root, "/sys/fs/cgroup/cpu/d/cpu.cfs_period_us", "100000\n");
+    write_file(root, "/sys/fs/cgroup/memory/d/memory.limit_in_bytes", "3000000\n");
+    assert_int_equal(machine_cpus(root), 1);
+    assert_int_equal(machine_memory(root), 3000000);
+    remove_root(root);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes_that_wrap_are_refused_and_write_nothing),
+        cmocka_unit_test(test_sizes_that_fit_are_exact),
+        cmocka_unit_test(test_every_status_has_a_text),
+        cmocka_unit_test(test_error_text_is_one_printable_line),
+        cmocka_unit_test(test_buffer_grows_up_to_its_maximum_and_no_further),
+        cmocka_unit_test(test_buffer_survives_a_failed_allocation),
+        cmocka_unit_test(test_arena_memory_is_aligned_and_distinct),
+        cmocka_unit_test(test_arena_keeps_its_memory_for_the_next_job),
+        cmocka_unit_test(test_arena_gives_back_what_is_over_its_limit),
+        cmocka_unit_test(test_arena_says_no_when_there_is_no_memory),
+        cmocka_unit_test(test_machine_without_limits_has_all_that_there_is),
+        cmocka_unit_test(test_machine_takes_the_least_limit_on_the_way_up),
+        cmocka_unit_test(test_machine_reads_cgroups_of_version_1),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

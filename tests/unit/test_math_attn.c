@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "math/attn_ref.h"
+#include "math/model.h"
+#include "random_model.h"
+
+#include <attnd/attention.h>
+#include <attnd/library.h>
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants those above. */
+#include <cmocka.h>
+
+#define TOLERANCE 1e-5 /* of the largest number, as include/attnd/attention.h promises   \
+                        */
+
+static int init_library(void **state) {
+    attnd_error error;
+    (void)state;
+    if (attnd_init(&error) != ATTND_OK) {
+        print_error("%s\n", error.text);
+        return -1;
+    }
+    return 0;
+}
+
+/* What attn_run() gave. */
+struct results {
+    attn_result result;
+    void *scratch;
+};
+
+/* Poisons all memory first, so that what is not written shows. */
+static struct results run(const attn_model *model, const attn_request *request,
+                          const attn_sizes *sizes) {
+    struct results r = {.scratch = aligned_alloc(ATTN_ALIGNMENT, sizes->scratch_bytes)};
+    r.result.outputs = malloc(sizes->outputs * sizeof(float));
+    r.result.weights = sizes->weights > 0 ? malloc(sizes->weights * sizeof(float)) : NULL;
+    assert_non_null(r.scratch);
+    assert_non_null(r.result.outputs);
+    memset(r.scratch, 0xff, sizes->scratch_bytes); /* NaN */
+    memset(r.result.outputs, 0xff, sizes->outputs * sizeof(float));
+    if (r.result.weights != NULL)
+        memset(r.result.weights, 0xff, sizes->weights * sizeof(float));
+    assert_int_equal(attn_run(model, request, r.scratch, &r.result), ATTND_OK);
+    return r;
+}
+
+static void free_results(struct results *r) {
+    free(r->scratch);
+    free(r->result.outputs);
+    free(r->result.weights);
+}
+
+static void assert_close(const float *got, const double *expected, size_t count,
+                         const char *what, unsigned case_number) {
+    double largest = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(expected[i]));
+    for (size_t i = 0; i < count; i++) {
+        if (!(fabs((double)got[i] - expected[i]) <= TOLERANCE * largest))
+            fail_msg("case %u: %s[%zu] is %.9g, not %.9g (largest %g)", case_number, what,
+                     i, (double)got[i], expected[i], largest);
+    }
+}
+
+static void compare_with_reference(const attn_model *model, const attn_request *request,
+                                   const attn_sizes *sizes, unsigned case_number) {
+    double *outputs = malloc(sizes->outputs * sizeof *outputs);
+    double *weights = malloc((sizes->weights + 1) * sizeof *weights);
+    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTND_OK);
+    struct results r = run(model, request, sizes);
+    assert_close(r.result.outputs, outputs, sizes->outputs, "outputs", case_number);
+    assert_close(r.result.weights, weights, sizes->weights, "weights", case_number);
+    free_results(&r);
+    free(outputs);
+    free(weights);
+}
+
+static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
+    print_message("seed %llu, %u cases\n", (unsigned long long)seed, cases);
+    for (unsigned i = 0; i < cases; i++) {
+        attn_model_info info = random_model_info(&seed);
+        attn_model *model = random_model(&seed, &info);
+        struct random_request r;
+        random_request_init(&seed, model, longest, &r);
+        compare_with_reference(model, &r.request, &r.sizes, i);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_random_small_requests_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20260001, 2000, 9);
+}
+
+static void test_random_long_requests_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20260002, 60, 150);
+}
+
+/* A model 4 wide, 2 heads, whose projections copy: for cases worked out by hand. */
+static attn_model *identity_model(void) {
+    const attn_model_info info = {.name = "identity",
+                                  .layout = "test",
+                                  .query_size = 4,
+                                  .key_size = 4,
+                                  .value_size = 4,
+                                  .out_size = 4,
+                                  .num_heads = 2,
+                                  .head_size = 2,
+                                  .output_projection = true,
+                                  .context_length = 8};
+    attn_model *model;
+    assert_int_equal(attn_model_create(&info, &model), ATTND_OK);
+    for (size_t i = 0; i < 4; i++)
+        model->query_weight[5 * i] = model->key_weight[5 * i] =
+            model->value_weight[5 * i] = model->output_weight[5 * i] = 1.0F;
+    return model;
+}
+
+static const size_t three[] = {3}, one[] = {1}, nine[] = {9}, zero[] = {0}, four[] = {4};
+
+/* One query of zeros, three keys: all scores are equal. */
+static attn_request equal_scores(const float *queries, const float *values) {
+    return (attn_request){.num_sequences = 1,
+                          .query_lens = one,
+                          .key_lens = three,
+                          .queries = queries,
+                          .keys = values,
+                          .values = values};
+}
+
+static const float no_query[4] = {0};
+static const float some_values[12] = {1, 2, 3, 4, 3, 2, 1, 0, 5, 5, 5, 5};
+
+static void expect_outputs(const attn_request *request, const float expected[4]) {
+    attn_model *model = identity_model();
+    attn_sizes sizes;
+    assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTND_OK);
+    struct results r = run(model, request, &sizes);
+    for (size_t i = 0; i < 4; i++)
+        assert_float_equal(r.result.outputs[i], expected[i], 1e-6);
+    free_results(&r);
+    attn_model_destroy(model);
+}
+
+static void test_equal_scores_give_the_mean_of_the_values(void **state) {
+    (void)state;
+    attn_request request = equal_scores(no_query, some_values);
+    expect_outputs(&request, (const float[]){3, 3, 3, 3});
+}
+
+static void test_row_with_no_valid_key_is_uniform_even_when_causal(void **state) {
+    (void)state;
+    attn_request request = equal_scores((const float[]){9, 9, 9, 9}, some_values);
+    request.valid_lens = zero;
+    request.causal = true;
+    expect_outputs(&request, (const float[]){3, 3, 3, 3});
+}
+
+static void test_pruned_head_gives_nothing(void **state) {
+    (void)state;
+    attn_request request = equal_scores(no_query, some_values);
+    request.head_mask = (const float[]){0, 2};
+    expect_outputs(&request, (const float[]){0, 0, 6, 6});
+}
+
+static void test_masked_values_cannot_reach_the_result(void **state) {
+    (void)state;
+    const float values[12] = {1,         2,   3,   4,   NAN, INFINITY,
+                              -INFINITY, NAN, NAN, NAN, NAN, NAN};
+    attn_request request = equal_scores(no_query, values);
+    request.causal = true;
+    expect_outputs(&request, (const float[]){1, 2, 3, 4});
+    request.causal = false;
+    request.valid_lens = one;
+    expect_outputs(&request, (const float[]){1, 2, 3, 4});
+}
+
+/* Many queries with differing lengths share products: none may see another's keys. */
+static void test_masked_values_do_not_leak_between_queries_of_a_block(void **state) {
+    (void)state;
+    enum { LENGTH = 100 };
+    float rows[LENGTH * 4];
+    const size_t length[] = {LENGTH};
+    attn_model *model = identity_model();
+    model->info.context_length = 0;
+    for (size_t i = 0; i < LENGTH * 4; i++)
+        rows[i] = i / 4 < LENGTH - 1 ? 1.0F : NAN;
+    attn_request request = {.num_sequences = 1,
+                            .query_lens = length,
+                            .key_lens = length,
+                            .queries = rows,
+                            .keys = rows,
+                            .values = rows,
+                            .causal = true};
+    attn_sizes sizes;
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    struct results r = run(model, &request, &sizes);
+    for (size_t i = 0; i < (LENGTH - 1) * 4; i++)
+        assert_float_equal(r.result.outputs[i], 1.0F, 1e-5);
+    assert_true(isnan(r.result.outputs[(LENGTH - 1) * 4]));
+    free_results(&r);
+    attn_model_destroy(model);
+}
+
+static void test_large_scores_do_not_overflow(void **state) {
+    (void)state;
+    const float queries[4] = {1e18F, 0, 0, 0};
+    const float values[12] = {1e18F, 0, 1, 1, -1e18F, 0, 2, 2, 0, 0, 3, 3};
+    attn_request request = equal_scores(queries, values);
+    expect_outputs(&request, (const float[]){1e18F, 0, 2, 2});
+}
+
+static void expect_refused(attn_request *request, attnd_status expected,
+                           const char *text) {
+    attn_model *model = identity_model();
+    attnd_error error = {.text = ""};
+    attn_sizes sizes = {.outputs = 77};
+    assert_int_equal(attn_plan(model, request, &sizes, &error), expected);
+    assert_non_null(strstr(error.text, text));
+    assert_int_equal(sizes.outputs, 77);
+    assert_int_equal(attn_run(model, request, NULL, NULL), expected);
+    attn_model_destroy(model);
+}
+
+static void test_plan_refuses_an_empty_batch(void **state) {
+    (void)state;
+    attn_request request = equal_scores(no_query, some_values);
+    request.num_sequences = 0;
+    expect_refused(&request, ATTND_E_SHAPE, "batch is empty");
+}
+
+static void test_plan_refuses_an_empty_sequence(void **state) {
+    (void)state;
+    attn_request request = equal_scores(no_query, some_values);
+    request.key_lens = zero;
+    expect_refused(&request, ATTND_E_SHAPE, "sequence 0 is empty");
+}
+
+static void test_plan_refuses_more_tokens_than_the_context_length(void **state) {
+    (void)state;
+    attn_request request = equal_scores(no_query, some_values);
+    request.key_lens = nine;
+    expect_refused(&request, ATTND_E_SHAPE, "context length 8");
+}
+
+static void test_plan_refuses_a_valid_len_over_the_keys(void **state) {
+    (void)state;
+    attn_request request = equal_scores(no_query, some_values);
+    request.valid_lens = four;
+    expect_refused(&request, ATTND_E_VALUE, "valid_lens of sequence 0");
+    request.valid_lens_per_query = true;
+    expect_refused(&request, ATTND_E_VALUE, "valid_lens of sequence 0");
+}
+
+static void test_plan_refuses_what_cannot_be_counted(void **state) {
+    (void)state;
+    attn_model *model = identity_model();
+    model->info.context_length = 0;
+    const size_t many[] = {SIZE_MAX / 2, SIZE_MAX / 2, SIZE_MAX / 2};
+    const size_t long_one[] = {(size_t)INT_MAX + 1};
+    attn_request request = equal_scores(no_query, some_values);
+    attn_sizes sizes;
+    request.num_sequences = 3;
+    request.query_lens = request.key_lens = many;
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_E_OVERFLOW);
+    request.num_sequences = 1;
+    request.query_lens = request.key_lens = long_one;
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_E_OVERFLOW);
+    attn_model_destroy(model);
+}
+
+static void test_model_create_refuses_sizes_that_wrap(void **state) {
+    (void)state;
+    attn_model_info info = {.query_size = SIZE_MAX / 4,
+                            .key_size = 1,
+                            .value_size = 1,
+                            .out_size = 1,
+                            .num_heads = 8,
+                            .head_size = SIZE_MAX / 4};
+    attn_model *model = NULL;
+    assert_int_equal(attn_model_create(&info, &model), ATTND_E_OVERFLOW);
+    info.num_heads = info.head_size = 1;
+    assert_int_equal(attn_model_create(&info, &model), ATTND_E_OVERFLOW);
+    assert_null(model);
+    attn_model_destroy(NULL);
+}
+
+static void
+test_plan_needs_memory_that_grows_with_the_sequence_not_its_square(void **state) {
+    (void)state;
+    attn_model *model = identity_model();
+    model->info.context_length = 0;
+    const size_t length[] = {100000}, twice[] = {200000};
+    attn_request request = equal_scores(no_query, some_values);
+    attn_sizes once, double_length;
+    request.query_lens = request.key_lens = length;
+    assert_int_equal(attn_plan(model, &request, &once, NULL), ATTND_OK);
+    request.query_lens = request.key_lens = twice;
+    assert_int_equal(attn_plan(model, &request, &double_length, NULL), ATTND_OK);
+    assert_true(double_length.scratch_bytes <= 2 * once.scratch_bytes + 4096);
+    attn_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_small_requests_match_the_reference),
+        cmocka_unit_test(test_random_long_requests_match_the_reference),
+        cmocka_unit_test(test_equal_scores_give_the_mean_of_the_values),
+        cmocka_unit_test(test_row_with_no_valid_key_is_uniform_even_when_causal),
+        cmocka_unit_test(test_pruned_head_gives_nothing),
+        cmocka_unit_test(test_masked_values_cannot_reach_the_result),
+        cmocka_unit_test(test_masked_values_do_not_leak_between_queries_of_a_block),
+        cmocka_unit_test(test_large_scores_do_not_overflow),
+        cmocka_unit_test(test_plan_refuses_an_empty_batch),
+        cmocka_unit_test(test_plan_refuses_an_empty_sequence),
+        cmocka_unit_test(test_plan_refuses_more_tokens_than_the_context_length),
+        cmocka_unit_test(test_plan_refuses_a_valid_len_over_the_keys),
+        cmocka_unit_test(test_plan_refuses_what_cannot_be_counted),
+        cmocka_unit_test(test_model_create_refuses_sizes_that_wrap),
+        cmocka_unit_test(
+            test_plan_needs_memory_that_grows_with_the_sequence_not_its_square),
+    };
+    return cmocka_run_group_tests_name("math", tests, init_library, NULL);
+}
