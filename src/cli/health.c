@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* health.c: the health check of a container, which should not need an HTTP client of its
+ * own. */
+#include "cli/commands.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define TIMEOUT_S 5
+
+/* Connects to HOST:PORT; -1 with errno when that fails. 0.0.0.0 and [::] mean this
+ * machine. */
+static int connect_to(const char *listen) {
+    char host[NI_MAXHOST] = "";
+    const char *colon = strrchr(listen, ':');
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *address;
+    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    if (colon == NULL || (size_t)(colon - listen) >= sizeof host) {
+        errno = EINVAL;
+        return -1;
+    }
+    memcpy(host, listen, (size_t)(colon - listen));
+    if (strcmp(host, "0.0.0.0") == 0)
+        strcpy(host, "127.0.0.1");
+    else if (strcmp(host, "[::]") == 0)
+        strcpy(host, "::1");
+    else if (host[0] == '[') {
+        memmove(host, host + 1, strlen(host));
+        host[strcspn(host, "]")] = '\0';
+    }
+    if (getaddrinfo(host, colon + 1, &hints, &address) != 0) {
+        errno = EHOSTUNREACH;
+        return -1;
+    }
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 &&
+        (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 ||
+         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0 ||
+         connect(fd, address->ai_addr, address->ai_addrlen) != 0)) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        fd = -1;
+    }
+    freeaddrinfo(address);
+    return fd;
+}
+
+int command_health(const struct config *config) {
+    static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: attnd\r\n"
+                                  "Connection: close\r\n\r\n";
+    char reply[64] = "";
+    int fd = connect_to(config->listen);
+    if (fd < 0) {
+        fprintf(stderr, "attnd: nobody answers at %s: %s\n", config->listen,
+                strerror(errno));
+        return 1;
+    }
+    bool ready = send(fd, request, sizeof request - 1, MSG_NOSIGNAL) ==
+                     (ssize_t)sizeof request - 1 &&
+                 recv(fd, reply, sizeof reply - 1, MSG_WAITALL) > 0 &&
+                 strncmp(reply, "HTTP/1.1 200 ", strlen("HTTP/1.1 200 ")) == 0;
+    close(fd);
+    printf("%s: %s\n", config->listen, ready ? "ready" : "not ready");
+    return ready ? 0 : 1;
+}

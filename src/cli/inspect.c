@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/commands.h"
+#include "config/model_spec.h"
+
+#include <attnd/model.h>
+#include <stdio.h>
+
+static void print_info(const char *path, const attn_model_info *info) {
+    printf("%s: layout %s\n", path, info->layout);
+    if (info->scoring == ATTN_ADDITIVE)
+        printf("  scoring         additive, %zu wide\n", info->additive_size);
+    else
+        printf("  scoring         scaled dot product\n");
+    printf("  heads           %zu of size %zu\n", info->num_heads, info->head_size);
+    printf("  sizes           query %zu, key %zu, value %zu, out %zu\n", info->query_size,
+           info->key_size, info->value_size, info->out_size);
+    printf("  biases          query %s, key %s, value %s, output %s\n",
+           info->query_bias ? "yes" : "no", info->key_bias ? "yes" : "no",
+           info->value_bias ? "yes" : "no", info->output_bias ? "yes" : "no");
+    printf("  projection out  %s\n",
+           info->output_projection ? "yes" : "no, the heads are concatenated");
+    printf("  causal          %s\n", info->causal ? "yes" : "no");
+    if (info->context_length > 0)
+        printf("  context length  %zu\n", info->context_length);
+    else
+        printf("  context length  no limit\n");
+    printf("  parameters      %zu (%zu bytes as float32)\n", info->parameters,
+           info->bytes);
+}
+
+static bool inspect(const char *path, const attn_model_options *options) {
+    attn_model *model;
+    attnd_error error;
+    if (attn_model_load("inspected", path, options, &model, &error) != ATTND_OK) {
+        fprintf(stderr, "attnd: %s\n", error.text);
+        return false;
+    }
+    print_info(path, attn_model_get_info(model));
+    attn_model_destroy(model);
+    return true;
+}
+
+static bool inspect_spec(const char *text) {
+    struct model_spec spec;
+    attnd_error error;
+    if (model_spec_parse(text, &spec, &error) != ATTND_OK) {
+        fprintf(stderr, "attnd: %s\n", error.text);
+        return false;
+    }
+    bool good = inspect(spec.path, &spec.options);
+    model_spec_deinit(&spec);
+    return good;
+}
+
+int command_inspect(const struct config *config, const struct config_texts *files) {
+    const attn_model_options nothing_said = {0};
+    bool good = true;
+    if (files->count == 0 && config->models.count == 0) {
+        fprintf(stderr,
+                "attnd: inspect what? Give files, or --model NAME=FILE[,KEY=VALUE]...\n");
+        return 2;
+    }
+    for (size_t i = 0; i < config->models.count; i++)
+        good = inspect_spec(config->models.items[i]) && good;
+    for (size_t i = 0; i < files->count; i++)
+        good = inspect(files->items[i], &nothing_said) && good;
+    return good ? 0 : 1;
+}

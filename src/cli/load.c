@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/load.h"
+
+#include "base/error.h"
+#include "config/model_spec.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL_SUFFIX ".safetensors"
+
+/* Takes a model over, also on failure. */
+static attnd_status add(struct models *models, attn_model *model,
+                        attnd_error *ret_error) {
+    const char *name = attn_model_get_info(model)->name;
+    for (size_t i = 0; i < models->count; i++) {
+        if (strcmp(attn_model_get_info(models->items[i])->name, name) != 0)
+            continue;
+        attnd_status status =
+            error_set(ret_error, ATTND_E_VALUE,
+                      "two models are called '%s': names must differ", name);
+        attn_model_destroy(model);
+        return status;
+    }
+    attn_model **items = realloc(models->items, (models->count + 1) * sizeof *items);
+    if (items == NULL) {
+        attn_model_destroy(model);
+        return error_set(ret_error, ATTND_E_NOMEM, "out of memory");
+    }
+    models->items = items;
+    items[models->count++] = model;
+    return ATTND_OK;
+}
+
+static attnd_status load_spec(struct models *models, const char *text,
+                              attnd_error *ret_error) {
+    struct model_spec spec;
+    attn_model *model;
+    attnd_status status = model_spec_parse(text, &spec, ret_error);
+    if (status != ATTND_OK)
+        return status;
+    status = attn_model_load(spec.name, spec.path, &spec.options, &model, ret_error);
+    model_spec_deinit(&spec);
+    return status == ATTND_OK ? add(models, model, ret_error) : status;
+}
+
+static int is_model_file(const struct dirent *entry) {
+    size_t size = strlen(entry->d_name), suffix = strlen(MODEL_SUFFIX);
+    return size > suffix && strcmp(entry->d_name + size - suffix, MODEL_SUFFIX) == 0;
+}
+
+static attnd_status load_file(struct models *models, const char *folder, const char *file,
+                              attnd_error *ret_error) {
+    const attn_model_options nothing_said = {0};
+    char path[PATH_MAX], name[NAME_MAX + 1];
+    attn_model *model;
+    snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
+    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path)
+        return error_set(ret_error, ATTND_E_VALUE,
+                         "--model-dir: the path of %s is too long", file);
+    attnd_status status = attn_model_load(name, path, &nothing_said, &model, ret_error);
+    return status == ATTND_OK ? add(models, model, ret_error) : status;
+}
+
+static attnd_status load_folder(struct models *models, const char *folder,
+                                attnd_error *ret_error) {
+    struct dirent **entries;
+    int count = scandir(folder, &entries, is_model_file, alphasort);
+    if (count < 0)
+        return error_set(ret_error, ATTND_E_IO, "--model-dir: cannot read %s: %s", folder,
+                         strerror(errno));
+    attnd_status status = ATTND_OK;
+    for (int i = 0; i < count; i++) {
+        if (status == ATTND_OK)
+            status = load_file(models, folder, entries[i]->d_name, ret_error);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static attnd_status load_demo(struct models *models, const char *name,
+                              attnd_error *ret_error) {
+    attn_model *model;
+    attnd_status status = attn_model_demo(name, &model, ret_error);
+    return status == ATTND_OK ? add(models, model, ret_error) : status;
+}
+
+attnd_status load_models(const struct config *config, struct models *ret_models,
+                         attnd_error *ret_error) {
+    struct models models = {NULL, 0};
+    attnd_status status = ATTND_OK;
+    for (size_t i = 0; i < config->models.count && status == ATTND_OK; i++)
+        status = load_spec(&models, config->models.items[i], ret_error);
+    if (status == ATTND_OK && config->model_dir != NULL)
+        status = load_folder(&models, config->model_dir, ret_error);
+    if (status == ATTND_OK && config->demo)
+        status = load_demo(&models, "journey", ret_error);
+    if (status == ATTND_OK && config->demo)
+        status = load_demo(&models, "d2l", ret_error);
+    if (status == ATTND_OK && models.count == 0)
+        status =
+            error_set(ret_error, ATTND_E_VALUE,
+                      config->model_dir != NULL
+                          ? "--model-dir: no *" MODEL_SUFFIX " in %s"
+                          : "no model to serve: give --model NAME=FILE, --model-dir DIR "
+                            "or --demo%s",
+                      config->model_dir != NULL ? config->model_dir : "");
+    if (status != ATTND_OK) {
+        load_models_deinit(&models);
+        return status;
+    }
+    *ret_models = models;
+    return ATTND_OK;
+}
+
+void load_models_deinit(struct models *models) {
+    for (size_t i = 0; i < models->count; i++)
+        attn_model_destroy(models->items[i]);
+    free(models->items);
+    *models = (struct models){NULL, 0};
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* help.c: --help and the man page, both from the table of options. */
+#include "config/options.h"
+
+#include <attnd/library.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HELP_WIDTH  80 /* columns */
+#define HELP_INDENT 8
+
+static const struct {
+    const char *usage;
+    const char *help;
+} commands[] = {
+    {"attnd [serve] [OPTION]...", "Load models and serve them until SIGTERM or SIGINT."},
+    {"attnd inspect [--model NAME=FILE[,KEY=VALUE]...] [FILE]...",
+     "Say what layout each file has, its sizes, and what is missing."},
+    {"attnd health [--listen HOST:PORT]",
+     "Exit 0 when the server there is ready, 1 when it is not."},
+};
+
+static const struct {
+    const char *code;
+    const char *help;
+} exit_codes[] = {
+    {"0", "Stopped as told, with every accepted request answered."},
+    {"1", "Could not start (a model, the address, memory), or was stopped before every "
+          "accepted request was answered."},
+    {"2",
+     "An option, a variable or the configuration file is wrong; one line says which."},
+};
+
+/* Prints `text` wrapped, each line indented. */
+static void print_wrapped(const char *text) {
+    size_t column = 0;
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+        if (column == 0 || HELP_INDENT + column + 1 + word > HELP_WIDTH) {
+            printf("%s%*s", column == 0 ? "" : "\n", HELP_INDENT, "");
+            column = 0;
+        }
+        printf("%s%.*s", column == 0 ? "" : " ", (int)word, text);
+        column += word + (column == 0 ? 0 : 1);
+        text += word;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+/* The environment variable of an option, as in ATTND_MAX_BODY. */
+static void variable_name(const struct option *option, char *ret_name, size_t size) {
+    size_t at = (size_t)snprintf(ret_name, size, "ATTND_");
+    for (const char *c = option->name; *c != '\0' && at + 1 < size; c++)
+        ret_name[at++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    ret_name[at] = '\0';
+}
+
+void config_print_help(void) {
+    printf("attnd %s: multi-head attention over HTTP\n\nUsage:\n", attnd_version());
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        printf("  %s\n", commands[i].usage);
+        print_wrapped(commands[i].help);
+    }
+    printf("\nFirst steps: attnd --demo, then, in another shell:\n"
+           "  curl -s http://127.0.0.1:8080/v1/attention -H 'Content-Type: "
+           "application/json' \\\n"
+           "    -d "
+           "'{\"model\":\"journey\",\"queries\":[[0.43,0.15,0.89],[0.55,0.87,0.66]]}'\n"
+           "\nOptions (a flag beats ATTND_..., which beats --config, which beats the "
+           "default):\n");
+    for (size_t i = 0; i < config_num_options; i++) {
+        const struct option *option = &config_options[i];
+        printf("  --%s%s%s", option->name, option->metavar != NULL ? " " : "",
+               option->metavar != NULL ? option->metavar : "");
+        if (option->value != NULL)
+            printf("  (default %s)", option->value);
+        if (!option->command_line_only) {
+            char variable[64];
+            variable_name(option, variable, sizeof variable);
+            printf("  [%s]", variable);
+        }
+        putchar('\n');
+        print_wrapped(option->help);
+    }
+    printf("\nExit status:\n");
+    for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++) {
+        printf("  %s\n", exit_codes[i].code);
+        print_wrapped(exit_codes[i].help);
+    }
+}
+
+/* Prints text with troff's own characters escaped. */
+static void print_troff(const char *text) {
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\\')
+            fputs("\\e", stdout);
+        else if (*c == '-')
+            fputs("\\-", stdout);
+        else if ((*c == '.' || *c == '\'') && (c == text || c[-1] == '\n'))
+            printf("\\&%c", *c);
+        else
+            putchar(*c);
+    }
+}
+
+static void print_man_item(const char *item, const char *metavar, const char *help) {
+    fputs(".TP\n\\fB", stdout);
+    print_troff(item);
+    fputs("\\fR", stdout);
+    if (metavar != NULL) {
+        fputs(" \\fI", stdout);
+        print_troff(metavar);
+        fputs("\\fR", stdout);
+    }
+    putchar('\n');
+    print_troff(help);
+    putchar('\n');
+}
+
+static void print_man_options(void) {
+    for (size_t i = 0; i < config_num_options; i++) {
+        const struct option *option = &config_options[i];
+        char item[64];
+        snprintf(item, sizeof item, "--%s", option->name);
+        print_man_item(item, option->metavar, option->help);
+        if (option->value != NULL) {
+            fputs("Default: ", stdout);
+            print_troff(option->value);
+            fputs(".\n", stdout);
+        }
+        if (!option->command_line_only) {
+            variable_name(option, item, sizeof item);
+            fputs("Environment: ", stdout);
+            print_troff(item);
+            fputs(".\n", stdout);
+        }
+    }
+}
+
+void config_print_man(void) {
+    puts(".\\\" Written by attnd --man from the table in src/config/options.c; do not "
+         "edit.");
+    printf(".TH ATTND 1 \"\" \"attnd %s\" \"User Commands\"\n", attnd_version());
+    puts(".SH NAME\nattnd \\- serve multi\\-head attention over HTTP\n.SH SYNOPSIS");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        fputs(i > 0 ? ".br\n" : "", stdout);
+        print_troff(commands[i].usage);
+        putchar('\n');
+    }
+    puts(".SH DESCRIPTION\n"
+         "Loads the weights of multi\\-head attention layers from safetensors files, "
+         "takes\n"
+         "queries, keys, values and valid_lens as JSON, runs the attention on a pool of\n"
+         "workers over OpenBLAS, and returns outputs and, when asked, every head's "
+         "attention\n"
+         "weights. Once it serves, one line on standard output says where:\n"
+         "\"listening on http://HOST:PORT\".\n.SH COMMANDS");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        print_man_item(commands[i].usage, NULL, commands[i].help);
+    puts(".SH OPTIONS\n"
+         "A flag beats the environment, which beats the file of \\-\\-config, which "
+         "beats the\n"
+         "default.");
+    print_man_options();
+    puts(".SH EXIT STATUS");
+    for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++)
+        print_man_item(exit_codes[i].code, NULL, exit_codes[i].help);
+    puts(
+        ".SH EXAMPLES\n.nf\n"
+        "attnd \\-\\-demo\n"
+        "attnd \\-\\-model layer0=layer0.safetensors,num_heads=12,causal=true\n"
+        "attnd inspect layer0.safetensors\n.fi\n"
+        ".SH SEE ALSO\nThe protocol and the layouts of checkpoints: docs/protocol.md and "
+        "docs/models.md\nof the source.");
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_spec.h: NAME=FILE[,KEY=VALUE]..., as --model takes it. */
+#ifndef ATTND_CONFIG_MODEL_SPEC_H
+#define ATTND_CONFIG_MODEL_SPEC_H
+
+#include <attnd/model.h>
+
+struct model_spec {
+    char *text; /* owned; all of the below point into it */
+    const char *name;
+    const char *path;
+    attn_model_options options;
+};
+
+/* Takes a specification apart. On success the caller owns *ret_spec. Errors, with one
+ * line that names the option and the key: ATTND_E_VALUE, ATTND_E_NOMEM. A path cannot
+ * hold a comma. */
+attnd_status model_spec_parse(const char *text, struct model_spec *ret_spec,
+                              attnd_error *ret_error);
+
+/* Gives the memory back; a zeroed struct is fine. */
+void model_spec_deinit(struct model_spec *spec);
+
+#endif

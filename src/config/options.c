@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/options.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static const char *const log_formats[] = {"text", "json", NULL};
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+
+#define AT(member) offsetof(struct config, member)
+
+const struct option config_options[] = {
+    {.name = "model",
+     .kind = OPTION_TEXTS,
+     .offset = AT(models),
+     .metavar = "NAME=FILE[,KEY=VALUE]...",
+     .help =
+         "Load a layer from a safetensors file and serve it as NAME. Keys: num_heads, "
+         "causal, context_length, layout, prefix; what the file says of itself is "
+         "overruled. May be given several times; in the environment, separate models "
+         "by ';'."},
+    {.name = "model-dir",
+     .kind = OPTION_TEXT,
+     .offset = AT(model_dir),
+     .metavar = "DIR",
+     .help = "Load every *.safetensors in DIR, each under its file name."},
+    {.name = "demo",
+     .kind = OPTION_FLAG,
+     .offset = AT(demo),
+     .help = "Load the built-in models 'journey' and 'd2l'."},
+    {.name = "listen",
+     .kind = OPTION_TEXT,
+     .offset = AT(listen),
+     .value = "127.0.0.1:8080",
+     .metavar = "HOST:PORT",
+     .help =
+         "Address to serve on; IPv6 in brackets. Port 0 picks a free one and prints it."},
+    {.name = "workers",
+     .kind = OPTION_COUNT,
+     .offset = AT(workers),
+     .max = 256,
+     .metavar = "N",
+     .help =
+         "Threads that decode, compute and encode. 0 means as many as the CPUs that this "
+         "process may use."},
+    {.name = "http-threads",
+     .kind = OPTION_COUNT,
+     .offset = AT(http_threads),
+     .max = 64,
+     .metavar = "N",
+     .help = "Threads that talk to clients. 0 means 2, or 1 on a single CPU."},
+    {.name = "queue",
+     .kind = OPTION_COUNT,
+     .offset = AT(queue),
+     .value = "1024",
+     .min = 1,
+     .max = 1000000,
+     .metavar = "N",
+     .help = "Requests that may wait for a worker; further ones get 503."},
+    {.name = "max-connections",
+     .kind = OPTION_COUNT,
+     .offset = AT(max_connections),
+     .value = "4096",
+     .min = 1,
+     .max = 1000000,
+     .metavar = "N",
+     .help = "Connections open at one time; further ones wait to be accepted."},
+    {.name = "max-body",
+     .kind = OPTION_BYTES,
+     .offset = AT(max_body),
+     .value = "64MiB",
+     .min = 1,
+     .max = SIZE_MAX / 4,
+     .metavar = "BYTES",
+     .help = "Largest request body; a larger one gets 413."},
+    {.name = "max-memory",
+     .kind = OPTION_BYTES,
+     .offset = AT(max_memory),
+     .max = SIZE_MAX / 4,
+     .metavar = "BYTES",
+     .help = "Memory that all requests together may hold. A request that could never fit "
+             "gets "
+             "413, one that does not fit now 503. 0 means half of the memory that this "
+             "process may use."},
+    {.name = "idle-timeout",
+     .kind = OPTION_COUNT,
+     .offset = AT(idle_timeout),
+     .value = "60",
+     .min = 1,
+     .max = 86400,
+     .metavar = "SECONDS",
+     .help = "A connection on which nothing moves for so long is closed."},
+    {.name = "grace",
+     .kind = OPTION_COUNT,
+     .offset = AT(grace),
+     .value = "30",
+     .max = 86400,
+     .metavar = "SECONDS",
+     .help = "After SIGTERM or SIGINT, time to finish what was accepted."},
+    {.name = "log-format",
+     .kind = OPTION_CHOICE,
+     .offset = AT(log_format),
+     .value = "text",
+     .metavar = "text|json",
+     .choices = log_formats,
+     .help = "How events are written to standard error."},
+    {.name = "log-level",
+     .kind = OPTION_CHOICE,
+     .offset = AT(log_level),
+     .value = "info",
+     .metavar = "debug|info|warn|error",
+     .choices = log_levels,
+     .help = "Least important event that is written; debug has a line per request."},
+    {.name = "config",
+     .kind = OPTION_TEXT,
+     .offset = AT(file),
+     .metavar = "FILE",
+     .help = "Read options from a JSON object, with '_' for '-' in their names."},
+    {.name = "check-config",
+     .kind = OPTION_FLAG,
+     .offset = AT(check_config),
+     .help = "Check every option and load every model, then exit.",
+     .command_line_only = true},
+    {.name = "man",
+     .kind = OPTION_FLAG,
+     .offset = AT(man),
+     .help = "Print the man page (troff) and exit.",
+     .command_line_only = true},
+    {.name = "version",
+     .kind = OPTION_FLAG,
+     .offset = AT(version),
+     .help = "Print the version and exit.",
+     .command_line_only = true},
+    {.name = "help",
+     .kind = OPTION_FLAG,
+     .offset = AT(help),
+     .help = "Print this help and exit.",
+     .command_line_only = true},
+};
+
+const size_t config_num_options = sizeof config_options / sizeof config_options[0];
+
+const struct option *option_find(const char *name, char separator) {
+    for (size_t i = 0; i < config_num_options; i++) {
+        const char *a = config_options[i].name, *b = name;
+        while (*a != '\0' && *b == (*a == '-' ? separator : *a)) {
+            a++;
+            b++;
+        }
+        if (*a == '\0' && *b == '\0')
+            return &config_options[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http/exchange.h"
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "http/framing.h"
+#include "http/routes.h"
+#include "obs/log.h"
+
+#include <attnd/library.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* A body that is refused is still read when it is at most this much over the limit: a
+ * client that has not finished sending does not look at the answer. */
+#define DISCARD_SLACK ((size_t)8 * 1024 * 1024)
+#define RETRY_AFTER   "1" /* seconds */
+#define JSON_TYPE     "application/json"
+#define PROBLEM_TYPE  "application/problem+json"
+#define NO_MEMORY_PROBLEM                                                                \
+    "{\"status\":503,\"title\":\"Out of memory\",\"detail\":\"retry later\"}"
+
+void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
+    buf_deinit(&exchange->reply);
+    if (wire_problem_print(problem, &exchange->reply) != ATTND_OK)
+        buf_deinit(&exchange->reply); /* send() has a constant one for this */
+    exchange->status = problem->status;
+    exchange->content_type = PROBLEM_TYPE;
+    exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE;
+}
+
+void exchange_set_json(struct exchange *exchange, attnd_status status, int http_status) {
+    if (status != ATTND_OK) {
+        struct wire_problem problem;
+        wire_problem_set_no_memory(&problem);
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    exchange->status = http_status;
+    exchange->content_type = JSON_TYPE;
+}
+
+bool exchange_reserve(struct exchange *exchange, size_t bytes,
+                      struct wire_problem *ret_problem) {
+    struct sched_budget *budget = exchange->options->budget;
+    if (sched_budget_reserve(budget, bytes)) {
+        exchange->reserved += bytes;
+        return true;
+    }
+    size_t whole = SIZE_MAX; /* also what cannot be counted */
+    if (size_add(exchange->reserved, bytes, &whole) && whole <= budget->limit) {
+        wire_problem_set_no_memory(ret_problem);
+        return false;
+    }
+    wire_problem_set(ret_problem, MHD_HTTP_CONTENT_TOO_LARGE, "Request too large", NULL,
+                     "request, results and reply would take %zu bytes, over --max-memory "
+                     "%zu; send fewer or shorter sequences, or ask for \"need_weights\": "
+                     "\"mean\" or false",
+                     whole, budget->limit);
+    return false;
+}
+
+/* --- the reply
+ * ------------------------------------------------------------------------------ */
+
+static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                            exchange->content_type);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION);
+    if (exchange->allow != NULL)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
+    if (exchange->retry_later)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, RETRY_AFTER);
+    if (exchange->close || atomic_load(exchange->thread->draining))
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+}
+
+/* Queues the reply; its bytes then belong to libmicrohttpd. MHD_NO closes the connection.
+ */
+static enum MHD_Result send_reply(struct exchange *exchange) {
+    struct MHD_Response *response;
+    size_t size;
+    char *data = buf_take(&exchange->reply, &size);
+    if (data != NULL) {
+        response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
+    } else {
+        static char constant[] = NO_MEMORY_PROBLEM;
+        exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+        exchange->content_type = PROBLEM_TYPE;
+        response = MHD_create_response_from_buffer(sizeof constant - 1, constant,
+                                                   MHD_RESPMEM_PERSISTENT);
+    }
+    if (response == NULL) {
+        free(data);
+        return MHD_NO;
+    }
+    add_headers(exchange, response);
+    enum MHD_Result result =
+        MHD_queue_response(exchange->connection, (unsigned)exchange->status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* --- the request
+ * ---------------------------------------------------------------------------- */
+
+/* Whether `value` is JSON's media type, whatever its parameters. */
+static bool is_json(const char *value) {
+    size_t size = strlen(JSON_TYPE);
+    if (value == NULL || strncasecmp(value, JSON_TYPE, size) != 0)
+        return false;
+    return strchr(" \t;", value[size]) != NULL; /* the terminator too */
+}
+
+static bool check_media_type(struct exchange *exchange, struct wire_problem *problem) {
+    const char *encoding = MHD_lookup_connection_value(
+        exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (encoding != NULL) {
+        wire_problem_set(problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                         "Unsupported media type", "Content-Encoding",
+                         "bodies are taken as they are, not '%.60s'", encoding);
+        return false;
+    }
+    if (is_json(type))
+        return true;
+    wire_problem_set(problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Unsupported media type",
+                     "Content-Type",
+                     "Content-Type is %.60s, not " JSON_TYPE
+                     "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
+                     type != NULL ? type : "missing");
+    return false;
+}
+
+/* Makes room for the body before it is read. */
+static bool prepare_body(struct exchange *exchange, const struct framing *framing,
+                         struct wire_problem *problem) {
+    size_t max_body = exchange->options->max_body;
+    buf_init(&exchange->body, max_body);
+    if (framing->chunked)
+        return true;
+    if (framing->content_length > max_body) {
+        wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Body too large", NULL,
+                         "the body has %llu bytes, over --max-body %zu",
+                         (unsigned long long)framing->content_length, max_body);
+        return false;
+    }
+    size_t size = (size_t)framing->content_length;
+    buf_init(&exchange->body, size);
+    if (!exchange_reserve(exchange, size, problem))
+        return false;
+    if (buf_reserve(&exchange->body, size) == ATTND_OK)
+        return true;
+    wire_problem_set_no_memory(problem);
+    return false;
+}
+
+/* Decides by the headers alone; false with *problem set when the request is refused. */
+static bool accept_headers(struct exchange *exchange, const char *url, const char *method,
+                           const struct framing *framing, struct wire_problem *problem) {
+    exchange->route =
+        route_find(url, method, &exchange->route_rest, &exchange->allow, problem);
+    if (exchange->route == NULL)
+        return false;
+    if (!exchange->route->takes_json) {
+        exchange->state = EXCHANGE_DISCARDS_BODY;
+        return true;
+    }
+    return check_media_type(exchange, problem) &&
+           prepare_body(exchange, framing, problem);
+}
+
+/* First call for a request: its headers are there. Answers at once what must not be read
+ * on. */
+static enum MHD_Result begin(struct exchange *exchange, const char *url,
+                             const char *method) {
+    struct framing framing;
+    struct wire_problem problem;
+    if (!framing_check(exchange->connection, &framing, &problem)) {
+        exchange_set_problem(exchange, &problem);
+        exchange->close = true;
+        return send_reply(exchange);
+    }
+    exchange->state = EXCHANGE_KEEPS_BODY;
+    if (accept_headers(exchange, url, method, &framing, &problem))
+        return MHD_YES;
+    exchange_set_problem(exchange, &problem);
+    exchange->route = NULL;
+    exchange->state = EXCHANGE_DISCARDS_BODY;
+    bool too_long = framing.content_length > exchange->options->max_body + DISCARD_SLACK;
+    return framing.expects_continue || too_long ? send_reply(exchange) : MHD_YES;
+}
+
+/* A refusal that comes while the body is arriving. */
+static void refuse_body(struct exchange *exchange, const struct wire_problem *problem) {
+    buf_deinit(&exchange->body);
+    exchange_set_problem(exchange, problem);
+    exchange->route = NULL;
+    exchange->state = EXCHANGE_DISCARDS_BODY;
+}
+
+/* Takes a piece of the body; MHD_NO closes the connection of a client that sends without
+ * end. */
+static enum MHD_Result take_body(struct exchange *exchange, const char *data,
+                                 size_t size) {
+    struct buf *body = &exchange->body;
+    struct wire_problem problem;
+    if (exchange->state == EXCHANGE_DISCARDS_BODY) {
+        exchange->discarded += size;
+        return exchange->discarded > exchange->options->max_body + DISCARD_SLACK
+                   ? MHD_NO
+                   : MHD_YES;
+    }
+    if (size > body->max - body->size) {
+        wire_problem_set(&problem, MHD_HTTP_CONTENT_TOO_LARGE, "Body too large", NULL,
+                         "the body has more than --max-body %zu bytes", body->max);
+        refuse_body(exchange, &problem);
+    } else if (size > body->capacity - body->size &&
+               !exchange_reserve(exchange, size, &problem)) {
+        refuse_body(exchange, &problem); /* only chunked bodies grow */
+    } else if (buf_append(body, data, size) != ATTND_OK) {
+        wire_problem_set_no_memory(&problem);
+        refuse_body(exchange, &problem);
+    }
+    return MHD_YES;
+}
+
+/* Last call before the reply: the request is complete. */
+static enum MHD_Result finish(struct exchange *exchange) {
+    exchange->state = EXCHANGE_REPLIES;
+    if (exchange->route != NULL)
+        exchange->route->handle(exchange);
+    return exchange->state == EXCHANGE_WITH_WORKER ? MHD_YES : send_reply(exchange);
+}
+
+static struct exchange *create(struct http_thread *thread,
+                               struct MHD_Connection *connection) {
+    struct exchange *exchange = calloc(1, sizeof *exchange);
+    if (exchange == NULL)
+        return NULL;
+    exchange->thread = thread;
+    exchange->options = thread->options;
+    exchange->connection = connection;
+    exchange->started = clock_now_ns();
+    buf_init(&exchange->reply, SIZE_MAX); /* what is written to it was reserved */
+    thread->num_exchanges++;
+    return exchange;
+}
+
+enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
+                                const char *url, const char *method, const char *version,
+                                const char *upload_data, size_t *upload_data_size,
+                                void **req_cls) {
+    struct exchange *exchange = *req_cls;
+    (void)version;
+    if (exchange == NULL) {
+        exchange = create(cls, connection);
+        *req_cls = exchange;
+        return exchange != NULL ? begin(exchange, url, method) : MHD_NO;
+    }
+    if (exchange->state == EXCHANGE_WITH_WORKER) { /* resumed */
+        exchange->thread->num_suspended--;
+        exchange->state = EXCHANGE_REPLIES;
+        return send_reply(exchange);
+    }
+    if (*upload_data_size > 0) {
+        enum MHD_Result result = take_body(exchange, upload_data, *upload_data_size);
+        *upload_data_size = 0;
+        return result;
+    }
+    return finish(exchange);
+}
+
+void exchange_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
+                        enum MHD_RequestTerminationCode code) {
+    struct exchange *exchange = *req_cls;
+    (void)cls;
+    (void)connection;
+    if (exchange == NULL)
+        return;
+    *req_cls = NULL;
+    log_write(
+        LOG_DEBUG, "request",
+        LOG_TEXT("route", exchange->route != NULL ? exchange->route->path : "none"),
+        LOG_NUMBER("status", exchange->status),
+        LOG_NUMBER("microseconds", (clock_now_ns() - exchange->started) / 1000),
+        LOG_TEXT("sent", code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "yes" : "no"));
+    exchange->thread->num_exchanges--;
+    sched_budget_release(exchange->options->budget, exchange->reserved);
+    buf_deinit(&exchange->body);
+    buf_deinit(&exchange->reply);
+    free(exchange);
+}
+
+/* --- to a worker and back
+ * ------------------------------------------------------------------- */
+
+void exchange_submit(struct exchange *exchange,
+                     void (*run)(struct sched_job *job, struct sched_worker *worker)) {
+    struct sched_pool *pool = exchange->options->pool;
+    if (!sched_reserve(pool)) {
+        struct wire_problem problem;
+        wire_problem_set(
+            &problem, MHD_HTTP_SERVICE_UNAVAILABLE, "Queue full", NULL,
+            "as many requests as --queue allows are waiting; retry after " RETRY_AFTER
+            " s");
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    /* Suspended before it is submitted: a worker may be done before this returns, and
+     * resuming what is not suspended is undefined. */
+    exchange->state = EXCHANGE_WITH_WORKER;
+    exchange->thread->num_suspended++;
+    exchange->job.run = run;
+    MHD_suspend_connection(exchange->connection);
+    sched_submit(pool, &exchange->job);
+}
+
+void exchange_resume(struct exchange *exchange) {
+    struct http_thread *thread =
+        exchange->thread; /* the exchange may be gone any moment */
+    MHD_resume_connection(exchange->connection);
+    http_thread_wake(thread);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange.h: one request and its reply.
+ *
+ * An exchange belongs to its HTTP thread, but between exchange_submit() and
+ * exchange_resume() to the worker that runs its job: one owner at a time, so it has no
+ * lock. */
+#ifndef ATTND_HTTP_EXCHANGE_H
+#define ATTND_HTTP_EXCHANGE_H
+
+#include "base/buf.h"
+#include "http/server.h"
+#include "http/thread.h"
+#include "wire/problem.h"
+
+#include <microhttpd.h>
+
+struct route;
+
+enum exchange_state {
+    EXCHANGE_KEEPS_BODY,    /* bytes that arrive go to `body` */
+    EXCHANGE_DISCARDS_BODY, /* the reply is known already; bytes that arrive are dropped
+                             */
+    EXCHANGE_WITH_WORKER,   /* suspended */
+    EXCHANGE_REPLIES        /* the reply is known and the request is complete */
+};
+
+struct exchange {
+    struct http_thread *thread;
+    const struct http_options *options;
+    struct MHD_Connection *connection;
+    const struct route *route;
+    const char *route_rest; /* what follows a route's path; libmicrohttpd's memory */
+    enum exchange_state state;
+    struct buf body;
+    size_t discarded; /* bytes */
+    size_t reserved;  /* bytes of options->budget */
+    struct sched_job job;
+    int64_t started; /* clock_now_ns */
+
+    int status; /* HTTP; the reply from here on */
+    struct buf reply;
+    const char *content_type;
+    const char *allow; /* of 405; else NULL */
+    bool retry_later;  /* Retry-After goes with it */
+    bool close;        /* the connection ends with this reply */
+};
+
+/* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the http_thread.
+ */
+enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
+                                const char *url, const char *method, const char *version,
+                                const char *upload_data, size_t *upload_data_size,
+                                void **req_cls);
+void exchange_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
+                        enum MHD_RequestTerminationCode code);
+
+/* Makes an error the reply. */
+void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem);
+
+/* Makes what was written to exchange->reply the reply, as JSON; ATTND_E_NOMEM makes it an
+ * error instead. */
+void exchange_set_json(struct exchange *exchange, attnd_status status, int http_status);
+
+/* Takes `bytes` of the budget until the exchange ends. When it cannot, returns false with
+ * *ret_problem set: 413 when the request could never fit, 503 when it does not fit now.
+ */
+bool exchange_reserve(struct exchange *exchange, size_t bytes,
+                      struct wire_problem *ret_problem);
+
+/* Suspends the connection and hands `run` to the workers; `run` ends with
+ * exchange_resume(). A full queue makes the reply a 503 instead. */
+void exchange_submit(struct exchange *exchange,
+                     void (*run)(struct sched_job *job, struct sched_worker *worker));
+
+/* On the worker: gives the exchange, with its reply, back to its HTTP thread. The worker
+ * must not touch it afterwards. */
+void exchange_resume(struct exchange *exchange);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* info.c: the routes that only tell: models and health. They answer on the HTTP thread,
+ * so that no computation can hold them up. */
+#include "http/routes.h"
+#include "wire/models.h"
+
+#include <string.h>
+
+void models_handle_list(struct exchange *exchange) {
+    const struct http_options *options = exchange->options;
+    exchange_set_json(
+        exchange,
+        wire_models_print(options->models, options->num_models, &exchange->reply),
+        MHD_HTTP_OK);
+}
+
+void models_handle_one(struct exchange *exchange) {
+    const struct http_options *options = exchange->options;
+    for (size_t i = 0; i < options->num_models; i++) {
+        const attn_model_info *info = attn_model_get_info(options->models[i]);
+        if (strcmp(info->name, exchange->route_rest) != 0)
+            continue;
+        exchange_set_json(exchange, wire_model_print(info, &exchange->reply),
+                          MHD_HTTP_OK);
+        return;
+    }
+    struct wire_problem problem;
+    wire_problem_set(&problem, MHD_HTTP_NOT_FOUND, "Unknown model", "model",
+                     "there is no model '%.100s'; GET /v1/models lists those there are",
+                     exchange->route_rest);
+    exchange_set_problem(exchange, &problem);
+}
+
+void health_handle_live(struct exchange *exchange) {
+    exchange_set_json(exchange, buf_append_text(&exchange->reply, "{\"live\":true}"),
+                      MHD_HTTP_OK);
+}
+
+void health_handle_ready(struct exchange *exchange) {
+    if (atomic_load(exchange->thread->draining))
+        exchange_set_json(exchange,
+                          buf_append_text(&exchange->reply,
+                                          "{\"ready\":false,\"reason\":\"draining\"}"),
+                          MHD_HTTP_SERVICE_UNAVAILABLE);
+    else
+        exchange_set_json(exchange, buf_append_text(&exchange->reply, "{\"ready\":true}"),
+                          MHD_HTTP_OK);
+}

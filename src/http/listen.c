@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http/listen.h"
+
+#include "base/error.h"
+#include "http/server.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 1024 /* connections that wait to be accepted */
+
+attnd_status listen_parse(const char *listen, char host[static NI_MAXHOST],
+                          char port[static NI_MAXSERV], attnd_error *ret_error) {
+    const char *colon = strrchr(listen, ':');
+    const char *first = listen, *last = colon;
+    bool brackets = colon != NULL && *listen == '[' && colon > listen && colon[-1] == ']';
+    if (brackets) {
+        first++;
+        last--;
+    }
+    size_t port_size = colon != NULL ? strlen(colon + 1) : 0;
+    if (colon == NULL || last <= first || last - first >= NI_MAXHOST || port_size == 0 ||
+        port_size > 5 || strspn(colon + 1, "0123456789") != port_size ||
+        atoi(colon + 1) > 65535 ||
+        (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
+        return error_set(
+            ret_error, ATTND_E_VALUE,
+            "--listen: '%s' is not HOST:PORT (an IPv6 address goes in brackets: "
+            "[::1]:8080)",
+            listen);
+    memcpy(host, first, (size_t)(last - first));
+    host[last - first] = '\0';
+    memcpy(port, colon + 1, port_size + 1);
+    return ATTND_OK;
+}
+
+attnd_status http_check_listen(const char *listen, attnd_error *ret_error) {
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    return listen_parse(listen, host, port, ret_error);
+}
+
+/* Opens a bound socket; -1 with errno set when that fails. */
+static int open_bound(const struct addrinfo *address, bool shared) {
+    int on = 1;
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) ||
+        bind(fd, address->ai_addr, address->ai_addrlen) != 0) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+/* Opens the sockets; errno is set when it returns false, and none is left open. A shared
+ * address could be bound by a second attnd as well, and each would get some of the
+ * requests: so the address is first bound alone. */
+static bool open_all(struct addrinfo *address, size_t count, int *ret_fds) {
+    int alone = open_bound(address, false);
+    if (alone < 0)
+        return false;
+    close(alone);
+    size_t opened = 0;
+    for (; opened < count; opened++) {
+        int fd = open_bound(address, true);
+        if (fd < 0)
+            break;
+        ret_fds[opened] = fd;
+        /* The first may have been given any free port: the others take the same. */
+        if (listen(fd, BACKLOG) != 0 ||
+            getsockname(fd, address->ai_addr, &address->ai_addrlen) != 0) {
+            opened++;
+            break;
+        }
+    }
+    if (opened == count)
+        return true;
+    int error = errno;
+    while (opened > 0)
+        close(ret_fds[--opened]);
+    errno = error;
+    return false;
+}
+
+attnd_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
+                         size_t url_size, attnd_error *ret_error) {
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    attnd_status status = listen_parse(listen, host, port, ret_error);
+    if (status != ATTND_OK)
+        return status;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *address;
+    int failure = getaddrinfo(host, port, &hints, &address);
+    if (failure != 0)
+        return error_set(ret_error, ATTND_E_VALUE, "--listen: unknown host '%s': %s",
+                         host, gai_strerror(failure));
+    if (!open_all(address, count, ret_fds))
+        status = error_set(
+            ret_error, ATTND_E_IO, "cannot listen on %s: %s%s", listen, strerror(errno),
+            errno == EADDRINUSE
+                ? " (is another server running? --listen takes another port)"
+                : "");
+    else if (getnameinfo(address->ai_addr, address->ai_addrlen, NULL, 0, port,
+                         sizeof port, NI_NUMERICSERV) == 0)
+        snprintf(ret_url, url_size,
+                 strchr(host, ':') != NULL ? "http://[%s]:%s" : "http://%s:%s", host,
+                 port);
+    freeaddrinfo(address);
+    return status;
+}

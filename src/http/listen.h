@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* listen.h: from HOST:PORT to bound sockets. */
+#ifndef ATTND_HTTP_LISTEN_H
+#define ATTND_HTTP_LISTEN_H
+
+#include <attnd/status.h>
+#include <netdb.h>
+#include <stddef.h>
+
+/* Takes `listen` apart into host and port, NUL-terminated. ATTND_E_VALUE when malformed.
+ */
+attnd_status listen_parse(const char *listen, char host[static NI_MAXHOST],
+                          char port[static NI_MAXSERV], attnd_error *ret_error);
+
+/* Opens `count` non-blocking sockets that share one address, so that each thread accepts
+ * from its own, and listens on them. The caller closes ret_fds [count]. ret_url
+ * [url_size] is the address as a URL. Errors: ATTND_E_VALUE for an unknown host,
+ * ATTND_E_IO, with one line. */
+attnd_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
+                         size_t url_size, attnd_error *ret_error);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http/server.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "http/listen.h"
+#include "http/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LAST_WAIT_NS 1000000000 /* past the deadline, for what is on its way */
+
+struct http_server {
+    struct http_options options;
+    char url[NI_MAXHOST + 16];
+    struct http_thread *threads; /* [num_threads] */
+    size_t num_started;
+    atomic_bool draining; /* set once; `deadline` is written before */
+    int64_t deadline;     /* clock_now_ns */
+};
+
+attnd_status http_server_create(const struct http_options *options,
+                                struct http_server **ret_server, attnd_error *ret_error) {
+    attnd_status status = ATTND_E_NOMEM;
+    size_t num_threads = options->num_threads;
+    struct http_server *server = calloc(1, sizeof *server);
+    int *fds = calloc(num_threads, sizeof *fds);
+    if (server == NULL || fds == NULL)
+        goto fail;
+    server->options = *options;
+    atomic_init(&server->draining, false);
+    server->threads = calloc(num_threads, sizeof *server->threads);
+    if (server->threads == NULL)
+        goto fail;
+    status = listen_open(options->listen, num_threads, fds, server->url,
+                         sizeof server->url, ret_error);
+    if (status != ATTND_OK)
+        goto fail_told;
+    for (size_t i = 0; i < num_threads; i++) {
+        server->threads[i] = (struct http_thread){.options = &server->options,
+                                                  .draining = &server->draining,
+                                                  .deadline = &server->deadline};
+        if (status == ATTND_OK)
+            status = http_thread_start(&server->threads[i], fds[i]);
+        else
+            close(fds[i]);
+        if (status == ATTND_OK)
+            server->num_started++;
+    }
+    if (status != ATTND_OK) {
+        http_server_stop(server, clock_now_ns());
+        goto fail;
+    }
+    free(fds);
+    *ret_server = server;
+    return ATTND_OK;
+fail:
+    error_set(ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
+              attnd_status_text(status));
+fail_told:
+    free(fds);
+    http_server_destroy(server);
+    return status;
+}
+
+const char *http_server_url(const struct http_server *server) {
+    return server->url;
+}
+
+/* Nanoseconds of CLOCK_MONOTONIC as the system calls want them. */
+static struct timespec to_timespec(int64_t ns) {
+    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+}
+
+bool http_server_stop(struct http_server *server, int64_t deadline) {
+    server->deadline = deadline;
+    atomic_store(&server->draining, true);
+    for (size_t i = 0; i < server->num_started; i++)
+        http_thread_wake(&server->threads[i]);
+    struct timespec until = to_timespec(deadline + LAST_WAIT_NS);
+    while (server->num_started > 0) {
+        struct http_thread *thread = &server->threads[server->num_started - 1];
+        if (pthread_clockjoin_np(thread->id, NULL, CLOCK_MONOTONIC, &until) != 0)
+            return false;
+        http_thread_deinit(thread);
+        server->num_started--;
+    }
+    return true;
+}
+
+void http_server_destroy(struct http_server *server) {
+    if (server == NULL)
+        return;
+    free(server->threads);
+    free(server);
+}

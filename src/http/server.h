@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http/server.h: the daemon's front: sockets, threads, start and stop. */
+#ifndef ATTND_HTTP_SERVER_H
+#define ATTND_HTTP_SERVER_H
+
+#include "sched/budget.h"
+#include "sched/pool.h"
+
+#include <attnd/model.h>
+#include <stdint.h>
+
+/* Everything is borrowed and must outlive the server. */
+struct http_options {
+    const char *listen;     /* HOST:PORT, [IPv6]:PORT */
+    size_t num_threads;     /* at least 1 */
+    size_t max_connections; /* over all threads */
+    size_t idle_timeout;    /* seconds */
+    size_t max_body;        /* bytes */
+    const attn_model *const *models;
+    size_t num_models;
+    struct sched_pool *pool;
+    struct sched_budget *budget;
+};
+
+struct http_server;
+
+/* Binds the address and starts the threads: requests are served from now on. Errors, with
+ * one line in ret_error: ATTND_E_VALUE for a malformed address, ATTND_E_IO when it cannot
+ * be bound, ATTND_E_NOMEM. */
+attnd_status http_server_create(const struct http_options *options,
+                                struct http_server **ret_server, attnd_error *ret_error);
+
+/* Borrows the address that it serves on, as a URL: "http://127.0.0.1:8080". */
+const char *http_server_url(const struct http_server *server);
+
+/* Stops accepting, answers what was accepted, and ends the threads. Past `deadline`
+ * (clock_now_ns) clients that are still sending are cut off. Returns false when a request
+ * is still being computed a second after the deadline: then the process may only exit. */
+bool http_server_stop(struct http_server *server, int64_t deadline);
+
+/* Gives the memory back, after http_server_stop() returned true. NULL is fine. */
+void http_server_destroy(struct http_server *server);
+
+/* Checks that `listen` is HOST:PORT without binding it; errors as http_server_create().
+ */
+attnd_status http_check_listen(const char *listen, attnd_error *ret_error);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* thread.c: the loop of an HTTP thread.
+ *
+ * In libmicrohttpd's external epoll mode MHD_resume_connection() from another thread does
+ * not wake MHD_run_wait(). So each thread waits on an epoll of its own, which holds the
+ * daemon's epoll and an eventfd; a worker resumes a connection and then writes the
+ * eventfd, unless that is pending already. No lock: `woken` is cleared before the daemon
+ * runs, so a connection resumed later wakes the thread again. */
+#include "http/thread.h"
+
+#include "base/clock.h"
+#include "http/exchange.h"
+#include "obs/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CONNECTION_MEMORY                                                                \
+    ((size_t)64 * 1024) /* bytes: headers, and one piece of a body */
+#define QUIET_MS 20     /* a drained thread ends when nothing arrived for so long */
+
+void http_thread_wake(struct http_thread *thread) {
+    if (atomic_exchange(&thread->woken, true))
+        return;
+    uint64_t one = 1;
+    ssize_t written = write(thread->wake_fd, &one, sizeof one);
+    (void)written; /* an eventfd takes a 1 unless it is near 2^64 */
+}
+
+/* Stops accepting, from the daemon's own thread (from another one libmicrohttpd may
+ * abort). What has connected already is still served. */
+static void quiesce(struct http_thread *thread) {
+    thread->quiesced = true;
+    int listen_fd = MHD_quiesce_daemon(thread->daemon);
+    if (listen_fd < 0)
+        return;
+    struct sockaddr_storage address;
+    for (;;) {
+        socklen_t length = sizeof address;
+        int fd = accept4(listen_fd, (struct sockaddr *)&address, &length,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            break;
+        if (MHD_add_connection(thread->daemon, fd, (struct sockaddr *)&address, length) !=
+            MHD_YES)
+            log_write(LOG_WARN, "connection dropped while stopping",
+                      LOG_TEXT("reason", strerror(errno)));
+    }
+    close(listen_fd);
+}
+
+/* Milliseconds until libmicrohttpd wants to run; -1: not before something happens. */
+static int wait_ms(struct http_thread *thread) {
+    MHD_UNSIGNED_LONG_LONG timeout;
+    int ms = -1;
+    if (MHD_get_timeout(thread->daemon, &timeout) == MHD_YES)
+        ms = timeout > INT_MAX ? INT_MAX : (int)timeout;
+    if (thread->quiesced && (ms < 0 || ms > QUIET_MS))
+        ms = QUIET_MS;
+    return ms;
+}
+
+/* Whether a thread that drains may end. It never does with a connection suspended:
+ * stopping the daemon would then abort the process. */
+static bool drained(const struct http_thread *thread, bool quiet) {
+    if (!thread->quiesced || thread->num_suspended > 0)
+        return false;
+    return (quiet && thread->num_exchanges == 0) || clock_now_ns() > *thread->deadline;
+}
+
+static void *thread_main(void *argument) {
+    struct http_thread *thread = argument;
+    bool quiet = false;
+    while (!drained(thread, quiet)) {
+        struct epoll_event events[2];
+        int count = epoll_wait(thread->epoll_fd, events, 2, wait_ms(thread));
+        quiet = count == 0;
+        for (int i = 0; i < count; i++) {
+            uint64_t times;
+            if (events[i].data.fd == thread->wake_fd &&
+                read(thread->wake_fd, &times, sizeof times) == sizeof times)
+                atomic_store(&thread->woken, false);
+        }
+        if (atomic_load(thread->draining) && !thread->quiesced)
+            quiesce(thread);
+        MHD_run_wait(thread->daemon, 0);
+    }
+    MHD_stop_daemon(thread->daemon);
+    return NULL;
+}
+
+/* libmicrohttpd's own messages: mostly clients that went away. */
+__attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char *format,
+                                                          va_list args) {
+    char text[256];
+    (void)cls;
+    if (!log_enabled(LOG_DEBUG))
+        return;
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_write(LOG_DEBUG, "libmicrohttpd", LOG_TEXT("text", text));
+}
+
+/* Paths are compared as they are sent: no route needs an escape, and "%2e" or "%00" finds
+ * none. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text) {
+    (void)cls;
+    (void)connection;
+    return strlen(text);
+}
+
+static struct MHD_Daemon *start_daemon(struct http_thread *thread, int listen_fd) {
+    const struct http_options *options = thread->options;
+    size_t limit =
+        (options->max_connections + options->num_threads - 1) / options->num_threads;
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+        NULL, NULL, exchange_handle, thread, MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)limit,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, exchange_completed, thread, MHD_OPTION_END);
+}
+
+static bool watch(int epoll_fd, int fd) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+attnd_status http_thread_start(struct http_thread *thread, int listen_fd) {
+    thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    atomic_init(&thread->woken, false);
+    thread->daemon = start_daemon(thread, listen_fd);
+    if (thread->daemon == NULL) {
+        close(listen_fd);
+        goto fail;
+    }
+    int daemon_fd =
+        MHD_get_daemon_info(thread->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    if (thread->epoll_fd < 0 || thread->wake_fd < 0 ||
+        !watch(thread->epoll_fd, daemon_fd) ||
+        !watch(thread->epoll_fd, thread->wake_fd) ||
+        pthread_create(&thread->id, NULL, thread_main, thread) != 0) {
+        MHD_stop_daemon(thread->daemon);
+        goto fail;
+    }
+    return ATTND_OK;
+fail:
+    http_thread_deinit(thread);
+    return ATTND_E_NOMEM;
+}
+
+void http_thread_deinit(struct http_thread *thread) {
+    if (thread->epoll_fd >= 0)
+        close(thread->epoll_fd);
+    if (thread->wake_fd >= 0)
+        close(thread->wake_fd);
+    thread->epoll_fd = thread->wake_fd = -1;
+}

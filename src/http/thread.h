@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http/thread.h: one HTTP thread, which owns one libmicrohttpd daemon and all its
+ * connections. */
+#ifndef ATTND_HTTP_THREAD_H
+#define ATTND_HTTP_THREAD_H
+
+#include "http/server.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct MHD_Daemon;
+
+struct http_thread {
+    const struct http_options *options;
+    struct MHD_Daemon *daemon;
+    pthread_t id;
+    int epoll_fd;            /* watches the daemon's own epoll and wake_fd */
+    int wake_fd;             /* an eventfd */
+    atomic_bool woken;       /* wake_fd was written and not yet read */
+    atomic_bool *draining;   /* the server's; only ever becomes true */
+    const int64_t *deadline; /* the server's; valid once `draining` */
+    /* Only this thread's own: */
+    bool quiesced;
+    size_t num_exchanges; /* begun and not completed */
+    size_t num_suspended; /* of these, with a worker */
+};
+
+/* Opens a daemon on `listen_fd`, which it takes over also on failure, and starts the
+ * thread. ATTND_E_NOMEM when the system refuses. */
+attnd_status http_thread_start(struct http_thread *thread, int listen_fd);
+
+/* Wakes the thread: a connection was resumed, or the server drains. Any thread. */
+void http_thread_wake(struct http_thread *thread);
+
+/* Closes what http_thread_start() opened, after the thread has ended. */
+void http_thread_deinit(struct http_thread *thread);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* main.c: start order, stop order, signals. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "cli/commands.h"
+#include "cli/load.h"
+#include "http/server.h"
+#include "obs/log.h"
+
+#include <attnd/library.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+#define ARENA_KEEP ((size_t)64 * 1024 * 1024) /* bytes that a worker keeps between jobs  \
+                                               */
+
+extern char **environ;
+
+/* What serve() has started, in this order. */
+struct daemon {
+    struct models models;
+    struct sched_budget budget;
+    struct sched_pool *pool;
+    struct http_server *server;
+};
+
+static int fail(const attnd_error *error, int exit_code) {
+    fprintf(stderr, "attnd: %s\n", error->text);
+    return exit_code;
+}
+
+/* Signals are taken by sigwait() in serve(), so every thread must have them blocked. */
+static void block_signals(sigset_t *ret_signals) {
+    sigemptyset(ret_signals);
+    sigaddset(ret_signals, SIGTERM);
+    sigaddset(ret_signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, ret_signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static attnd_status start(struct daemon *daemon, const struct config *config,
+                          attnd_error *error) {
+    size_t cpus = machine_cpus("");
+    size_t half_memory = machine_memory("") / 2;
+    sched_budget_init(&daemon->budget,
+                      config->max_memory > 0 ? config->max_memory : half_memory);
+    const struct sched_options sched = {
+        .num_workers = config->workers > 0 ? config->workers : cpus,
+        .queue_slots = config->queue,
+        .arena_keep = ARENA_KEEP,
+        .on_start = attn_warm_up,
+    };
+    attnd_status status = sched_pool_create(&sched, &daemon->pool);
+    if (status != ATTND_OK)
+        return error_set(error, status, "cannot start %zu workers: %s", sched.num_workers,
+                         attnd_status_text(status));
+    const struct http_options http = {
+        .listen = config->listen,
+        .num_threads = config->http_threads > 0 ? config->http_threads
+                       : cpus > 1               ? 2
+                                                : 1,
+        .max_connections = config->max_connections,
+        .idle_timeout = config->idle_timeout,
+        .max_body = config->max_body,
+        .models = (const attn_model *const *)daemon->models.items,
+        .num_models = daemon->models.count,
+        .pool = daemon->pool,
+        .budget = &daemon->budget,
+    };
+    status = http_server_create(&http, &daemon->server, error);
+    if (status == ATTND_OK)
+        log_write(LOG_INFO, "listening", LOG_TEXT("url", http_server_url(daemon->server)),
+                  LOG_NUMBER("workers", sched.num_workers),
+                  LOG_NUMBER("http_threads", http.num_threads),
+                  LOG_NUMBER("max_memory", daemon->budget.limit),
+                  LOG_TEXT("blas", attnd_blas_text()));
+    return status;
+}
+
+static void log_models(const struct models *models) {
+    for (size_t i = 0; i < models->count; i++) {
+        const attn_model_info *info = attn_model_get_info(models->items[i]);
+        log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
+                  LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
+                  LOG_NUMBER("head_size", info->head_size),
+                  LOG_NUMBER("parameters", info->parameters));
+    }
+}
+
+/* Waits for a signal, then stops; returns the exit code. */
+static int run_until_stopped(struct daemon *daemon, const struct config *config,
+                             const sigset_t *signals) {
+    int signal_number = 0;
+    printf("listening on %s\n", http_server_url(daemon->server));
+    fflush(stdout);
+    sigwait(signals, &signal_number);
+    log_write(LOG_INFO, "stopping", LOG_TEXT("signal", strsignal(signal_number)),
+              LOG_NUMBER("grace", config->grace));
+    int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
+    if (!http_server_stop(daemon->server, deadline)) {
+        log_write(LOG_ERROR, "grace is over with requests unfinished",
+                  LOG_NUMBER("grace", config->grace));
+        _exit(EXIT_FAILURE); /* workers still run: nothing can be given back */
+    }
+    log_fields(LOG_INFO, "stopped", NULL, 0);
+    return EXIT_SUCCESS;
+}
+
+static int serve(const struct config *config) {
+    struct daemon daemon = {.pool = NULL};
+    attnd_error error;
+    sigset_t signals;
+    int exit_code = EXIT_FAILURE;
+    log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
+    json_object_seed(0); /* before threads, which would race for it */
+    if (http_check_listen(config->listen, &error) != ATTND_OK)
+        return fail(&error, EXIT_USAGE);
+    if (attnd_init(&error) != ATTND_OK)
+        return fail(&error, EXIT_FAILURE);
+    attnd_status status = load_models(config, &daemon.models, &error);
+    if (status != ATTND_OK)
+        return fail(&error, status == ATTND_E_VALUE ? EXIT_USAGE : EXIT_FAILURE);
+    log_models(&daemon.models);
+    if (config->check_config) {
+        printf("configuration ok: %zu models\n", daemon.models.count);
+        exit_code = EXIT_SUCCESS;
+        goto done;
+    }
+    block_signals(&signals);
+    if (start(&daemon, config, &error) != ATTND_OK)
+        fail(&error, exit_code);
+    else
+        exit_code = run_until_stopped(&daemon, config, &signals);
+done:
+    sched_pool_destroy(daemon.pool);
+    http_server_destroy(daemon.server);
+    load_models_deinit(&daemon.models);
+    return exit_code;
+}
+
+int main(int argc, char **argv) {
+    struct config config;
+    struct config_texts operands = {NULL, 0};
+    attnd_error error;
+    const char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "serve";
+    int skip = argc > 1 && argv[1][0] != '-' ? 2 : argc > 0 ? 1 : 0;
+    bool inspect = strcmp(command, "inspect") == 0;
+    bool health = strcmp(command, "health") == 0;
+    if (!inspect && !health && strcmp(command, "serve") != 0) {
+        fprintf(stderr, "attnd: unknown command '%s': see attnd --help\n", command);
+        return EXIT_USAGE;
+    }
+    if (config_read(argc - skip, argv + skip, environ, &config,
+                    inspect ? &operands : NULL, &error) != ATTND_OK)
+        return fail(&error, EXIT_USAGE);
+    int exit_code = EXIT_SUCCESS;
+    if (config.help)
+        config_print_help();
+    else if (config.man)
+        config_print_man();
+    else if (config.version)
+        printf("attnd %s\n", attnd_version());
+    else if (inspect)
+        exit_code = command_inspect(&config, &operands);
+    else if (health)
+        exit_code = command_health(&config);
+    else
+        exit_code = serve(&config);
+    config_texts_deinit(&operands);
+    config_deinit(&config);
+    return exit_code;
+}

@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# check.sh SOURCE_ROOT COMPILER...: every header compiles alone; public ones as strict C11 and,
+# where there is a C++ compiler, as C++ too.
+set -eu
+root=$1
+shift
+checked=0
+cd "$root"
+for header in include/attnd/*.h; do
+    echo "#include <attnd/$(basename "$header")>" |
+        "$@" -xc -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -
+    if command -v c++ >/dev/null; then
+        echo "#include <attnd/$(basename "$header")>" |
+            c++ -xc++ -std=c++11 -Wall -Wextra -Werror -Iinclude -fsyntax-only -
+    fi
+    checked=$((checked + 1))
+done
+for header in src/*/*.h; do
+    echo "#include \"${header#src/}\"" |
+        "$@" -xc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror \
+            -Iinclude -Isrc -fsyntax-only -
+    checked=$((checked + 1))
+done
+echo "$checked headers compile alone"
+[ "$checked" -gt 10 ]

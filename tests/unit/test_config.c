@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+#include "config/model_spec.h"
+#include "config/options.h"
+#include "fail_alloc.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* cmocka.h wants those above. */
+#include <cmocka.h>
+
+#define MAX_WORDS 8
+
+static char file_path[] = "/tmp/attnd-config-XXXXXX";
+
+static int make_file(void **state) {
+    (void)state;
+    int fd = mkstemp(file_path);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return 0;
+}
+
+static int remove_file(void **state) {
+    (void)state;
+    return unlink(file_path);
+}
+
+static void write_config(const char *text) {
+    FILE *file = fopen(file_path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Splits at blanks; a list of no words is empty. */
+static int split(char *text, char *words[static MAX_WORDS + 1]) {
+    int count = 0;
+    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
+        assert_true(count < MAX_WORDS);
+        words[count++] = word;
+    }
+    words[count] = NULL;
+    return count;
+}
+
+/* Reads flags and variables, given as words between blanks. */
+static attnd_status read_words(const char *flags, const char *variables,
+                               struct config *ret_config, attnd_error *ret_error) {
+    char flag_text[300], variable_text[300];
+    char *argv[MAX_WORDS + 1], *environment[MAX_WORDS + 1];
+    snprintf(flag_text, sizeof flag_text, "%s", flags);
+    snprintf(variable_text, sizeof variable_text, "%s", variables);
+    int argc = split(flag_text, argv);
+    split(variable_text, environment);
+    return config_read(argc, argv, environment, ret_config, NULL, ret_error);
+}
+
+static struct config accept_words(const char *flags, const char *variables) {
+    struct config config;
+    attnd_error error;
+    if (read_words(flags, variables, &config, &error) != ATTND_OK)
+        fail_msg("%s | %s: %s", flags, variables, error.text);
+    return config;
+}
+
+static void refuse_words(const char *flags, const char *variables, const char *text) {
+    struct config config;
+    attnd_error error;
+    attnd_status status = read_words(flags, variables, &config, &error);
+    if (status == ATTND_OK || strstr(error.text, text) == NULL)
+        fail_msg("%s | %s: '%s' was expected, not '%s'", flags, variables, text,
+                 status == ATTND_OK ? "success" : error.text);
+}
+
+static void test_defaults_are_those_of_the_table(void **state) {
+    (void)state;
+    struct config config = accept_words("", "HOME=/ PATH=/bin");
+    assert_string_equal(config.listen, "127.0.0.1:8080");
+    assert_int_equal(config.max_body, 64 << 20);
+    assert_int_equal(config.grace, 30);
+    assert_int_equal(config.log_level, 1);
+    assert_false(config.demo);
+    assert_null(config.model_dir);
+    config_deinit(&config);
+}
+
+static void test_flag_beats_environment_beats_file_beats_default(void **state) {
+    (void)state;
+    char flags[100];
+    write_config("{\"workers\": 2, \"queue\": 3, \"grace\": 4, \"demo\": true}");
+    snprintf(flags, sizeof flags, "--config %s --workers=9", file_path);
+    struct config config = accept_words(flags, "ATTND_WORKERS=7 ATTND_QUEUE=8");
+    assert_int_equal(config.workers, 9);
+    assert_int_equal(config.queue, 8);
+    assert_int_equal(config.grace, 4);
+    assert_true(config.demo);
+    assert_int_equal(config.idle_timeout, 60);
+    config_deinit(&config);
+}
+
+static void test_models_of_a_higher_source_replace_those_of_a_lower(void **state) {
+    (void)state;
+    char variables[100];
+    write_config("{\"model\": [\"a=1\", \"b=2\"]}");
+    snprintf(variables, sizeof variables, "ATTND_CONFIG=%s", file_path);
+    struct config config = accept_words("", variables);
+    assert_int_equal(config.models.count, 2);
+    assert_string_equal(config.models.items[1], "b=2");
+    config_deinit(&config);
+    config = accept_words("--model c=3", "ATTND_MODEL=d=4;e=5");
+    assert_int_equal(config.models.count, 1);
+    config_deinit(&config);
+    config = accept_words("", "ATTND_MODEL=d=4;e=5");
+    assert_int_equal(config.models.count, 2);
+    assert_string_equal(config.models.items[1], "e=5");
+    config_deinit(&config);
+}
+
+static void test_units_of_bytes_are_understood(void **state) {
+    (void)state;
+    struct config config = accept_words("--max-body 3KiB --max-memory=2GiB", "");
+    assert_int_equal(config.max_body, 3072);
+    assert_true(config.max_memory == (size_t)2 << 30);
+    config_deinit(&config);
+}
+
+static void test_every_unknown_or_malformed_option_is_named(void **state) {
+    (void)state;
+    refuse_words("--wrokers 2", "", "'--wrokers'");
+    refuse_words("-x", "", "'-x'");
+    refuse_words("--max_body 2", "", "'--max_body'");
+    refuse_words("--workers", "", "--workers: needs a value");
+    refuse_words("--workers -1", "", "--workers: '-1'");
+    refuse_words("--workers 1.5", "", "--workers: '1.5'");
+    refuse_words("--workers 257", "", "from 0 to 256");
+    refuse_words("--workers 99999999999999999999999", "", "--workers");
+    refuse_words("--workers=", "", "--workers: ''");
+    refuse_words("--max-body 5KB", "", "--max-body: '5KB'");
+    refuse_words("--max-body 99999999999999999GiB", "", "--max-body");
+    refuse_words("--demo=maybe", "", "--demo: 'maybe'");
+    refuse_words("--log-format xml", "", "text|json");
+    refuse_words("--listen=", "", "--listen: empty");
+    refuse_words("extra", "", "unexpected argument 'extra'");
+    refuse_words("", "ATTND_WROKERS=2", "ATTND_WROKERS");
+    refuse_words("", "ATTND_WORKERS=two", "ATTND_WORKERS: 'two'");
+    refuse_words("", "ATTND_HELP=true", "ATTND_HELP");
+    refuse_words("--config /no/such/file", "", "/no/such/file");
+}
+
+static void refuse_file(const char *text, const char *expected) {
+    char flags[100];
+    write_config(text);
+    snprintf(flags, sizeof flags, "--config %s", file_path);
+    refuse_words(flags, "", expected);
+}
+
+static void test_every_defect_of_the_file_is_named(void **state) {
+    (void)state;
+    refuse_file("{\"workers\": 2,}", ":1:");
+    refuse_file("[]", "not a JSON object");
+    refuse_file("{\"workers\": 2, \"workers\": 3}", "duplicate");
+    refuse_file("{\"wrokers\": 2}", "wrokers: unknown option");
+    refuse_file("{\"config\": \"x\"}", "config: unknown option");
+    refuse_file("{\"workers\": -2}", "workers: '-2'");
+    refuse_file("{\"workers\": true}", "workers: wrong type");
+    refuse_file("{\"workers\": 2.5}", "workers: wrong type");
+    refuse_file("{\"listen\": 8080}", "listen: wrong type");
+    refuse_file("{\"model\": [1]}", "model: wrong type");
+    refuse_file("{\"queue\": [1]}", "queue: wrong type");
+}
+
+static void test_empty_and_foreign_variables_say_nothing(void **state) {
+    (void)state;
+    struct config config =
+        accept_words("", "ATTND_MODEL_DIR= ATTND_SERVICE_HOST=10.0.0.1 "
+                         "ATTND_PORT=tcp://10.0.0.1:80 "
+                         "ATTND_PORT_80_TCP_ADDR=10.0.0.1");
+    assert_null(config.model_dir);
+    config_deinit(&config);
+}
+
+static void test_lack_of_memory_is_told(void **state) {
+    (void)state;
+    char variables[100];
+    json_set_alloc_funcs(malloc, free);
+    write_config("{\"model\": [\"a=1\", \"b=2\"], \"workers\": 3}");
+    snprintf(variables, sizeof variables, "ATTND_CONFIG=%s ATTND_LISTEN=x:1", file_path);
+    size_t nth = 1;
+    for (;; nth++) {
+        struct config config;
+        attnd_error error;
+        fail_alloc_at(nth);
+        attnd_status status = read_words("--model-dir /tmp", variables, &config, &error);
+        bool failed = fail_alloc_stop();
+        if (status == ATTND_OK)
+            config_deinit(&config);
+        if (!failed)
+            break;
+        assert_int_not_equal(status, ATTND_OK);
+    }
+    assert_in_range(nth, 8, 1000);
+}
+
+static void test_model_specification_is_taken_apart(void **state) {
+    (void)state;
+    struct model_spec spec;
+    attnd_error error;
+    assert_int_equal(model_spec_parse("a=/m/x=1.st,num_heads=5,causal=true,prefix=p.,"
+                                      "context_length=9,layout=d2l",
+                                      &spec, &error),
+                     ATTND_OK);
+    assert_string_equal(spec.name, "a");
+    assert_string_equal(spec.path, "/m/x=1.st");
+    assert_int_equal(spec.options.num_heads, 5);
+    assert_int_equal(spec.options.context_length, 9);
+    assert_string_equal(spec.options.causal, "true");
+    assert_string_equal(spec.options.prefix, "p.");
+    assert_string_equal(spec.options.layout, "d2l");
+    model_spec_deinit(&spec);
+}
+
+static void test_malformed_model_specification_is_named(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"", "not NAME=FILE"},
+        {"a", "not NAME=FILE"},
+        {"=f", "not NAME=FILE"},
+        {"a=", "not NAME=FILE"},
+        {"a=f,x", "not KEY=VALUE"},
+        {"a=f,num_heads=", "not KEY=VALUE"},
+        {"a=f,num_heads=0", "at least 1"},
+        {"a=f,num_heads=-1", "at least 1"},
+        {"a=f,context_length=1x", "at least 1"},
+        {"a=f,causal=yes", "true or false"},
+        {"a=f,heads=2", "unknown key 'heads'"},
+        {"a=f,num_heads=99999999999999999999999", "at least 1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct model_spec spec;
+        attnd_error error;
+        assert_int_equal(model_spec_parse(bad[i][0], &spec, &error), ATTND_E_VALUE);
+        if (strstr(error.text, bad[i][1]) == NULL)
+            fail_msg("%s: %s", bad[i][0], error.text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults_are_those_of_the_table),
+        cmocka_unit_test(test_flag_beats_environment_beats_file_beats_default),
+        cmocka_unit_test(test_models_of_a_higher_source_replace_those_of_a_lower),
+        cmocka_unit_test(test_units_of_bytes_are_understood),
+        cmocka_unit_test(test_every_unknown_or_malformed_option_is_named),
+        cmocka_unit_test(test_every_defect_of_the_file_is_named),
+        cmocka_unit_test(test_empty_and_foreign_variables_say_nothing),
+        cmocka_unit_test(test_lack_of_memory_is_told),
+        cmocka_unit_test(test_model_specification_is_taken_apart),
+        cmocka_unit_test(test_malformed_model_specification_is_named),
+    };
+    return cmocka_run_group_tests_name("config", tests, make_file, remove_file);
+}

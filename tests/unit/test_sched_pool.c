@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fail_alloc.h"
+#include "sched/budget.h"
+#include "sched/pool.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+/* cmocka.h wants those above. */
+#include <cmocka.h>
+
+static atomic_size_t num_started, num_run;
+
+static void count_start(void) {
+    atomic_fetch_add(&num_started, 1);
+}
+
+static void count_run(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    assert_non_null(arena_alloc(&worker->arena, 1000, 1));
+    atomic_fetch_add(&num_run, 1);
+}
+
+static const struct sched_options options = {
+    .num_workers = 3, .queue_slots = 8, .arena_keep = 1 << 20, .on_start = count_start};
+
+static void test_every_worker_has_started_when_the_pool_is_there(void **state) {
+    (void)state;
+    struct sched_pool *pool;
+    atomic_store(&num_started, 0);
+    assert_int_equal(sched_pool_create(&options, &pool), ATTND_OK);
+    assert_int_equal(atomic_load(&num_started), 3);
+    sched_pool_destroy(pool);
+    sched_pool_destroy(NULL);
+}
+
+/* What the producers below share. */
+struct load {
+    struct sched_pool *pool;
+    struct sched_job jobs[4][2000];
+};
+
+struct producer {
+    struct load *load;
+    size_t index;
+};
+
+static void *produce(void *argument) {
+    struct producer *producer = argument;
+    for (size_t i = 0; i < 2000; i++) {
+        struct sched_job *job = &producer->load->jobs[producer->index][i];
+        while (!sched_reserve(producer->load->pool))
+            usleep(10);
+        job->run = count_run;
+        sched_submit(producer->load->pool, job);
+    }
+    return NULL;
+}
+
+static void test_every_job_of_many_producers_runs_once(void **state) {
+    (void)state;
+    static struct load load;
+    struct producer producers[4];
+    pthread_t threads[4];
+    atomic_store(&num_run, 0);
+    assert_int_equal(sched_pool_create(&options, &load.pool), ATTND_OK);
+    for (size_t i = 0; i < 4; i++) {
+        producers[i] = (struct producer){&load, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, produce, &producers[i]), 0);
+    }
+    for (size_t i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    sched_pool_destroy(load.pool); /* waits for what is queued */
+    assert_int_equal(atomic_load(&num_run), 8000);
+}
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void wait_at_gate(struct sched_job *job, struct sched_worker *worker) {
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    count_run(job, worker);
+}
+
+static void test_a_full_queue_refuses_and_a_taken_job_frees_its_place(void **state) {
+    (void)state;
+    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
+    struct sched_pool *pool;
+    struct sched_job first = {.run = wait_at_gate}, second = {.run = count_run};
+    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTND_OK);
+    assert_true(sched_reserve(pool));
+    assert_false(sched_reserve(pool));
+    sched_release(pool);
+    pthread_mutex_lock(&gate);
+    assert_true(sched_reserve(pool));
+    sched_submit(pool, &first);
+    while (!sched_reserve(pool)) /* until the worker has taken the first */
+        usleep(100);
+    assert_false(sched_reserve(pool));
+    atomic_store(&num_run, 0);
+    sched_submit(pool, &second);
+    pthread_mutex_unlock(&gate);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_run), 2);
+}
+
+static void test_pool_that_lacks_memory_is_not_made(void **state) {
+    (void)state;
+    struct sched_pool *pool = NULL;
+    size_t nth = 1;
+    for (;; nth++) {
+        fail_alloc_at(nth);
+        attnd_status status = sched_pool_create(&options, &pool);
+        if (!fail_alloc_stop())
+            break;
+        assert_int_equal(status, ATTND_E_NOMEM);
+        assert_null(pool);
+    }
+    assert_in_range(nth, 6, 100); /* the pool, two arrays and three starts were tried */
+    sched_pool_destroy(pool);
+}
+
+static void test_budget_gives_no_more_than_it_has(void **state) {
+    (void)state;
+    struct sched_budget budget;
+    sched_budget_init(&budget, 100);
+    assert_true(sched_budget_reserve(&budget, 60));
+    assert_false(sched_budget_reserve(&budget, 41));
+    assert_false(sched_budget_reserve(&budget, SIZE_MAX));
+    assert_true(sched_budget_reserve(&budget, 40));
+    sched_budget_release(&budget, 60);
+    assert_true(sched_budget_reserve(&budget, 60));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_worker_has_started_when_the_pool_is_there),
+        cmocka_unit_test(test_every_job_of_many_producers_runs_once),
+        cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_place),
+        cmocka_unit_test(test_pool_that_lacks_memory_is_not_made),
+        cmocka_unit_test(test_budget_gives_no_more_than_it_has),
+    };
+    return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
+}
