@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* assemble.c: weights are read straight into the model; only folding takes memory
+ * besides. H heads of size D; M is the width between the stages of a two-stage
+ * projection. */
+#include "weights/assemble.h"
+
+#include "base/error.h"
+#include "math/model.h"
+#include "weights/fold.h"
+#include "weights/sizes.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct assembly {
+    const struct safetensors *file;
+    const struct layout *layout;
+    const struct tensor_view *view;
+    attnd_error *ret_error;
+    struct layer_sizes sizes;
+};
+
+static bool all_finite(const float *values, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(values[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Reads all of a tensor; NULL is nothing to read. */
+static attnd_status read_all(const struct assembly *assembly,
+                             const struct safetensors_tensor *tensor, float *ret_values) {
+    if (tensor == NULL)
+        return ATTND_OK;
+    return safetensors_read(assembly->file, tensor, 0, tensor->elements, ret_values,
+                            assembly->ret_error);
+}
+
+/* What folding one projection takes. */
+struct fold_scratch {
+    float *stage;      /* [M, in] */
+    float *stage_bias; /* [M] */
+    float *head;       /* [D, M] */
+    float *head_bias;  /* [D] */
+    double *sums;      /* [in] */
+};
+
+static void fold_scratch_deinit(struct fold_scratch *scratch) {
+    free(scratch->stage);
+    free(scratch->stage_bias);
+    free(scratch->head);
+    free(scratch->head_bias);
+    free(scratch->sums);
+}
+
+/* Allocates; the sizes are those of tensors in the file, so their products do not
+ * overflow. */
+static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
+                              size_t stage_size, size_t head_size) {
+    *scratch = (struct fold_scratch){
+        .stage = calloc(stage_size * in_size, sizeof(float)),
+        .stage_bias = calloc(stage_size, sizeof(float)),
+        .head = calloc(head_size * stage_size, sizeof(float)),
+        .head_bias = calloc(head_size, sizeof(float)),
+        .sums = calloc(in_size, sizeof(double)),
+    };
+    return scratch->stage != NULL && scratch->stage_bias != NULL &&
+           scratch->head != NULL && scratch->head_bias != NULL && scratch->sums != NULL;
+}
+
+/* Reads one head of a two-stage projection, W = head W_stage, b = head b_stage + b_head,
+ * into ret_weight [D, in] and, unless that is NULL, ret_bias [D]. The stage has been
+ * read. */
+static attnd_status fold_head(const struct assembly *assembly, size_t which, size_t head,
+                              struct fold_scratch *scratch, float *ret_weight,
+                              float *ret_bias) {
+    const struct projection *projection = &assembly->sizes.projections[which];
+    const struct linear_names *names =
+        &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
+    const struct safetensors_tensor *weight =
+        tensor_view_find_head(assembly->view, names->weight, head);
+    size_t head_size = assembly->sizes.info.head_size,
+           stage_size = projection->weight->shape[0];
+    size_t in_size = projection->in_size;
+    attnd_status status = read_all(assembly, weight, scratch->head);
+    if (status == ATTND_OK)
+        status =
+            read_all(assembly, tensor_view_find_head(assembly->view, names->bias, head),
+                     scratch->head_bias);
+    if (status != ATTND_OK)
+        return status;
+    fold(scratch->head, scratch->stage, NULL, head_size, stage_size, in_size,
+         scratch->sums, ret_weight);
+    bool finite = all_finite(ret_weight, head_size * in_size);
+    if (ret_bias != NULL) {
+        fold(scratch->head, scratch->stage_bias, scratch->head_bias, head_size,
+             stage_size, 1, scratch->sums, ret_bias);
+        finite = finite && all_finite(ret_bias, head_size);
+    }
+    if (!finite)
+        return error_set(
+            assembly->ret_error, ATTND_E_VALUE,
+            "tensor '%.80s' times '%.80s' (or its bias) is too large for float32",
+            weight->name, projection->weight->name);
+    return ATTND_OK;
+}
+
+/* Reads a projection whose heads have weights of their own; as fold_head(), for all
+ * heads. */
+static attnd_status read_heads(const struct assembly *assembly, size_t which,
+                               float *ret_weight, float *ret_bias) {
+    const struct projection *projection = &assembly->sizes.projections[which];
+    const struct linear_names *names =
+        &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
+    size_t head_size = assembly->sizes.info.head_size, in_size = projection->in_size;
+    const struct safetensors_tensor *stage = projection->weight;
+    struct fold_scratch scratch = {0};
+    attnd_status status = ATTND_OK;
+    if (stage != NULL &&
+        !fold_scratch_init(&scratch, in_size, stage->shape[0], head_size))
+        status = error_set(assembly->ret_error, ATTND_E_NOMEM,
+                           "no memory left to fold '%.80s'", stage->name);
+    if (status == ATTND_OK)
+        status = read_all(assembly, stage, scratch.stage);
+    if (status == ATTND_OK)
+        status = read_all(assembly, projection->bias, scratch.stage_bias);
+    for (size_t head = 0; status == ATTND_OK && head < assembly->sizes.info.num_heads;
+         head++) {
+        float *weight = ret_weight + head * head_size * in_size;
+        float *bias = ret_bias == NULL ? NULL : ret_bias + head * head_size;
+        if (stage != NULL) {
+            status = fold_head(assembly, which, head, &scratch, weight, bias);
+            continue;
+        }
+        status = read_all(
+            assembly, tensor_view_find_head(assembly->view, names->weight, head), weight);
+        if (status == ATTND_OK)
+            status = read_all(
+                assembly, tensor_view_find_head(assembly->view, names->bias, head), bias);
+    }
+    fold_scratch_deinit(&scratch);
+    return status;
+}
+
+/* Reads weight [H*D, in] and bias [H*D], the latter unless it is NULL. */
+static attnd_status read_projection(const struct assembly *assembly, size_t which,
+                                    float *ret_weight, float *ret_bias) {
+    const struct projection *projection = &assembly->sizes.projections[which];
+    if (assembly->layout->linears[LINEAR_HEAD_QUERY].weight != NULL)
+        return read_heads(assembly, which, ret_weight, ret_bias);
+    size_t hidden = assembly->sizes.hidden, in_size = projection->in_size;
+    attnd_status status = safetensors_read(
+        assembly->file, projection->weight, projection->first_row * in_size,
+        hidden * in_size, ret_weight, assembly->ret_error);
+    if (status != ATTND_OK || ret_bias == NULL)
+        return status;
+    return safetensors_read(assembly->file, projection->bias, projection->first_bias_row,
+                            hidden, ret_bias, assembly->ret_error);
+}
+
+/* Reads all weights into the model. */
+static attnd_status read_model(const struct assembly *assembly, attn_model *model) {
+    attnd_status status =
+        read_projection(assembly, LINEAR_QUERY, model->query_weight, model->query_bias);
+    if (status == ATTND_OK)
+        status =
+            read_projection(assembly, LINEAR_KEY, model->key_weight, model->key_bias);
+    if (status == ATTND_OK)
+        status = read_projection(assembly, LINEAR_VALUE, model->value_weight,
+                                 model->value_bias);
+    if (status == ATTND_OK)
+        status = read_all(assembly, assembly->sizes.output_weight, model->output_weight);
+    if (status == ATTND_OK)
+        status = read_all(assembly, assembly->sizes.output_bias, model->output_bias);
+    if (status == ATTND_OK)
+        status =
+            read_all(assembly, assembly->sizes.additive_query, model->additive_query);
+    if (status == ATTND_OK)
+        status = read_all(assembly, assembly->sizes.additive_key, model->additive_key);
+    if (status == ATTND_OK)
+        status =
+            read_all(assembly, assembly->sizes.additive_score, model->additive_score);
+    return status;
+}
+
+attnd_status assemble_model(const struct safetensors *file, const struct layout *layout,
+                            const struct tensor_view *view, const attn_model_info *info,
+                            attn_model **ret_model, attnd_error *ret_error) {
+    struct assembly assembly = {
+        .file = file, .layout = layout, .view = view, .ret_error = ret_error};
+    attn_model *model = NULL;
+    attnd_status status =
+        layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
+    if (status != ATTND_OK)
+        return status;
+    status = attn_model_create(&assembly.sizes.info, &model);
+    if (status != ATTND_OK) {
+        error_set(ret_error, status, "no model of these sizes can be created: %s",
+                  attnd_status_text(status));
+        goto fail;
+    }
+    status = read_model(&assembly, model);
+    if (status != ATTND_OK)
+        goto fail;
+    *ret_model = model;
+    return ATTND_OK;
+fail:
+    attn_model_destroy(model);
+    return status;
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "weights/layout.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LINEAR(module)                                                                   \
+    { module ".weight", module ".bias" }
+
+/* clang-format off */
+static const struct layout layouts[] = {
+    {   /* Zhang et al., Dive into Deep Learning, section 11.5 */
+        .name = "d2l",
+        .linears = {
+            [LINEAR_QUERY]  = LINEAR("W_q"),
+            [LINEAR_KEY]    = LINEAR("W_k"),
+            [LINEAR_VALUE]  = LINEAR("W_v"),
+            [LINEAR_OUTPUT] = LINEAR("W_o"),
+        },
+    },
+    {   /* torch.nn.MultiheadAttention */
+        .name = "torch",
+        .linears = {
+            [LINEAR_PACKED] = {"in_proj_weight", "in_proj_bias"},
+            [LINEAR_OUTPUT] = LINEAR("out_proj"),
+        },
+        .refused = {"bias_k", "bias_v"},
+    },
+    {   /* the same with kdim or vdim */
+        .name = "torch",
+        .linears = {
+            [LINEAR_QUERY]  = {"q_proj_weight", NULL},
+            [LINEAR_KEY]    = {"k_proj_weight", NULL},
+            [LINEAR_VALUE]  = {"v_proj_weight", NULL},
+            [LINEAR_PACKED] = {NULL, "in_proj_bias"},
+            [LINEAR_OUTPUT] = LINEAR("out_proj"),
+        },
+        .refused = {"bias_k", "bias_v"},
+    },
+    {   /* Raschka, Build a Large Language Model (From Scratch), MultiHeadAttention */
+        .name = "llms_from_scratch",
+        .causal = true,
+        .linears = {
+            [LINEAR_QUERY]  = LINEAR("W_query"),
+            [LINEAR_KEY]    = LINEAR("W_key"),
+            [LINEAR_VALUE]  = LINEAR("W_value"),
+            [LINEAR_OUTPUT] = LINEAR("out_proj"),
+        },
+        .ignored = "mask",
+    },
+    {   /* the same book's MultiHeadAttentionWrapper: heads side by side, nothing after them */
+        .name = "llms_from_scratch_wrapper",
+        .causal = true,
+        .linears = {
+            [LINEAR_HEAD_QUERY] = LINEAR("heads.#.W_query"),
+            [LINEAR_HEAD_KEY]   = LINEAR("heads.#.W_key"),
+            [LINEAR_HEAD_VALUE] = LINEAR("heads.#.W_value"),
+        },
+        .ignored = "heads.#.mask",
+    },
+    {   /* a shared projection, then one more in each head */
+        .name = "two_stage",
+        .linears = {
+            [LINEAR_QUERY]      = LINEAR("W_Q"),
+            [LINEAR_KEY]        = LINEAR("W_K"),
+            [LINEAR_VALUE]      = LINEAR("W_V"),
+            [LINEAR_HEAD_QUERY] = LINEAR("heads.#.W_Q"),
+            [LINEAR_HEAD_KEY]   = LINEAR("heads.#.W_K"),
+            [LINEAR_HEAD_VALUE] = LINEAR("heads.#.W_V"),
+            [LINEAR_OUTPUT]     = LINEAR("W_O"),
+        },
+    },
+};
+/* clang-format on */
+
+#define LAYOUT_NAME_SIZE                                                                 \
+    64 /* bytes of a tensor's name in a layout, terminator included */
+#define NUM_LAYOUTS  (sizeof layouts / sizeof layouts[0])
+#define LAYOUT_NAMES "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage"
+
+/* Returns how many tensors have a name that, past `skip` bytes, is before `name`, or,
+ * when `or_begins`, is before it or begins with it. */
+static size_t count_before(const struct safetensors_tensor *tensors, size_t count,
+                           size_t skip, const char *name, bool or_begins) {
+    size_t lo = 0, hi = count, size = strlen(name);
+    while (lo < hi) {
+        size_t middle = lo + (hi - lo) / 2;
+        int order = strncmp(tensors[middle].name + skip, name, size);
+        if (order < 0 || (order == 0 && or_begins))
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
+struct tensor_view tensor_view_make(const struct safetensors *file, const char *prefix) {
+    size_t count;
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+    size_t first = count_before(tensors, count, 0, prefix, false);
+    size_t end = count_before(tensors, count, 0, prefix, true);
+    return (struct tensor_view){tensors + first, end - first, strlen(prefix)};
+}
+
+const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
+                                                  const char *name) {
+    size_t i = count_before(view->tensors, view->count, view->prefix_size, name, false);
+    if (i == view->count || strcmp(view->tensors[i].name + view->prefix_size, name) != 0)
+        return NULL;
+    return &view->tensors[i];
+}
+
+/* Writes the name of a head's tensor: `pattern` with '#' replaced. */
+static void head_name(const char *pattern, size_t head, char ret_name[LAYOUT_NAME_SIZE]) {
+    const char *mark = strchr(pattern, '#');
+    if (mark == NULL)
+        snprintf(ret_name, LAYOUT_NAME_SIZE, "%s", pattern);
+    else
+        snprintf(ret_name, LAYOUT_NAME_SIZE, "%.*s%zu%s", (int)(mark - pattern), pattern,
+                 head, mark + 1);
+}
+
+const struct safetensors_tensor *tensor_view_find_head(const struct tensor_view *view,
+                                                       const char *pattern, size_t head) {
+    char name[LAYOUT_NAME_SIZE];
+    head_name(pattern, head, name);
+    return tensor_view_find(view, name);
+}
+
+/* Returns whether `name` is `pattern`, with a number without leading zeros for '#'; then
+ * sets *ret_head to that number, or 0 without '#'. */
+static bool name_matches(const char *name, const char *pattern, size_t *ret_head) {
+    const char *mark = strchr(pattern, '#');
+    size_t head = 0, digits = 0;
+    if (mark != NULL) {
+        size_t before = (size_t)(mark - pattern);
+        if (strncmp(name, pattern, before) != 0)
+            return false;
+        name += before;
+        digits = strspn(name, "0123456789");
+        if (digits == 0 || digits > 9 || (digits > 1 && name[0] == '0'))
+            return false;
+        for (size_t i = 0; i < digits; i++)
+            head = head * 10 + (size_t)(name[i] - '0');
+        name += digits;
+        pattern = mark + 1;
+    }
+    if (strcmp(name, pattern) != 0)
+        return false;
+    *ret_head = head;
+    return true;
+}
+
+/* Returns the layout's nth required name, or NULL past the last; heads are those of head
+ * 0. */
+static const char *required_name(const struct layout *layout, size_t nth,
+                                 char buffer[LAYOUT_NAME_SIZE]) {
+    for (size_t i = 0; i < NUM_LINEARS; i++) {
+        const char *weight = layout->linears[i].weight;
+        if (weight == NULL || nth-- > 0)
+            continue;
+        head_name(weight, 0, buffer);
+        return buffer;
+    }
+    return NULL;
+}
+
+/* Counts the required tensors that are there and that are not; ret_missing gets the name
+ * of the first that is not. */
+static size_t count_present(const struct layout *layout, const struct tensor_view *view,
+                            size_t *ret_absent, char ret_missing[LAYOUT_NAME_SIZE]) {
+    char name[LAYOUT_NAME_SIZE];
+    size_t present = 0, absent = 0;
+    for (size_t nth = 0; required_name(layout, nth, name) != NULL; nth++) {
+        if (tensor_view_find(view, name) != NULL)
+            present++;
+        else if (absent++ == 0)
+            memcpy(ret_missing, name, sizeof name);
+    }
+    *ret_absent = absent;
+    return present;
+}
+
+static bool layout_fits(const struct layout *layout, const struct tensor_view *view) {
+    char missing[LAYOUT_NAME_SIZE];
+    size_t absent;
+    count_present(layout, view, &absent, missing);
+    return absent == 0;
+}
+
+static bool is_candidate(const struct layout *layout, const char *name) {
+    return name == NULL || strcmp(layout->name, name) == 0;
+}
+
+/* Looks for a prefix under which `layout` fits: what stands before a name that ends like
+ * its first tensor. Returns its tensor, with the prefix's length in *ret_size, or NULL.
+ */
+static const struct safetensors_tensor *find_prefix(const struct safetensors *file,
+                                                    const struct layout *layout,
+                                                    size_t *ret_size) {
+    size_t count;
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+    char first[LAYOUT_NAME_SIZE];
+    size_t first_size = strlen(required_name(layout, 0, first));
+    for (size_t i = 0; i < count; i++) {
+        size_t size = strlen(tensors[i].name);
+        if (size < first_size || strcmp(tensors[i].name + size - first_size, first) != 0)
+            continue;
+        char prefix[100]; /* an error's line has room for two of them */
+        size -= first_size;
+        if (size >= sizeof prefix)
+            continue;
+        memcpy(prefix, tensors[i].name, size);
+        prefix[size] = '\0';
+        struct tensor_view view = tensor_view_make(file, prefix);
+        if (layout_fits(layout, &view)) {
+            *ret_size = size;
+            return &tensors[i];
+        }
+    }
+    return NULL;
+}
+
+/* Explains why none of the layouts called `name` (NULL: of all) fits. */
+static attnd_status refuse_unrecognised(const struct safetensors *file,
+                                        const struct tensor_view *view,
+                                        const char *prefix, const char *name,
+                                        attnd_error *ret_error) {
+    const struct layout *nearest = NULL;
+    size_t nearest_present = 0, nearest_absent = 0;
+    char nearest_missing[LAYOUT_NAME_SIZE] = "";
+    for (size_t i = 0; i < NUM_LAYOUTS; i++) {
+        if (!is_candidate(&layouts[i], name))
+            continue;
+        size_t size;
+        const struct safetensors_tensor *tensor = find_prefix(file, &layouts[i], &size);
+        if (tensor != NULL)
+            return error_set(
+                ret_error, ATTND_E_FORMAT,
+                "no layout fits with prefix '%.80s', but layout %s fits with "
+                "prefix '%.*s': write prefix=%.*s",
+                prefix, layouts[i].name, (int)size, tensor->name, (int)size,
+                tensor->name);
+        char missing[LAYOUT_NAME_SIZE];
+        size_t absent, present = count_present(&layouts[i], view, &absent, missing);
+        if (nearest == NULL || present > nearest_present ||
+            (present == nearest_present && present > 0 && absent < nearest_absent)) {
+            nearest = &layouts[i];
+            nearest_present = present;
+            nearest_absent = absent;
+            memcpy(nearest_missing, missing, sizeof missing);
+        }
+    }
+    if (nearest == NULL)
+        return error_set(ret_error, ATTND_E_VALUE,
+                         "layout '%.40s' is unknown; known are " LAYOUT_NAMES, name);
+    if (view->count == 0)
+        return error_set(ret_error, ATTND_E_FORMAT,
+                         "has no tensor whose name begins with prefix '%.80s'", prefix);
+    if (nearest_present == 0 && name == NULL)
+        return error_set(ret_error, ATTND_E_FORMAT,
+                         "no layout fits: tensor '%.80s' and the others have none of the "
+                         "names of " LAYOUT_NAMES,
+                         view->tensors[0].name);
+    return error_set(ret_error, ATTND_E_FORMAT,
+                     "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights "
+                     "are there)",
+                     name == NULL ? "no layout fits; the nearest is"
+                                  : "the tensors do not fit",
+                     nearest->name, prefix, nearest_missing, nearest_present,
+                     nearest_present + nearest_absent);
+}
+
+static attnd_status refuse_ambiguous(const struct layout *a, const struct layout *b,
+                                     attnd_error *ret_error) {
+    char name_a[LAYOUT_NAME_SIZE], name_b[LAYOUT_NAME_SIZE];
+    required_name(a, 0, name_a);
+    required_name(b, 0, name_b);
+    if (strcmp(a->name, b->name) == 0)
+        return error_set(
+            ret_error, ATTND_E_FORMAT,
+            "layout %s has either '%s' or '%s', but both are there: remove the "
+            "one that is not used",
+            a->name, name_a, name_b);
+    return error_set(
+        ret_error, ATTND_E_FORMAT,
+        "layouts %s ('%s') and %s ('%s') both fit: write layout=%s or layout=%s", a->name,
+        name_a, b->name, name_b, a->name, b->name);
+}
+
+static bool layout_knows(const struct layout *layout, const char *name) {
+    size_t head;
+    for (size_t i = 0; i < NUM_LINEARS; i++) {
+        const struct linear_names *linear = &layout->linears[i];
+        if ((linear->weight != NULL && name_matches(name, linear->weight, &head)) ||
+            (linear->bias != NULL && name_matches(name, linear->bias, &head)))
+            return true;
+    }
+    if (layout->ignored != NULL && name_matches(name, layout->ignored, &head))
+        return true;
+    return strcmp(name, LAYOUT_ADDITIVE_QUERY) == 0 ||
+           strcmp(name, LAYOUT_ADDITIVE_KEY) == 0 ||
+           strcmp(name, LAYOUT_ADDITIVE_SCORE) == 0;
+}
+
+/* Refuses tensors that attnd would have to honour and cannot. */
+static attnd_status check_refused(const struct layout *layout,
+                                  const struct tensor_view *view,
+                                  attnd_error *ret_error) {
+    for (size_t i = 0; i < sizeof layout->refused / sizeof layout->refused[0]; i++) {
+        if (layout->refused[i] == NULL)
+            continue;
+        const struct safetensors_tensor *tensor =
+            tensor_view_find(view, layout->refused[i]);
+        if (tensor != NULL)
+            return error_set(ret_error, ATTND_E_UNSUPPORTED,
+                             "tensor '%.80s' adds a learned row to the keys or values "
+                             "(torch's add_bias_kv), which attnd does not compute",
+                             tensor->name);
+    }
+    return ATTND_OK;
+}
+
+attnd_status layout_recognise(const struct safetensors *file, const char *prefix,
+                              const char *name, const struct layout **ret_layout,
+                              struct tensor_view *ret_view, attnd_error *ret_error) {
+    struct tensor_view view = tensor_view_make(file, prefix);
+    const struct layout *found = NULL;
+    for (size_t i = 0; i < NUM_LAYOUTS; i++) {
+        if (!is_candidate(&layouts[i], name) || !layout_fits(&layouts[i], &view))
+            continue;
+        if (found != NULL)
+            return refuse_ambiguous(found, &layouts[i], ret_error);
+        found = &layouts[i];
+    }
+    if (found == NULL)
+        return refuse_unrecognised(file, &view, prefix, name, ret_error);
+    attnd_status status = check_refused(found, &view, ret_error);
+    if (status != ATTND_OK)
+        return status;
+    for (size_t i = 0; name == NULL && i < view.count; i++) {
+        if (!layout_knows(found, view.tensors[i].name + view.prefix_size))
+            return error_set(
+                ret_error, ATTND_E_FORMAT,
+                "tensor '%.80s' is not part of layout %s and might change the "
+                "results: remove it, or write layout=%s to ignore it",
+                view.tensors[i].name, found->name, found->name);
+    }
+    *ret_layout = found;
+    *ret_view = view;
+    return ATTND_OK;
+}
+
+attnd_status layout_count_heads(const struct layout *layout,
+                                const struct tensor_view *view, size_t *ret_num_heads,
+                                attnd_error *ret_error) {
+    size_t num_heads = 0;
+    for (size_t i = 0; i < view->count; i++) {
+        const char *name = view->tensors[i].name + view->prefix_size;
+        for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
+            size_t head;
+            if ((name_matches(name, layout->linears[linear].weight, &head) ||
+                 name_matches(name, layout->linears[linear].bias, &head)) &&
+                head >= num_heads)
+                num_heads = head + 1;
+        }
+    }
+    for (size_t head = 0; head < num_heads; head++) {
+        for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
+            char name[LAYOUT_NAME_SIZE];
+            head_name(layout->linears[linear].weight, head, name);
+            if (tensor_view_find(view, name) == NULL)
+                return error_set(
+                    ret_error, ATTND_E_FORMAT,
+                    "tensor '%.*s%s' is missing, although there are tensors of head "
+                    "%zu: heads are numbered from 0 without gaps",
+                    (int)view->prefix_size, view->tensors[0].name, name, num_heads - 1);
+        }
+    }
+    *ret_num_heads = num_heads;
+    return ATTND_OK;
+}

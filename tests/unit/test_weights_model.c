@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "weights_create.h"
+
+#include "weights/fold.h"
+
+#include <math.h>
+
+#define GOLDEN TEST_DATA "/golden/"
+
+static attn_model *load_golden(const char *name, const attn_model_options *options) {
+    char path[512];
+    snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
+    attn_model *model = NULL;
+    attnd_error error;
+    if (attn_model_load(name, path, options, &model, &error) != ATTND_OK)
+        fail_msg("%s", error.text);
+    return model;
+}
+
+/* Opens a golden file beside its model, to read tensors as they are stored. */
+static void read_golden(const char *name, const char *tensor, float *ret_values) {
+    char path[512];
+    snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
+    struct safetensors *file = NULL;
+    size_t count;
+    assert_int_equal(safetensors_open_file(path, &file, NULL), ATTND_OK);
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+    bool found = false;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(tensors[i].name, tensor) != 0)
+            continue;
+        found = true;
+        assert_int_equal(
+            safetensors_read(file, &tensors[i], 0, tensors[i].elements, ret_values, NULL),
+            ATTND_OK);
+    }
+    assert_true(found);
+    safetensors_close(file);
+}
+
+static void assert_stored(const char *name, const char *tensor, const float *got,
+                          size_t count) {
+    float *want = calloc(count, sizeof *want);
+    assert_non_null(want);
+    read_golden(name, tensor, want);
+    assert_memory_equal(got, want, count * sizeof *want);
+    free(want);
+}
+
+/* What each golden file must be recognised as. */
+static const struct golden {
+    const char *name;
+    attn_model_options options;
+    attn_model_info want; /* parameters and bytes: see below */
+} goldens[] = {
+    {"d2l_example",
+     {.num_heads = 5},
+     {.layout = "d2l",
+      .query_size = 100,
+      .key_size = 100,
+      .value_size = 100,
+      .out_size = 100,
+      .num_heads = 5,
+      .head_size = 20,
+      .output_projection = true,
+      .parameters = 40000,
+      .bytes = 160000}},
+    {"d2l_bias_random",
+     {.num_heads = 5},
+     {.layout = "d2l",
+      .query_size = 100,
+      .key_size = 100,
+      .value_size = 100,
+      .out_size = 100,
+      .num_heads = 5,
+      .head_size = 20,
+      .output_projection = true,
+      .query_bias = true,
+      .key_bias = true,
+      .value_bias = true,
+      .output_bias = true,
+      .parameters = 40400,
+      .bytes = 161792}},
+    {"d2l_sizes",
+     {.num_heads = 6},
+     {.layout = "d2l",
+      .query_size = 20,
+      .key_size = 24,
+      .value_size = 28,
+      .out_size = 36,
+      .num_heads = 6,
+      .head_size = 6,
+      .output_projection = true,
+      .query_bias = true,
+      .key_bias = true,
+      .value_bias = true,
+      .output_bias = true,
+      .parameters = 4032,
+      .bytes = 16320}},
+    {"torch_packed",
+     {.num_heads = 6},
+     {.layout = "torch",
+      .query_size = 48,
+      .key_size = 48,
+      .value_size = 48,
+      .out_size = 48,
+      .num_heads = 6,
+      .head_size = 8,
+      .output_projection = true,
+      .query_bias = true,
+      .key_bias = true,
+      .value_bias = true,
+      .output_bias = true,
+      .parameters = 9408,
+      .bytes = 37632}},
+    {"torch_kdim_vdim",
+     {.num_heads = 6},
+     {.layout = "torch",
+      .query_size = 48,
+      .key_size = 20,
+      .value_size = 12,
+      .out_size = 48,
+      .num_heads = 6,
+      .head_size = 8,
+      .output_projection = true,
+      .query_bias = true,
+      .key_bias = true,
+      .value_bias = true,
+      .output_bias = true,
+      .parameters = 6336,
+      .bytes = 25344}},
+    {"llms_from_scratch_split",
+     {.num_heads = 2, .context_length = 6},
+     {.layout = "llms_from_scratch",
+      .query_size = 3,
+      .key_size = 3,
+      .value_size = 3,
+      .out_size = 2,
+      .num_heads = 2,
+      .head_size = 1,
+      .output_projection = true,
+      .output_bias = true,
+      .causal = true,
+      .context_length = 6,
+      .parameters = 24,
+      .bytes = 320}},
+    {"llms_from_scratch_wrapper",
+     {0},
+     {.layout = "llms_from_scratch_wrapper",
+      .query_size = 3,
+      .key_size = 3,
+      .value_size = 3,
+      .out_size = 4,
+      .num_heads = 2,
+      .head_size = 2,
+      .causal = true,
+      .parameters = 36,
+      .bytes = 192}},
+    {"two_stage_heads",
+     {0},
+     {.layout = "two_stage",
+      .query_size = 24,
+      .key_size = 24,
+      .value_size = 24,
+      .out_size = 24,
+      .num_heads = 3,
+      .head_size = 8,
+      .output_projection = true,
+      .parameters = 2304,
+      .bytes = 9216}},
+    {"additive_scoring",
+     {.num_heads = 4, .causal = "true"},
+     {.layout = "d2l",
+      .scoring = ATTN_ADDITIVE,
+      .query_size = 32,
+      .key_size = 32,
+      .value_size = 32,
+      .out_size = 32,
+      .num_heads = 4,
+      .head_size = 8,
+      .additive_size = 8,
+      .output_projection = true,
+      .causal = true,
+      .parameters = 4232,
+      .bytes = 16960}},
+};
+
+static void test_every_golden_layout_is_recognised(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
+        attn_model *model = load_golden(goldens[i].name, &goldens[i].options);
+        const attn_model_info *got = attn_model_get_info(model);
+        const attn_model_info *want = &goldens[i].want;
+        print_message("%s\n", goldens[i].name);
+        assert_string_equal(got->name, goldens[i].name);
+        assert_string_equal(got->layout, want->layout);
+        assert_int_equal(got->scoring, want->scoring);
+        assert_int_equal(got->query_size, want->query_size);
+        assert_int_equal(got->key_size, want->key_size);
+        assert_int_equal(got->value_size, want->value_size);
+        assert_int_equal(got->out_size, want->out_size);
+        assert_int_equal(got->num_heads, want->num_heads);
+        assert_int_equal(got->head_size, want->head_size);
+        assert_int_equal(got->additive_size, want->additive_size);
+        assert_int_equal(got->query_bias, want->query_bias);
+        assert_int_equal(got->key_bias, want->key_bias);
+        assert_int_equal(got->value_bias, want->value_bias);
+        assert_int_equal(got->output_bias, want->output_bias);
+        assert_int_equal(got->output_projection, want->output_projection);
+        assert_int_equal(got->causal, want->causal);
+        assert_int_equal(got->context_length, want->context_length);
+        assert_int_equal(got->parameters, want->parameters);
+        assert_int_equal(got->bytes, want->bytes);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_d2l_weights_arrive_where_they_belong(void **state) {
+    (void)state;
+    attn_model *model = load_golden("d2l_sizes", &(attn_model_options){.num_heads = 6});
+    assert_stored("d2l_sizes", "W_q.weight", model->query_weight, 36 * 20);
+    assert_stored("d2l_sizes", "W_q.bias", model->query_bias, 36);
+    assert_stored("d2l_sizes", "W_k.weight", model->key_weight, 36 * 24);
+    assert_stored("d2l_sizes", "W_k.bias", model->key_bias, 36);
+    assert_stored("d2l_sizes", "W_v.weight", model->value_weight, 36 * 28);
+    assert_stored("d2l_sizes", "W_v.bias", model->value_bias, 36);
+    assert_stored("d2l_sizes", "W_o.weight", model->output_weight, 36 * 36);
+    assert_stored("d2l_sizes", "W_o.bias", model->output_bias, 36);
+    attn_model_destroy(model);
+    model = load_golden("additive_scoring", &(attn_model_options){.num_heads = 4});
+    assert_stored("additive_scoring", "attention.W_q.weight", model->additive_query, 64);
+    assert_stored("additive_scoring", "attention.W_k.weight", model->additive_key, 64);
+    assert_stored("additive_scoring", "attention.w_v.weight", model->additive_score, 8);
+    attn_model_destroy(model);
+}
+
+static void test_packed_rows_are_query_key_value(void **state) {
+    (void)state;
+    static float packed[144 * 48], bias[144];
+    read_golden("torch_packed", "in_proj_weight", packed);
+    read_golden("torch_packed", "in_proj_bias", bias);
+    attn_model *model =
+        load_golden("torch_packed", &(attn_model_options){.num_heads = 6});
+    assert_memory_equal(model->query_weight, packed, 48 * 48 * sizeof(float));
+    assert_memory_equal(model->key_weight, packed + 48 * 48, 48 * 48 * sizeof(float));
+    assert_memory_equal(model->value_weight, packed + 96 * 48, 48 * 48 * sizeof(float));
+    assert_memory_equal(model->query_bias, bias, 48 * sizeof(float));
+    assert_memory_equal(model->key_bias, bias + 48, 48 * sizeof(float));
+    assert_memory_equal(model->value_bias, bias + 96, 48 * sizeof(float));
+    assert_stored("torch_packed", "out_proj.weight", model->output_weight, 48 * 48);
+    attn_model_destroy(model);
+    read_golden("torch_kdim_vdim", "in_proj_bias", bias);
+    model = load_golden("torch_kdim_vdim", &(attn_model_options){.num_heads = 6});
+    assert_stored("torch_kdim_vdim", "k_proj_weight", model->key_weight, 48 * 20);
+    assert_memory_equal(model->value_bias, bias + 96, 48 * sizeof(float));
+    attn_model_destroy(model);
+}
+
+static void test_wrapper_heads_stand_one_after_the_other(void **state) {
+    (void)state;
+    attn_model *model = load_golden("llms_from_scratch_wrapper", NULL);
+    const char *name = "llms_from_scratch_wrapper";
+    assert_stored(name, "heads.0.W_query.weight", model->query_weight, 6);
+    assert_stored(name, "heads.1.W_query.weight", model->query_weight + 6, 6);
+    assert_stored(name, "heads.0.W_key.weight", model->key_weight, 6);
+    assert_stored(name, "heads.1.W_value.weight", model->value_weight + 6, 6);
+    assert_null(model->output_weight);
+    attn_model_destroy(model);
+}
+
+static void test_two_stages_fold_into_one(void **state) {
+    (void)state;
+    static float stage[24 * 24], head[8 * 24];
+    attn_model *model = load_golden("two_stage_heads", NULL);
+    read_golden("two_stage_heads", "W_K.weight", stage);
+    for (size_t h = 0; h < 3; h++) {
+        char name[32];
+        snprintf(name, sizeof name, "heads.%zu.W_K.weight", h);
+        read_golden("two_stage_heads", name, head);
+        for (size_t row = 0; row < 8; row++) {
+            for (size_t in = 0; in < 24; in++) {
+                long double sum = 0, magnitude = 0;
+                for (size_t m = 0; m < 24; m++) {
+                    long double term =
+                        (long double)head[row * 24 + m] * (long double)stage[m * 24 + in];
+                    sum += term;
+                    magnitude += fabsl(term);
+                }
+                /* half a unit of float32's last place, and what double loses on the way
+                 */
+                float got = model->key_weight[(h * 8 + row) * 24 + in];
+                long double limit = fabsl(sum) * 0x1p-24L + magnitude * 0x1p-48L;
+                assert_true(fabsl((long double)got - sum) <= limit);
+            }
+        }
+    }
+    attn_model_destroy(model);
+}
+
+static void test_folding_rounds_once(void **state) {
+    (void)state;
+    /* 1 + 2^-30 - 1: float32 sums would lose the small term */
+    const float a[] = {1, 0x1p-30F, -1}, b[] = {1, 1, 1}, addend[] = {0x1p-60F};
+    double sums[1];
+    float got;
+    fold(a, b, NULL, 1, 3, 1, sums, &got);
+    assert_true(got == 0x1p-30F);
+    fold(a + 1, b, addend, 1, 1, 1, sums, &got);
+    assert_true(got == (float)(0x1p-30 + 0x1p-60));
+}
+
+static void test_two_stage_biases_fold_too(void **state) {
+    (void)state;
+    struct weights_file made = {0};
+    add_two_stage(&made);
+    file_add_f32(&made, "W_Q.bias", 3, 0, 1);         /* 1, 1.125, 1.25 */
+    file_add_f32(&made, "heads.0.W_K.bias", 2, 0, 7); /* 7, 7.125 */
+    file_add_f32(&made, "heads.1.W_K.bias", 2, 0, 9);
+    attn_model *model = must_create(&made, &(attn_model_options){0});
+    const attn_model_info *info = attn_model_get_info(model);
+    assert_true(info->query_bias && info->key_bias && !info->value_bias);
+    assert_int_equal(info->query_size, 2);
+    assert_int_equal(info->out_size, 5);
+    /* head 0 of the query is [0 .125 .25; .375 .5 .625], its bias 0 .125 .25 times
+     * W_Q.bias */
+    assert_true(model->query_bias[0] == 0.125F * 1.125F + 0.25F * 1.25F);
+    assert_true(model->query_bias[1] == 0.375F + 0.5F * 1.125F + 0.625F * 1.25F);
+    assert_true(model->key_bias[0] == 7 && model->key_bias[1] == 7.125F);
+    assert_true(model->key_bias[2] == 9 && model->key_bias[3] == 9.125F);
+    /* W_Q is [1 1.125; 1.25 1.375; 1.5 1.625] */
+    assert_true(model->query_weight[0] == 0.125F * 1.25F + 0.25F * 1.5F);
+    assert_true(model->query_weight[1] == 0.125F * 1.375F + 0.25F * 1.625F);
+    attn_model_destroy(model);
+}
+
+static void test_a_fold_that_overflows_is_refused(void **state) {
+    (void)state;
+    const float big[] = {3e38F, 3e38F, 3e38F, 3e38F, 3e38F, 3e38F};
+    struct weights_file made = {0};
+    add_two_stage(&made);
+    /* W_Q.weight is first in the data */
+    memcpy(made.data, big, sizeof big);
+    must_refuse(&made, &(attn_model_options){0}, ATTND_E_VALUE,
+                "tensor 'heads.0.W_Q.weight' times 'W_Q.weight'",
+                "too large for float32");
+    struct weights_file bias = {0};
+    add_two_stage(&bias);
+    file_add(&bias, "W_Q.bias", "F32", "[3]", big, 3 * sizeof big[0]);
+    must_refuse(&bias, &(attn_model_options){0}, ATTND_E_VALUE,
+                "tensor 'heads.0.W_Q.weight' times 'W_Q.weight'",
+                "too large for float32");
+}
+
+static void test_names_and_files_are_checked(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "", "a b", "a/b", "caf\xc3\xa9",
+        "12345678901234567890123456789012345678901234567890123456789012345"};
+    const attn_model_options options = {.num_heads = 5};
+    attn_model *model = NULL;
+    attnd_error error;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_int_equal(attn_model_load(names[i], GOLDEN "d2l_example.safetensors",
+                                         &options, &model, &error),
+                         ATTND_E_VALUE);
+        assert_text_has(error.text, "model name '");
+    }
+    char path[300];
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    path[150] = '/';
+    memcpy(path + sizeof path - 13, "/missing.bin", 13);
+    assert_int_equal(attn_model_load("m", path, &options, &model, &error), ATTND_E_IO);
+    assert_text_has(error.text, "/missing.bin: cannot be opened: ");
+    assert_int_equal(attn_model_load("m", "/nowhere", &options, &model, NULL),
+                     ATTND_E_IO);
+    assert_null(model);
+}
+
+static void test_demo_models_are_complete(void **state) {
+    (void)state;
+    attn_model *model = NULL;
+    attnd_error error;
+    assert_int_equal(attn_model_demo("journey", &model, &error), ATTND_OK);
+    const attn_model_info *info = attn_model_get_info(model);
+    assert_string_equal(info->name, "journey");
+    assert_string_equal(info->layout, "llms_from_scratch");
+    assert_true(info->query_size == 3 && info->num_heads == 2 && info->head_size == 1);
+    assert_true(info->causal && info->context_length == 6);
+    assert_stored("llms_from_scratch_split", "W_value.weight", model->value_weight, 6);
+    assert_stored("llms_from_scratch_split", "out_proj.bias", model->output_bias, 2);
+    attn_model_destroy(model);
+    assert_int_equal(attn_model_demo("d2l", &model, &error), ATTND_OK);
+    info = attn_model_get_info(model);
+    assert_true(info->query_size == 100 && info->num_heads == 5 && !info->causal);
+    assert_stored("d2l_example", "W_o.weight", model->output_weight, 10000);
+    attn_model_destroy(model);
+    assert_int_equal(attn_model_demo("gpt", &model, &error), ATTND_E_VALUE);
+    assert_text_has(error.text, "'gpt' is unknown; there are journey and d2l");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_golden_layout_is_recognised),
+        cmocka_unit_test(test_d2l_weights_arrive_where_they_belong),
+        cmocka_unit_test(test_packed_rows_are_query_key_value),
+        cmocka_unit_test(test_wrapper_heads_stand_one_after_the_other),
+        cmocka_unit_test(test_two_stages_fold_into_one),
+        cmocka_unit_test(test_folding_rounds_once),
+        cmocka_unit_test(test_two_stage_biases_fold_too),
+        cmocka_unit_test(test_a_fold_that_overflows_is_refused),
+        cmocka_unit_test(test_names_and_files_are_checked),
+        cmocka_unit_test(test_demo_models_are_complete),
+    };
+    return cmocka_run_group_tests_name("weights_model", tests, NULL, NULL);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weights_create.h: models from files in the making. */
+#ifndef ATTND_TESTS_WEIGHTS_CREATE_H
+#define ATTND_TESTS_WEIGHTS_CREATE_H
+
+#include "weights_file.h"
+
+#include "math/model.h"
+#include "weights/checkpoint.h"
+
+#include <attnd/model.h>
+
+/* Creates a model from a file in the making; returns the error's text, "" on success. */
+static inline const char *create(const struct weights_file *made,
+                                 const attn_model_options *options,
+                                 attn_model **ret_model, attnd_status *ret_status) {
+    static attnd_error error;
+    size_t size;
+    unsigned char *bytes = file_make(made, &size);
+    struct safetensors *file = NULL;
+    error.text[0] = '\0';
+    *ret_status = safetensors_open_memory(bytes, size, &file, &error);
+    if (*ret_status == ATTND_OK)
+        *ret_status = checkpoint_create_model("m", file, options, ret_model, &error);
+    safetensors_close(file);
+    free(bytes);
+    return error.text;
+}
+
+static inline attn_model *must_create(const struct weights_file *made,
+                                      const attn_model_options *options) {
+    attn_model *model = NULL;
+    attnd_status status;
+    const char *text = create(made, options, &model, &status);
+    if (status != ATTND_OK)
+        fail_msg("%s", text);
+    return model;
+}
+
+static inline void must_refuse(const struct weights_file *made,
+                               const attn_model_options *options, attnd_status want,
+                               const char *part, const char *other_part) {
+    attn_model *model = NULL;
+    attnd_status status;
+    const char *text = create(made, options, &model, &status);
+    if (status == ATTND_OK)
+        fail_msg("not refused; expected: %s", part);
+    assert_text_has(text, part);
+    assert_text_has(text, other_part);
+    assert_int_equal(status, want);
+    assert_null(model);
+}
+
+static inline void add_two_stage(struct weights_file *made) {
+    file_add_f32(made, "W_Q.weight", 3, 2, 1);
+    file_add_f32(made, "W_K.weight", 3, 2, 2);
+    file_add_f32(made, "W_V.weight", 3, 2, 3);
+    file_add_f32(made, "W_O.weight", 5, 4, 1);
+    for (int head = 0; head < 2; head++) {
+        static const char *const names[] = {"W_Q", "W_K", "W_V"};
+        for (size_t i = 0; i < 3; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "heads.%d.%s.weight", head, names[i]);
+            file_add_f32(made, name, 2, 3, head + (double)i);
+        }
+    }
+}
+
+#endif
