@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/tensor_json.h"
+
+#include "base/size.h"
+#include "wire/json_value.h"
+
+#include <math.h>
+
+/* Halfway from the largest float32 to 2^128: from here on rounding to nearest overflows.
+ */
+#define FLOAT_OVERFLOW 0x1.ffffffp127
+
+static struct wire_place place_inside(const struct wire_place *outer, size_t index) {
+    struct wire_place inner = *outer;
+    inner.index[inner.depth++] = index;
+    return inner;
+}
+
+bool wire_list_check(const json_t *value, const struct wire_place *place, size_t levels,
+                     struct wire_problem *ret_problem) {
+    if (json_is_number(value))
+        return wire_refuse_levels(place, levels, levels, place->depth, ret_problem);
+    if (!json_is_array(value))
+        return wire_refuse_type(place, "array", wire_json_type(value), ret_problem);
+    if (json_array_size(value) == 0)
+        return wire_refuse_empty(place, ret_problem);
+    return true;
+}
+
+bool wire_row_read(const json_t *row, const struct wire_place *place, float *ret_numbers,
+                   struct wire_problem *ret_problem) {
+    for (size_t i = 0; i < json_array_size(row); i++) {
+        const json_t *value = json_array_get(row, i);
+        struct wire_place at = place_inside(place, i);
+        const json_t *leaf;
+        if (json_is_array(value))
+            return wire_refuse_levels(&at, at.depth, at.depth,
+                                      at.depth + wire_json_levels(value, &leaf),
+                                      ret_problem);
+        if (!json_is_number(value))
+            return wire_refuse_type(&at, "number", wire_json_type(value), ret_problem);
+        double number = json_number_value(value);
+        if (fabs(number) >= FLOAT_OVERFLOW)
+            return wire_refuse_number(&at, number, ret_problem);
+        ret_numbers[i] = (float)number;
+    }
+    return true;
+}
+
+/* Checks the levels along the first elements, which say whether there is a batch axis. */
+static bool find_levels(const json_t *value, const char *field, size_t least, size_t most,
+                        size_t *ret_levels, struct wire_problem *ret_problem) {
+    struct wire_place place = {.field = field};
+    const json_t *leaf;
+    size_t levels = wire_json_levels(value, &leaf);
+    bool number = leaf != NULL && json_is_number(leaf);
+    if (levels > most || (levels < least && number))
+        return wire_refuse_levels(&place, least, most, levels, ret_problem);
+    if (leaf == NULL) {
+        place.depth = levels - 1;
+        return wire_refuse_empty(&place, ret_problem);
+    }
+    if (levels < least) {
+        place.depth = levels;
+        return wire_refuse_type(&place, "array", wire_json_type(leaf), ret_problem);
+    }
+    *ret_levels = levels;
+    return true;
+}
+
+/* Sequence b of a tensor, and where it stands. */
+static const json_t *get_sequence(const json_t *value, const char *field, bool batched,
+                                  size_t b, struct wire_place *ret_place) {
+    struct wire_place whole = {.field = field};
+    *ret_place = batched ? place_inside(&whole, b) : whole;
+    return batched ? json_array_get(value, b) : value;
+}
+
+/* Checks the lists of one sequence; the tensor's first row decides the width. */
+static bool check_sequence(const json_t *sequence, const struct wire_place *place,
+                           size_t levels, size_t *width,
+                           struct wire_problem *ret_problem) {
+    if (!wire_list_check(sequence, place, levels, ret_problem))
+        return false;
+    for (size_t t = 0; t < json_array_size(sequence); t++) {
+        const json_t *row = json_array_get(sequence, t);
+        struct wire_place at = place_inside(place, t);
+        if (!wire_list_check(row, &at, levels, ret_problem))
+            return false;
+        if (*width == 0)
+            *width = json_array_size(row);
+        if (json_array_size(row) != *width)
+            return wire_refuse_uneven(&at, *width, json_array_size(row),
+                                      "all rows must be as wide as the first",
+                                      ret_problem);
+    }
+    return true;
+}
+
+/* First pass: fills in everything but the numbers. */
+static bool learn_shape(const json_t *value, const char *field, struct arena *arena,
+                        struct wire_tensor *tensor, struct wire_problem *ret_problem) {
+    size_t levels = tensor->batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
+    tensor->num_sequences = tensor->batched ? json_array_size(value) : 1;
+    tensor->lens = arena_alloc(arena, tensor->num_sequences, sizeof *tensor->lens);
+    if (tensor->lens == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return false;
+    }
+    for (size_t b = 0; b < tensor->num_sequences; b++) {
+        struct wire_place place;
+        const json_t *sequence = get_sequence(value, field, tensor->batched, b, &place);
+        if (!check_sequence(sequence, &place, levels, &tensor->width, ret_problem))
+            return false;
+        tensor->lens[b] = json_array_size(sequence);
+        tensor->num_rows += tensor->lens[b]; /* of lists that exist: cannot wrap */
+    }
+    return true;
+}
+
+/* Second pass: the numbers. */
+static bool fill_rows(const json_t *value, const char *field, struct wire_tensor *tensor,
+                      struct wire_problem *ret_problem) {
+    float *out = tensor->rows;
+    for (size_t b = 0; b < tensor->num_sequences; b++) {
+        struct wire_place place;
+        const json_t *sequence = get_sequence(value, field, tensor->batched, b, &place);
+        for (size_t t = 0; t < tensor->lens[b]; t++, out += tensor->width) {
+            struct wire_place at = place_inside(&place, t);
+            if (!wire_row_read(json_array_get(sequence, t), &at, out, ret_problem))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool wire_tensor_read(const json_t *value, const char *field, size_t least, size_t most,
+                      struct arena *arena, struct wire_tensor *ret_tensor,
+                      struct wire_problem *ret_problem) {
+    struct wire_tensor tensor = {0};
+    size_t levels = 0, floats;
+    if (!find_levels(value, field, least, most, &levels, ret_problem))
+        return false;
+    tensor.batched = levels == WIRE_LEVELS_BATCHED;
+    if (!learn_shape(value, field, arena, &tensor, ret_problem))
+        return false;
+    if (size_mul(tensor.num_rows, tensor.width, &floats))
+        tensor.rows = arena_alloc(arena, floats, sizeof *tensor.rows);
+    if (tensor.rows == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return false;
+    }
+    if (!fill_rows(value, field, &tensor, ret_problem))
+        return false;
+    *ret_tensor = tensor;
+    return true;
+}

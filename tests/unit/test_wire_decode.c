@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests that must be accepted, and what they decode to. */
+#include "wire_fixture.h"
+
+#include "fail_alloc.h"
+
+#include <float.h>
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define FIRST_CHUNK ((size_t)256 * 1024) /* bytes, as base/arena.c has it */
+
+static const attn_request *decode(struct fixture *fixture, const char *body) {
+    if (!fixture_decode(fixture, body))
+        fail_msg("%s: %s", fixture->problem.title, fixture->problem.detail);
+    return &fixture->call.request;
+}
+
+static void assert_floats(const float *got, const float *expected, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(&got[i], &expected[i], sizeof(float)) != 0)
+            fail_msg("number %zu is %.9g, not %.9g", i, (double)got[i],
+                     (double)expected[i]);
+    }
+}
+
+#define ASSERT_FLOATS(got, ...)                                                          \
+    assert_floats(got, (const float[]){__VA_ARGS__},                                     \
+                  sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+
+static void test_batched_request_keeps_rows_in_order(void **state) {
+    struct fixture *fixture = *state;
+    const attn_request *request =
+        decode(fixture, "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[5,6,7,8]],"
+                        "[[9,10,11,12],[13,14,15,16]]],"
+                        "\"keys\":[[[0.5,0,0,0]],[[-0.5,1e1,1E+1,1e-1]]],"
+                        "\"values\":[[[1,0,0,0]],[[2,0,0,0]]]}");
+    assert_ptr_equal(fixture->call.model, fixture->models[MODEL_D2L]);
+    assert_true(fixture->call.batched);
+    assert_int_equal(request->num_sequences, 2);
+    assert_int_equal(request->query_lens[0], 2);
+    assert_int_equal(request->query_lens[1], 2);
+    assert_int_equal(request->key_lens[0], 1);
+    assert_int_equal(request->key_lens[1], 1);
+    ASSERT_FLOATS(request->queries, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                  16);
+    ASSERT_FLOATS(request->keys, 0.5f, 0, 0, 0, -0.5f, 10, 10, 0.1f);
+    ASSERT_FLOATS(request->values, 1, 0, 0, 0, 2, 0, 0, 0);
+    assert_null(request->valid_lens);
+    assert_null(request->head_mask);
+    assert_false(request->causal);
+    assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
+}
+
+static void test_unbatched_request_is_one_sequence(void **state) {
+    struct fixture *fixture = *state;
+    const attn_request *request =
+        decode(fixture, "{\"model\":\"narrow\",\"queries\":[[1,2,3]],"
+                        "\"keys\":[[1,2],[3,4]],\"values\":[[5,6],[7,8]]}");
+    assert_ptr_equal(fixture->call.model, fixture->models[MODEL_NARROW]);
+    assert_false(fixture->call.batched);
+    assert_int_equal(request->num_sequences, 1);
+    assert_int_equal(request->query_lens[0], 1);
+    assert_int_equal(request->key_lens[0], 2);
+    ASSERT_FLOATS(request->keys, 1, 2, 3, 4);
+    ASSERT_FLOATS(request->values, 5, 6, 7, 8);
+    assert_true(request->causal); /* the model's */
+}
+
+static void test_ragged_request_has_a_length_per_sequence(void **state) {
+    const attn_request *request = decode(
+        *state, "{\"model\":\"d2l\",\"queries\":[[[1,1,1,1]],[[2,2,2,2],[3,3,3,3]]],"
+                "\"keys\":[[[4,4,4,4],[5,5,5,5],[6,6,6,6]],[[7,7,7,7]]]}");
+    assert_int_equal(request->query_lens[0], 1);
+    assert_int_equal(request->query_lens[1], 2);
+    assert_int_equal(request->key_lens[0], 3);
+    assert_int_equal(request->key_lens[1], 1);
+    ASSERT_FLOATS(request->queries, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    assert_float_equal(request->keys[12], 7, 0);
+}
+
+static void test_keys_and_values_left_out_are_the_queries_themselves(void **state) {
+    const attn_request *request =
+        decode(*state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]]}");
+    assert_ptr_equal(request->keys, request->queries);
+    assert_ptr_equal(request->values, request->queries);
+    assert_ptr_equal(request->key_lens, request->query_lens);
+}
+
+static void test_values_left_out_are_the_keys_themselves(void **state) {
+    const attn_request *request =
+        decode(*state, "{\"model\":\"narrow\",\"queries\":[[1,2,3]],\"keys\":[[1,2]]}");
+    assert_ptr_equal(request->values, request->keys);
+    assert_ptr_not_equal(request->keys, request->queries);
+}
+
+static void test_values_without_keys_join_default_keys(void **state) {
+    const attn_request *request = decode(
+        *state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"values\":[[5,6,7,8]]}");
+    assert_ptr_equal(request->keys, request->queries);
+    ASSERT_FLOATS(request->values, 5, 6, 7, 8);
+}
+
+static void test_values_of_another_size_than_the_keys_cannot_be_left_out(void **state) {
+    struct fixture *fixture = *state;
+    attn_model_info info = fixture_info(MODEL_D2L);
+    attn_model *wide;
+    info.value_size = 5;
+    assert_int_equal(attn_model_create(&info, &wide), ATTND_OK);
+    const attn_model *models[] = {wide};
+    const char *body = "{\"queries\":[[1,2,3,4]]}";
+    assert_false(wire_native_decode(body, strlen(body), models, 1, &fixture->arena,
+                                    &fixture->call, &fixture->problem));
+    assert_string_equal(fixture->problem.title, "Missing key");
+    assert_string_equal(fixture->problem.field, "values");
+    attn_model_destroy(wide);
+}
+
+static void test_null_means_left_out(void **state) {
+    struct fixture *fixture = *state;
+    const char *body =
+        "{\"model\":null,\"queries\":[[1,2,3,4]],\"keys\":null,\"values\":null,"
+        "\"valid_lens\":null,\"causal\":null,\"need_weights\":null,"
+        "\"head_mask\":null}";
+    assert_true(fixture_decode_bytes(fixture, body, strlen(body), 1));
+    const attn_request *request = &fixture->call.request;
+    assert_ptr_equal(request->keys, request->queries);
+    assert_ptr_equal(request->values, request->queries);
+    assert_null(request->valid_lens);
+    assert_null(request->head_mask);
+    assert_false(request->causal);
+    assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
+}
+
+static void test_only_model_need_not_be_named(void **state) {
+    struct fixture *fixture = *state;
+    const char *body = "{\"queries\":[[1,2,3,4]]}";
+    assert_true(fixture_decode_bytes(fixture, body, strlen(body), 1));
+    assert_ptr_equal(fixture->call.model, fixture->models[MODEL_D2L]);
+    assert_false(fixture_decode_bytes(fixture, body, strlen(body), 2));
+    assert_string_equal(fixture->problem.title, "Model not named");
+    assert_false(fixture_decode_bytes(fixture, body, strlen(body), 0));
+    assert_string_equal(fixture->problem.title, "Model not named");
+}
+
+static void test_many_models_are_not_all_listed(void **state) {
+    struct fixture *fixture = *state;
+    attn_model *models[9];
+    for (int i = 0; i < 9; i++) {
+        attn_model_info info = fixture_info(MODEL_D2L);
+        memset(info.name, 'a' + i, ATTN_NAME_MAX);
+        info.name[ATTN_NAME_MAX] = '\0';
+        assert_int_equal(attn_model_create(&info, &models[i]), ATTND_OK);
+    }
+    const char *body = "{\"queries\":[[1,2,3,4]]}";
+    assert_false(wire_native_decode(body, strlen(body), (const attn_model *const *)models,
+                                    9, &fixture->arena, &fixture->call,
+                                    &fixture->problem));
+    assert_non_null(strstr(fixture->problem.detail, "eee', ...; name one of them"));
+    for (int i = 0; i < 9; i++)
+        attn_model_destroy(models[i]);
+}
+
+static void test_valid_lens_per_sequence(void **state) {
+    const attn_request *request = decode(
+        *state, "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[1,2,3,4]],[[1,2,3,4]]],"
+                "\"valid_lens\":[2,0]}");
+    assert_false(request->valid_lens_per_query);
+    assert_int_equal(request->valid_lens[0], 2);
+    assert_int_equal(request->valid_lens[1], 0);
+}
+
+static void test_valid_lens_per_query_follow_each_other_when_ragged(void **state) {
+    const attn_request *request = decode(
+        *state, "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[1,2,3,4]],[[1,2,3,4]]],"
+                "\"valid_lens\":[[1,2],[0]]}");
+    assert_true(request->valid_lens_per_query);
+    assert_int_equal(request->valid_lens[0], 1);
+    assert_int_equal(request->valid_lens[1], 2);
+    assert_int_equal(request->valid_lens[2], 0);
+}
+
+static void test_unbatched_valid_lens_are_an_integer_or_one_per_query(void **state) {
+    const attn_request *request = decode(
+        *state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4]],\"valid_lens\":1}");
+    assert_false(request->valid_lens_per_query);
+    assert_int_equal(request->valid_lens[0], 1);
+    request = decode(
+        *state,
+        "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4]],\"valid_lens\":[0,2]}");
+    assert_true(request->valid_lens_per_query);
+    assert_int_equal(request->valid_lens[0], 0);
+    assert_int_equal(request->valid_lens[1], 2);
+}
+
+static void test_options_overrule_the_model(void **state) {
+    const attn_request *request =
+        decode(*state, "{\"need_weights\":true,\"head_mask\":[0.25],\"causal\":false,"
+                       "\"model\":\"narrow\",\"queries\":[[1,2,3]],\"keys\":[[1,2]]}");
+    assert_false(request->causal);
+    assert_int_equal(request->need_weights, ATTN_WEIGHTS_ALL);
+    ASSERT_FLOATS(request->head_mask, 0.25f);
+    request = decode(*state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"causal\":true,"
+                             "\"need_weights\":\"mean\",\"head_mask\":[0,-1.5]}");
+    assert_true(request->causal);
+    assert_int_equal(request->need_weights, ATTN_WEIGHTS_MEAN);
+    ASSERT_FLOATS(request->head_mask, 0, -1.5f);
+    request = decode(
+        *state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"need_weights\":false}");
+    assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
+}
+
+static void test_numbers_are_rounded_to_double_and_then_to_float32(void **state) {
+    const attn_request *request = decode(
+        *state, "{\"model\":\"d2l\",\"queries\":["
+                "[0.1,16777217,9223372036854775807,-9223372036854775808],"
+                "[-0.0,1e-999,1e-45,3.4028235677973362e38],"
+                "[3.4028234663852886e38,-3.4028234663852886e38,123456789,1.5E3]]}");
+    ASSERT_FLOATS(request->queries, 0.1f, 16777216, 0x1p63f, -0x1p63f, -0.0f, 0,
+                  0x1p-149f, FLT_MAX, FLT_MAX, -FLT_MAX, 123456792, 1500);
+}
+
+static void test_sequence_of_the_context_length_is_accepted(void **state) {
+    const attn_request *request =
+        decode(*state, "{\"model\":\"narrow\",\"keys\":[[1,2]],\"queries\":"
+                       "[[1,2,3],[1,2,3],[1,2,3],[1,2,3],[1,2,3],[1,2,3]]}");
+    assert_int_equal(request->query_lens[0], 6);
+}
+
+static void test_key_with_an_escape_is_the_same_key(void **state) {
+    decode(*state, "{\"model\":\"d2l\",\"quer\\u0069es\":[[1,2,3,4]]}");
+}
+
+/* Decodes with every allocation failing in turn, in an arena whose first chunk has room
+ * for `allocations` small ones only, so that each of the room's own needs a new chunk in
+ * some run. Returns how many allocations were failed. */
+static size_t fail_each_allocation(struct fixture *fixture, const char *body,
+                                   size_t allocations) {
+    for (size_t nth = 1;; nth++) {
+        struct arena arena;
+        arena_init(&arena, 0);
+        assert_non_null(arena_alloc(&arena, 1, 1)); /* makes the chunk */
+        size_t most =
+            FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* all but its header and that one */
+        assert_non_null(arena_alloc(&arena, 1, most - allocations * ARENA_ALIGNMENT));
+        fail_alloc_at(nth);
+        bool decoded = wire_native_decode(
+            body, strlen(body), (const attn_model *const *)fixture->models, NUM_MODELS,
+            &arena, &fixture->call, &fixture->problem);
+        bool failed = fail_alloc_stop();
+        arena_deinit(&arena);
+        if (!failed) {
+            assert_true(decoded);
+            return nth - 1;
+        }
+        assert_false(decoded);
+        assert_int_equal(fixture->problem.status, 503);
+        assert_string_equal(fixture->problem.title, "Out of memory");
+    }
+}
+
+/* jansson's lexer swallows failed allocations; see wire/json_value.h. */
+static void test_every_failed_allocation_is_told(void **state) {
+    const char *body =
+        "{\"model\":\"d2l\",\"queries\":[[[0.12345678901234567e-05,2,3,4],"
+        "[1,2,3,4]],[[1,2,3,4]]],\"keys\":[[[1,2,3,4]],[[1,2,3,4]]],"
+        "\"values\":[[[1,2,3,4]],[[1,2,3,4]]],\"valid_lens\":[[1,1],[0]],"
+        "\"head_mask\":[1,0.333333333333333333333],\"need_weights\":\"mean\"}";
+    decode(*state, body);
+    for (size_t allocations = 0; allocations < 10; allocations++)
+        assert_true(fail_each_allocation(*state, body, allocations) > 60);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batched_request_keeps_rows_in_order),
+        cmocka_unit_test(test_unbatched_request_is_one_sequence),
+        cmocka_unit_test(test_ragged_request_has_a_length_per_sequence),
+        cmocka_unit_test(test_keys_and_values_left_out_are_the_queries_themselves),
+        cmocka_unit_test(test_values_left_out_are_the_keys_themselves),
+        cmocka_unit_test(test_values_without_keys_join_default_keys),
+        cmocka_unit_test(test_values_of_another_size_than_the_keys_cannot_be_left_out),
+        cmocka_unit_test(test_null_means_left_out),
+        cmocka_unit_test(test_only_model_need_not_be_named),
+        cmocka_unit_test(test_many_models_are_not_all_listed),
+        cmocka_unit_test(test_valid_lens_per_sequence),
+        cmocka_unit_test(test_valid_lens_per_query_follow_each_other_when_ragged),
+        cmocka_unit_test(test_unbatched_valid_lens_are_an_integer_or_one_per_query),
+        cmocka_unit_test(test_options_overrule_the_model),
+        cmocka_unit_test(test_numbers_are_rounded_to_double_and_then_to_float32),
+        cmocka_unit_test(test_sequence_of_the_context_length_is_accepted),
+        cmocka_unit_test(test_key_with_an_escape_is_the_same_key),
+        cmocka_unit_test(test_every_failed_allocation_is_told),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

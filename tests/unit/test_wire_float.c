@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/float_text.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static float from_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint32_t to_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static void print(float value, char text[WIRE_FLOAT_TEXT_MAX + 1]) {
+    memset(text, '#', WIRE_FLOAT_TEXT_MAX + 1);
+    size_t length = wire_float_text(value, text);
+    assert_true(length <= WIRE_FLOAT_TEXT_MAX);
+    assert_int_equal(text[length], '#');
+    text[length] = '\0';
+}
+
+/* Whether the whole text is a number as RFC 8259 section 6 has it. */
+static int is_json_number(const char *text) {
+    const char *c = text + (*text == '-');
+    size_t whole = strspn(c, "0123456789");
+    if (whole == 0 || (whole > 1 && *c == '0'))
+        return 0;
+    c += whole;
+    if (*c == '.') {
+        size_t fraction = strspn(c + 1, "0123456789");
+        if (fraction == 0)
+            return 0;
+        c += 1 + fraction;
+    }
+    if (*c == 'e') {
+        c += 1 + (c[1] == '-' || c[1] == '+');
+        size_t exponent = strspn(c, "0123456789");
+        if (exponent == 0)
+            return 0;
+        c += exponent;
+    }
+    return *c == '\0';
+}
+
+/* The text's significant digits as an integer, and the power of ten of the last of them.
+ */
+static void take_apart(const char *text, long *ret_digits, int *ret_power) {
+    char digits[WIRE_FLOAT_TEXT_MAX + 1];
+    int count = 0, power = 0;
+    const char *c = text + (*text == '-');
+    for (int past_point = 0; *c != '\0' && *c != 'e'; c++) {
+        if (*c == '.') {
+            past_point = 1;
+        } else {
+            digits[count++] = *c;
+            power -= past_point;
+        }
+    }
+    if (*c == 'e')
+        power += atoi(c + 1);
+    for (; count > 1 && digits[count - 1] == '0'; count--)
+        power++;
+    digits[count] = '\0';
+    *ret_digits = atol(digits);
+    *ret_power = power;
+}
+
+static int reads_back(long digits, int power, float value) {
+    char text[40];
+    snprintf(text, sizeof text, "%lde%d", digits, power);
+    return strtof(text, NULL) == value;
+}
+
+/* That the text is exact, JSON, and that both decimals of one digit fewer around it are
+ * other floats. Any other such decimal lies beyond one of the two, so it is another float
+ * as well. */
+static void check(float value) {
+    char text[WIRE_FLOAT_TEXT_MAX + 1];
+    long digits;
+    int power;
+    print(value, text);
+    if (to_bits(strtof(text, NULL)) != to_bits(value))
+        fail_msg("%a printed as %s reads back as %a", (double)value, text,
+                 (double)strtof(text, NULL));
+    if (!is_json_number(text))
+        fail_msg("%a printed as %s is no JSON number", (double)value, text);
+    take_apart(text, &digits, &power);
+    if (digits < 10)
+        return;
+    value = fabsf(value);
+    if (reads_back(digits / 10, power + 1, value) ||
+        reads_back(digits / 10 + 1, power + 1, value))
+        fail_msg("%a printed as %s could be shorter", (double)value, text);
+    /* Among decimals of this many digits it is the closest that reads back, up to ties,
+     * which rounding in these differences may tip. */
+    long double error = fabsl((long double)value - strtold(text + (*text == '-'), NULL));
+    for (long other = digits - 1; other <= digits + 1; other += 2) {
+        char other_text[40];
+        snprintf(other_text, sizeof other_text, "%lde%d", other, power);
+        if (strtof(other_text, NULL) == value &&
+            fabsl((long double)value - strtold(other_text, NULL)) < error * 0.999999L)
+            fail_msg("%a printed as %s is closer to %s", (double)value, text, other_text);
+    }
+}
+
+static void test_random_floats_are_exact_and_shortest(void **state) {
+    (void)state;
+    uint64_t random = 88172645463325252u; /* xorshift64 (Marsaglia 2003) */
+    for (int i = 0; i < 100000;) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        float value = from_bits((uint32_t)(random >> 32));
+        if (!isfinite(value))
+            continue;
+        check(value);
+        i++;
+    }
+}
+
+static void test_powers_of_two_and_their_neighbours_are_exact_and_shortest(void **state) {
+    (void)state;
+    for (int exponent = -149; exponent <= 127; exponent++) {
+        float power = ldexpf(1.0f, exponent);
+        check(power);
+        check(-power);
+        check(nextafterf(power, 0.0f));
+        check(nextafterf(power, INFINITY));
+    }
+    check(from_bits(0x7F7FFFFF)); /* the largest */
+    check(0.0f);
+    check(-0.0f);
+}
+
+static void test_decimals_of_one_digit_stay_short(void **state) {
+    (void)state;
+    for (int power = -44; power <= 38; power++) {
+        for (int digit = 1; digit <= 9; digit++) {
+            char text[WIRE_FLOAT_TEXT_MAX + 1], decimal[32];
+            long digits;
+            snprintf(decimal, sizeof decimal, "%de%d", digit, power);
+            float value = strtof(decimal, NULL);
+            if (!isfinite(value))
+                continue;
+            print(value, text);
+            take_apart(text, &digits, &(int){0});
+            assert_in_range(digits, 1, 9);
+        }
+    }
+}
+
+static void test_texts_are_positional_from_1e_5_to_1e12(void **state) {
+    (void)state;
+    static const struct {
+        float value;
+        const char *text;
+    } cases[] = {
+        {0.5f, "0.5"},
+        {1.0f, "1.0"},
+        {0.0f, "0.0"},
+        {-0.0f, "-0.0"},
+        {0.1f, "0.1"},
+        {-123.25f, "-123.25"},
+        {16777216.0f, "16777216.0"},
+        {123456789.0f, "123456790.0"},
+        {1e12f, "1000000000000.0"},
+        {-9.999999e12f, "-9999999000000.0"},
+        {1e13f, "1e+13"},
+        {1.5e20f, "1.5e+20"},
+        {1e-5f, "0.00001"},
+        {-1.17549435e-5f, "-0.000011754943"},
+        {1e-6f, "1e-6"},
+        {1e-20f, "1e-20"},
+        {-1.17549435e-38f, "-1.1754944e-38"},
+        {1e-45f, "1e-45"},
+        {3.40282347e38f, "3.4028235e+38"},
+        {9.5367431640625e-7f, "9.536743e-7"}, /* 2^-20 */
+        {9007199254740992.0f, "9.007199e+15"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[WIRE_FLOAT_TEXT_MAX + 1];
+        print(cases[i].value, text);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
+/* The closest decimal of as many digits is then too low; exactness is checked above. */
+static void
+test_power_of_two_takes_the_upper_neighbour_when_only_that_reads_back(void **state) {
+    (void)state;
+    int taken = 0;
+    for (int exponent = -126; exponent <= 127; exponent++) {
+        char text[WIRE_FLOAT_TEXT_MAX + 1], closest[32];
+        float value = ldexpf(1.0f, exponent);
+        long digits;
+        int power, count = 0;
+        print(value, text);
+        take_apart(text, &digits, &power);
+        for (long rest = digits; rest > 0; rest /= 10)
+            count++;
+        snprintf(closest, sizeof closest, "%.*e", count - 1, (double)value);
+        taken += strtof(closest, NULL) != value;
+    }
+    assert_true(taken > 0); /* else this test says nothing about the case */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_floats_are_exact_and_shortest),
+        cmocka_unit_test(test_powers_of_two_and_their_neighbours_are_exact_and_shortest),
+        cmocka_unit_test(test_decimals_of_one_digit_stay_short),
+        cmocka_unit_test(test_texts_are_positional_from_1e_5_to_1e12),
+        cmocka_unit_test(
+            test_power_of_two_takes_the_upper_neighbour_when_only_that_reads_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

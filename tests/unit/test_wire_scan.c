@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What decoding takes, measured against what the scan says; and bodies damaged at random.
+ */
+#include "wire_fixture.h"
+
+#include <jansson.h>
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MUTATIONS 100000
+
+static size_t live_bytes, peak_bytes; /* of jansson, malloc's headers included */
+
+static size_t block_bytes(void *memory) {
+    return malloc_usable_size(memory) + sizeof(size_t);
+}
+
+static void *counting_malloc(size_t size) {
+    void *memory = malloc(size);
+    if (memory != NULL) {
+        live_bytes += block_bytes(memory);
+        if (live_bytes > peak_bytes)
+            peak_bytes = live_bytes;
+    }
+    return memory;
+}
+
+static void counting_free(void *memory) {
+    if (memory != NULL)
+        live_bytes -= block_bytes(memory);
+    free(memory);
+}
+
+/* The first decoding installs the room's own allocator; later ones keep ours. */
+static int setup(void **state) {
+    int failed = fixture_setup(state);
+    if (failed == 0)
+        fixture_decode(*state, "{}");
+    json_set_alloc_funcs(counting_malloc, counting_free);
+    return failed;
+}
+
+struct cost {
+    size_t bound, measured; /* bytes */
+    bool decoded;
+};
+
+/* Scans and decodes; 0 bytes measured when the scan refuses. */
+static struct cost measure(struct fixture *fixture, const char *body, size_t size) {
+    struct cost cost = {0};
+    arena_reset(&fixture->arena);
+    peak_bytes = 0;
+    assert_int_equal(live_bytes, 0);
+    if (!wire_native_scan(body, size, &cost.bound, &fixture->problem))
+        return cost;
+    cost.decoded = wire_native_decode(
+        body, size, (const attn_model *const *)fixture->models, NUM_MODELS,
+        &fixture->arena, &fixture->call, &fixture->problem);
+    cost.measured = peak_bytes + fixture->arena.used;
+    if (cost.measured > cost.bound)
+        fail_msg("%zu bytes taken, %zu foreseen: %.300s", cost.measured, cost.bound,
+                 body);
+    return cost;
+}
+
+/* Returns before + count times element + after. */
+static char *repeat(const char *before, const char *element, size_t count,
+                    const char *after, size_t *ret_size) {
+    size_t element_size = strlen(element);
+    *ret_size = strlen(before) + count * element_size + strlen(after);
+    char *body = malloc(*ret_size + 1), *out = stpcpy(body, before);
+    for (size_t i = 0; i < count; i++, out += element_size)
+        memcpy(out, element, element_size);
+    strcpy(out, after);
+    return body;
+}
+
+static void test_bound_holds_for_hostile_bodies(void **state) {
+    static const struct {
+        const char *before, *element, *after;
+    } cases[] = {
+        {"[", "{},", "0]"},
+        {"[", "[],", "0]"},
+        {"[", "1,", "0]"},
+        {"[", "\"\",", "0]"},
+        {"[", "\"\\n\",", "0]"},
+        {"[", "null,", "0]"},
+        {"[", "[0],", "0]"},
+        {"[", "[[[]]],", "0]"},
+        {"[", "{\"\":0},", "0]"},
+        {"[", "{\"a\":{\"b\":[]}},", "0]"},
+        {"{\"queries\":[", "[1],", "[1]]}"},
+        {"{\"model\":\"d2l\",\"queries\":[", "[[1,2,3,4]],", "[[1,2,3,4]]]}"},
+        {"{\"model\":\"d2l\",\"queries\":[[0,0,0,0]],\"valid_lens\":[", "0,", "0]}"},
+        {"{\"model\":\"d2l\",\"queries\":[[0,0,0,0]],\"head_mask\":[", "0,", "0]}"},
+        {"\"", "a", "\""},
+        {"\"", "a", ""},
+        {"{\"model\":\"", "\\u0041", "\"}"},
+        {"{\"", "a", "\":0}"},
+        {"[", "1", "]"},
+        {"[0.", "1", "]"},
+        {"[", "true", "]"},
+        {"", "1 ", ""},
+        {"[", "[1,2,3,4,5,6,7,8,9],", "0]"}, /* one more than the first slots */
+        {"[", "1,", ""},
+        {"[[1,2", "]", "]"},
+        {"[", "}{,", "]"},
+    };
+    static const size_t counts[] = {0, 1, 7, 8, 9, 1000, 8193, 100000, 131073};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+            size_t size;
+            char *body = repeat(cases[i].before, cases[i].element, counts[k],
+                                cases[i].after, &size);
+            measure(*state, body, size);
+            free(body);
+        }
+    }
+}
+
+static void test_bound_holds_for_an_object_of_many_keys(void **state) {
+    for (size_t keys = 1; keys <= 100000; keys = keys * 2 + 1) {
+        char *body = malloc(keys * 16 + 3), *out = body;
+        *out++ = '{';
+        for (size_t i = 0; i < keys; i++)
+            out += sprintf(out, "%s\"%zu\":%zu", i > 0 ? "," : "", i, i);
+        *out++ = '}';
+        struct cost cost = measure(*state, body, (size_t)(out - body));
+        assert_true(cost.measured > keys * 64); /* it was parsed to its end */
+        free(body);
+    }
+}
+
+/* Returns a request of `rows` rows of random numbers with `digits` digits, made for
+ * "d2l". */
+static char *typical_body(size_t rows, int digits, size_t *ret_size) {
+    char *body = malloc(64 + rows * (4 * 24 + 3)), *out = body;
+    uint64_t random = 1;
+    out = stpcpy(out, "{\"model\":\"d2l\",\"queries\":[[");
+    for (size_t i = 0; i < rows * 4; i++) {
+        double number = (double)(int64_t)fixture_random(&random) * 0x1p-63;
+        out = stpcpy(out, i % 4 > 0 ? "," : i > 0 ? "],[" : "[");
+        out += sprintf(out, "%.*f", digits, number);
+    }
+    out = stpcpy(out, "]]]}");
+    *ret_size = (size_t)(out - body);
+    return body;
+}
+
+static void test_bound_is_at_most_three_times_what_typical_bodies_take(void **state) {
+    static const size_t rows[] = {64, 1024, 32768};
+    for (size_t i = 0; i < 3; i++) {
+        for (int digits = 1; digits <= 16; digits += 5) {
+            size_t size;
+            char *body = typical_body(rows[i], digits, &size);
+            struct cost cost = measure(*state, body, size);
+            assert_true(cost.decoded);
+            print_message("%zu rows, %d digits: body %zu, takes %zu, foreseen %zu\n",
+                          rows[i], digits, size, cost.measured, cost.bound);
+            assert_true(cost.bound <= 3 * cost.measured);
+            free(body);
+        }
+    }
+}
+
+static void test_brackets_and_commas_in_strings_do_not_count(void **state) {
+    struct fixture *fixture = *state;
+    size_t bound, plain;
+    const char *body = "{\"model\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\",,[[[[[\"}";
+    assert_true(wire_native_scan(body, strlen(body), &bound, &fixture->problem));
+    body = "{\"model\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\\"aaaaaaa\"}";
+    assert_true(wire_native_scan(body, strlen(body), &plain, &fixture->problem));
+    assert_int_equal(bound, plain);
+}
+
+static void test_32_levels_pass_and_33_do_not(void **state) {
+    struct fixture *fixture = *state;
+    char brackets[33];
+    size_t bound;
+    memset(brackets, '[', sizeof brackets);
+    assert_true(wire_native_scan(brackets, 32, &bound, &fixture->problem));
+    assert_false(wire_native_scan(brackets, 33, &bound, &fixture->problem));
+    assert_string_equal(fixture->problem.title, "Nested too deeply");
+    assert_non_null(strstr(fixture->problem.detail, "line 1, column 33:"));
+}
+
+static const char *const valid_bodies[] = {
+    "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[5,6,7,8]],[[9,1e1,-0.5,12]]],"
+    "\"valid_lens\":[[1,2],[0]],\"need_weights\":true,\"head_mask\":[1,0]}",
+    "{\"model\":\"d2l\",\"queries\":[[0.1,2,3,4]],\"keys\":[[1,2,3,4],[5,6,7,8]],"
+    "\"values\":[[1,2,3,4],[5,6,7,8]],\"valid_lens\":2,\"need_weights\":\"mean\"}",
+    "{\"model\":\"narrow\",\"queries\":[[1,2,3]],\"keys\":[[1,2],[3,4]],\"values\":null,"
+    "\"causal\":false,\"valid_lens\":[1]}",
+    "{\"model\":\"narrow\",\"queries\":[[[1,2,3]],[[4,5,6]]],\"keys\":[[[1,2]],[[3,4]]],"
+    "\"valid_lens\":[0,1],\"causal\":true,\"head_mask\":[0.5]}",
+};
+
+#define NUM_VALID (sizeof valid_bodies / sizeof valid_bodies[0])
+
+/* Damages `body`, of capacity 1024; returns its new size. */
+static size_t mutate(char *body, size_t size, uint64_t *random) {
+    for (uint64_t times = 1 + fixture_random(random) % 4; times > 0 && size > 0;
+         times--) {
+        size_t at = fixture_random(random) % size;
+        const char *other = valid_bodies[fixture_random(random) % NUM_VALID];
+        size_t from = fixture_random(random) % strlen(other);
+        size_t length = fixture_random(random) % 24;
+        if (length > strlen(other) - from)
+            length = strlen(other) - from;
+        switch (fixture_random(random) % 8) {
+        case 0:
+            body[at] = (char)(body[at] ^ (1 << fixture_random(random) % 8));
+            break;
+        case 1:
+            size = at;
+            break;
+        case 2: /* another's bytes over ours */
+            if (at + length <= size)
+                memcpy(body + at, other + from, length);
+            break;
+        case 3: /* another's bytes between ours */
+            if (size + length <= 1024) {
+                memmove(body + at + length, body + at, size - at);
+                memcpy(body + at, other + from, length);
+                size += length;
+            }
+            break;
+        case 4: /* some of ours left out */
+            if (at + length <= size) {
+                memmove(body + at, body + at + length, size - at - length);
+                size -= length;
+            }
+            break;
+        default: /* most often stays nearly JSON */
+            body[at] = "0123456789-.eE,:[]{}\"\\ n"[fixture_random(random) % 24];
+            break;
+        }
+    }
+    return size;
+}
+
+static void test_damaged_bodies_are_decoded_or_refused_within_the_bound(void **state) {
+    struct fixture *fixture = *state;
+    uint64_t random = 4711;
+    size_t decoded = 0, refused = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        char body[1024];
+        const char *valid = valid_bodies[(size_t)i % NUM_VALID];
+        memcpy(body, valid, strlen(valid));
+        size_t size = mutate(body, strlen(valid), &random);
+        char *exact = malloc(size > 0 ? size : 1); /* so that a read past it is seen */
+        memcpy(exact, body, size);
+        memset(&fixture->problem, 0, sizeof fixture->problem);
+        struct cost cost = measure(fixture, exact, size);
+        free(exact);
+        if (cost.decoded) {
+            decoded++;
+        } else {
+            refused++;
+            assert_true(fixture->problem.status == 400 || fixture->problem.status == 404);
+            assert_true(fixture->problem.detail[0] != '\0');
+        }
+    }
+    print_message("%zu decoded, %zu refused\n", decoded, refused);
+    assert_true(decoded >
+                MUTATIONS / 100); /* the damage is light enough to say something */
+    assert_true(refused > MUTATIONS / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bound_holds_for_hostile_bodies),
+        cmocka_unit_test(test_bound_holds_for_an_object_of_many_keys),
+        cmocka_unit_test(test_bound_is_at_most_three_times_what_typical_bodies_take),
+        cmocka_unit_test(test_brackets_and_commas_in_strings_do_not_count),
+        cmocka_unit_test(test_32_levels_pass_and_33_do_not),
+        cmocka_unit_test(test_damaged_bodies_are_decoded_or_refused_within_the_bound),
+    };
+    return cmocka_run_group_tests(tests, setup, fixture_teardown);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wire_fixture.h: what the tests of the wire room share: models, decoding, a seeded
+ * generator. */
+#ifndef ATTND_TESTS_WIRE_FIXTURE_H
+#define ATTND_TESTS_WIRE_FIXTURE_H
+
+#include "math/model.h"
+#include "wire/native.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As tests/data/invalid/native/README.md describes them. */
+enum { MODEL_D2L, MODEL_NARROW, NUM_MODELS };
+
+struct fixture {
+    attn_model *models[NUM_MODELS];
+    struct arena arena;
+    struct wire_call call;
+    struct wire_problem problem;
+};
+
+static inline attn_model_info fixture_info(int which) {
+    attn_model_info info = {.name = "d2l",
+                            .layout = "d2l",
+                            .query_size = 4,
+                            .key_size = 4,
+                            .value_size = 4,
+                            .out_size = 4,
+                            .num_heads = 2,
+                            .head_size = 2,
+                            .output_projection = true};
+    if (which == MODEL_NARROW) {
+        strcpy(info.name, "narrow");
+        info.query_size = 3;
+        info.key_size = info.value_size = info.out_size = 2;
+        info.num_heads = 1;
+        info.causal = true;
+        info.context_length = 6;
+    }
+    return info;
+}
+
+static inline int fixture_setup(void **state) {
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    for (int i = 0; i < NUM_MODELS; i++) {
+        attn_model_info info = fixture_info(i);
+        if (attn_model_create(&info, &fixture->models[i]) != ATTND_OK)
+            return -1;
+    }
+    arena_init(&fixture->arena, 1 << 20);
+    *state = fixture;
+    return 0;
+}
+
+static inline int fixture_teardown(void **state) {
+    struct fixture *fixture = *state;
+    for (int i = 0; i < NUM_MODELS; i++)
+        attn_model_destroy(fixture->models[i]);
+    arena_deinit(&fixture->arena);
+    free(fixture);
+    return 0;
+}
+
+/* Scans and decodes a body of `size` bytes, all of them on the heap so that a read past
+ * the end is seen by ASan and valgrind. */
+static inline bool fixture_decode_bytes(struct fixture *fixture, const void *body,
+                                        size_t size, size_t num_models) {
+    size_t decode_bytes;
+    char *copy = malloc(size > 0 ? size : 1);
+    if (size > 0)
+        memcpy(copy, body, size);
+    arena_reset(&fixture->arena);
+    bool decoded = wire_native_scan(copy, size, &decode_bytes, &fixture->problem) &&
+                   wire_native_decode(
+                       copy, size, (const attn_model *const *)fixture->models, num_models,
+                       &fixture->arena, &fixture->call, &fixture->problem);
+    free(copy);
+    return decoded;
+}
+
+static inline bool fixture_decode(struct fixture *fixture, const char *body) {
+    return fixture_decode_bytes(fixture, body, strlen(body), NUM_MODELS);
+}
+
+/* xorshift64* (Vigna 2016): the same numbers on every machine. */
+static inline uint64_t fixture_random(uint64_t *state) {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(0x2545F4914F6CDD1D);
+}
+
+#endif
