@@ -17,8 +17,9 @@
 #include <unistd.h>
 
 #define EXIT_USAGE 2
-#define ARENA_KEEP ((size_t)64 * 1024 * 1024) /* bytes that a worker keeps between jobs  \
-                                               */
+#define ARENA_KEEP                                                                       \
+    ((size_t)64 * 1024 * 1024) /* bytes that a worker keeps between jobs                 \
+                                */
 
 extern char **environ;
 

@@ -53,7 +53,7 @@ static void print_wrapped(const char *text) {
 static void variable_name(const struct option *option, char *ret_name, size_t size) {
     size_t at = (size_t)snprintf(ret_name, size, "ATTND_");
     for (const char *c = option->name; *c != '\0' && at + 1 < size; c++)
-        ret_name[at++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        ret_name[at++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
     ret_name[at] = '\0';
 }
 

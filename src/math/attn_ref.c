@@ -21,7 +21,7 @@ static void linear(const float *weight, const float *bias, size_t out, size_t in
  */
 static double *project(const float *weight, const float *bias, size_t out, size_t in,
                        const float *x, size_t rows) {
-    double *y = malloc(rows * out * sizeof *y), *row = malloc(in * sizeof *row);
+    double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
     for (size_t r = 0; y != NULL && row != NULL && r < rows; r++) {
         for (size_t i = 0; i < in; i++)
             row[i] = (double)x[r * in + i];
@@ -156,8 +156,8 @@ attnd_status attn_ref_run(const attn_model *model, const attn_request *request,
                         request->keys, sizes.num_keys),
         .values = project(model->value_weight, model->value_bias, hidden,
                           info->value_size, request->values, sizes.num_keys),
-        .context = malloc(sizes.num_queries * hidden * sizeof(double)),
-        .row = malloc(sizes.num_keys * sizeof(double)),
+        .context = calloc(sizes.num_queries * hidden, sizeof(double)),
+        .row = calloc(sizes.num_keys, sizeof(double)),
     };
     status = ATTND_E_NOMEM;
     if (p.queries == NULL || p.keys == NULL || p.values == NULL || p.context == NULL ||

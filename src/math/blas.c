@@ -9,8 +9,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define OPENBLAS_PTHREADS 1 /* openblas_get_parallel(): 0 serial, 1 pthreads, 2 OpenMP   \
-                             */
+#define OPENBLAS_PTHREADS                                                                \
+    1 /* openblas_get_parallel(): 0 serial, 1 pthreads, 2 OpenMP                         \
+       */
 
 static char blas_text[160] = "BLAS: attnd_init() was not called";
 

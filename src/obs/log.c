@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 4096
-#define VALUE_MAX      500 /* characters of one text that are written, so that a line closes \
-                            */
+#define VALUE_MAX                                                                        \
+    500 /* characters of one text that are written, so that a line closes                \
+         */
 
 static enum log_format log_format = LOG_FORMAT_TEXT; /* set once, before threads */
 static enum log_level log_level = LOG_INFO;

@@ -10,7 +10,8 @@ trap 'rm -rf "$place"' EXIT
 DESTDIR=$place meson install -C "$build" --no-rebuild --quiet
 pc=$(find "$place" -name attnd.pc)
 prefix=$(sed -n 's/^prefix=//p' "$pc")
-export PKG_CONFIG_PATH="$(dirname "$pc")"
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
 # shellcheck disable=SC2046 # the flags are words
 "$@" "$root/docs/examples/one_attention.c" -o "$place/one_attention" \
     $(pkg-config --define-variable=prefix="$place$prefix" --cflags --libs attnd)

@@ -15,8 +15,9 @@
 /* cmocka.h wants those above. */
 #include <cmocka.h>
 
-#define TOLERANCE 1e-5 /* of the largest number, as include/attnd/attention.h promises   \
-                        */
+#define TOLERANCE                                                                        \
+    1e-5 /* of the largest number, as include/attnd/attention.h promises                 \
+          */
 
 static int init_library(void **state) {
     attnd_error error;
