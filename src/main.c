@@ -10,6 +10,7 @@
 
 #include <attnd/library.h>
 #include <jansson.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,12 +37,20 @@ static int fail(const attnd_error *error, int exit_code) {
     return exit_code;
 }
 
-/* Signals are taken by sigwait() in serve(), so every thread must have them blocked. */
-static void block_signals(sigset_t *ret_signals) {
-    sigemptyset(ret_signals);
-    sigaddset(ret_signals, SIGTERM);
-    sigaddset(ret_signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, ret_signals, NULL);
+/* Posted by each SIGTERM and SIGINT. A handler and not sigwait(): OpenBLAS has threads of
+ * its own from before main(), which no mask set here can reach. */
+static sem_t stop_asked;
+
+static void ask_to_stop(int signal_number) {
+    (void)signal_number;
+    sem_post(&stop_asked);
+}
+
+static void catch_signals(void) {
+    const struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+    sem_init(&stop_asked, 0, 0);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -95,14 +104,12 @@ static void log_models(const struct models *models) {
 }
 
 /* Waits for a signal, then stops; returns the exit code. */
-static int run_until_stopped(struct daemon *daemon, const struct config *config,
-                             const sigset_t *signals) {
-    int signal_number = 0;
+static int run_until_stopped(struct daemon *daemon, const struct config *config) {
     printf("listening on %s\n", http_server_url(daemon->server));
     fflush(stdout);
-    sigwait(signals, &signal_number);
-    log_write(LOG_INFO, "stopping", LOG_TEXT("signal", strsignal(signal_number)),
-              LOG_NUMBER("grace", config->grace));
+    while (sem_wait(&stop_asked) != 0) /* interrupted by another signal */
+        ;
+    log_write(LOG_INFO, "stopping", LOG_NUMBER("grace", config->grace));
     int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
     if (!http_server_stop(daemon->server, deadline)) {
         log_write(LOG_ERROR, "grace is over with requests unfinished",
@@ -116,28 +123,27 @@ static int run_until_stopped(struct daemon *daemon, const struct config *config,
 static int serve(const struct config *config) {
     struct daemon daemon = {.pool = NULL};
     attnd_error error;
-    sigset_t signals;
     int exit_code = EXIT_FAILURE;
     log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
     json_object_seed(0); /* before threads, which would race for it */
-    if (http_check_listen(config->listen, &error) != ATTND_OK)
+    if (http_check_listen(config->listen, &error) != ATTND_OK ||
+        load_check(config, &error) != ATTND_OK)
         return fail(&error, EXIT_USAGE);
     if (attnd_init(&error) != ATTND_OK)
         return fail(&error, EXIT_FAILURE);
-    attnd_status status = load_models(config, &daemon.models, &error);
-    if (status != ATTND_OK)
-        return fail(&error, status == ATTND_E_VALUE ? EXIT_USAGE : EXIT_FAILURE);
+    if (load_models(config, &daemon.models, &error) != ATTND_OK)
+        return fail(&error, EXIT_FAILURE);
     log_models(&daemon.models);
     if (config->check_config) {
         printf("configuration ok: %zu models\n", daemon.models.count);
         exit_code = EXIT_SUCCESS;
         goto done;
     }
-    block_signals(&signals);
+    catch_signals();
     if (start(&daemon, config, &error) != ATTND_OK)
         fail(&error, exit_code);
     else
-        exit_code = run_until_stopped(&daemon, config, &signals);
+        exit_code = run_until_stopped(&daemon, config);
 done:
     sched_pool_destroy(daemon.pool);
     http_server_destroy(daemon.server);

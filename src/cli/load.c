@@ -90,6 +90,21 @@ static attnd_status load_demo(struct models *models, const char *name,
     return status == ATTND_OK ? add(models, model, ret_error) : status;
 }
 
+attnd_status load_check(const struct config *config, attnd_error *ret_error) {
+    if (config->models.count == 0 && config->model_dir == NULL && !config->demo)
+        return error_set(ret_error, ATTND_E_VALUE,
+                         "no model to serve: give --model NAME=FILE, --model-dir DIR or "
+                         "--demo");
+    for (size_t i = 0; i < config->models.count; i++) {
+        struct model_spec spec;
+        attnd_status status = model_spec_parse(config->models.items[i], &spec, ret_error);
+        if (status != ATTND_OK)
+            return status;
+        model_spec_deinit(&spec);
+    }
+    return ATTND_OK;
+}
+
 attnd_status load_models(const struct config *config, struct models *ret_models,
                          attnd_error *ret_error) {
     struct models models = {NULL, 0};
@@ -103,13 +118,8 @@ attnd_status load_models(const struct config *config, struct models *ret_models,
     if (status == ATTND_OK && config->demo)
         status = load_demo(&models, "d2l", ret_error);
     if (status == ATTND_OK && models.count == 0)
-        status =
-            error_set(ret_error, ATTND_E_VALUE,
-                      config->model_dir != NULL
-                          ? "--model-dir: no *" MODEL_SUFFIX " in %s"
-                          : "no model to serve: give --model NAME=FILE, --model-dir DIR "
-                            "or --demo%s",
-                      config->model_dir != NULL ? config->model_dir : "");
+        status = error_set(ret_error, ATTND_E_VALUE,
+                           "--model-dir: no *" MODEL_SUFFIX " in %s", config->model_dir);
     if (status != ATTND_OK) {
         load_models_deinit(&models);
         return status;

@@ -12,9 +12,13 @@ struct models {
     size_t count;
 };
 
+/* Checks what can be checked without reading a file: every --model, and that there is one
+ * at all. Errors: ATTND_E_VALUE, ATTND_E_NOMEM. */
+attnd_status load_check(const struct config *config, attnd_error *ret_error);
+
 /* Loads what --model, --model-dir and --demo name, in this order. On success the caller
- * owns *ret_models. Errors, with one line: ATTND_E_VALUE for a malformed --model, two
- * models of one name or no model at all; ATTND_E_IO for a folder; else as
+ * owns *ret_models. Errors, with one line: ATTND_E_VALUE for two models of one name or an
+ * empty folder; ATTND_E_IO for a folder that cannot be read; else as load_check() and
  * attn_model_load(). */
 attnd_status load_models(const struct config *config, struct models *ret_models,
                          attnd_error *ret_error);

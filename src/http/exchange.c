@@ -139,6 +139,7 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
                          struct wire_problem *problem) {
     size_t max_body = exchange->options->max_body;
     buf_init(&exchange->body, max_body);
+    exchange->chunked = framing->chunked;
     if (framing->chunked)
         return true;
     if (framing->content_length > max_body) {
@@ -217,9 +218,8 @@ static enum MHD_Result take_body(struct exchange *exchange, const char *data,
         wire_problem_set(&problem, MHD_HTTP_CONTENT_TOO_LARGE, "Body too large", NULL,
                          "the body has more than --max-body %zu bytes", body->max);
         refuse_body(exchange, &problem);
-    } else if (size > body->capacity - body->size &&
-               !exchange_reserve(exchange, size, &problem)) {
-        refuse_body(exchange, &problem); /* only chunked bodies grow */
+    } else if (exchange->chunked && !exchange_reserve(exchange, size, &problem)) {
+        refuse_body(exchange, &problem);
     } else if (buf_append(body, data, size) != ATTND_OK) {
         wire_problem_set_no_memory(&problem);
         refuse_body(exchange, &problem);
@@ -233,6 +233,12 @@ static enum MHD_Result finish(struct exchange *exchange) {
     if (exchange->route != NULL)
         exchange->route->handle(exchange);
     return exchange->state == EXCHANGE_WITH_WORKER ? MHD_YES : send_reply(exchange);
+}
+
+/* The connection was resumed. */
+static void take_back(struct exchange *exchange) {
+    exchange->thread->num_suspended--;
+    exchange->state = EXCHANGE_REPLIES;
 }
 
 static struct exchange *create(struct http_thread *thread,
@@ -260,9 +266,8 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
         *req_cls = exchange;
         return exchange != NULL ? begin(exchange, url, method) : MHD_NO;
     }
-    if (exchange->state == EXCHANGE_WITH_WORKER) { /* resumed */
-        exchange->thread->num_suspended--;
-        exchange->state = EXCHANGE_REPLIES;
+    if (exchange->state == EXCHANGE_WITH_WORKER) {
+        take_back(exchange);
         return send_reply(exchange);
     }
     if (*upload_data_size > 0) {
@@ -281,6 +286,8 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     if (exchange == NULL)
         return;
     *req_cls = NULL;
+    if (exchange->state == EXCHANGE_WITH_WORKER)
+        take_back(exchange); /* resumed to find that the client has gone */
     log_write(
         LOG_DEBUG, "request",
         LOG_TEXT("route", exchange->route != NULL ? exchange->route->path : "none"),

@@ -32,6 +32,7 @@ struct exchange {
     const char *route_rest; /* what follows a route's path; libmicrohttpd's memory */
     enum exchange_state state;
     struct buf body;
+    bool chunked;     /* the body's size is not known, so it was not reserved */
     size_t discarded; /* bytes */
     size_t reserved;  /* bytes of options->budget */
     struct sched_job job;

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures: servers that must have stopped cleanly when their tests are over."""
+
+import os
+import random
+
+import pytest
+
+from server import BINARY, Server
+
+os.environ.setdefault("PROPERTY_SEED", str(random.randrange(2**32)))
+
+
+def pytest_report_header():
+    return f"attnd: {BINARY}, PROPERTY_SEED={os.environ['PROPERTY_SEED']}"
+
+
+def pytest_sessionstart():
+    if not BINARY.exists():
+        pytest.exit(f"{BINARY} is not built; set ATTND_BINARY or run tests/run.sh", returncode=4)
+
+
+@pytest.fixture(scope="session")
+def demo_server():
+    """attnd --demo: the models `journey` and `d2l`, a body limit of 1 MiB."""
+    with Server("--demo", "--max-body", 1048576, "--grace", 5) as server:
+        yield server
+
+
+@pytest.fixture
+def start_server():
+    """Starts servers for one test; those still running afterwards are stopped and checked."""
+    servers = []
+
+    def start(*arguments, **options):
+        servers.append(Server(*arguments, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        if server.process.poll() is None:
+            server.stop()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TCP connection that sends exactly the bytes it is told to, and reads HTTP/1.1 answers."""
+
+import json
+import socket
+from dataclasses import dataclass
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict  # names in lower case
+    body: bytes
+
+    def json(self):
+        return json.loads(self.body)
+
+
+class Connection:
+    def __init__(self, port, timeout=30):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.unread = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, data):
+        """Sends what the other side takes: it may answer and close before it has read all."""
+        try:
+            self.socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def receive(self):
+        """Whether anything came; False once the other side has closed."""
+        try:
+            data = self.socket.recv(65536)
+        except ConnectionResetError:
+            data = b""
+        self.unread += data
+        return bool(data)
+
+    def read_answer(self, head_only=False):
+        """The next answer, or None when the connection was closed instead."""
+        while b"\r\n\r\n" not in self.unread:
+            if not self.receive():
+                assert not self.unread, f"closed in the middle of {self.unread!r}"
+                return None
+        head, self.unread = self.unread.split(b"\r\n\r\n", 1)
+        status_line, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, value in
+                   (line.split(":", 1) for line in lines)}
+        status = int(status_line.split()[1])
+        assert "transfer-encoding" not in headers, "this helper reads no chunked answers"
+        size = int(headers.get("content-length", 0))
+        if head_only or status == 100:
+            size = 0
+        while len(self.unread) < size:
+            assert self.receive(), "closed in the middle of a body"
+        body, self.unread = self.unread[:size], self.unread[size:]
+        return Answer(status, headers, body)
+
+    def read_to_end(self, timeout=10):
+        """Everything until the other side closes, which it has to do within `timeout` s."""
+        self.socket.settimeout(timeout)
+        while self.receive():
+            pass
+        return self.unread
+
+
+def post_bytes(body, *headers, path="/v1/attention"):
+    """A whole POST request with the usual headers and those of `headers`."""
+    lines = [f"POST {path} HTTP/1.1", "Host: attnd", "Content-Type: application/json",
+             f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def get_bytes(path, *headers):
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: attnd", *headers, "", ""]).encode()

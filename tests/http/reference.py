@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multi-head attention in float64, written from its definition (docs/protocol.md) and from
+nothing of the daemon's: slow, one query at a time, meant to be read.
+
+B sequences, H heads, Tq queries, Tk keys, D head size. Linear weights are [out, in].
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Linear:
+    weight: np.ndarray  # [out, in]
+    bias: np.ndarray | None = None  # [out]
+
+    def __call__(self, rows):
+        result = rows @ self.weight.T
+        return result if self.bias is None else result + self.bias
+
+
+@dataclass
+class Head:
+    query: Linear  # [D, query_size]
+    key: Linear  # [D, key_size]
+    value: Linear  # [D, value_size]
+
+
+@dataclass
+class Layer:
+    heads: list[Head]
+    output: Linear | None  # [out_size, H*D]; None: the heads' outputs, concatenated
+    causal: bool = False
+    additive: tuple | None = None  # W_q [A, D], W_k [A, D], w_v [A]
+
+    @property
+    def sizes(self):
+        """query_size, key_size, value_size"""
+        head = self.heads[0]
+        return tuple(part.weight.shape[1] for part in (head.query, head.key, head.value))
+
+
+def softmax(scores):
+    exponentials = np.exp(scores - scores.max())
+    return exponentials / exponentials.sum()
+
+
+def attend_head(head, additive, queries, keys, values, visible):
+    """Outputs [Tq, D] and weights [Tq, Tk] of one head; visible [Tq, Tk] says which key a
+    query may attend to. With none, it attends to all of them alike."""
+    q, k, v = head.query(queries), head.key(keys), head.value(values)
+    weights = np.zeros((len(q), len(k)))
+    for i, row in enumerate(visible):
+        if not row.any():
+            weights[i] = 1 / len(k)
+            continue
+        if additive is None:
+            scores = k[row] @ q[i] / np.sqrt(q.shape[1])
+        else:
+            from_query, from_key, score = additive
+            scores = np.tanh(from_query @ q[i] + k[row] @ from_key.T) @ score
+        weights[i, row] = softmax(scores)
+    return weights @ v, weights
+
+
+def attend(layer, queries, keys, values, valid_lens=None, causal=None, head_mask=None):
+    """One sequence: queries [Tq, query_size] and so on; valid_lens None, a number or [Tq].
+    Returns outputs [Tq, out_size] and weights [H, Tq, Tk]."""
+    queries, keys, values = (np.asarray(x, np.float64) for x in (queries, keys, values))
+    num_queries, num_keys = len(queries), len(keys)
+    causal = layer.causal if causal is None else causal
+    lens = np.broadcast_to(num_keys if valid_lens is None else valid_lens, (num_queries,))
+    visible = np.arange(num_keys)[None, :] < lens[:, None]
+    if causal:
+        visible &= np.arange(num_keys)[None, :] <= np.arange(num_queries)[:, None]
+    results = [attend_head(head, layer.additive, queries, keys, values, visible)
+               for head in layer.heads]
+    factors = np.ones(len(layer.heads)) if head_mask is None else head_mask
+    concatenated = np.concatenate(
+        [factor * outputs for factor, (outputs, _) in zip(factors, results)], axis=1)
+    outputs = layer.output(concatenated) if layer.output else concatenated
+    return outputs, np.stack([weights for _, weights in results])
+
+
+def attend_request(layer, request):
+    """A batched request, as in the body of POST /v1/attention: a list of (outputs, weights),
+    one for each sequence."""
+    keys = request.get("keys", request["queries"])
+    values = request.get("values", keys)
+    lens = request.get("valid_lens") or [None] * len(keys)
+    return [attend(layer, *sequence, request.get("causal"), request.get("head_mask"))
+            for sequence in zip(request["queries"], keys, values, lens)]
+
+
+def layer_from_tensors(tensors, num_heads=None, causal=None):
+    """The layer that a checkpoint's tensors describe, whichever of the layouts it has."""
+    tensors = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
+
+    def linear(name):
+        return Linear(tensors[name + ".weight"], tensors.get(name + ".bias"))
+
+    def split(query, key, value):
+        """H heads out of projections that hold theirs one after the other."""
+        def rows(part, h):
+            size = len(part.weight) // num_heads
+            at = slice(h * size, (h + 1) * size)
+            return Linear(part.weight[at], None if part.bias is None else part.bias[at])
+        return [Head(rows(query, h), rows(key, h), rows(value, h)) for h in range(num_heads)]
+
+    additive = None
+    if "attention.w_v.weight" in tensors:
+        additive = (tensors["attention.W_q.weight"], tensors["attention.W_k.weight"],
+                    tensors["attention.w_v.weight"].reshape(-1))
+
+    if "W_o.weight" in tensors:  # d2l
+        heads, output = split(linear("W_q"), linear("W_k"), linear("W_v")), linear("W_o")
+    elif "in_proj_weight" in tensors or "q_proj_weight" in tensors:  # torch
+        if "in_proj_weight" in tensors:
+            weights = np.split(tensors["in_proj_weight"], 3)
+        else:
+            weights = [tensors[part + "_proj_weight"] for part in "qkv"]
+        biases = (np.split(tensors["in_proj_bias"], 3) if "in_proj_bias" in tensors
+                  else [None] * 3)
+        heads, output = split(*map(Linear, weights, biases)), linear("out_proj")
+    elif "W_query.weight" in tensors:  # llms_from_scratch
+        causal = True if causal is None else causal
+        heads = split(linear("W_query"), linear("W_key"), linear("W_value"))
+        output = linear("out_proj")
+    elif "heads.0.W_query.weight" in tensors:  # llms_from_scratch, wrapper
+        causal = True if causal is None else causal
+        heads, output = [], None
+        while f"heads.{len(heads)}.W_query.weight" in tensors:
+            prefix = f"heads.{len(heads)}."
+            heads.append(Head(*(linear(prefix + x) for x in ("W_query", "W_key", "W_value"))))
+    else:  # two-stage: a shared projection, then one more for each head
+        heads, output = [], linear("W_O")
+        while f"heads.{len(heads)}.W_Q.weight" in tensors:
+            prefix = f"heads.{len(heads)}."
+            heads.append(Head(*(Linear(tensors[f"{prefix}{x}.weight"] @ tensors[f"{x}.weight"])
+                                for x in ("W_Q", "W_K", "W_V"))))
+    return Layer(heads, output, bool(causal), additive)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the real attnd on a free port of 127.0.0.1 and stops it again."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import requests
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/data/golden"
+BINARY = Path(os.environ.get("ATTND_BINARY") or ROOT / "build/src/attnd").resolve()
+SANITIZER_REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:",
+                     "WARNING: ThreadSanitizer", "ThreadSanitizer: ")
+
+
+def clean_environment(**changes):
+    """Ours without ATTND_*, which is the daemon's configuration and holds the tests' knobs."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ATTND_")}
+    return kept | changes
+
+
+def is_sanitized():
+    binary = BINARY.read_bytes()
+    return b"__asan_init" in binary or b"__tsan_init" in binary
+
+
+def run_attnd(*arguments, timeout=60, cwd=None, **environment):
+    """Runs attnd to its end. Returns the completed process, its output as text."""
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout, cwd=cwd, env=clean_environment(**environment))
+
+
+class Server:
+    """A running attnd. stderr goes to a file, so that a full pipe can never stop it."""
+
+    def __init__(self, *arguments, listen="127.0.0.1:0", cwd=None, **environment):
+        log, self.log_path = tempfile.mkstemp(prefix="attnd-log-")
+        self.process = subprocess.Popen(
+            [BINARY, *map(str, arguments), *(["--listen", listen] if listen else [])],
+            stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd,
+            env=clean_environment(**environment))
+        os.close(log)
+        readable, _, _ = select.select([self.process.stdout], [], [], 60)
+        self.line = self.process.stdout.readline() if readable else "(nothing within 60 s)"
+        match = re.fullmatch(r"listening on (http://127\.0\.0\.1:(\d+))\n", self.line)
+        if not match:
+            self.process.kill()
+            raise AssertionError(f"attnd did not start: {self.line!r}\n{self.read_log()}")
+        self.url, self.port = match[1], int(match[2])
+
+    def read_log(self):
+        return Path(self.log_path).read_text(errors="replace")
+
+    def get(self, path, **options):
+        return requests.get(self.url + path, timeout=60, **options)
+
+    def attention(self, body):
+        return requests.post(self.url + "/v1/attention", json=body, timeout=120)
+
+    def is_alive(self):
+        return self.process.poll() is None and self.get("/v2/health/live").status_code == 200
+
+    def wait(self, timeout=60):
+        """Waits for the end, then checks that it was a clean one."""
+        try:
+            rest, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"attnd did not stop in {timeout} s\n{self.read_log()}")
+        log = self.read_log()
+        os.unlink(self.log_path)
+        assert self.process.returncode == 0, f"exit {self.process.returncode}\n{log}"
+        assert rest == "", f"more than one line on stdout: {rest!r}"
+        reports = [report for report in SANITIZER_REPORTS if report in log]
+        assert not reports, log
+
+    def stop(self, timeout=60):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.wait(timeout)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.stop()
+        else:  # a test failed already: do not hide its reason behind another
+            self.process.kill()
+            self.process.wait()
+            os.unlink(self.log_path)

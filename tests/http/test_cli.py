@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: where options come from, what is refused and how, and the subcommands."""
+
+import json
+import re
+import shutil
+import socket
+
+import pytest
+import requests
+
+from checkpoints import write_layer
+from safetensors_file import write_raw
+from server import GOLDEN, run_attnd
+from test_golden import CASES, model_argument
+
+BAD_OPTIONS = {
+    "--no-such-option": ["--no-such-option"],
+    "-x": ["-x"],
+    "--workers": ["--workers", "-1"],
+    "--http-threads": ["--http-threads", "x"],
+    "--max-body": ["--max-body", "12 apples"],
+    "--max-memory": ["--max-memory", "99999999999999999999"],
+    "--queue": ["--queue", "0"],
+    "--grace": ["--grace", "1.5"],
+    "--log-format": ["--log-format", "xml"],
+    "--log-level": ["--log-level", "loud"],
+    "--listen": ["--listen", "127.0.0.1:99999"],
+    "--model": ["--model", "no-equals-sign"],
+    "num_heads": ["--model", "a=f.safetensors,num_heads=0"],
+    "causal": ["--model", "a=f.safetensors,causal=perhaps"],
+    "colour": ["--model", "a=f.safetensors,colour=red"],
+    "--config": ["--config", "/nonexistent.json"],
+    "unexpected": ["--demo", "unexpected"],
+}
+BAD_VARIABLES = {"ATTND_MAX_BODY": "x", "ATTND_WORKERS": "1e3", "ATTND_LOG_LEVEL": "loud",
+                 "ATTND_DEMO": "maybe", "ATTND_NO_SUCH_OPTION": "1"}
+# What is in the file, and what the message has to say besides the file's name.
+BAD_FILES = {
+    "unknown option": ('{"max_bdoy": 1}', "max_bdoy"),
+    "negative": ('{"max_body": -1}', "max_body"),
+    "wrong type": ('{"workers": [1]}', "workers"),
+    "no number": ('{"workers": "many"}', "workers"),
+    "no boolean": ('{"demo": "perhaps"}', "demo"),
+    "said twice": ('{"queue": 1, "queue": 2}', "queue"),
+    "malformed": ('{"queue": 1,\n}', ":2:"),
+    "no object": ("[]", "object"),
+}
+
+
+def one_line(text):
+    assert text.endswith("\n") and text.count("\n") == 1, text
+    return text
+
+
+def limit_of(server):
+    """The --max-body that a server runs with, as a body that is too large is told."""
+    response = requests.post(server.url + "/v1/attention", data=b"x" * 3001, timeout=60,
+                             headers={"Content-Type": "application/json"})
+    assert response.status_code == 413, response.text
+    return int(re.search(r"\b(1000|2000|3000)\b", response.json()["detail"])[1])
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_option_exits_2_and_is_named(name):
+    result = run_attnd(*BAD_OPTIONS[name])
+    assert (result.returncode, result.stdout) == (2, ""), result
+    assert name in one_line(result.stderr)
+
+
+@pytest.mark.parametrize("name", BAD_VARIABLES)
+def test_bad_variable_exits_2_and_is_named(name):
+    result = run_attnd(**{name: BAD_VARIABLES[name]})
+    assert (result.returncode, result.stdout) == (2, ""), result
+    assert name in one_line(result.stderr)
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_configuration_file_exits_2_and_says_what(tmp_path, name):
+    text, said = BAD_FILES[name]
+    (tmp_path / "c.json").write_text(text)
+    result = run_attnd("--config", tmp_path / "c.json")
+    assert (result.returncode, result.stdout) == (2, ""), result
+    line = one_line(result.stderr)
+    assert "c.json" in line and said in line, line
+
+
+def test_empty_variable_says_nothing():
+    """Compose files pass on what may be unset; Kubernetes adds variables of its own."""
+    result = run_attnd("--demo", "--check-config", ATTND_LOG_LEVEL="", ATTND_MAX_BODY="",
+                       ATTND_SERVICE_HOST="10.0.0.1", ATTND_PORT="tcp://10.0.0.1:8080")
+    assert result.returncode == 0, result
+
+
+def test_option_without_its_value_exits_2():
+    result = run_attnd("--demo", "--workers")
+    assert result.returncode == 2 and "--workers" in one_line(result.stderr)
+
+
+def test_flag_beats_environment_beats_file(start_server, tmp_path):
+    config = tmp_path / "c.json"
+    config.write_text('{"demo": true, "max_body": 1000}')
+    assert limit_of(start_server("--config", config)) == 1000
+    assert limit_of(start_server("--config", config, ATTND_MAX_BODY="2000")) == 2000
+    assert limit_of(start_server("--config", config, "--max-body", "3000",
+                                 ATTND_MAX_BODY="2000")) == 3000
+    assert limit_of(start_server(ATTND_CONFIG=str(config))) == 1000
+
+
+def test_file_may_hold_every_kind_of_option(start_server, tmp_path):
+    write_layer(tmp_path / "f.safetensors", 2, 3, 4)
+    config = tmp_path / "c.json"
+    config.write_text(json.dumps({
+        "model": [f"a={tmp_path}/f.safetensors", f"b={tmp_path}/f.safetensors,num_heads=3"],
+        "demo": True, "workers": 1, "http_threads": 1, "max_body": 1048576, "queue": 5,
+        "grace": 7, "log_format": "json", "log_level": "debug", "listen": "127.0.0.1:0"}))
+    server = start_server("--config", config, listen=None)
+    assert len(server.get("/v1/models").json()["models"]) == 4
+    for line in server.read_log().splitlines():
+        assert isinstance(json.loads(line), dict)
+
+
+def test_equals_sign_may_join_option_and_value(start_server):
+    assert limit_of(start_server("serve", "--demo", "--max-body=2000")) == 2000
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_check_config_accepts_golden_model(name):
+    result = run_attnd("--check-config", "--model", model_argument(CASES[name]))
+    assert result.returncode == 0, result
+    assert "listening" not in result.stdout
+
+
+def test_check_config_refuses_a_model_that_is_not_there():
+    result = run_attnd("--check-config", "--model", "a=/nonexistent.safetensors")
+    assert result.returncode == 1, result
+    assert "/nonexistent.safetensors" in result.stderr
+
+
+def test_check_config_refuses_a_model_without_head_count():
+    path = GOLDEN / "d2l_example.safetensors"
+    result = run_attnd("--check-config", "--model", f"a={path}")
+    assert result.returncode == 1 and "num_heads" in one_line(result.stderr), result
+
+
+def test_no_model_at_all_exits_2():
+    result = run_attnd("--listen", "127.0.0.1:0")
+    assert result.returncode == 2 and "--model" in one_line(result.stderr), result
+
+
+def test_two_models_of_one_name_are_refused():
+    path = GOLDEN / "torch_packed.safetensors"
+    arguments = ["--model", f"a={path},num_heads=6"] * 2
+    result = run_attnd("--listen", "127.0.0.1:0", *arguments)
+    assert result.returncode in (1, 2) and "'a'" in result.stderr, result
+
+
+def test_version():
+    result = run_attnd("--version")
+    assert result.returncode == 0
+    assert re.fullmatch(r"attnd \d+\.\d+\.\d+.*\n", result.stdout), result.stdout
+
+
+def test_help_mentions_every_option_and_its_variable():
+    result = run_attnd("--help")
+    assert result.returncode == 0
+    options = ("model", "model-dir", "demo", "listen", "workers", "http-threads", "max-body",
+               "max-memory", "queue", "grace", "log-format", "log-level", "config")
+    for option in options:
+        assert re.search(rf"--{option}\b", result.stdout), option
+        assert "ATTND_" + option.upper().replace("-", "_") in result.stdout, option
+    for word in ("--check-config", "--version", "--help", "inspect", "health"):
+        assert word in result.stdout, word
+    assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+def test_model_dir_names_models_after_their_files(start_server, tmp_path):
+    for name in ("one", "two"):
+        write_layer(tmp_path / f"{name}.safetensors", 2, 3, 4)
+    shutil.copy(GOLDEN / "two_stage_heads.safetensors", tmp_path / "three.safetensors")
+    (tmp_path / "README.txt").write_text("not a model")
+    server = start_server("--model-dir", tmp_path)
+    names = sorted(model["name"] for model in server.get("/v1/models").json()["models"])
+    assert names == ["one", "three", "two"]
+
+
+def test_broken_file_in_model_dir_is_named(tmp_path):
+    write_layer(tmp_path / "good.safetensors", 2, 3, 4)
+    (tmp_path / "broken.safetensors").write_bytes(b"\0" * 3)
+    result = run_attnd("--listen", "127.0.0.1:0", "--model-dir", tmp_path)
+    assert result.returncode == 1 and "broken.safetensors" in result.stderr, result
+
+
+def test_port_that_is_taken_exits_1_and_is_named(demo_server):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = run_attnd("--demo", "--listen", address)
+        assert (result.returncode, result.stdout) == (1, ""), result
+        assert address in result.stderr, result.stderr
+
+
+def test_port_of_another_attnd_is_not_shared(demo_server):
+    """SO_REUSEPORT among the threads of one daemon must not let in a second daemon."""
+    result = run_attnd("--demo", "--listen", f"127.0.0.1:{demo_server.port}", timeout=20)
+    assert (result.returncode, result.stdout) == (1, ""), result
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_inspect_describes_golden_file(name):
+    case = CASES[name]
+    result = run_attnd("inspect", "--model", model_argument(case))
+    assert result.returncode == 0, result
+    layout = "d2l" if name == "additive_scoring" else name.split("_")[0]
+    assert layout in result.stdout, result.stdout
+    if "num_heads" in case["options"]:
+        assert re.search(rf"\b{case['options']['num_heads']}\b", result.stdout), result.stdout
+
+
+def test_inspect_says_what_is_missing():
+    path = GOLDEN / "d2l_example.safetensors"
+    result = run_attnd("inspect", path)
+    text = result.stdout + result.stderr
+    assert result.returncode == 1 and "num_heads" in text and str(path) in text, result
+
+
+@pytest.mark.parametrize("kind, data", [
+    ("empty", b""), ("short", b"\1\2\3"), ("text", b"this is no safetensors file at all"),
+    ("huge header", b"\xff" * 8 + b"{}"), ("header past the end", b"\x40" + b"\0" * 7 + b"{}")])
+def test_inspect_refuses_what_is_no_safetensors_file(tmp_path, kind, data):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(data)
+    result = run_attnd("inspect", path)
+    text = result.stdout + result.stderr
+    assert result.returncode == 1 and str(path) in text, result
+
+
+@pytest.mark.parametrize("kind, offsets, shape", [
+    ("too long", [0, 400], [2, 2]), ("backwards", [16, 0], [2, 2]),
+    ("past the end", [16, 32], [2, 2]),
+    ("shape and span disagree", [0, 16], [2, 3]), ("overflow", [0, 16], [2**62, 2**62]),
+    ("negative", [0, 16], [-2, -2])])
+def test_inspect_names_the_tensor_that_is_broken(tmp_path, kind, offsets, shape):
+    path = tmp_path / "x.safetensors"
+    header = {"W_q.weight": {"dtype": "F32", "shape": shape, "data_offsets": offsets}}
+    write_raw(path, json.dumps(header).encode(), b"\0" * 16)
+    result = run_attnd("inspect", path)
+    text = result.stdout + result.stderr
+    assert result.returncode == 1 and "W_q.weight" in text, result
+
+
+def test_inspect_goes_on_after_a_broken_file(tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"")
+    good = GOLDEN / "two_stage_heads.safetensors"
+    result = run_attnd("inspect", tmp_path / "x.safetensors", good)
+    assert result.returncode == 1 and str(good) in result.stdout, result
+
+
+def test_log_is_json_lines_when_asked_for(start_server):
+    server = start_server("--demo", "--log-format", "json", "--log-level", "debug")
+    assert server.get("/v1/models/" + "%0a%22x" * 20).status_code == 404
+    lines = server.read_log().splitlines()
+    assert lines
+    for line in lines:
+        assert isinstance(json.loads(line), dict), line
+
+
+def test_closed_standard_output_is_no_reason_to_crash(start_server):
+    server = start_server("--demo")
+    server.process.stdout.close()
+    assert server.get("/v2/health/live").status_code == 200
+    server.process.terminate()
+    assert server.process.wait(60) == 0

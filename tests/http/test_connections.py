@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections used in every way that is allowed, and left in every way that is not polite."""
+
+import json
+import os
+import socket
+import struct
+import time
+
+import pytest
+
+from http1 import Connection, get_bytes, post_bytes
+
+SMALL = {"model": "journey", "queries": [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]]}
+
+
+def request_of(tokens):
+    return {"model": "journey", "queries": (SMALL["queries"] * 3)[:tokens]}
+
+
+def as_bytes(request, *headers):
+    return post_bytes(json.dumps(request).encode(), *headers)
+
+
+def num_fds(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def wait_for_fds(server, at_most, timeout=20):
+    deadline = time.monotonic() + timeout
+    while num_fds(server) > at_most and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert num_fds(server) <= at_most, "connections are still open"
+
+
+def test_connection_is_kept_for_many_requests(demo_server):
+    with Connection(demo_server.port) as connection:
+        for i in range(100):
+            tokens = i % 6 + 1
+            connection.send(as_bytes(request_of(tokens)))
+            answer = connection.read_answer()
+            assert (answer.status, len(answer.json()["outputs"])) == (200, tokens)
+
+
+def test_connection_is_kept_after_a_refusal(demo_server):
+    """A problem of the body, not of the message, is no reason to close."""
+    with Connection(demo_server.port) as connection:
+        for _ in range(3):
+            connection.send(as_bytes({"model": "nobody", "queries": [[1]]}))
+            assert connection.read_answer().status == 404
+            connection.send(as_bytes(SMALL))
+            assert connection.read_answer().status == 200
+
+
+def test_connection_is_closed_when_asked_to(demo_server):
+    with Connection(demo_server.port) as connection:
+        connection.send(as_bytes(SMALL, "Connection: close"))
+        assert connection.read_answer().status == 200
+        assert connection.read_to_end() == b""
+
+
+def test_http_1_0_is_answered_and_closed(demo_server):
+    with Connection(demo_server.port) as connection:
+        connection.send(b"GET /v2/health/live HTTP/1.0\r\n\r\n")
+        assert connection.read_answer().status == 200
+        assert connection.read_to_end() == b""
+
+
+def test_pipelined_requests_are_answered_in_order(demo_server):
+    with Connection(demo_server.port) as connection:
+        tokens = [i % 6 + 1 for i in range(30)]
+        connection.send(b"".join(as_bytes(request_of(n)) + get_bytes("/v2/health/live")
+                                 for n in tokens))
+        for n in tokens:
+            answer = connection.read_answer()
+            assert (answer.status, len(answer.json()["outputs"])) == (200, n)
+            assert connection.read_answer().json() == {"live": True}
+
+
+def test_request_may_come_byte_by_byte(demo_server):
+    with Connection(demo_server.port) as connection:
+        for byte in as_bytes(SMALL):
+            connection.send(bytes([byte]))
+        assert connection.read_answer().status == 200
+
+
+def test_half_closed_client_gets_its_answer(demo_server):
+    with Connection(demo_server.port) as connection:
+        connection.send(as_bytes(SMALL, "Connection: close"))
+        connection.socket.shutdown(socket.SHUT_WR)
+        assert connection.read_answer().status == 200
+
+
+def test_client_may_leave_at_any_byte_of_its_request(start_server):
+    """libmicrohttpd does not see a client leave that sent something just before; what is left of
+    its connection ends with the idle timeout."""
+    server = start_server("--demo", "--idle-timeout", 1)
+    before = num_fds(server)
+    data = as_bytes(SMALL)
+    for size in range(0, len(data) + 1, 3):
+        with Connection(server.port) as connection:
+            connection.send(data[:size])
+    wait_for_fds(server, before)
+    assert server.is_alive()
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_clients_may_leave_while_their_request_is_computed(start_server, abort):
+    """With `abort` the kernel sends RST instead of FIN. Several times, since it takes a client
+    that leaves at the right moment; that the server then stops at once is checked too."""
+    data = as_bytes({"model": "d2l", "queries": [[0.5] * 100] * 60, "need_weights": True})
+    for _ in range(6):
+        server = start_server("--demo", "--idle-timeout", 2, "--grace", 5)
+        before = num_fds(server)
+        for i in range(60):
+            with Connection(server.port) as connection:
+                if abort:
+                    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                                 struct.pack("ii", 1, 0))
+                connection.send(data)
+                time.sleep(0.002 * (i % 10))
+        wait_for_fds(server, before)
+        assert server.attention(SMALL).status_code == 200
+        server.stop()
+
+
+def test_slow_reader_gets_the_whole_answer(demo_server):
+    """An answer of some MB, far more than the socket's buffers hold, read after a pause."""
+    rows = [[0.25] * 100] * 300
+    with Connection(demo_server.port, timeout=60) as connection:
+        connection.send(as_bytes({"model": "d2l", "queries": rows, "need_weights": True}))
+        time.sleep(1)
+        answer = connection.read_answer()
+        weights = answer.json()["attention_weights"]
+        assert (answer.status, len(weights), len(weights[0]), len(weights[0][0])) == (
+            200, 5, 300, 300)
+
+
+def test_idle_connections_do_not_keep_others_out(demo_server):
+    idle = [Connection(demo_server.port) for _ in range(200)]
+    try:
+        for connection in idle[::2]:
+            connection.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\n")
+        assert demo_server.attention(SMALL).status_code == 200
+    finally:
+        for connection in idle:
+            connection.socket.close()

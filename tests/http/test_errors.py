@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attnd refuses, and how it says so: status, problem+json, and still alive after it."""
+
+import json
+from contextlib import ExitStack
+
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from checkpoints import write_layer
+from compare import assert_problem
+from http1 import Connection
+from server import ROOT, Server
+
+INVALID = ROOT / "tests/data/invalid/native"
+DEFECTS = {path.parent.name: json.loads(path.read_text())
+           for path in sorted(INVALID.glob("*/problem.json"))}
+BOTH = ("d2l", "narrow")  # what is loaded where a problem.json does not say
+JSON = {"Content-Type": "application/json"}
+SMALL = {"model": "journey", "queries": [[0.1, 0.2, 0.3]]}
+ROUTES = {"/v1/attention": "POST", "/v1/models": "GET, HEAD", "/v1/models/d2l": "GET, HEAD",
+          "/v2/health/live": "GET, HEAD", "/v2/health/ready": "GET, HEAD"}
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
+
+
+def post(server, data, **headers):
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return requests.post(server.url + "/v1/attention", data=data, headers=names, timeout=60)
+
+
+def write_models(directory):
+    """The models of tests/data/invalid/native/README.md, as arguments of --model."""
+    write_layer(directory / "d2l.safetensors", num_heads=2, head_size=2, query_size=4)
+    write_layer(directory / "narrow.safetensors", num_heads=1, head_size=2, query_size=3,
+                key_size=2, causal="true", context_length="6")
+    return {name: f"{name}={directory}/{name}.safetensors" for name in ("d2l", "narrow")}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """Maps the names of models to a server that has loaded just these, in this order."""
+    arguments = write_models(tmp_path_factory.mktemp("models"))
+    with ExitStack() as stack:
+        running = {}
+        for names in {tuple(problem.get("models", BOTH)) for problem in DEFECTS.values()}:
+            words = (word for name in names for word in ("--model", arguments[name]))
+            running[names] = stack.enter_context(Server(*words))
+        yield running
+
+
+def test_invalid_bodies_are_there():
+    assert len(DEFECTS) >= 20
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_invalid_body_is_refused(servers, defect):
+    expected = DEFECTS[defect]
+    server = servers[tuple(expected.get("models", BOTH))]
+    response = post(server, (INVALID / defect / "body.json").read_bytes(), **JSON)
+    problem = assert_problem(response, expected["status"], expected["title"])
+    for key in ("field", "expected", "got"):
+        assert (key in problem, problem.get(key)) == (key in expected, expected.get(key)), problem
+    assert expected.get("detail_contains", "") in problem["detail"], problem
+    assert server.is_alive()
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/attention/", "/v1/attentions", "/V1/models",
+                                  "/v2/health", "/v2/health/liver", "//"])
+def test_unknown_route_is_404(demo_server, path):
+    assert_problem(demo_server.get(path), 404, "Unknown route")
+    assert_problem(requests.post(demo_server.url + path, json=SMALL, timeout=60),
+                   404, "Unknown route")
+
+
+@pytest.mark.parametrize("name", ["D2L", "nobody", "d2l.safetensors", "x" * 10000, "d2l%20",
+                                  "%64%32%6", "%ff%fe", "*", "d2l;x", "d2l/x"])
+def test_unknown_model_is_404(demo_server, name):
+    assert demo_server.get("/v1/models/" + name).status_code == 404
+    assert_problem(demo_server.attention(SMALL | {"model": name}), 404, "Unknown model", "model")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("method", METHODS)
+def test_method_not_allowed_names_those_that_are(demo_server, path, method):
+    if method in ROUTES[path].split(", "):
+        assert requests.request(method, demo_server.url + path, json=SMALL,
+                                timeout=60).status_code == 200
+        return
+    response = requests.request(method, demo_server.url + path, timeout=60)
+    assert_problem(response, 405, "Method not allowed")
+    assert set(response.headers["Allow"].split(", ")) == set(ROUTES[path].split(", "))
+
+
+@pytest.mark.parametrize("path", [path for path in ROUTES if "HEAD" in ROUTES[path]])
+def test_head_answers_as_get_without_a_body(demo_server, path):
+    got = demo_server.get(path)
+    with Connection(demo_server.port) as connection:
+        for _ in range(2):  # the second shows that no body was left in between
+            connection.send(f"HEAD {path} HTTP/1.1\r\nHost: attnd\r\n\r\n".encode())
+            answer = connection.read_answer(head_only=True)
+            assert (answer.status, answer.headers["content-type"]) == (
+                200, got.headers["Content-Type"])
+            assert int(answer.headers["content-length"]) == len(got.content)
+
+
+def test_head_of_a_post_route_is_405(demo_server):
+    response = requests.head(demo_server.url + "/v1/attention", timeout=60)
+    assert (response.status_code, response.headers["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("content_type", [
+    None, "text/plain", "application/jsonp", "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=x", "json", ""])
+def test_other_content_type_is_415(demo_server, content_type):
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    assert_problem(post(demo_server, json.dumps(SMALL), **headers), 415,
+                   "Unsupported media type", "Content-Type")
+
+
+@pytest.mark.parametrize("content_type", [
+    "application/json", "Application/JSON", "application/json; charset=utf-8",
+    "application/json;charset=UTF-8"])
+def test_json_content_type_is_taken_however_spelled(demo_server, content_type):
+    response = post(demo_server, json.dumps(SMALL), Content_Type=content_type)
+    assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "x"])
+def test_content_encoding_is_415(demo_server, encoding):
+    response = post(demo_server, b"\x1f\x8b", Content_Encoding=encoding, **JSON)
+    assert_problem(response, 415, "Unsupported media type", "Content-Encoding")
+
+
+def test_no_error_tells_a_path_or_an_address(demo_server):
+    for path in ("/v1/models/../../etc/passwd", "/v1/models/%2e%2e%2fmodels"):
+        text = demo_server.get(path).text
+        assert "/work" not in text and "/home" not in text and "0x" not in text, text
+
+
+LEAVES = (st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) |
+          st.sampled_from(["journey", "d2l", "mean", [[0.1, 0.2, 0.3]]]))
+VALUES = st.recursive(LEAVES, lambda values: st.lists(values, max_size=4) |
+                      st.dictionaries(st.text(max_size=3), values, max_size=3), max_leaves=20)
+KEYS = st.sampled_from(["model", "queries", "keys", "values", "valid_lens", "causal",
+                        "need_weights", "head_mask", "", "x"])
+
+
+@settings(max_examples=300, derandomize=True, deadline=None, database=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(KEYS, VALUES, max_size=6) | VALUES)
+def test_any_json_gets_an_answer_or_a_problem(demo_server, body):
+    """json.dumps() also writes NaN and Infinity, which are not JSON."""
+    response = post(demo_server, json.dumps(body), **JSON)
+    assert response.status_code in (200, 400, 404, 422), response.text
+    if response.status_code != 200:
+        assert_problem(response, response.status_code, response.json()["title"])
+
+
+@settings(max_examples=300, derandomize=True, deadline=None, database=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_json_gets_an_answer_or_a_problem(demo_server, data):
+    body = bytearray(json.dumps(SMALL | {"valid_lens": 1, "need_weights": True}).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        if data.draw(st.booleans()):
+            body[at] = data.draw(st.integers(0, 255))
+        else:
+            del body[at]
+    response = post(demo_server, bytes(body), **JSON)
+    assert response.status_code in (200, 400, 404), response.text
+    if response.status_code != 200:
+        assert_problem(response, response.status_code, response.json()["title"])

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ambiguous or malformed HTTP. Whatever two readers could read differently is refused and the
+connection closed, so that nothing can be smuggled past a proxy in front of attnd."""
+
+import pytest
+
+from http1 import Connection, get_bytes
+
+SMALL = b'{"model":"journey","queries":[[0.1,0.2,0.3]]}'
+SMUGGLED = get_bytes("/v2/health/live")
+POST = "POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json\r\n"
+LENGTH = f"Content-Length: {len(SMALL)}\r\n"
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+IN_CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(SMALL), SMALL)
+
+AMBIGUOUS = {
+    "chunked with a length": POST + CHUNKED + LENGTH,
+    "a length with chunked": POST + LENGTH + CHUNKED,
+    "unknown transfer coding": POST + "Transfer-Encoding: xchunked\r\n",
+    "two transfer codings": POST + "Transfer-Encoding: gzip, chunked\r\n",
+    "two headers of transfer coding": POST + CHUNKED + "Transfer-Encoding: identity\r\n",
+    "two different lengths": POST + LENGTH + "Content-Length: 3\r\n",
+    "space before the colon": POST + LENGTH.replace(":", " :"),
+    "tab before the colon": POST + LENGTH.replace(":", "\t:"),
+    "space inside a header's name": POST + LENGTH + "X Y: 1\r\n",
+    "two hosts": POST + "Host: other\r\n" + LENGTH,
+}
+# libmicrohttpd refuses these itself, and 0.9.75 sends the head of such an answer twice.
+MALFORMED = {
+    "negative length": (POST + "Content-Length: -1\r\n", {400}),
+    "length with a sign": (POST + LENGTH.replace(": ", ": +"), {400}),
+    "length that is no number": (POST + "Content-Length: 0x2d\r\n", {400}),
+    "length over 64 bits": (POST + "Content-Length: 99999999999999999999\r\n", {400, 413}),
+    "no host": ("POST /v1/attention HTTP/1.1\r\n" + LENGTH, {400}),
+    "HTTP/2.0": ("GET /v2/health/live HTTP/2.0\r\nHost: attnd\r\n", {505}),
+    "100 kB header": (POST + LENGTH + "X: " + "x" * 100000 + "\r\n", {431, 413}),
+    "100 kB path": (f"GET /{'x' * 100000} HTTP/1.1\r\nHost: attnd\r\n", {414, 431}),
+}
+
+
+def assert_refused_and_closed(server, data, statuses):
+    """Sends `data` and a second request after it, which nobody may answer."""
+    with Connection(server.port) as connection:
+        connection.send(data + SMUGGLED)
+        answer = connection.read_answer()
+        assert answer is not None and answer.status in statuses, answer
+        rest = connection.read_to_end()
+        assert b"live" not in answer.body + rest and b" 200 " not in rest, rest
+    assert server.is_alive()
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+def test_ambiguous_message_is_refused_and_closed(demo_server, what):
+    head = AMBIGUOUS[what]
+    body = IN_CHUNKS if "chunked" in head else SMALL
+    assert_refused_and_closed(demo_server, head.encode() + b"\r\n" + body, {400})
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_malformed_message_is_refused_and_closed(demo_server, what):
+    head, statuses = MALFORMED[what]
+    assert_refused_and_closed(demo_server, head.encode() + b"\r\n" + SMALL, statuses)
+
+
+@pytest.mark.parametrize("body", [b"zz\r\n", b"-1\r\nx\r\n", b"ffffffffffffffffff\r\nx\r\n"])
+def test_malformed_chunk_is_refused_and_closed(demo_server, body):
+    head = (POST + CHUNKED).encode() + b"\r\n"
+    assert_refused_and_closed(demo_server, head + body, {400, 413})
+
+
+def test_endless_chunk_extension_ends_with_the_idle_timeout(start_server):
+    server = start_server("--demo", "--idle-timeout", 1)
+    with Connection(server.port) as connection:
+        connection.send((POST + CHUNKED).encode() + b"\r\n1;" + b"x" * 100000)
+        assert server.is_alive()
+        connection.read_to_end()
+    assert server.is_alive()
+
+
+@pytest.mark.parametrize("line", ["GET\r\n", "\x00\x01\x02\r\n", "GET / HTTP/9\r\n", "\xff" * 100])
+def test_what_is_not_http_does_no_harm(demo_server, line):
+    with Connection(demo_server.port) as connection:
+        connection.send(line.encode("latin-1") + b"\r\n\r\n")
+        connection.socket.settimeout(2)
+        try:
+            answer = connection.read_answer()
+            assert answer is None or answer.status >= 400, answer
+        except TimeoutError:
+            pass  # it may wait for more
+    assert demo_server.is_alive()
+
+
+def test_problem_of_an_ambiguous_message_names_the_header(demo_server):
+    with Connection(demo_server.port) as connection:
+        connection.send((POST + LENGTH + CHUNKED).encode() + b"\r\n" + IN_CHUNKS)
+        answer = connection.read_answer()
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem = answer.json()
+        assert (problem["status"], problem["title"]) == (400, "Bad request")
+        assert problem["field"] in ("Transfer-Encoding", "Content-Length"), problem
+
+
+def test_unknown_expectation_is_417(demo_server):
+    with Connection(demo_server.port) as connection:
+        connection.send((POST + LENGTH + "Expect: 200-maybe\r\n").encode() + b"\r\n" + SMALL)
+        answer = connection.read_answer()
+        assert (answer.status, answer.json()["title"]) == (417, "Expectation failed")
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live%00", "/v2/health/live%00/x", "/%00",
+                                  "/v1/models/d2l%00", "/v1/models/d2l%00b"])
+def test_nul_in_the_path_is_refused(demo_server, path):
+    assert demo_server.get(path).status_code in (400, 404)
+
+
+@pytest.mark.parametrize("path", ["/v1/models/..", "/v1/models/%2e%2e", "/v1/../v1/models",
+                                  "/v1/models/../models/d2l", "/v1/models/%2e%2e%2fmodels",
+                                  "/v1/models/d2l%2f..", "/../../etc/passwd"])
+def test_dots_in_the_path_lead_nowhere(demo_server, path):
+    """Sent as bytes, because a client library would take the dots out."""
+    with Connection(demo_server.port) as connection:
+        connection.send(get_bytes(path))
+        assert connection.read_answer().status == 404

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every golden case of tests/data/golden through HTTP, and through the reference."""
+
+import json
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from reference import attend_request, layer_from_tensors
+from safetensors_file import read_safetensors
+from server import GOLDEN, Server
+
+CASES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
+PRINTED = [name for name, case in CASES.items() if "printed_in_seed" in case["expected"]]
+
+
+def model_argument(case):
+    options = {key: str(value).lower() for key, value in case["options"].items()}
+    return ",".join([f"{case['name']}={GOLDEN / case['weights']}",
+                     *(f"{key}={value}" for key, value in options.items())])
+
+
+@pytest.fixture(scope="module")
+def server():
+    models = [word for case in CASES.values() for word in ("--model", model_argument(case))]
+    with Server(*models) as running:
+        yield running
+
+
+def post(server, case, **changes):
+    response = server.attention({"model": case["name"]} | case["request"] | changes)
+    assert response.status_code == 200, response.text
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.json()["model"] == case["name"]
+    return response.json()
+
+
+def test_golden_cases_are_there():
+    assert len(CASES) >= 13
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reference_agrees_with_golden_case(name):
+    case = CASES[name]
+    layer = layer_from_tensors(read_safetensors(GOLDEN / case["weights"]),
+                               case["options"].get("num_heads"), case["options"].get("causal"))
+    outputs, weights = zip(*attend_request(layer, case["request"]))
+    assert np.allclose(outputs, case["expected"]["outputs"], rtol=0, atol=1e-9)
+    assert np.allclose(weights, case["expected"]["attention_weights"], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_case_is_answered(server, name):
+    case = CASES[name]
+    answer = post(server, case)
+    assert_close(answer["outputs"], case["expected"]["outputs"], "outputs")
+    assert_close(answer["attention_weights"], case["expected"]["attention_weights"], "weights")
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_table_printed_in_the_seed_is_reproduced(server, name):
+    case = CASES[name]
+    got = np.round(post(server, case)["outputs"], 4)
+    assert (got == np.array(case["expected"]["printed_in_seed"])).all(), got
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_case_gives_mean_weights(server, name):
+    case = CASES[name]
+    answer = post(server, case, need_weights="mean")
+    mean = np.mean(case["expected"]["attention_weights"], axis=1)
+    assert_close(answer["attention_weights"], mean, "mean weights")
+    assert_close(answer["outputs"], case["expected"]["outputs"], "outputs")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_case_without_weights_has_none(server, name):
+    case = CASES[name]
+    answer = post(server, case, need_weights=False)
+    assert "attention_weights" not in answer
+    assert_close(answer["outputs"], case["expected"]["outputs"], "outputs")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_case_is_answered_unbatched(server, name):
+    case = CASES[name]
+    per_sequence = ("queries", "keys", "values", "valid_lens")
+    for b in range(len(case["request"]["queries"])):
+        changes = {key: case["request"][key][b] for key in per_sequence if key in case["request"]}
+        answer = post(server, case, **changes)
+        assert_close(answer["outputs"], case["expected"]["outputs"][b], "outputs")
+        assert_close(answer["attention_weights"], case["expected"]["attention_weights"][b],
+                     "weights")

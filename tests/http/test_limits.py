@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Too much at once: a full queue, too little memory, many clients."""
+
+import json
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from checkpoints import slow_request, write_layer, write_slow_layer
+from compare import assert_close, assert_problem
+from http1 import Connection
+from reference import attend
+
+
+def test_full_queue_is_told_and_recovers(start_server, tmp_path):
+    path = tmp_path / "slow.safetensors"
+    layer = write_slow_layer(path)
+    server = start_server("--model", f"slow={path}", "--workers", 1, "--queue", 1)
+    with ThreadPoolExecutor(12) as clients:
+        answers = list(clients.map(lambda seed: server.attention(slow_request(seed)), range(12)))
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 503}, statuses
+    for seed, answer in enumerate(answers):
+        if answer.status_code == 503:
+            assert_problem(answer, 503, "Queue full")
+            assert int(answer.headers["Retry-After"]) >= 1
+        else:
+            rows = slow_request(seed)["queries"]
+            assert_close(answer.json()["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
+    assert server.attention(slow_request()).status_code == 200
+
+
+def test_health_is_answered_while_every_worker_is_busy(start_server, tmp_path):
+    path = tmp_path / "slow.safetensors"
+    write_slow_layer(path)
+    server = start_server("--model", f"slow={path}", "--workers", 1)
+    with ThreadPoolExecutor(4) as clients:
+        slow = [clients.submit(server.attention, slow_request(seed)) for seed in range(4)]
+        seconds = [server.get("/v2/health/live").elapsed.total_seconds() for _ in range(5)]
+        assert not all(future.done() for future in slow), "the slow requests are too fast"
+        assert [future.result().status_code for future in slow] == [200] * 4
+    assert min(seconds) < 0.5, seconds
+
+
+def test_request_that_can_never_fit_is_refused_with_the_numbers(start_server, tmp_path):
+    path = tmp_path / "x.safetensors"
+    write_layer(path, num_heads=4, head_size=2, query_size=2)
+    limit = 50_000_000
+    server = start_server("--model", f"x={path}", "--max-memory", limit)
+    request = slow_request(tokens=2000)
+    # 4 heads x 2000 x 2000 float32 are 64 MB before a digit of the reply is written.
+    problem = assert_problem(server.attention(request | {"need_weights": True}),
+                             413, "Request too large")
+    numbers = [int(number) for number in re.findall(r"\d+", problem["detail"])]
+    assert limit in numbers and any(number >= 64_000_000 for number in numbers), problem
+    answer = server.attention(request)
+    assert answer.status_code == 200, answer.text
+
+
+def test_memory_is_given_back(start_server, tmp_path):
+    """A request takes 6 MB (see the numbers of a refusal); ten of them only fit one by one."""
+    path = tmp_path / "x.safetensors"
+    write_layer(path, num_heads=1, head_size=2, query_size=2)
+    server = start_server("--model", f"x={path}", "--max-memory", 20_000_000)
+    request = slow_request(tokens=500) | {"need_weights": True}
+    for _ in range(10):
+        assert server.attention(request).status_code == 200
+        assert server.attention({"queries": [[1, 2], [3, "x"]]}).status_code == 400
+
+
+def test_short_memory_is_told_as_busy(start_server, tmp_path):
+    """Four workers, and memory for one request of 6 MB at a time."""
+    path = tmp_path / "x.safetensors"
+    write_layer(path, num_heads=1, head_size=2, query_size=2)
+    server = start_server("--model", f"x={path}", "--max-memory", 9_000_000, "--workers", 4)
+    request = slow_request(tokens=500) | {"need_weights": True}
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(lambda _: server.attention(request), range(24)))
+    assert {answer.status_code for answer in answers} == {200, 503}
+    for answer in answers:
+        if answer.status_code == 503:
+            assert_problem(answer, 503, "Out of memory")
+            assert int(answer.headers["Retry-After"]) >= 1
+    assert server.attention(request).status_code == 200
+
+
+def test_chunked_bodies_count_as_memory_too(start_server):
+    """They grow as they come, so their memory is taken piece by piece."""
+    server = start_server("--demo", "--max-body", 20_000_000, "--max-memory", 4_000_000)
+    with Connection(server.port) as connection:
+        connection.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\n"
+                        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.send(b"100000\r\n%s\r\n" % (b" " * 0x100000) * 12 + b"0\r\n\r\n")
+        answer = connection.read_answer()
+        assert (answer.status, answer.json()["title"]) == (413, "Request too large"), answer
+    assert server.is_alive()
+
+
+def test_neighbours_do_not_change_an_answer(demo_server):
+    """The bytes of an answer are the same alone and among other requests."""
+    rng = np.random.default_rng(1)
+    requests = [{"model": "d2l", "queries": rng.normal(size=(tokens, 100)).tolist(),
+                 "need_weights": True} for tokens in (1, 3, 17, 40)]
+    alone = [demo_server.attention(request).content for request in requests]
+    wrong = []
+
+    def client(number):
+        for i in range(20):
+            at = (number + i) % len(requests)
+            if demo_server.attention(requests[at]).content != alone[at]:
+                wrong.append(json.dumps(requests[at])[:80])
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

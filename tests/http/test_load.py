@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The soak of tests/load for ATTND_SOAK_SECONDS (20), and that its wrk scripts work."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from server import ROOT, Server, is_sanitized
+
+LOAD = ROOT / "tests/load"
+SECONDS = float(os.environ.get("ATTND_SOAK_SECONDS", 20))
+
+sys.path.insert(0, str(LOAD))
+
+
+@pytest.mark.timeout(SECONDS + 180)
+def test_soak_gives_only_right_answers_and_leaks_nothing(capfd):
+    import soak
+    report = soak.run(SECONDS)
+    with capfd.disabled():
+        print(f"\n{report}")
+    soak.check(report)
+
+
+@pytest.fixture(scope="module")
+def wide_server(tmp_path_factory):
+    path = tmp_path_factory.mktemp("wide") / "wide.safetensors"
+    subprocess.run([sys.executable, LOAD / "make_wide.py", path], check=True, timeout=60)
+    with Server("--demo", "--model", f"wide={path}") as server:
+        yield server
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+@pytest.mark.parametrize("script", sorted(path.name for path in LOAD.glob("*.lua")))
+def test_wrk_script_gets_only_answers(wide_server, script):
+    result = subprocess.run(["wrk", "-t1", "-c4", "-d1s", "--timeout", "20s", "-s", LOAD / script,
+                             wide_server.url], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result
+    requests = int(re.search(r"(\d+) requests in", result.stdout)[1])
+    assert requests > 0 or is_sanitized(), result.stdout
+    assert "Non-2xx" not in result.stdout and "Socket errors" not in result.stdout, result.stdout

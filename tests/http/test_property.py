@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random requests to random layers, compared with reference.py.
+
+PROPERTY_CASES sets how many cases there are, PROPERTY_SEED (printed on top of every run) repeats
+a run. The seed of a case is the run's seed, the model's number and the case's, so one model's
+cases can be run alone.
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+from checkpoints import DTYPES, LAYOUTS, random_checkpoint
+from compare import ORDER_OF_SUMMANDS, assert_answers, assert_close
+from reference import attend_request
+from server import Server
+
+NUM_MODELS = 50
+CASES_PER_MODEL = -(-int(os.environ.get("PROPERTY_CASES", 500)) // NUM_MODELS)
+SEED = int(os.environ["PROPERTY_SEED"])  # conftest.py sees to it
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models")
+    checkpoints = []
+    for i in range(NUM_MODELS):
+        # 8 layouts and 4 dtypes: the division makes every pair of them occur.
+        layout, dtype = LAYOUTS[i % len(LAYOUTS)], DTYPES[(i + i // len(LAYOUTS)) % len(DTYPES)]
+        checkpoints.append(random_checkpoint(np.random.default_rng([SEED, i]), directory,
+                                             f"m{i:02}-{layout}", layout, dtype))
+    return checkpoints
+
+
+@pytest.fixture(scope="module")
+def server(models):
+    with Server(*(word for model in models for word in ("--model", model.argument))) as running:
+        yield running
+
+
+def random_rows(rng, lens, width):
+    return [rng.normal(size=(length, width)).astype(np.float32).tolist() for length in lens]
+
+
+def random_valid_lens(rng, query_lens, key_lens):
+    kind = rng.choice(["none", "null", "per sequence", "per query", "zeros"])
+    if kind == "none":
+        return {}
+    if kind == "null":
+        return {"valid_lens": None}
+    if kind == "zeros":
+        return {"valid_lens": [0] * len(key_lens)}
+    if kind == "per sequence":
+        return {"valid_lens": [int(rng.integers(0, tk + 1)) for tk in key_lens]}
+    return {"valid_lens": [rng.integers(0, tk + 1, size=tq).tolist()
+                           for tq, tk in zip(query_lens, key_lens)]}
+
+
+def random_request(rng, model):
+    """A batched request of any kind that the model can answer."""
+    query_size, key_size, value_size = model.layer.sizes
+    num_sequences, ragged = int(rng.integers(1, 5)), rng.random() < 0.5
+
+    def lens():
+        return rng.integers(1, 13, size=num_sequences if ragged else 1).repeat(
+            1 if ragged else num_sequences).tolist()
+
+    query_lens, key_lens = lens(), lens()
+    request = {"model": model.name}
+    # Keys and values may only be left out where the sizes agree.
+    if query_size == key_size and rng.random() < 0.5:
+        key_lens = query_lens
+    else:
+        request["keys"] = random_rows(rng, key_lens, key_size)
+    if key_size != value_size or rng.random() < 0.5:
+        request["values"] = random_rows(rng, key_lens, value_size)
+    request["queries"] = random_rows(rng, query_lens, query_size)
+    request |= random_valid_lens(rng, query_lens, key_lens)
+    if rng.random() < 0.5:
+        request["causal"] = bool(rng.random() < 0.5)
+    if rng.random() < 0.3:
+        request["head_mask"] = rng.choice([0, 1, 0.5, -2], size=len(model.layer.heads)).tolist()
+    if rng.random() < 0.8:
+        request["need_weights"] = [True, "mean", False][rng.integers(3)]
+    return request
+
+
+@pytest.mark.parametrize("number", range(NUM_MODELS))
+def test_random_requests_agree_with_the_reference(server, models, number):
+    model = models[number]
+    for case in range(CASES_PER_MODEL):
+        rng = np.random.default_rng([SEED, number, case])
+        request = random_request(rng, model)
+        what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
+        response = server.attention(request)
+        assert response.status_code == 200, f"{what}: {response.text}"
+        assert_answers(response.json(), request, attend_request(model.layer, request), what)
+
+
+def padded(request):
+    """The same request with every sequence padded to the longest, and valid_lens to say so."""
+    def pad(sequences):
+        longest = max(map(len, sequences))
+        width = len(sequences[0][0])
+        return [rows + [[9.0] * width] * (longest - len(rows)) for rows in sequences]
+
+    return request | {"queries": pad(request["queries"]), "keys": pad(request["keys"]),
+                      "values": pad(request["values"]),
+                      "valid_lens": [len(rows) for rows in request["keys"]]}
+
+
+@pytest.mark.parametrize("number", range(0, NUM_MODELS, 2))
+def test_ragged_request_equals_padding_with_valid_lens(server, models, number):
+    model, rng = models[number], np.random.default_rng([SEED, number, 1, 1])
+    query_size, key_size, value_size = model.layer.sizes
+    query_lens, key_lens = rng.integers(1, 17, size=(2, 4)).tolist()
+    ragged = {"model": model.name, "queries": random_rows(rng, query_lens, query_size),
+              "keys": random_rows(rng, key_lens, key_size),
+              "values": random_rows(rng, key_lens, value_size),
+              "causal": bool(number % 4), "need_weights": True}
+    answer, other = server.attention(ragged), server.attention(padded(ragged))
+    assert (answer.status_code, other.status_code) == (200, 200), answer.text + other.text
+    for b, (tq, tk) in enumerate(zip(query_lens, key_lens)):
+        what = f"PROPERTY_SEED={SEED}, {model.name}, sequence {b}"
+        assert_close(answer.json()["outputs"][b],
+                     np.array(other.json()["outputs"][b])[:tq], what, ORDER_OF_SUMMANDS)
+        weights = np.array(other.json()["attention_weights"][b])
+        assert_close(answer.json()["attention_weights"][b], weights[:, :tq, :tk], what)
+        assert (weights[:, :tq, tk:] == 0).all(), f"{what}: the padding is attended to"
+
+
+def test_masked_keys_cannot_reach_the_result(server, models):
+    """What stands past valid_lens may be as large as a float32 can be."""
+    for model in models:
+        rng = np.random.default_rng([SEED, 2, 2, 2])
+        query_size, key_size, value_size = model.layer.sizes
+        request = {"model": model.name, "queries": random_rows(rng, [3], query_size),
+                   "keys": random_rows(rng, [4], key_size),
+                   "values": random_rows(rng, [4], value_size), "valid_lens": [2]}
+        clean = server.attention(request)
+        for tensor in ("keys", "values"):
+            for row in request[tensor][0][2:]:
+                row[:] = [3e38] * len(row)
+        dirty = server.attention(request)
+        assert dirty.status_code == 200, f"PROPERTY_SEED={SEED}, {model.name}: {dirty.text}"
+        assert dirty.json() == clean.json(), f"PROPERTY_SEED={SEED}, {model.name}"

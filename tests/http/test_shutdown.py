@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGTERM and SIGINT: what was accepted is answered, then attnd exits 0."""
+
+import json
+import signal
+import socket
+import time
+
+import pytest
+
+from checkpoints import slow_request, write_slow_layer
+from compare import assert_close
+from http1 import Connection, get_bytes, post_bytes
+from reference import attend
+
+SMALL = {"model": "journey", "queries": [[1, 2, 3]]}
+
+
+def send_slow(server, seed):
+    connection = Connection(server.port, timeout=120)
+    connection.send(post_bytes(json.dumps(slow_request(seed)).encode()))
+    return connection
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_idle_server_stops_at_once(start_server, which):
+    """Many times, because the signal comes as early as it can: right after the line on stdout."""
+    for _ in range(12):
+        server = start_server("--demo")
+        began = time.monotonic()
+        server.process.send_signal(which)
+        server.wait()
+        assert time.monotonic() - began < 10
+
+
+def test_every_accepted_request_is_answered(start_server, tmp_path):
+    path = tmp_path / "slow.safetensors"
+    layer = write_slow_layer(path)
+    server = start_server("--model", f"slow={path}", "--workers", 1, "--grace", 100)
+    connections = [send_slow(server, seed) for seed in range(8)]
+    time.sleep(0.3)  # more than reading a few kB takes, less than computing eight requests
+    server.process.send_signal(signal.SIGTERM)
+    answers = [connection.read_answer() for connection in connections]
+    assert [answer and answer.status for answer in answers] == [200] * 8
+    for seed in (0, 7):
+        rows = slow_request(seed)["queries"]
+        assert_close(answers[seed].json()["outputs"], attend(layer, rows, rows, rows)[0],
+                     f"outputs of request {seed}")
+    server.wait()
+
+
+def test_draining_server_ends_every_connection(start_server, tmp_path):
+    path = tmp_path / "slow.safetensors"
+    write_slow_layer(path)
+    server = start_server("--model", f"slow={path}", "--workers", 1, "--grace", 100)
+    with Connection(server.port) as kept, Connection(server.port) as poster:
+        kept.send(get_bytes("/v2/health/ready"))
+        poster.send(get_bytes("/v2/health/ready"))
+        assert kept.read_answer().json() == poster.read_answer().json() == {"ready": True}
+        connections = [send_slow(server, seed) for seed in range(6)]
+        time.sleep(0.2)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        # What comes over a connection that was kept is still answered, for the last time.
+        kept.send(get_bytes("/v2/health/ready"))
+        answer = kept.read_answer()
+        if answer is not None:
+            assert (answer.status, answer.json()) == (503, {"ready": False, "reason": "draining"})
+            assert kept.read_to_end() == b""
+        poster.send(post_bytes(json.dumps(slow_request()).encode()))
+        answer = poster.read_answer()
+        if answer is not None:
+            assert (answer.status, answer.headers["connection"]) in ((200, "close"),
+                                                                     (503, "close"))
+            assert poster.read_to_end() == b""
+        with pytest.raises(ConnectionError):
+            socket.create_connection(("127.0.0.1", server.port), 1)
+        assert all(connection.read_answer().status == 200 for connection in connections)
+    server.wait()
+
+
+def test_idle_connections_do_not_delay_the_stop(start_server):
+    server = start_server("--demo", "--grace", 20)
+    with Connection(server.port) as idle, Connection(server.port):
+        idle.send(post_bytes(json.dumps(SMALL).encode()))
+        assert idle.read_answer().status == 200
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 10
+
+
+def test_half_sent_request_does_not_delay_the_stop_beyond_the_grace(start_server):
+    server = start_server("--demo", "--grace", 2)
+    with Connection(server.port) as half:
+        half.send(post_bytes(json.dumps(SMALL).encode())[:-5])
+        time.sleep(0.2)
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(30)
+        assert time.monotonic() - began < 10
+
+
+def test_request_that_outlives_the_grace_is_told_by_the_exit_code(start_server, tmp_path):
+    path = tmp_path / "slow.safetensors"
+    write_slow_layer(path)
+    server = start_server("--model", f"slow={path}", "--workers", 1, "--grace", 0)
+    connections = [send_slow(server, seed) for seed in range(8)]
+    time.sleep(0.2)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) in (0, 1)
+    answered = sum(connection.read_answer() is not None for connection in connections)
+    assert (server.process.returncode == 0) == (answered == 8)
+
+
+def test_stopping_under_load_loses_nothing_many_times(start_server):
+    """Requests that were sent whole before the signal are answered; the rest is closed."""
+    for _ in range(10):
+        server = start_server("--demo")
+        connections = [Connection(server.port) for _ in range(16)]
+        for connection in connections:
+            connection.send(get_bytes("/v2/health/live"))
+            assert connection.read_answer().status == 200
+        for connection in connections:
+            connection.send(post_bytes(json.dumps(SMALL).encode()))
+        server.process.send_signal(signal.SIGTERM)
+        for connection in connections:
+            answer = connection.read_answer()
+            assert answer is None or answer.status in (200, 503), answer
+            connection.socket.close()
+        server.wait()

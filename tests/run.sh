@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Builds attnd and runs every test: the cmocka suites, then pytest against the real binary. Ends
+# with one line `N passed, N failed, N skipped`; exits 0 only when something ran and none failed.
+#
+#   CC                  compiler of a fresh build folder, e.g. CC=clang
+#   BUILD_DIR           build folder (build)
+#   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
+#   ATTND_BINARY        daemon that pytest runs (BUILD_DIR/src/attnd)
+#   ATTND_SOAK_SECONDS  length of the soak (20)
+#   PROPERTY_CASES      random requests to compare with the reference (500)
+#   PROPERTY_SEED       their seed; printed, random when not given
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev
+    libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl"
+
+missing=
+for package in $packages; do
+    dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q '^install ok' ||
+        missing="$missing $package"
+done
+if [ -n "$missing" ]; then
+    echo "installing$missing"
+    sudo=
+    [ "$(id -u)" -eq 0 ] || sudo=sudo
+    $sudo apt-get update -qq
+    # shellcheck disable=SC2086 # a list of names
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing
+fi
+
+build=${BUILD_DIR:-$root/build}
+mkdir -p "$build"
+build=$(cd "$build" && pwd)
+reconfigure=
+[ ! -f "$build/build.ninja" ] || reconfigure=--reconfigure
+# shellcheck disable=SC2086 # lists of options
+meson setup $reconfigure "$build" "$root" ${MESON_OPTIONS:-}
+ninja -C "$build"
+
+venv=$build/venv
+if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
+    python3 -m venv --clear "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$root/tests/requirements.txt"
+    cp "$root/tests/requirements.txt" "$venv/installed.txt"
+fi
+
+# Neither run's failure may keep the other from running: count_results.py judges both.
+testlog=$build/meson-logs/testlog.json
+junit=$build/pytest.xml
+rm -f "$testlog" "$junit"
+CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs || true
+ATTND_BINARY=${ATTND_BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
+    HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
+    "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" --junitxml="$junit" \
+    "$root/tests/http" || true
+"$venv/bin/python" "$root/tests/count_results.py" "$testlog" "$junit"
