@@ -72,9 +72,7 @@ static attnd_status start(struct daemon *daemon, const struct config *config,
                          attnd_status_text(status));
     const struct http_options http = {
         .listen = config->listen,
-        .num_threads = config->http_threads > 0 ? config->http_threads
-                       : cpus > 1               ? 2
-                                                : 1,
+        .num_threads = config->http_threads > 0 ? config->http_threads : (cpus + 7) / 8,
         .max_connections = config->max_connections,
         .idle_timeout = config->idle_timeout,
         .max_body = config->max_body,
