@@ -6,8 +6,8 @@
 #   CC                  compiler of a fresh build folder, e.g. CC=clang
 #   BUILD_DIR           build folder (build)
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
-#   ATTND_BINARY        daemon that pytest runs (BUILD_DIR/src/attnd)
-#   ATTND_SOAK_SECONDS  length of the soak (20)
+#   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
+#   SOAK_SECONDS        length of the soak (20)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
 #   PROPERTY_SEED       their seed; printed, random when not given
 set -eu
@@ -51,7 +51,7 @@ testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
 rm -f "$testlog" "$junit"
 CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs || true
-ATTND_BINARY=${ATTND_BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
+BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" --junitxml="$junit" \
     "$root/tests/http" || true

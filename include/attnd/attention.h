@@ -19,8 +19,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ATTN_ALIGNMENT 64 /* bytes; of scratch memory, and its size is a multiple of it  \
-                           */
+/* Bytes: of scratch memory, whose size is a multiple of it too. */
+#define ATTN_ALIGNMENT 64
 
 #ifdef __cplusplus
 extern "C" {

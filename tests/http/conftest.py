@@ -17,13 +17,13 @@ def pytest_report_header():
 
 def pytest_sessionstart():
     if not BINARY.exists():
-        pytest.exit(f"{BINARY} is not built; set ATTND_BINARY or run tests/run.sh", returncode=4)
+        pytest.exit(f"{BINARY} is not built; set BINARY or run tests/run.sh", returncode=4)
 
 
 @pytest.fixture(scope="session")
 def demo_server():
-    """attnd --demo: the models `journey` and `d2l`, a body limit of 1 MiB."""
-    with Server("--demo", "--max-body", 1048576, "--grace", 5) as server:
+    """attnd --demo: the models `journey` and `d2l`, a body limit of 1 MiB, two HTTP threads."""
+    with Server("--demo", "--max-body", 1048576, "--grace", 5, "--http-threads", 2) as server:
         yield server
 
 

@@ -13,7 +13,7 @@ import requests
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/data/golden"
-BINARY = Path(os.environ.get("ATTND_BINARY") or ROOT / "build/src/attnd").resolve()
+BINARY = Path(os.environ.get("BINARY") or ROOT / "build/src/attnd").resolve()
 SANITIZER_REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:",
                      "WARNING: ThreadSanitizer", "ThreadSanitizer: ")
 

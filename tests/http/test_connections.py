@@ -110,7 +110,7 @@ def test_clients_may_leave_while_their_request_is_computed(start_server, abort):
     that leaves at the right moment; that the server then stops at once is checked too."""
     data = as_bytes({"model": "d2l", "queries": [[0.5] * 100] * 60, "need_weights": True})
     for _ in range(6):
-        server = start_server("--demo", "--idle-timeout", 2, "--grace", 5)
+        server = start_server("--demo", "--idle-timeout", 2, "--grace", 5, "--http-threads", 2)
         before = num_fds(server)
         for i in range(60):
             with Connection(server.port) as connection:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The soak of tests/load for ATTND_SOAK_SECONDS (20), and that its wrk scripts work."""
+"""The soak of tests/load for SOAK_SECONDS (20), and that its wrk scripts work."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 from server import ROOT, Server, is_sanitized
 
 LOAD = ROOT / "tests/load"
-SECONDS = float(os.environ.get("ATTND_SOAK_SECONDS", 20))
+SECONDS = float(os.environ.get("SOAK_SECONDS", 20))
 
 sys.path.insert(0, str(LOAD))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Soak: 64 clients post mixed shapes to one attnd for a while and check every answer.
 
-    ATTND_BINARY=build/src/attnd build/venv/bin/python tests/load/soak.py [SECONDS]
+    BINARY=build/src/attnd build/venv/bin/python tests/load/soak.py [SECONDS]
 
 Requests and answers are made beforehand, so that the clients spend their time on the daemon. Its
 memory is sampled all the while: the clients send the same mix again and again, so once every
@@ -144,7 +144,8 @@ def run(seconds, seed=1):
         checkpoints.append(("wide", write_layer(wide, 4, 16, 64)))
         models = [checkpoint.argument for checkpoint in made] + [f"wide={wide}"]
         pairs = make_requests(rng, checkpoints)
-        with Server(*(word for model in models for word in ("--model", model))) as server:
+        with Server("--http-threads", 2,
+                    *(word for model in models for word in ("--model", model))) as server:
             return soak(server, pairs, seconds)
 
 
