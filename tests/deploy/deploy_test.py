@@ -52,9 +52,10 @@ LONGEST_WAIT_SECONDS = 3
 
 
 @contextlib.contextmanager
-def clients_that_expect_right_answers(stack, count=4):
+def clients_that_expect_right_answers(stack, count=4, a_replica_dies=False):
     """Posts without a pause while the body runs; then no reply may have been wrong, missing or
-    late."""
+    late. A replica that dies takes along what it was sending: the proxy cannot send such a request
+    again, so each client may get one 502 that says so."""
     failures, waits, stop = [], [], threading.Event()
 
     def client():
@@ -75,6 +76,10 @@ def clients_that_expect_right_answers(stack, count=4):
         stop.set()
         for thread in threads:
             thread.join()
+    lost = [text for text in failures if text.startswith("502: ") and "Replica lost" in text]
+    if a_replica_dies and len(lost) <= count:
+        failures = [text for text in failures if text not in lost]
+        print(f"     {len(lost)} replies were lost with the replica")
     assert not failures, f"{len(failures)} of {len(failures) + len(waits)}: {failures[0]}"
     assert waits, "no client got an answer"
     print(f"     {len(waits)} requests answered meanwhile, the slowest in {max(waits):.2f} s")
@@ -135,7 +140,7 @@ def test_memory_and_processors_are_limited(stack):
 
 def test_service_goes_on_when_a_replica_is_killed(stack):
     victim = stack.containers("attnd")[0]
-    with clients_that_expect_right_answers(stack):
+    with clients_that_expect_right_answers(stack, a_replica_dies=True):
         time.sleep(1)
         stack.run_docker("kill", victim)
         time.sleep(4)
