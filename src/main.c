@@ -91,14 +91,26 @@ static attnd_status start(struct daemon *daemon, const struct config *config,
     return status;
 }
 
-static void log_models(const struct models *models) {
+/* Warms every model up, and tells which engine it is served with. */
+static attnd_status warm_up(const struct models *models, attnd_error *error) {
     for (size_t i = 0; i < models->count; i++) {
         const attn_model_info *info = attn_model_get_info(models->items[i]);
+        const char *asked = info->engine;
+        double difference;
+        attnd_status status = attn_model_verify(models->items[i], &difference, error);
+        if (status != ATTND_OK)
+            return status;
+        if (strcmp(asked, info->engine) != 0)
+            log_write(LOG_WARN, "engines disagree: openblas serves",
+                      LOG_TEXT("model", info->name),
+                      LOG_NUMBER("parts_per_million_apart", difference * 1e6));
         log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
                   LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
                   LOG_NUMBER("head_size", info->head_size),
-                  LOG_NUMBER("parameters", info->parameters));
+                  LOG_NUMBER("parameters", info->parameters),
+                  LOG_TEXT("engine", info->engine), LOG_TEXT("cpu", info->cpu));
     }
+    return ATTND_OK;
 }
 
 /* Waits for a signal, then stops; returns the exit code. */
@@ -129,9 +141,11 @@ static int serve(const struct config *config) {
         return fail(&error, EXIT_USAGE);
     if (attnd_init(&error) != ATTND_OK)
         return fail(&error, EXIT_FAILURE);
-    if (load_models(config, &daemon.models, &error) != ATTND_OK)
+    if (load_models(config, &daemon.models, &error) != ATTND_OK ||
+        warm_up(&daemon.models, &error) != ATTND_OK) {
+        load_models_deinit(&daemon.models);
         return fail(&error, EXIT_FAILURE);
-    log_models(&daemon.models);
+    }
     if (config->check_config) {
         printf("configuration ok: %zu models\n", daemon.models.count);
         exit_code = EXIT_SUCCESS;

@@ -32,6 +32,17 @@ typedef enum attn_need_weights {
     ATTN_WEIGHTS_MEAN /* their mean over the heads */
 } attn_need_weights;
 
+/* Threads that share the work of one call. */
+typedef struct attn_crew {
+    size_t num_slots; /* threads that may work at one time, at least 1 */
+    /* Calls task(data, index, slot) once for every index below `count`, on any threads,
+     * and returns when all have returned. Two calls that run at one time have different
+     * slots, each below num_slots. */
+    void (*run)(void *context, size_t count,
+                void (*task)(void *data, size_t index, size_t slot), void *data);
+    void *context;
+} attn_crew;
+
 /* One batch. All memory is borrowed and only read. */
 typedef struct attn_request {
     size_t num_sequences;     /* B, at least 1 */
@@ -47,6 +58,7 @@ typedef struct attn_request {
     bool causal;            /* query i attends to keys 0..i of its sequence at most */
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
     attn_need_weights need_weights;
+    const attn_crew *crew; /* NULL: the calling thread alone */
 } attn_request;
 
 /* Where the results go: memory of the caller's, sized by attn_plan(). */

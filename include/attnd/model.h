@@ -24,6 +24,8 @@ extern "C" {
 
 typedef struct attn_model_info {
     char name[ATTN_NAME_MAX + 1];
+    const char *engine; /* "native" or "openblas": what computes the projections */
+    const char *cpu;    /* instruction set of the kernels: "avx512", "avx2", ... */
     const char *layout; /* "d2l", "torch", "llms_from_scratch", ...: constant */
     attn_scoring scoring;
     size_t query_size;    /* width of a row of queries */
@@ -70,6 +72,27 @@ ATTND_API attnd_status attn_model_load(const char *name, const char *path,
  * attn_model_load(); ATTND_E_VALUE for another name. */
 ATTND_API attnd_status attn_model_demo(const char *name, attn_model **ret_model,
                                        attnd_error *ret_error);
+
+/* Chooses what the model computes with; models are loaded with "auto" for both.
+ *
+ * `engine`: "native" multiplies by weights packed at load, with kernels of our own;
+ * "openblas" by cblas; "auto" is native where this CPU has fast kernels. `cpu` names the
+ * instruction set of the kernels: "avx512", "avx2", "neon", "portable" or "auto". No
+ * other thread may use the model meanwhile. On failure the model is as it was:
+ * ATTND_E_VALUE for an unknown engine, ATTND_E_UNSUPPORTED for kernels that this build or
+ * CPU lacks, ATTND_E_NOMEM. */
+ATTND_API attnd_status attn_model_set_engine(attn_model *model, const char *engine,
+                                             const char *cpu, attnd_error *ret_error);
+
+#define ATTN_ENGINE_TOLERANCE 1e-5 /* of the largest output, between two engines */
+
+/* Warms a model up on a small request. With the native engine the same request goes
+ * through OpenBLAS too, and when the outputs differ by more than ATTN_ENGINE_TOLERANCE
+ * the model is left with "openblas" (see attn_model_info.engine). *ret_difference is what
+ * they differ by, relative to the largest. As attn_model_set_engine(): no other thread;
+ * ATTND_E_NOMEM. */
+ATTND_API attnd_status attn_model_verify(attn_model *model, double *ret_difference,
+                                         attnd_error *ret_error);
 
 /* Gives the memory back; NULL is fine. No other thread may use the model any more. */
 ATTND_API void attn_model_destroy(attn_model *model);

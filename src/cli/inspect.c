@@ -24,6 +24,7 @@ static void print_info(const char *path, const attn_model_info *info) {
         printf("  context length  %zu\n", info->context_length);
     else
         printf("  context length  no limit\n");
+    printf("  engine          %s, %s kernels\n", info->engine, info->cpu);
     printf("  parameters      %zu (%zu bytes as float32)\n", info->parameters,
            info->bytes);
 }

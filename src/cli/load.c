@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "config/model_spec.h"
+#include "config/options.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -117,6 +118,10 @@ attnd_status load_models(const struct config *config, struct models *ret_models,
         status = load_demo(&models, "journey", ret_error);
     if (status == ATTND_OK && config->demo)
         status = load_demo(&models, "d2l", ret_error);
+    for (size_t i = 0; i < models.count && status == ATTND_OK; i++)
+        status = attn_model_set_engine(models.items[i],
+                                       option_choice("engine", config->engine),
+                                       option_choice("cpu", config->cpu), ret_error);
     if (status == ATTND_OK && models.count == 0)
         status = error_set(ret_error, ATTND_E_VALUE,
                            "--model-dir: no *" MODEL_SUFFIX " in %s", config->model_dir);

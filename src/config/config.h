@@ -20,6 +20,8 @@ struct config {
     bool demo;
     size_t workers;      /* 0: as many as CPUs */
     size_t http_threads; /* 0: choose */
+    int engine;          /* index of --engine's choices */
+    int cpu;             /* of --cpu's */
     size_t queue;        /* jobs that may wait */
     size_t max_connections;
     size_t max_body;     /* bytes */

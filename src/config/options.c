@@ -5,6 +5,9 @@
 #include <string.h>
 
 static const char *const log_formats[] = {"text", "json", NULL};
+/* The words that attn_model_set_engine() takes. */
+static const char *const engines[] = {"auto", "native", "openblas", NULL};
+static const char *const cpus[] = {"auto", "avx512", "avx2", "neon", "portable", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 #define AT(member) offsetof(struct config, member)
@@ -43,6 +46,24 @@ const struct option config_options[] = {
      .help =
          "Threads that decode, compute and encode. 0 means as many as the CPUs that this "
          "process may use."},
+    {.name = "engine",
+     .kind = OPTION_CHOICE,
+     .offset = AT(engine),
+     .value = "auto",
+     .metavar = "auto|native|openblas",
+     .choices = engines,
+     .help = "What computes the projections: kernels of our own over weights packed at "
+             "load, or "
+             "OpenBLAS. auto is native where this CPU has fast kernels, and OpenBLAS "
+             "should the "
+             "two disagree at start."},
+    {.name = "cpu",
+     .kind = OPTION_CHOICE,
+     .offset = AT(cpu),
+     .value = "auto",
+     .metavar = "auto|avx512|avx2|neon|portable",
+     .choices = cpus,
+     .help = "Instruction set of the kernels. auto takes the fastest that this CPU has."},
     {.name = "http-threads",
      .kind = OPTION_COUNT,
      .offset = AT(http_threads),
@@ -151,4 +172,8 @@ const struct option *option_find(const char *name, char separator) {
             return &config_options[i];
     }
     return NULL;
+}
+
+const char *option_choice(const char *name, int value) {
+    return option_find(name, '-')->choices[value];
 }

@@ -38,4 +38,7 @@ extern const size_t config_num_options;
  * when there is none. */
 const struct option *option_find(const char *name, char separator);
 
+/* Returns the word for the value of an option of kind CHOICE, which must exist. */
+const char *option_choice(const char *name, int value);
+
 #endif

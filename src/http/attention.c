@@ -18,9 +18,16 @@ static bool reserve_results(struct exchange *exchange, const struct wire_call *c
     return exchange_reserve(exchange, bytes, problem);
 }
 
+/* attn_crew.run: idle workers take part. */
+static void run_shared(void *context, size_t count,
+                       void (*task)(void *data, size_t index, size_t slot), void *data) {
+    sched_share(context, count, task, data);
+}
+
 /* From body to reply; false with *problem set. */
-static bool answer(struct exchange *exchange, struct arena *arena,
+static bool answer(struct exchange *exchange, struct sched_worker *worker,
                    struct wire_problem *problem) {
+    struct arena *arena = &worker->arena;
     const struct http_options *options = exchange->options;
     const struct buf *body = &exchange->body;
     const char *text = body->data != NULL ? body->data : "";
@@ -34,6 +41,8 @@ static bool answer(struct exchange *exchange, struct arena *arena,
                             &call, problem))
         return false;
     buf_deinit(&exchange->body);
+    const attn_crew crew = {sched_num_workers(worker->pool), run_shared, worker};
+    call.request.crew = &crew;
     if (attn_plan(call.model, &call.request, &sizes, &error) != ATTND_OK) {
         wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Request too large", NULL,
                          "%s; send fewer or shorter sequences", error.text);
@@ -59,7 +68,7 @@ static void run(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange =
         (struct exchange *)((char *)job - offsetof(struct exchange, job));
     struct wire_problem problem;
-    if (answer(exchange, &worker->arena, &problem))
+    if (answer(exchange, worker, &problem))
         exchange_set_json(exchange, ATTND_OK, MHD_HTTP_OK);
     else
         exchange_set_problem(exchange, &problem);

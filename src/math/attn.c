@@ -1,217 +1,345 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn.c: the layer over BLAS.
+/* attn.c: the layer, cut into pieces that the threads of a crew take.
  *
- * All rows of the batch are projected in one product per weight. Heads are then addressed
- * by leading dimension inside the projected rows: nothing is transposed or copied. For
- * each sequence, head and block of queries: scores, softmax, weighted sum of values. */
-#include "math/blas.h"
+ * Three steps, each of which waits for the one before: queries, keys and values are
+ * projected; each panel of queries of each head attends; the outputs are projected. All
+ * rows of the batch stand after each other without padding, and heads are addressed by
+ * leading dimension. How a step is cut never changes a bit of what the native engine
+ * computes. */
 #include "math/mask.h"
 #include "math/model.h"
 #include "math/plan.h"
-#include "math/score.h"
 
 #include <string.h>
+
+#define ROW_CHUNK    192 /* rows of a projection that stay in the second-level cache */
+#define PIECES       8   /* panels of weights in one piece of work */
+#define SHARE_FLOPS  4e6 /* less is done faster than another thread wakes up */
+#define TASKS_A_SLOT 8   /* pieces per thread, so that none waits long for the last */
 
 /* What every step of one call needs. */
 struct run {
     const attn_model *model;
     const attn_request *request;
     const struct plan *plan;
-    float *queries; /* [sum of Tq, H*D]; becomes the heads' outputs */
-    float *keys;    /* [sum of Tk, H*D] */
-    float *values;  /* [sum of Tk, H*D] */
-    float *scores;  /* [QUERY_BLOCK, longest Tk] */
-    float *additive_keys, *additive_queries;
+    float *queries, *keys; /* [rows, score_width] */
+    float *values;         /* [sum of Tk, H*D] */
+    float *context;        /* [sum of Tq, H*D]: the heads' outputs */
+    float *weights;        /* attn_result.weights; NULL when not wanted */
+    size_t *first_panels;  /* [B + 1] */
+    float *slots;
 };
 
-/* One head of one sequence. */
-struct head {
-    size_t sequence, index;
-    size_t first_query; /* the sequence's first row in the batch */
-    size_t query_len, key_len;
-    float *queries;                  /* [Tq, D], rows H*D apart */
-    struct blas_matrix keys, values; /* [Tk, D] */
-    float *weights; /* the sequence's: [H, Tq, Tk] or [Tq, Tk]; NULL when not wanted */
+/* Does the tasks alone, in order, or with the crew when that is worth its while. */
+static void share(const struct run *run, double flops, size_t count,
+                  void (*task)(void *data, size_t index, size_t slot), void *data) {
+    const attn_crew *crew = run->request->crew;
+    if (crew != NULL && crew->num_slots > 1 && count > 1 && flops >= SHARE_FLOPS) {
+        crew->run(crew->context, count, task, data);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        task(data, i, 0);
+}
+
+/* --- projections
+ * ---------------------------------------------------------------------------- */
+
+/* Up to three projections of the same rows, done chunk of rows by chunk, so that the rows
+ * are read from memory once. */
+struct projections {
+    const struct engine *engine;
+    const float *x;
+    size_t rows;
+    size_t count;
+    const struct linear *linears[3];
+    float *y[3];
+    size_t pieces[3]; /* of each, of up to PIECES panels */
+    size_t all_pieces;
 };
 
-/* y [rows, out] = x [rows, in] W^T + b */
-static void project(const float *weight, const float *bias, size_t out, size_t in,
-                    const float *x, size_t rows, float *y) {
-    blas_multiply_transposed(rows, out, in, 1.0F, (struct blas_matrix){x, in},
-                             (struct blas_matrix){weight, in}, y, out);
-    for (size_t r = 0; bias != NULL && r < rows; r++) {
-        for (size_t o = 0; o < out; o++)
-            y[r * out + o] += bias[o];
-    }
+static void add_projection(struct projections *p, const struct linear *linear, float *y) {
+    size_t panels = engine_num_pieces(p->engine, linear);
+    p->linears[p->count] = linear;
+    p->y[p->count] = y;
+    p->pieces[p->count] = (panels + PIECES - 1) / PIECES;
+    p->all_pieces += p->pieces[p->count];
+    p->count++;
 }
 
-static float head_factor(const attn_request *request, size_t head) {
-    return request->head_mask != NULL ? request->head_mask[head] : 1.0F;
+/* One piece of the columns of one chunk of rows. */
+static void project_piece(void *data, size_t index, size_t slot) {
+    const struct projections *p = data;
+    size_t first_row = index / p->all_pieces * ROW_CHUNK;
+    size_t rows = p->rows - first_row < ROW_CHUNK ? p->rows - first_row : ROW_CHUNK;
+    size_t piece = index % p->all_pieces, i = 0;
+    (void)slot;
+    for (; piece >= p->pieces[i]; i++)
+        piece -= p->pieces[i];
+    const struct linear *linear = p->linears[i];
+    size_t panels = engine_num_pieces(p->engine, linear), first = piece * PIECES;
+    engine_project(
+        p->engine, linear, first, panels - first < PIECES ? panels : first + PIECES,
+        p->x + first_row * linear->in, rows, p->y[i] + first_row * linear->out);
 }
 
-/* Scores of queries first..first+count of the head, made into weights, in rows `ld`
- * apart. num_keys [count] says how many each query attends to; `uniform` which have no
- * valid key. */
-static void weigh_block(const struct run *run, const struct head *head, size_t first,
-                        size_t count, const size_t *num_keys, const bool *uniform,
-                        size_t common, float *weights, size_t ld) {
-    struct score_block block = {
-        .model = run->model,
-        .queries = {head->queries + first * run->plan->hidden, run->plan->hidden},
-        .keys = head->keys,
-        .num_queries = count,
-        .num_keys = num_keys,
-        .common = common,
-        .additive_queries = run->additive_queries,
-        .additive_keys = run->additive_keys,
-    };
-    score_compute(&block, weights, ld);
-    for (size_t q = 0; q < count; q++) {
-        if (!uniform[q])
-            score_softmax(weights + q * ld, num_keys[q]);
-        for (size_t k = 0; uniform[q] && k < num_keys[q]; k++)
-            weights[q * ld + k] = 1.0F / (float)num_keys[q];
-    }
+static void project(const struct run *run, struct projections *p) {
+    size_t chunks = (p->rows + ROW_CHUNK - 1) / ROW_CHUNK;
+    double flops = 0;
+    for (size_t i = 0; i < p->count; i++)
+        flops += 2.0 * (double)p->rows * (double)p->linears[i]->in *
+                 (double)p->linears[i]->out;
+    share(run, flops, chunks * p->all_pieces, project_piece, p);
 }
 
-/* The weighted sums of the values take the place of the block's queries. */
-static void sum_values(const struct run *run, const struct head *head, size_t first,
-                       size_t count, const size_t *num_keys, size_t common,
-                       const float *weights, size_t ld) {
-    size_t hidden = run->plan->hidden, head_size = run->model->info.head_size;
-    float factor = head_factor(run->request, head->index);
-    float *outputs = head->queries + first * hidden;
-    struct blas_matrix rest = {head->values.data + common * hidden, hidden};
-    if (factor != 0.0F)
-        blas_multiply(count, head_size, common, (struct blas_matrix){weights, ld},
-                      head->values, 0.0F, outputs, hidden);
-    for (size_t q = 0; q < count; q++) {
-        float *output = outputs + q * hidden;
-        if (factor == 0.0F) { /* pruned: whatever its values are, they do not count */
-            memset(output, 0, head_size * sizeof *output);
-            continue;
-        }
-        if (num_keys[q] > common)
-            blas_multiply(1, head_size, num_keys[q] - common,
-                          (struct blas_matrix){weights + q * ld + common, ld}, rest, 1.0F,
-                          output, hidden);
-        for (size_t d = 0; d < head_size; d++)
-            output[d] *= factor;
-    }
-}
-
-/* Hands out the weights of a block that are wanted and not yet in their place. */
-static void store_weights(const struct run *run, const struct head *head, size_t first,
-                          size_t count, const size_t *num_keys, const float *weights,
-                          size_t ld) {
-    size_t num_heads = run->model->info.num_heads, key_len = head->key_len;
-    for (size_t q = 0; q < count; q++) {
-        size_t row = first + q;
-        if (run->request->need_weights == ATTN_WEIGHTS_ALL) { /* computed in place */
-            float *all = head->weights + (head->index * head->query_len + row) * key_len;
-            memset(all + num_keys[q], 0, (key_len - num_keys[q]) * sizeof *all);
-            continue;
-        }
-        float *mean = head->weights + row * key_len;
-        if (head->index == 0)
-            memset(mean, 0, key_len * sizeof *mean);
-        for (size_t k = 0; k < num_keys[q]; k++)
-            mean[k] += weights[q * ld + k] / (float)num_heads;
-    }
-}
-
-static void run_block(const struct run *run, const struct head *head, size_t first,
-                      size_t count) {
-    size_t num_keys[QUERY_BLOCK], common = head->key_len;
-    bool uniform[QUERY_BLOCK];
-    for (size_t q = 0; q < count; q++) {
-        num_keys[q] =
-            mask_num_keys(run->request, head->sequence, head->first_query, first + q);
-        uniform[q] = num_keys[q] == 0;
-        if (uniform[q])
-            num_keys[q] = head->key_len;
-        if (num_keys[q] < common)
-            common = num_keys[q];
-    }
-    float *weights = run->scores;
-    size_t ld = run->plan->longest_key_len;
-    if (run->request->need_weights == ATTN_WEIGHTS_ALL) {
-        ld = head->key_len;
-        weights = head->weights + (head->index * head->query_len + first) * ld;
-    }
-    weigh_block(run, head, first, count, num_keys, uniform, common, weights, ld);
-    if (head->weights != NULL)
-        store_weights(run, head, first, count, num_keys, weights, ld);
-    sum_values(run, head, first, count, num_keys, common, weights, ld);
-}
-
-static void run_head(const struct run *run, const struct head *head) {
-    if (run->model->info.scoring == ATTN_ADDITIVE)
-        score_additive_keys(run->model, head->keys, head->key_len, run->additive_keys);
-    for (size_t first = 0; first < head->query_len; first += QUERY_BLOCK) {
-        size_t left = head->query_len - first;
-        run_block(run, head, first, left < QUERY_BLOCK ? left : QUERY_BLOCK);
-    }
-}
-
-static void run_heads(const struct run *run, float *weights) {
+/* Queries, keys and values; those that are the same tensor go together. */
+static void project_inputs(const struct run *run) {
+    const struct engine *engine = &run->model->engine;
     const attn_request *request = run->request;
-    size_t num_heads = run->model->info.num_heads, hidden = run->plan->hidden;
-    size_t first_query = 0, first_key = 0;
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
-        for (size_t h = 0; h < num_heads; h++) {
-            size_t column = h * run->model->info.head_size;
-            struct head head = {
-                .sequence = s,
-                .index = h,
-                .first_query = first_query,
-                .query_len = query_len,
-                .key_len = key_len,
-                .queries = run->queries + first_query * hidden + column,
-                .keys = {run->keys + first_key * hidden + column, hidden},
-                .values = {run->values + first_key * hidden + column, hidden},
-                .weights = weights,
-            };
-            run_head(run, &head);
-        }
-        first_query += query_len;
-        first_key += key_len;
-        if (request->need_weights != ATTN_WEIGHTS_NONE)
-            weights += query_len * key_len *
-                       (request->need_weights == ATTN_WEIGHTS_ALL ? num_heads : 1);
+    const attn_sizes *sizes = &run->plan->sizes;
+    struct projections queries = {
+        .engine = engine, .x = request->queries, .rows = sizes->num_queries};
+    struct projections keys = {
+        .engine = engine, .x = request->keys, .rows = sizes->num_keys};
+    struct projections values = {
+        .engine = engine, .x = request->values, .rows = sizes->num_keys};
+    struct projections *with_keys =
+        request->keys == request->queries && sizes->num_keys == sizes->num_queries
+            ? &queries
+            : &keys;
+    struct projections *with_values =
+        request->values == request->keys ? with_keys : &values;
+    add_projection(&queries, &engine->to_query, run->queries);
+    add_projection(with_keys, &engine->to_key, run->keys);
+    add_projection(with_values, &engine->to_value, run->values);
+    project(run, &queries);
+    if (keys.count > 0)
+        project(run, &keys);
+    if (values.count > 0)
+        project(run, &values);
+}
+
+/* --- attention
+ * ------------------------------------------------------------------------------ */
+
+/* Where a panel of queries stands. */
+struct place {
+    size_t sequence;
+    size_t first_query, first_key; /* of the sequence, in the batch */
+    size_t panel;                  /* of the sequence */
+    size_t first_weight;           /* of the sequence, in the result's weights */
+};
+
+static size_t weights_of_sequence(const struct run *run, size_t sequence) {
+    const attn_request *request = run->request;
+    return request->query_lens[sequence] * request->key_lens[sequence] *
+           (request->need_weights == ATTN_WEIGHTS_ALL ? run->model->info.num_heads : 1);
+}
+
+static void next_sequence(const struct run *run, struct place *place) {
+    place->first_query += run->request->query_lens[place->sequence];
+    place->first_key += run->request->key_lens[place->sequence];
+    place->first_weight += weights_of_sequence(run, place->sequence);
+    place->sequence++;
+    place->panel = 0;
+}
+
+/* Sets what one panel attends to; returns how many queries it has. */
+static size_t set_num_keys(const struct run *run, const struct place *place,
+                           size_t *num_keys, bool *uniform) {
+    const attn_request *request = run->request;
+    size_t columns = run->model->engine.kernels->columns, first = place->panel * columns;
+    size_t left = request->query_lens[place->sequence] - first;
+    size_t count = left < columns ? left : columns;
+    for (size_t c = 0; c < count; c++) {
+        num_keys[c] =
+            mask_num_keys(request, place->sequence, place->first_query, first + c);
+        uniform[c] = num_keys[c] == 0;
+        if (uniform[c])
+            num_keys[c] = request->key_lens[place->sequence];
     }
+    return count;
+}
+
+/* One panel of one head; writes its outputs and, at `weights` [count, Tk], its weights.
+ */
+static void attend_head(const struct run *run, const struct place *place, size_t head,
+                        const size_t *num_keys, const bool *uniform, size_t count,
+                        float *weights, size_t slot) {
+    const attn_model *model = run->model;
+    const struct engine *engine = &model->engine;
+    const struct plan *plan = run->plan;
+    size_t head_size = model->info.head_size;
+    size_t row = place->first_query + place->panel * engine->kernels->columns;
+    float factor = run->request->head_mask != NULL ? run->request->head_mask[head] : 1.0F;
+    float *outputs = run->context + row * plan->hidden + head * head_size;
+    const struct panel_of_queries panel = {
+        .queries = run->queries + row * plan->score_width + head * engine->score_size,
+        .queries_ld = plan->score_width,
+        .num_queries = count,
+        .keys =
+            run->keys + place->first_key * plan->score_width + head * engine->score_size,
+        .keys_ld = plan->score_width,
+        .values = run->values + place->first_key * plan->hidden + head * head_size,
+        .values_ld = plan->hidden,
+        .key_len = run->request->key_lens[place->sequence],
+        .num_keys = num_keys,
+        .uniform = uniform,
+        .additive_score = model->additive_score,
+        .score_size = engine->score_size,
+        .head_size = head_size,
+        .factor = factor,
+        .outputs = outputs,
+        .outputs_ld = plan->hidden,
+        .weights = weights,
+        .scratch = run->slots + slot * plan->slot_floats,
+    };
+    if (factor != 0.0F || weights != NULL)
+        engine->kernels->attend(&panel);
+    for (size_t c = 0; factor == 0.0F && c < count; c++) /* pruned: values do not count */
+        memset(outputs + c * plan->hidden, 0, head_size * sizeof *outputs);
+}
+
+/* All heads of one panel whose mean weights are wanted: added up in the order of the
+ * heads. The result's own rows hold the sum; each head's weights go to the rows of the
+ * slot. */
+static void attend_mean(const struct run *run, const struct place *place,
+                        size_t *num_keys, const bool *uniform, size_t count,
+                        size_t slot) {
+    size_t num_heads = run->model->info.num_heads;
+    size_t key_len = run->request->key_lens[place->sequence];
+    size_t columns = run->model->engine.kernels->columns;
+    float *mean = run->weights + place->first_weight + place->panel * columns * key_len;
+    float *one = run->slots + (slot + 1) * run->plan->slot_floats - columns * key_len;
+    for (size_t h = 0; h < num_heads; h++) {
+        attend_head(run, place, h, num_keys, uniform, count, h == 0 ? mean : one, slot);
+        for (size_t i = 0; i < count * key_len; i++)
+            mean[i] =
+                h == 0 ? mean[i] / (float)num_heads : mean[i] + one[i] / (float)num_heads;
+    }
+}
+
+/* All that one panel has to do in one head, or in all when the mean of their weights is
+ * wanted. */
+static void attend_panel(const struct run *run, const struct place *place, size_t head,
+                         size_t slot) {
+    size_t num_keys[KERNEL_COLUMNS_MAX];
+    bool uniform[KERNEL_COLUMNS_MAX];
+    size_t count = set_num_keys(run, place, num_keys, uniform);
+    if (run->request->need_weights == ATTN_WEIGHTS_MEAN) {
+        attend_mean(run, place, num_keys, uniform, count, slot);
+        return;
+    }
+    float *weights = run->weights;
+    if (weights != NULL) {
+        size_t key_len = run->request->key_lens[place->sequence];
+        size_t row = head * run->request->query_lens[place->sequence] +
+                     place->panel * run->model->engine.kernels->columns;
+        weights += place->first_weight + row * key_len;
+    }
+    attend_head(run, place, head, num_keys, uniform, count, weights, slot);
+}
+
+/* The steps of the attention: `per_head` is how many of num_items go to each sequence's
+ * head. */
+struct attention {
+    const struct run *run;
+    size_t num_heads; /* 1 when a panel does all heads itself */
+    size_t num_items; /* panels times num_heads */
+    size_t chunk;     /* items in one task */
+};
+
+/* Finds the sequence of item `index`; items go by sequence, head, panel. */
+static struct place find_place(const struct attention *a, size_t index,
+                               size_t *ret_head) {
+    const struct run *run = a->run;
+    struct place place = {0};
+    const size_t *first = run->first_panels;
+    size_t panel = index / a->num_heads, low = 0, high = run->request->num_sequences;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (first[middle] <= panel)
+            low = middle;
+        else
+            high = middle;
+    }
+    while (place.sequence < low)
+        next_sequence(run, &place);
+    size_t panels = first[low + 1] - first[low], rest = index - first[low] * a->num_heads;
+    *ret_head = rest / panels;
+    place.panel = rest % panels;
+    return place;
+}
+
+static void attend_chunk(void *data, size_t index, size_t slot) {
+    const struct attention *a = data;
+    const struct run *run = a->run;
+    size_t item = index * a->chunk, end = item + a->chunk, head;
+    struct place place = find_place(a, item, &head);
+    for (; item < end && item < a->num_items; item++) {
+        const size_t *first = run->first_panels + place.sequence;
+        attend_panel(run, &place, head, slot);
+        place.panel++;
+        if (place.panel == first[1] - first[0]) {
+            place.panel = 0;
+            head++;
+        }
+        if (head == a->num_heads) {
+            head = 0;
+            next_sequence(run, &place);
+        }
+    }
+}
+
+static void attend(const struct run *run) {
+    const attn_model_info *info = &run->model->info;
+    const attn_request *request = run->request;
+    const struct plan *plan = run->plan;
+    size_t columns = run->model->engine.kernels->columns;
+    bool mean = request->need_weights == ATTN_WEIGHTS_MEAN;
+    struct attention a = {.run = run, .num_heads = mean ? 1 : info->num_heads};
+    double pairs = 0;
+    run->first_panels[0] = 0;
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        run->first_panels[s + 1] =
+            run->first_panels[s] + (request->query_lens[s] - 1) / columns + 1;
+        pairs += (double)request->query_lens[s] * (double)request->key_lens[s];
+    }
+    a.num_items = plan->num_panels * a.num_heads;
+    a.chunk = a.num_items / (plan->num_slots * TASKS_A_SLOT) + 1;
+    share(run, 4.0 * pairs * (double)plan->hidden, (a.num_items + a.chunk - 1) / a.chunk,
+          attend_chunk, &a);
 }
 
 attnd_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
                       const attn_result *result) {
-    const attn_model_info *info = &model->info;
+    const struct engine *engine = &model->engine;
     struct plan plan;
     attnd_status status = plan_make(model, request, &plan, NULL);
     if (status != ATTND_OK)
         return status;
     float *memory = scratch;
+    bool wanted = request->need_weights != ATTN_WEIGHTS_NONE;
     struct run run = {
         .model = model,
         .request = request,
         .plan = &plan,
-        .queries = info->output_projection ? memory + plan.queries : result->outputs,
+        .queries = memory + plan.queries,
         .keys = memory + plan.keys,
         .values = memory + plan.values,
-        .scores = memory + plan.scores,
-        .additive_keys = memory + plan.additive_keys,
-        .additive_queries = memory + plan.additive_queries,
+        .context =
+            model->info.output_projection ? memory + plan.context : result->outputs,
+        .weights = wanted ? result->weights : NULL,
+        .first_panels = (size_t *)(void *)(memory + plan.first_panels),
+        .slots = memory + plan.slots,
     };
-    project(model->query_weight, model->query_bias, plan.hidden, info->query_size,
-            request->queries, plan.sizes.num_queries, run.queries);
-    project(model->key_weight, model->key_bias, plan.hidden, info->key_size,
-            request->keys, plan.sizes.num_keys, run.keys);
-    project(model->value_weight, model->value_bias, plan.hidden, info->value_size,
-            request->values, plan.sizes.num_keys, run.values);
-    bool wanted = request->need_weights != ATTN_WEIGHTS_NONE;
-    run_heads(&run, wanted ? result->weights : NULL);
-    if (info->output_projection)
-        project(model->output_weight, model->output_bias, info->out_size, plan.hidden,
-                run.queries, plan.sizes.num_queries, result->outputs);
+    project_inputs(&run);
+    attend(&run);
+    if (model->info.output_projection) {
+        struct projections outputs = {
+            .engine = engine, .x = run.context, .rows = plan.sizes.num_queries};
+        add_projection(&outputs, &engine->to_output, result->outputs);
+        project(&run, &outputs);
+    }
     return ATTND_OK;
 }

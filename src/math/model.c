@@ -44,6 +44,7 @@ attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_mod
     if (model == NULL)
         return ATTND_E_NOMEM;
     model->info = *info;
+    model->info.engine = model->info.cpu = "none";
     attnd_status status = ATTND_E_OVERFLOW;
     size_t hidden, floats, bytes;
     if (!size_mul(info->num_heads, info->head_size, &hidden))
@@ -83,10 +84,16 @@ fail:
 void attn_model_destroy(attn_model *model) {
     if (model == NULL)
         return;
+    engine_deinit(&model->engine);
     free(model->memory);
     free(model);
 }
 
 const attn_model_info *attn_model_get_info(const attn_model *model) {
     return &model->info;
+}
+
+attnd_status attn_model_set_engine(attn_model *model, const char *engine, const char *cpu,
+                                   attnd_error *ret_error) {
+    return engine_make(model, engine, cpu, ret_error);
 }

@@ -4,6 +4,8 @@
 #ifndef ATTND_MATH_MODEL_H
 #define ATTND_MATH_MODEL_H
 
+#include "math/engine.h"
+
 #include <attnd/model.h>
 
 /* Linear weights are [out, in], row-major, y = x W^T + b. H heads of size D; head h owns
@@ -23,6 +25,7 @@ struct attn_model {
     float *additive_key;   /* [additive_size, D] */
     float *additive_score; /* [additive_size] */
     float *memory;         /* the one block that all of the above point into */
+    struct engine engine; /* made by attn_model_set_engine() once the weights are there */
 };
 
 /* Allocates a model of the sizes in `info`, weights zeroed; fills in parameters and

@@ -6,6 +6,7 @@
 #include "math/model.h"
 
 #include <limits.h>
+#include <stdint.h>
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
@@ -24,7 +25,8 @@ static bool valid_lens_fit(const attn_request *request, size_t sequence,
 
 /* Checks every sequence and adds up rows and weights. */
 static attnd_status measure(const attn_model *model, const attn_request *request,
-                            struct plan *plan, attnd_error *ret_error) {
+                            struct plan *plan, size_t *ret_longest_key_len,
+                            attnd_error *ret_error) {
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
     size_t matrices = request->need_weights == ATTN_WEIGHTS_ALL    ? info->num_heads
@@ -54,8 +56,9 @@ static attnd_status measure(const attn_model *model, const attn_request *request
             return error_set(ret_error, ATTND_E_VALUE,
                              "a valid_lens of sequence %zu is over its %zu keys", s,
                              key_len);
-        if (key_len > plan->longest_key_len)
-            plan->longest_key_len = key_len;
+        if (key_len > *ret_longest_key_len)
+            *ret_longest_key_len = key_len;
+        plan->num_panels += (query_len - 1) / model->engine.kernels->columns + 1;
     }
     return ATTND_OK;
 }
@@ -69,24 +72,48 @@ static bool place(size_t *floats, size_t rows, size_t columns, size_t *ret_offse
            size_add(*floats, size, floats);
 }
 
+/* Places the parts of the scratch memory. */
+static bool place_all(const attn_model *model, const attn_request *request,
+                      size_t longest_key_len, struct plan *plan) {
+    const attn_model_info *info = &model->info;
+    const struct engine *engine = &model->engine;
+    attn_sizes *sizes = &plan->sizes;
+    bool own_context = engine->score_size != info->head_size && info->output_projection;
+    size_t floats = 0;
+    size_t slot_bytes = kernel_scratch_bytes(engine->score_size, info->head_size,
+                                             longest_key_len, sizes->weights > 0);
+    if (request->need_weights == ATTN_WEIGHTS_MEAN && /* room for one head's weights */
+        !size_add_mul(&slot_bytes, longest_key_len, KERNEL_COLUMNS_MAX * sizeof(float)))
+        return false;
+    plan->slot_floats = slot_bytes / sizeof(float);
+    plan->num_slots = request->crew != NULL ? request->crew->num_slots : 1;
+    if (slot_bytes == SIZE_MAX ||
+        !size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
+        !place(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
+        !place(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
+        !place(&floats, sizes->num_keys, plan->hidden, &plan->values) ||
+        !place(&floats, own_context ? sizes->num_queries : 0, plan->hidden,
+               &plan->context) ||
+        !place(&floats, request->num_sequences + 1, sizeof(size_t) / sizeof(float),
+               &plan->first_panels) ||
+        !place(&floats, plan->num_slots, plan->slot_floats, &plan->slots) ||
+        !size_mul(floats, sizeof(float), &sizes->scratch_bytes))
+        return false;
+    if (!own_context)
+        plan->context = plan->queries;
+    return true;
+}
+
 attnd_status plan_make(const attn_model *model, const attn_request *request,
                        struct plan *ret_plan, attnd_error *ret_error) {
     const attn_model_info *info = &model->info;
-    struct plan plan = {.hidden = info->num_heads * info->head_size};
-    attnd_status status = measure(model, request, &plan, ret_error);
+    struct plan plan = {.hidden = info->num_heads * info->head_size,
+                        .score_width = info->num_heads * model->engine.score_size};
+    size_t longest_key_len = 0;
+    attnd_status status = measure(model, request, &plan, &longest_key_len, ret_error);
     if (status != ATTND_OK)
         return status;
-    attn_sizes *sizes = &plan.sizes;
-    size_t query_rows = info->output_projection ? sizes->num_queries : 0;
-    size_t longest = plan.longest_key_len, floats = 0;
-    if (!size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
-        !place(&floats, query_rows, plan.hidden, &plan.queries) ||
-        !place(&floats, sizes->num_keys, plan.hidden, &plan.keys) ||
-        !place(&floats, sizes->num_keys, plan.hidden, &plan.values) ||
-        !place(&floats, QUERY_BLOCK, longest, &plan.scores) ||
-        !place(&floats, longest, info->additive_size, &plan.additive_keys) ||
-        !place(&floats, QUERY_BLOCK, info->additive_size, &plan.additive_queries) ||
-        !size_mul(floats, sizeof(float), &sizes->scratch_bytes))
+    if (!place_all(model, request, longest_key_len, &plan))
         return error_set(ret_error, ATTND_E_OVERFLOW, "the batch is too large");
     *ret_plan = plan;
     return ATTND_OK;

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h: how attn_run() divides its scratch memory. */
+/* plan.h: how attn_run() divides its scratch memory and its work. */
 #ifndef ATTND_MATH_PLAN_H
 #define ATTND_MATH_PLAN_H
 
 #include <attnd/attention.h>
 
-#define QUERY_BLOCK 32 /* queries of one head whose scores are computed together */
-
-/* Offsets and strides in floats. The outputs of the heads take the place of the projected
- * queries, block by block, as soon as these are used up. */
+/* Offsets and strides in floats. */
 struct plan {
     attn_sizes sizes;
-    size_t hidden;           /* H*D */
-    size_t queries;          /* [sum of Tq, H*D]; unused without output projection */
-    size_t keys;             /* [sum of Tk, H*D] */
-    size_t values;           /* [sum of Tk, H*D] */
-    size_t scores;           /* [QUERY_BLOCK, longest Tk] */
-    size_t additive_keys;    /* [longest Tk, additive_size] */
-    size_t additive_queries; /* [QUERY_BLOCK, additive_size] */
-    size_t longest_key_len;
+    size_t score_width; /* columns of projected queries and keys, H * score_size */
+    size_t hidden;      /* H*D */
+    size_t queries;     /* [sum of Tq, score_width] */
+    size_t keys;        /* [sum of Tk, score_width] */
+    size_t values;      /* [sum of Tk, H*D] */
+    size_t context; /* [sum of Tq, H*D], the heads' outputs; may be `queries` itself, and
+                       is unused without output projection */
+    size_t first_panels; /* [B + 1] size_t: panels of queries before each sequence */
+    size_t slots;        /* [num_slots][slot_floats]: scratch of one thread each */
+    size_t slot_floats;
+    size_t num_slots;
+    size_t num_panels; /* panels of queries in all sequences, for one head */
 };
 
 /* As attn_plan(), with the offsets. */

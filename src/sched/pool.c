@@ -7,7 +7,18 @@
 #include "sched/pool.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+
+/* Work that a job shares with idle workers, on the stack of its owner. */
+struct share {
+    struct share *next;
+    void (*task)(void *data, size_t index, size_t slot);
+    void *data;
+    size_t count;
+    atomic_size_t next_index; /* the next task; past count when all are taken */
+    size_t num_helpers;       /* guarded by the pool's lock */
+};
 
 struct sched_pool {
     struct sched_options options; /* immutable */
@@ -18,6 +29,8 @@ struct sched_pool {
     pthread_mutex_t lock;
     pthread_cond_t work;     /* a job was queued, or `stopping` was set */
     pthread_cond_t started;  /* num_ready has grown */
+    pthread_cond_t helped;   /* a helper has left a share */
+    struct share *shares;    /* those whose owners still work on them */
     struct sched_job *first; /* the queue, oldest first */
     struct sched_job **tail; /* where the next job is linked in */
     size_t num_places;       /* reserved or queued */
@@ -26,11 +39,42 @@ struct sched_pool {
     bool stopping;
 };
 
-/* Returns the oldest job, or NULL when the queue is empty for good. */
-static struct sched_job *take(struct sched_pool *pool) {
+static void run_tasks(struct share *share, size_t slot) {
+    size_t index;
+    while ((index = atomic_fetch_add(&share->next_index, 1)) < share->count)
+        share->task(share->data, index, slot);
+}
+
+/* Returns a share with tasks left, or NULL. */
+static struct share *find_share_locked(const struct sched_pool *pool) {
+    struct share *share = pool->shares;
+    while (share != NULL && atomic_load(&share->next_index) >= share->count)
+        share = share->next;
+    return share;
+}
+
+/* Helps with a share; its owner waits for all helpers before the share goes out of being.
+ */
+static void help_locked(struct sched_pool *pool, struct share *share, size_t slot) {
+    share->num_helpers++;
+    pthread_mutex_unlock(&pool->lock);
+    run_tasks(share, slot);
     pthread_mutex_lock(&pool->lock);
-    while (pool->first == NULL && !pool->stopping)
-        pthread_cond_wait(&pool->work, &pool->lock);
+    if (--share->num_helpers == 0)
+        pthread_cond_broadcast(&pool->helped);
+}
+
+/* Returns the oldest job, or NULL when the queue is empty for good. Helps others while
+ * there is none: jobs come first. */
+static struct sched_job *take(struct sched_pool *pool, size_t slot) {
+    struct share *share;
+    pthread_mutex_lock(&pool->lock);
+    while (pool->first == NULL && !pool->stopping) {
+        if ((share = find_share_locked(pool)) != NULL)
+            help_locked(pool, share, slot);
+        else
+            pthread_cond_wait(&pool->work, &pool->lock);
+    }
     struct sched_job *job = pool->first;
     if (job != NULL) {
         pool->first = job->next;
@@ -40,6 +84,31 @@ static struct sched_job *take(struct sched_pool *pool) {
     }
     pthread_mutex_unlock(&pool->lock);
     return job;
+}
+
+void sched_share(struct sched_worker *worker, size_t count,
+                 void (*task)(void *data, size_t index, size_t slot), void *data) {
+    struct sched_pool *pool = worker->pool;
+    struct share share = {.task = task, .data = data, .count = count};
+    atomic_init(&share.next_index, 0);
+    pthread_mutex_lock(&pool->lock);
+    share.next = pool->shares;
+    pool->shares = &share;
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+    run_tasks(&share, worker->index);
+    pthread_mutex_lock(&pool->lock);
+    struct share **link = &pool->shares;
+    while (*link != &share)
+        link = &(*link)->next;
+    *link = share.next;
+    while (share.num_helpers > 0)
+        pthread_cond_wait(&pool->helped, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+size_t sched_num_workers(const struct sched_pool *pool) {
+    return pool->options.num_workers;
 }
 
 /* Runs on_start on all workers at the same time: each waits for the others to arrive. */
@@ -59,35 +128,24 @@ static void start_together(struct sched_pool *pool) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* A worker's thread needs its pool too. */
-struct worker_start {
-    struct sched_pool *pool;
-    struct sched_worker *worker;
-};
-
 static void *worker_main(void *argument) {
-    struct worker_start start = *(struct worker_start *)argument;
-    free(argument);
-    start_together(start.pool);
+    struct sched_worker *worker = argument;
     struct sched_job *job;
-    while ((job = take(start.pool)) != NULL) {
-        job->run(job, start.worker);
-        arena_reset(&start.worker->arena);
+    start_together(worker->pool);
+    while ((job = take(worker->pool, worker->index)) != NULL) {
+        job->run(job, worker);
+        arena_reset(&worker->arena);
     }
     return NULL;
 }
 
 static bool start_worker(struct sched_pool *pool, size_t index) {
-    struct worker_start *start = malloc(sizeof *start);
-    if (start == NULL)
+    struct sched_worker *worker = &pool->workers[index];
+    worker->pool = pool;
+    worker->index = index;
+    arena_init(&worker->arena, pool->options.arena_keep);
+    if (pthread_create(&pool->threads[index], NULL, worker_main, worker) != 0)
         return false;
-    pool->workers[index].index = index;
-    arena_init(&pool->workers[index].arena, pool->options.arena_keep);
-    *start = (struct worker_start){pool, &pool->workers[index]};
-    if (pthread_create(&pool->threads[index], NULL, worker_main, start) != 0) {
-        free(start);
-        return false;
-    }
     pool->num_started++;
     return true;
 }
@@ -102,6 +160,7 @@ attnd_status sched_pool_create(const struct sched_options *options,
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->started, NULL);
+    pthread_cond_init(&pool->helped, NULL);
     pool->threads = calloc(options->num_workers, sizeof *pool->threads);
     pool->workers = calloc(options->num_workers, sizeof *pool->workers);
     if (pool->threads == NULL || pool->workers == NULL)
@@ -133,6 +192,7 @@ void sched_pool_destroy(struct sched_pool *pool) {
         pthread_join(pool->threads[i], NULL);
         arena_deinit(&pool->workers[i].arena);
     }
+    pthread_cond_destroy(&pool->helped);
     pthread_cond_destroy(&pool->started);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);

@@ -9,8 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct sched_pool;
+
 /* What a worker thread owns; only that thread touches it. */
 struct sched_worker {
+    struct sched_pool *pool;
     size_t index;       /* 0..num_workers-1 */
     struct arena arena; /* reset after every job */
 };
@@ -30,8 +33,6 @@ struct sched_options {
     void (*on_start)(void); /* called once on every worker, all at once; may be NULL */
 };
 
-struct sched_pool;
-
 /* Starts the workers and waits until each has run on_start. The caller owns *ret_pool.
  * ATTND_E_NOMEM when a thread or memory cannot be had; nothing is left running then. */
 attnd_status sched_pool_create(const struct sched_options *options,
@@ -49,5 +50,14 @@ void sched_release(struct sched_pool *pool);
 /* Hands a job over, into a place taken before; cannot fail. The place is free again once
  * a worker takes the job. Thread-safe. */
 void sched_submit(struct sched_pool *pool, struct sched_job *job);
+
+/* Called by a job on its worker: calls task(data, index, slot) once for every index below
+ * `count`, on this worker and on those that have no job, and returns when all have
+ * returned. `slot` is the index of the worker that runs the task. */
+void sched_share(struct sched_worker *worker, size_t count,
+                 void (*task)(void *data, size_t index, size_t slot), void *data);
+
+/* Returns how many workers there are. */
+size_t sched_num_workers(const struct sched_pool *pool);
 
 #endif

@@ -201,6 +201,8 @@ attnd_status assemble_model(const struct safetensors *file, const struct layout 
         goto fail;
     }
     status = read_model(&assembly, model);
+    if (status == ATTND_OK)
+        status = attn_model_set_engine(model, "auto", "auto", ret_error);
     if (status != ATTND_OK)
         goto fail;
     *ret_model = model;

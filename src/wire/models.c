@@ -48,8 +48,11 @@ attnd_status wire_model_print(const attn_model_info *info, struct buf *body) {
     bool bias =
         info->query_bias || info->key_bias || info->value_bias || info->output_bias;
     return wire_json_format(
-        body, ",\"output_projection\":%s,\"bias\":%s,\"parameters\":%zu,\"bytes\":%zu}",
-        boolean(info->output_projection), boolean(bias), info->parameters, info->bytes);
+        body,
+        ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
+        "\"parameters\":%zu,\"bytes\":%zu}",
+        boolean(info->output_projection), boolean(bias), info->engine, info->cpu,
+        info->parameters, info->bytes);
 }
 
 attnd_status wire_models_print(const attn_model *const *models, size_t num_models,

@@ -9,7 +9,7 @@ import pytest
 from compare import assert_close
 from reference import attend_request, layer_from_tensors
 from safetensors_file import read_safetensors
-from server import GOLDEN, Server
+from server import GOLDEN, Server, run_attnd
 
 CASES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
 PRINTED = [name for name, case in CASES.items() if "printed_in_seed" in case["expected"]]
@@ -21,10 +21,21 @@ def model_argument(case):
                      *(f"{key}={value}" for key, value in options.items())])
 
 
-@pytest.fixture(scope="module")
-def server():
+# Every engine, and every instruction set that the CPU of the day has.
+ENGINES = [("auto", "auto"), ("openblas", "auto"), ("native", "avx512"), ("native", "avx2"),
+           ("native", "neon"), ("native", "portable"), ("openblas", "portable")]
+
+
+@pytest.fixture(scope="module", params=ENGINES, ids="-".join)
+def server(request):
+    engine, cpu = request.param
+    options = ["--engine", engine, "--cpu", cpu]
+    if run_attnd("--check-config", "--demo", *options).returncode != 0:
+        pytest.skip(f"this build or CPU has no kernels for {cpu}")
     models = [word for case in CASES.values() for word in ("--model", model_argument(case))]
-    with Server(*models) as running:
+    with Server(*models, *options) as running:
+        for model in running.get("/v1/models").json()["models"]:
+            assert engine in ("auto", model["engine"]) and cpu in ("auto", model["cpu"]), model
         yield running
 
 

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 /* cmocka.h wants those above. */
@@ -18,6 +19,10 @@
 #define TOLERANCE                                                                        \
     1e-5 /* of the largest number, as include/attnd/attention.h promises                 \
           */
+
+/* What the tests below run with: main() runs all of them for every engine and instruction
+ * set. */
+static const char *engine, *cpu;
 
 static int init_library(void **state) {
     attnd_error error;
@@ -87,6 +92,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);
         attn_model *model = random_model(&seed, &info);
+        assert_int_equal(attn_model_set_engine(model, engine, cpu, NULL), ATTND_OK);
         struct random_request r;
         random_request_init(&seed, model, longest, &r);
         compare_with_reference(model, &r.request, &r.sizes, i);
@@ -122,6 +128,7 @@ static attn_model *identity_model(void) {
     for (size_t i = 0; i < 4; i++)
         model->query_weight[5 * i] = model->key_weight[5 * i] =
             model->value_weight[5 * i] = model->output_weight[5 * i] = 1.0F;
+    assert_int_equal(attn_model_set_engine(model, engine, cpu, NULL), ATTND_OK);
     return model;
 }
 
@@ -329,5 +336,17 @@ int main(void) {
         cmocka_unit_test(
             test_plan_needs_memory_that_grows_with_the_sequence_not_its_square),
     };
-    return cmocka_run_group_tests_name("math", tests, init_library, NULL);
+    static const char *const engines[] = {"native", "openblas"};
+    int failures = 0;
+    for (size_t i = 0; kernels_available(i) != NULL; i++) {
+        for (size_t e = 0; e < 2; e++) {
+            char name[64];
+            engine = engines[e];
+            cpu = kernels_available(i)->name;
+            snprintf(name, sizeof name, "%s, %s", engine, cpu);
+            failures += _cmocka_run_group_tests(
+                name, tests, sizeof tests / sizeof tests[0], init_library, NULL);
+        }
+    }
+    return failures;
 }

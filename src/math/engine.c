@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "math/engine.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "math/blas.h"
+#include "math/model.h"
+
+#include <attnd/attention.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNED_FLOATS (ATTN_ALIGNMENT / sizeof(float))
+
+void engine_deinit(struct engine *engine) {
+    free(engine->folded);
+    free(engine->packed);
+    *engine = (struct engine){.kernels = NULL};
+}
+
+/* Folds each head's additive weight [A, D] into the projection before it, in float64:
+ * out [H*A, in] = additive * weight, out_bias [H*A] = additive * bias. */
+static void fold(const attn_model_info *info, const float *additive,
+                 const struct linear *linear, float *out, float *out_bias) {
+    size_t a_size = info->additive_size, d_size = info->head_size, in = linear->in;
+    for (size_t r = 0; r < info->num_heads * a_size; r++) {
+        const float *factors = additive + r % a_size * d_size;
+        size_t first = r / a_size * d_size;
+        for (size_t i = 0; i < in; i++) {
+            double sum = 0;
+            for (size_t d = 0; d < d_size; d++)
+                sum += (double)factors[d] * (double)linear->weight[(first + d) * in + i];
+            out[r * in + i] = (float)sum;
+        }
+        double sum = 0;
+        for (size_t d = 0; linear->bias != NULL && d < d_size; d++)
+            sum += (double)factors[d] * (double)linear->bias[first + d];
+        out_bias[r] = (float)sum;
+    }
+}
+
+static attnd_status fold_additive(const attn_model *model, struct engine *engine) {
+    const attn_model_info *info = &model->info;
+    size_t rows, widths, floats;
+    if (!size_mul(info->num_heads, info->additive_size, &rows) ||
+        !size_add(info->query_size, info->key_size, &widths) ||
+        !size_add(widths, 2, &widths) || !size_mul(rows, widths, &floats) ||
+        floats > SIZE_MAX / sizeof(float))
+        return ATTND_E_OVERFLOW;
+    engine->folded = malloc(floats * sizeof(float));
+    if (engine->folded == NULL)
+        return ATTND_E_NOMEM;
+    float *query = engine->folded, *key = query + rows * info->query_size;
+    float *query_bias = key + rows * info->key_size, *key_bias = query_bias + rows;
+    fold(info, model->additive_query, &engine->to_query, query, query_bias);
+    fold(info, model->additive_key, &engine->to_key, key, key_bias);
+    engine->to_query.weight = query;
+    engine->to_query.bias = query_bias;
+    engine->to_key.weight = key;
+    engine->to_key.bias = key_bias;
+    engine->to_query.out = engine->to_key.out = rows;
+    return ATTND_OK;
+}
+
+/* Adds the floats that the panels of `linear` and their biases take. */
+static bool add_panels(const struct linear *linear, size_t columns, size_t *floats) {
+    size_t padded, depth, size;
+    if (linear->weight == NULL)
+        return true;
+    return size_add(linear->out, columns - 1, &padded) &&
+           size_mul(padded / columns, columns, &padded) &&
+           size_add(linear->in, 1, &depth) && size_mul(padded, depth, &size) &&
+           size_round_up(size, ALIGNED_FLOATS, &size) && size_add(*floats, size, floats);
+}
+
+/* Packs one projection at `memory`; returns what follows it. */
+static float *pack(struct linear *linear, size_t columns, float *memory) {
+    size_t count = (linear->out + columns - 1) / columns, in = linear->in;
+    if (linear->weight == NULL)
+        return memory;
+    float *bias = memory + count * columns * in;
+    for (size_t n = 0; n < count * columns; n++) {
+        float *panel = memory + n / columns * in * columns + n % columns;
+        bool real = n < linear->out;
+        for (size_t k = 0; k < in; k++)
+            panel[k * columns] = real ? linear->weight[n * in + k] : 0.0F;
+        bias[n] = real && linear->bias != NULL ? linear->bias[n] : 0.0F;
+    }
+    linear->panels = (struct panels){memory, bias, linear->out, in};
+    size_t floats = 0;
+    add_panels(linear, columns, &floats); /* it fitted before */
+    return memory + floats;
+}
+
+static attnd_status pack_all(struct engine *engine) {
+    struct linear *const linears[] = {&engine->to_query, &engine->to_key,
+                                      &engine->to_value, &engine->to_output};
+    size_t columns = engine->kernels->columns, floats = 0;
+    for (size_t i = 0; i < 4; i++) {
+        if (!add_panels(linears[i], columns, &floats) ||
+            floats > SIZE_MAX / sizeof(float))
+            return ATTND_E_OVERFLOW;
+    }
+    engine->packed = aligned_alloc(ATTN_ALIGNMENT, floats * sizeof(float));
+    if (engine->packed == NULL)
+        return ATTND_E_NOMEM;
+    float *memory = engine->packed;
+    for (size_t i = 0; i < 4; i++)
+        memory = pack(linears[i], columns, memory);
+    return ATTND_OK;
+}
+
+/* Decides on engine and instruction set. */
+static attnd_status choose(struct engine *engine, const char *name, const char *cpu,
+                           attnd_error *ret_error) {
+    bool automatic = strcmp(name, "auto") == 0;
+    engine->kernels = kernels_get(cpu);
+    if (engine->kernels == NULL)
+        return error_set(
+            ret_error, ATTND_E_UNSUPPORTED,
+            "this build or CPU has no kernels for '%s'; the best it has are '%s'", cpu,
+            kernels_available(0)->name);
+    if (!automatic && strcmp(name, "native") != 0 && strcmp(name, "openblas") != 0)
+        return error_set(ret_error, ATTND_E_VALUE,
+                         "unknown engine '%s': auto, native or openblas", name);
+    engine->native = automatic ? strcmp(engine->kernels->name, "portable") != 0
+                               : strcmp(name, "native") == 0;
+    return ATTND_OK;
+}
+
+attnd_status engine_make(struct attn_model *model, const char *name, const char *cpu,
+                         attnd_error *ret_error) {
+    attn_model_info *info = &model->info;
+    size_t hidden = info->num_heads * info->head_size;
+    struct engine engine = {
+        .score_size = info->head_size,
+        .to_query =
+            {model->query_weight, model->query_bias, hidden, info->query_size, {0}},
+        .to_key = {model->key_weight, model->key_bias, hidden, info->key_size, {0}},
+        .to_value =
+            {model->value_weight, model->value_bias, hidden, info->value_size, {0}},
+        .to_output =
+            {model->output_weight, model->output_bias, info->out_size, hidden, {0}},
+    };
+    attnd_status status = choose(&engine, name, cpu, ret_error);
+    if (status != ATTND_OK)
+        return status;
+    if (info->scoring == ATTN_ADDITIVE) {
+        engine.score_size = info->additive_size;
+        status = fold_additive(model, &engine);
+    }
+    if (status == ATTND_OK && engine.native)
+        status = pack_all(&engine);
+    if (status != ATTND_OK) {
+        engine_deinit(&engine);
+        return error_set(ret_error, status, "model '%s': %s", info->name,
+                         attnd_status_text(status));
+    }
+    engine_deinit(&model->engine);
+    model->engine = engine;
+    info->engine = engine.native ? "native" : "openblas";
+    info->cpu = engine.kernels->name;
+    return ATTND_OK;
+}
+
+size_t engine_num_pieces(const struct engine *engine, const struct linear *linear) {
+    if (!engine->native)
+        return 1;
+    return (linear->out + engine->kernels->columns - 1) / engine->kernels->columns;
+}
+
+void engine_project(const struct engine *engine, const struct linear *linear,
+                    size_t first, size_t end, const float *x, size_t rows, float *y) {
+    if (engine->native) {
+        engine->kernels->project(&linear->panels, first, end, x, rows, y, linear->out);
+        return;
+    }
+    blas_multiply_transposed(
+        rows, linear->out, linear->in, 1.0F, (struct blas_matrix){x, linear->in},
+        (struct blas_matrix){linear->weight, linear->in}, y, linear->out);
+    for (size_t r = 0; linear->bias != NULL && r < rows; r++) {
+        for (size_t o = 0; o < linear->out; o++)
+            y[r * linear->out + o] += linear->bias[o];
+    }
+}

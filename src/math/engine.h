@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine.h: how a model's projections are computed.
+ *
+ * "native" multiplies by weights that were packed once at load; "openblas" calls cblas on
+ * the weights as they are. The attention between the projections is the same for both. */
+#ifndef ATTND_MATH_ENGINE_H
+#define ATTND_MATH_ENGINE_H
+
+#include "math/kernels.h"
+
+#include <attnd/status.h>
+
+/* One projection, y = x W^T + b. */
+struct linear {
+    const float *weight; /* [out, in], borrowed from the model */
+    const float *bias;   /* [out]; NULL without */
+    size_t out, in;
+    struct panels panels; /* of the native engine; data is NULL with openblas */
+};
+
+/* What a model computes with; immutable once made. Additive scoring is folded in:
+ * to_query and to_key then give W_q q and W_k k, [H, additive_size], at once. */
+struct engine {
+    const struct kernels *kernels;
+    bool native;
+    size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
+    struct linear to_query, to_key, to_value,
+        to_output; /* to_output.weight may be NULL */
+    float *folded; /* owned: weights and biases of additive scoring, or NULL */
+    float *packed; /* owned: all panels, or NULL */
+};
+
+struct attn_model;
+
+/* Makes the engine of a model whose weights are complete, in place of the one that it may
+ * have. `name` is "auto", "native" or "openblas", `cpu` as in kernels_get(). Errors, with
+ * one line and the model as it was: ATTND_E_UNSUPPORTED, ATTND_E_VALUE, ATTND_E_OVERFLOW,
+ * ATTND_E_NOMEM. */
+attnd_status engine_make(struct attn_model *model, const char *name, const char *cpu,
+                         attnd_error *ret_error);
+
+/* Gives the memory back; a zeroed struct is fine. */
+void engine_deinit(struct engine *engine);
+
+/* Returns how many pieces engine_project() can be cut into for `columns` wide outputs. */
+size_t engine_num_pieces(const struct engine *engine, const struct linear *linear);
+
+/* Computes a piece of the columns, first..end of engine_num_pieces(): y [rows, out] = x
+ * [rows, in] W^T + b, for rows of y `out` floats apart. Thread-safe for distinct pieces
+ * or rows. With the native engine an element's bits depend on its row of x alone. */
+void engine_project(const struct engine *engine, const struct linear *linear,
+                    size_t first, size_t end, const float *x, size_t rows, float *y);
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_sets.h: the sets of kernels that exist; kernels.c knows which this CPU can run.
+ */
+#ifndef ATTND_MATH_KERNEL_SETS_H
+#define ATTND_MATH_KERNEL_SETS_H
+
+#include "math/kernels.h"
+
+extern const struct kernels kernels_avx512, kernels_avx2; /* x86-64 */
+extern const struct kernels kernels_neon;                 /* arm64 */
+extern const struct kernels kernels_portable;             /* everywhere */
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verify.c: the native engine held against OpenBLAS before it serves. */
+#include "base/error.h"
+#include "math/model.h"
+
+#include <attnd/attention.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define TOKENS 37 /* more than one panel of queries, and a rest */
+
+/* Memory of one small request. */
+struct trial {
+    float *input, *outputs[2];
+    void *scratch;
+};
+
+static void trial_deinit(struct trial *trial) {
+    free(trial->input);
+    free(trial->outputs[0]);
+    free(trial->outputs[1]);
+    free(trial->scratch);
+}
+
+/* Fills with numbers from -1 to 1: the same ones at every start. */
+static void fill(float *numbers, size_t count) {
+    uint32_t x = 12345;
+    for (size_t i = 0; i < count; i++) {
+        x = x * 1664525 +
+            1013904223; /* Knuth, The Art of Computer Programming, vol. 2, 3.3.4 */
+        numbers[i] = (float)(x >> 8) / 0x1p23F - 1.0F;
+    }
+}
+
+static double difference(const float *a, const float *b, size_t count) {
+    double largest = 0, apart = 0;
+    for (size_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)b[i]));
+        apart = fmax(apart, fabs((double)a[i] - (double)b[i]));
+    }
+    return largest > 0 ? apart / largest : apart;
+}
+
+/* Runs the request with the present engine. */
+static attnd_status run(const attn_model *model, const attn_request *request,
+                        struct trial *trial, float **ret_outputs, size_t *ret_count) {
+    attn_sizes sizes;
+    attnd_status status = attn_plan(model, request, &sizes, NULL);
+    if (status != ATTND_OK)
+        return status;
+    free(trial->scratch);
+    trial->scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+    *ret_outputs = malloc(sizes.outputs * sizeof(float));
+    *ret_count = sizes.outputs;
+    if (trial->scratch == NULL || *ret_outputs == NULL)
+        return ATTND_E_NOMEM;
+    return attn_run(model, request, trial->scratch, &(attn_result){*ret_outputs, NULL});
+}
+
+attnd_status attn_model_verify(attn_model *model, double *ret_difference,
+                               attnd_error *ret_error) {
+    const attn_model_info *info = &model->info;
+    size_t limit = info->context_length, count = 0;
+    size_t tokens = limit > 0 && limit < TOKENS ? limit : TOKENS,
+           width = info->query_size;
+    double apart = 0;
+    struct trial trial = {.input = NULL};
+    width = info->key_size > width ? info->key_size : width;
+    width = info->value_size > width ? info->value_size : width;
+    trial.input = calloc(width, tokens * sizeof(float));
+    attnd_status status = trial.input != NULL ? ATTND_OK : ATTND_E_NOMEM;
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &tokens,
+                                  .key_lens = &tokens,
+                                  .queries = trial.input,
+                                  .keys = trial.input,
+                                  .values = trial.input,
+                                  .causal = info->causal};
+    if (status == ATTND_OK) {
+        fill(trial.input, width * tokens);
+        status = run(model, &request, &trial, &trial.outputs[0], &count);
+    }
+    if (status == ATTND_OK && model->engine.native) {
+        const char *cpu = info->cpu;
+        status = engine_make(model, "openblas", cpu, NULL);
+        if (status == ATTND_OK)
+            status = run(model, &request, &trial, &trial.outputs[1], &count);
+        if (status == ATTND_OK) {
+            apart = difference(trial.outputs[0], trial.outputs[1], count);
+            if (apart <= ATTN_ENGINE_TOLERANCE) /* also false when it is not a number */
+                status = engine_make(model, "native", cpu, NULL);
+        }
+    }
+    trial_deinit(&trial);
+    if (status != ATTND_OK)
+        return error_set(ret_error, status, "model '%s': warm-up: %s", info->name,
+                         attnd_status_text(status));
+    *ret_difference = apart;
+    return ATTND_OK;
+}

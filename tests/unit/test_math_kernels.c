@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "math/attn_tiles.h"
+#include "math/kernels.h"
+#include "math/model.h"
+#include "random_model.h"
+
+#include <attnd/library.h>
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants those above. */
+#include <cmocka.h>
+
+#define MAX_ULPS 2.0 /* as src/math/kernels.h promises for exp2 */
+
+static const struct kernels *kernels;
+
+static int init_library(void **state) {
+    attnd_error error;
+    (void)state;
+    return attnd_init(&error) == ATTND_OK ? 0 : -1;
+}
+
+/* Units in the last place of a float32 between `got` and the exact result. */
+static double ulps(float got, double exact) {
+    int exponent;
+    frexp(exact, &exponent);
+    return fabs((double)got - exact) / ldexp(1.0, exponent - 24);
+}
+
+/* Every 61st float32 from -126 to 128, and all of those near whole numbers. */
+static void test_exp2_is_within_two_ulps_over_its_whole_range(void **state) {
+    (void)state;
+    double worst = 0;
+    size_t tried = 0;
+    for (uint32_t bits = 0; bits < 0x43000000; bits += 61) {
+        float values[2];
+        memcpy(&values[0], &bits, sizeof bits);
+        values[1] = -values[0];
+        const float x[2] = {values[0], values[1]};
+        kernels->exp2(values, 2);
+        for (int i = 0; i < 2; i++) {
+            if (x[i] < -126.0F || x[i] >= 128.0F)
+                continue;
+            worst = fmax(worst, ulps(values[i], exp2((double)x[i])));
+            tried++;
+        }
+    }
+    print_message("%s: worst of %zu: %.3f ulp\n", kernels->name, tried, worst);
+    assert_true(worst <= MAX_ULPS);
+}
+
+static void test_exp2_of_special_values(void **state) {
+    (void)state;
+    float values[] = {0.0F, -0.0F, 1.0F, -126.0F, -126.1F, -1e30F, -INFINITY, NAN};
+    kernels->exp2(values, sizeof values / sizeof values[0]);
+    const float expected[] = {1, 1, 2, 0x1p-126F, 0, 0, 0};
+    for (size_t i = 0; i < 7; i++)
+        assert_true(values[i] == expected[i]);
+    assert_true(isnan(values[7]));
+}
+
+static float *allocate(size_t floats) {
+    float *memory =
+        aligned_alloc(ATTN_ALIGNMENT, (floats * sizeof(float) + 63) / 64 * 64);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* Runs a request with every bit of memory poisoned; the caller frees both results. */
+static attn_result run(const attn_model *model, const attn_request *request) {
+    attn_sizes sizes;
+    assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTND_OK);
+    void *scratch = allocate(sizes.scratch_bytes / sizeof(float));
+    memset(scratch, 0xff, sizes.scratch_bytes);
+    attn_result result = {allocate(sizes.outputs), allocate(sizes.weights + 1)};
+    assert_int_equal(attn_run(model, request, scratch, &result), ATTND_OK);
+    free(scratch);
+    return result;
+}
+
+static void free_result(attn_result *result) {
+    free(result->outputs);
+    free(result->weights);
+}
+
+/* A crew of threads that take tasks in whatever order the system likes. */
+enum { CREW = 4 };
+struct crew_run {
+    void (*task)(void *data, size_t index, size_t slot);
+    void *data;
+    size_t count;
+    atomic_size_t next, next_slot;
+};
+
+static void *take_tasks(void *argument) {
+    struct crew_run *run = argument;
+    size_t slot = atomic_fetch_add(&run->next_slot, 1), index;
+    while ((index = atomic_fetch_add(&run->next, 1)) < run->count)
+        run->task(run->data, run->count - 1 - index,
+                  slot); /* backwards, to be unlike one thread */
+    return NULL;
+}
+
+static void run_crew(void *context, size_t count,
+                     void (*task)(void *data, size_t index, size_t slot), void *data) {
+    struct crew_run run = {.task = task, .data = data, .count = count};
+    pthread_t threads[CREW];
+    (void)context;
+    for (int i = 0; i < CREW; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_tasks, &run), 0);
+    for (int i = 0; i < CREW; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static const attn_crew crew = {.num_slots = CREW, .run = run_crew};
+
+static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
+    const attn_model_info info = {.name = "wide",
+                                  .layout = "test",
+                                  .scoring = scoring,
+                                  .additive_size = scoring == ATTN_ADDITIVE ? 5 : 0,
+                                  .query_size = 70,
+                                  .key_size = 70,
+                                  .value_size = 70,
+                                  .num_heads = 5,
+                                  .head_size = 15,
+                                  .out_size = 33,
+                                  .query_bias = true,
+                                  .key_bias = true,
+                                  .value_bias = true,
+                                  .output_bias = true,
+                                  .output_projection = true};
+    attn_model *model = random_model(seed, &info);
+    assert_int_equal(attn_model_set_engine(model, "native", kernels->name, NULL),
+                     ATTND_OK);
+    return model;
+}
+
+/* Sequences of random lengths, one request for all; then each sequence by itself, in
+ * another order and by several threads. Not one bit may differ. */
+static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_t seed) {
+    attn_model *model = wide_model(&seed, scoring);
+    size_t *lens = malloc(num_sequences * sizeof *lens),
+           *valid = malloc(num_sequences * sizeof *lens);
+    size_t rows = 0;
+    for (size_t s = 0; s < num_sequences; s++) {
+        lens[s] = random_between(&seed, 1, 220);
+        valid[s] = random_between(&seed, 0, lens[s]);
+        rows += lens[s];
+    }
+    float *x = allocate(rows * 70);
+    random_fill(&seed, x, rows * 70);
+    attn_request all = {.num_sequences = num_sequences,
+                        .query_lens = lens,
+                        .key_lens = lens,
+                        .queries = x,
+                        .keys = x,
+                        .values = x,
+                        .valid_lens = valid,
+                        .causal = seed % 2 == 0,
+                        .need_weights = ATTN_WEIGHTS_ALL,
+                        .crew = &crew};
+    attn_result together = run(model, &all);
+    const float *outputs = together.outputs, *weights = together.weights;
+    for (size_t s = 0, row = 0; s < num_sequences; row += lens[s], s++) {
+        attn_request one = all;
+        one.num_sequences = 1;
+        one.query_lens = one.key_lens = &lens[s];
+        one.valid_lens = &valid[s];
+        one.queries = one.keys = one.values = x + row * 70;
+        one.crew = NULL;
+        if (s % 2 == 1)
+            one.need_weights = ATTN_WEIGHTS_NONE; /* weights come from the same pass */
+        attn_result alone = run(model, &one);
+        size_t num_weights = lens[s] * lens[s] * 5;
+        assert_memory_equal(alone.outputs, outputs, lens[s] * 33 * sizeof *outputs);
+        if (s % 2 == 0)
+            assert_memory_equal(alone.weights, weights, num_weights * sizeof *weights);
+        outputs += lens[s] * 33;
+        weights += num_weights;
+        free_result(&alone);
+    }
+    print_message("%s: %zu rows in %zu sequences\n", kernels->name, rows, num_sequences);
+    assert_true(rows > 2500);
+    free_result(&together);
+    free(x);
+    free(lens);
+    free(valid);
+    attn_model_destroy(model);
+}
+
+static void test_bits_do_not_depend_on_neighbours_or_threads(void **state) {
+    (void)state;
+    expect_same_bits(ATTN_SCALED_DOT_PRODUCT, 100, 77);
+    expect_same_bits(ATTN_ADDITIVE, 30, 78);
+}
+
+/* A query's bits do not depend on which other queries of its sequence come with it. */
+static void test_bits_do_not_depend_on_how_queries_are_split(void **state) {
+    (void)state;
+    enum { QUERIES = 131, KEYS = 150 };
+    uint64_t seed = 79;
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    float *queries = allocate(QUERIES * 70), *keys = allocate(KEYS * 70);
+    random_fill(&seed, queries, QUERIES * 70);
+    random_fill(&seed, keys, KEYS * 70);
+    size_t valid[QUERIES];
+    for (size_t q = 0; q < QUERIES; q++)
+        valid[q] = random_between(&seed, 0, KEYS);
+    const size_t query_len = QUERIES, key_len = KEYS;
+    attn_request all = {.num_sequences = 1,
+                        .query_lens = &query_len,
+                        .key_lens = &key_len,
+                        .queries = queries,
+                        .keys = keys,
+                        .values = keys,
+                        .valid_lens = valid,
+                        .valid_lens_per_query = true};
+    attn_result together = run(model, &all);
+    for (size_t first = 0, count; first < QUERIES; first += count) {
+        count = random_between(&seed, 1, 40);
+        if (count > QUERIES - first)
+            count = QUERIES - first;
+        attn_request part = all;
+        part.query_lens = &count;
+        part.queries = queries + first * 70;
+        part.valid_lens = valid + first;
+        attn_result some = run(model, &part);
+        assert_memory_equal(some.outputs, together.outputs + first * 33,
+                            count * 33 * sizeof(float));
+        free_result(&some);
+    }
+    free_result(&together);
+    free(queries);
+    free(keys);
+    attn_model_destroy(model);
+}
+
+/* The plain program over cblas agrees, which the reference alone is too slow to show for
+ * sizes as they are used. */
+static void test_large_layer_matches_cblas_tiles(void **state) {
+    (void)state;
+    uint64_t seed = 80;
+    const attn_model_info info = {.query_size = 256,
+                                  .key_size = 256,
+                                  .value_size = 256,
+                                  .num_heads = 4,
+                                  .head_size = 64,
+                                  .out_size = 256,
+                                  .output_projection = true};
+    attn_model *model = random_model(&seed, &info);
+    assert_int_equal(attn_model_set_engine(model, "native", kernels->name, NULL),
+                     ATTND_OK);
+    const size_t lens[] = {300, 513};
+    float *x = allocate(813 * 256);
+    random_fill(&seed, x, 813 * 256);
+    attn_request request = {.num_sequences = 2,
+                            .query_lens = lens,
+                            .key_lens = lens,
+                            .queries = x,
+                            .keys = x,
+                            .values = x,
+                            .causal = true,
+                            .crew = &crew};
+    attn_result got = run(model, &request), expected = {allocate(813 * 256), NULL};
+    assert_int_equal(attn_tiles_run(model, &request, &expected), ATTND_OK);
+    float largest = 0;
+    for (size_t i = 0; i < 813 * 256; i++)
+        largest = fmaxf(largest, fabsf(expected.outputs[i]));
+    for (size_t i = 0; i < 813 * 256; i++)
+        assert_true(fabsf(got.outputs[i] - expected.outputs[i]) <= 2e-5F * largest);
+    free_result(&got);
+    free_result(&expected);
+    free(x);
+    attn_model_destroy(model);
+}
+
+static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
+    (void)state;
+    uint64_t seed = 81;
+    attnd_error error;
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    assert_int_equal(attn_model_set_engine(model, "fast", "auto", &error), ATTND_E_VALUE);
+    assert_non_null(strstr(error.text, "auto, native or openblas"));
+    assert_int_equal(attn_model_set_engine(model, "auto", "avx1024", &error),
+                     ATTND_E_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "avx1024"));
+    assert_string_equal(attn_model_get_info(model)->cpu, kernels->name);
+    attn_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exp2_is_within_two_ulps_over_its_whole_range),
+        cmocka_unit_test(test_exp2_of_special_values),
+        cmocka_unit_test(test_bits_do_not_depend_on_neighbours_or_threads),
+        cmocka_unit_test(test_bits_do_not_depend_on_how_queries_are_split),
+        cmocka_unit_test(test_large_layer_matches_cblas_tiles),
+        cmocka_unit_test(test_unknown_engine_and_missing_kernels_are_refused),
+    };
+    int failures = 0;
+    for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++)
+        failures += _cmocka_run_group_tests(
+            kernels->name, tests, sizeof tests / sizeof tests[0], init_library, NULL);
+    return failures;
+}
