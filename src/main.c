@@ -170,8 +170,8 @@ int main(int argc, char **argv) {
     const char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "serve";
     int skip = argc > 1 && argv[1][0] != '-' ? 2 : argc > 0 ? 1 : 0;
     bool inspect = strcmp(command, "inspect") == 0;
-    bool health = strcmp(command, "health") == 0;
-    if (!inspect && !health && strcmp(command, "serve") != 0) {
+    bool health = strcmp(command, "health") == 0, bench = strcmp(command, "bench") == 0;
+    if (!inspect && !health && !bench && strcmp(command, "serve") != 0) {
         fprintf(stderr, "attnd: unknown command '%s': see attnd --help\n", command);
         return EXIT_USAGE;
     }
@@ -189,6 +189,9 @@ int main(int argc, char **argv) {
         exit_code = command_inspect(&config, &operands);
     else if (health)
         exit_code = command_health(&config);
+    else if (bench)
+        exit_code = attnd_init(&error) == ATTND_OK ? command_bench(&config)
+                                                   : fail(&error, EXIT_FAILURE);
     else
         exit_code = serve(&config);
     config_texts_deinit(&operands);

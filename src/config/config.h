@@ -32,6 +32,13 @@ struct config {
     int log_level;       /* enum log_level */
     char *file;          /* of --config; NULL: none */
     bool check_config;
+    struct config_texts shapes; /* the rest is attnd bench's */
+    int part;                   /* enum bench_part */
+    bool causal;
+    size_t fill; /* per cent of the keys that are valid */
+    bool weights;
+    bool json;
+    size_t seconds; /* for each shape */
     bool help;
     bool man;
     bool version;

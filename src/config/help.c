@@ -17,6 +17,9 @@ static const struct {
     {"attnd [serve] [OPTION]...", "Load models and serve them until SIGTERM or SIGINT."},
     {"attnd inspect [--model NAME=FILE[,KEY=VALUE]...] [FILE]...",
      "Say what layout each file has, its sizes, and what is missing."},
+    {"attnd bench [--shape B,T,WIDTH,HEADS[,TK]]... [OPTION]...",
+     "Time the layer in process, beside the peak of this CPU and a plain program over "
+     "cblas."},
     {"attnd health [--listen HOST:PORT]",
      "Exit 0 when the server there is ready, 1 when it is not."},
 };
@@ -57,6 +60,26 @@ static void variable_name(const struct option *option, char *ret_name, size_t si
     ret_name[at] = '\0';
 }
 
+/* The options that only `command` takes, or, when it is NULL, all others. */
+static void print_help_options(const char *command) {
+    for (size_t i = 0; i < config_num_options; i++) {
+        const struct option *option = &config_options[i];
+        if (option->command != command && (command == NULL || option->command == NULL))
+            continue;
+        printf("  --%s%s%s", option->name, option->metavar != NULL ? " " : "",
+               option->metavar != NULL ? option->metavar : "");
+        if (option->value != NULL)
+            printf("  (default %s)", option->value);
+        if (!option->command_line_only) {
+            char variable[64];
+            variable_name(option, variable, sizeof variable);
+            printf("  [%s]", variable);
+        }
+        putchar('\n');
+        print_wrapped(option->help);
+    }
+}
+
 void config_print_help(void) {
     printf("attnd %s: multi-head attention over HTTP\n\nUsage:\n", attnd_version());
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -70,20 +93,9 @@ void config_print_help(void) {
            "'{\"model\":\"journey\",\"queries\":[[0.43,0.15,0.89],[0.55,0.87,0.66]]}'\n"
            "\nOptions (a flag beats ATTND_..., which beats --config, which beats the "
            "default):\n");
-    for (size_t i = 0; i < config_num_options; i++) {
-        const struct option *option = &config_options[i];
-        printf("  --%s%s%s", option->name, option->metavar != NULL ? " " : "",
-               option->metavar != NULL ? option->metavar : "");
-        if (option->value != NULL)
-            printf("  (default %s)", option->value);
-        if (!option->command_line_only) {
-            char variable[64];
-            variable_name(option, variable, sizeof variable);
-            printf("  [%s]", variable);
-        }
-        putchar('\n');
-        print_wrapped(option->help);
-    }
+    print_help_options(NULL);
+    printf("\nOptions of attnd bench, which also takes --workers, --engine and --cpu:\n");
+    print_help_options("bench");
     printf("\nExit status:\n");
     for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++) {
         printf("  %s\n", exit_codes[i].code);
@@ -125,6 +137,8 @@ static void print_man_options(void) {
         char item[64];
         snprintf(item, sizeof item, "--%s", option->name);
         print_man_item(item, option->metavar, option->help);
+        if (option->command != NULL)
+            printf("Only of attnd %s.\n", option->command);
         if (option->value != NULL) {
             fputs("Default: ", stdout);
             print_troff(option->value);

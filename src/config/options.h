@@ -28,6 +28,7 @@ struct option {
     const char *metavar;        /* NULL for FLAG */
     const char *const *choices; /* NULL-terminated, of CHOICE */
     const char *help;           /* one or two sentences */
+    const char *command;        /* the only command that takes it; NULL: any */
     bool command_line_only;     /* neither file nor environment may say it */
 };
 

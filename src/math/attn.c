@@ -8,6 +8,7 @@
  * computes. */
 #include "math/mask.h"
 #include "math/model.h"
+#include "math/parts.h"
 #include "math/plan.h"
 
 #include <string.h>
@@ -311,8 +312,8 @@ static void attend(const struct run *run) {
           attend_chunk, &a);
 }
 
-attnd_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
-                      const attn_result *result) {
+attnd_status attn_run_parts(const attn_model *model, const attn_request *request,
+                            void *scratch, const attn_result *result, unsigned parts) {
     const struct engine *engine = &model->engine;
     struct plan plan;
     attnd_status status = plan_make(model, request, &plan, NULL);
@@ -333,13 +334,20 @@ attnd_status attn_run(const attn_model *model, const attn_request *request, void
         .first_panels = (size_t *)(void *)(memory + plan.first_panels),
         .slots = memory + plan.slots,
     };
-    project_inputs(&run);
-    attend(&run);
-    if (model->info.output_projection) {
+    if ((parts & ATTN_PART_PROJECT_IN) != 0)
+        project_inputs(&run);
+    if ((parts & ATTN_PART_ATTEND) != 0)
+        attend(&run);
+    if ((parts & ATTN_PART_PROJECT_OUT) != 0 && model->info.output_projection) {
         struct projections outputs = {
             .engine = engine, .x = run.context, .rows = plan.sizes.num_queries};
         add_projection(&outputs, &engine->to_output, result->outputs);
         project(&run, &outputs);
     }
     return ATTND_OK;
+}
+
+attnd_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
+                      const attn_result *result) {
+    return attn_run_parts(model, request, scratch, result, ATTN_PARTS_ALL);
 }

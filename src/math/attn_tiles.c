@@ -6,7 +6,6 @@
 #include "math/model.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define QUERY_BLOCK 64 /* queries of one head whose scores are computed together */
@@ -39,17 +38,20 @@ static void project(const float *weight, const float *bias, size_t out, size_t i
     }
 }
 
-static void softmax(float *scores, size_t count) {
-    float max = scores[0];
+/* With the kernels' own powers of 2: expf() one by one would make the comparison too
+ * easy. */
+static void softmax(const struct kernels *kernels, float *scores, size_t count) {
+    float max = scores[0], sum = 0;
     for (size_t k = 1; k < count; k++)
-        max = fmaxf(max, scores[k]);
-    double sum = 0;
-    for (size_t k = 0; k < count; k++) {
-        scores[k] = expf(scores[k] - max);
-        sum += (double)scores[k];
-    }
+        max = scores[k] > max ? scores[k] : max;
     for (size_t k = 0; k < count; k++)
-        scores[k] *= (float)(1.0 / sum);
+        scores[k] = (scores[k] - max) * 1.4426950408889634F;
+    kernels->exp2(scores, count);
+    for (size_t k = 0; k < count; k++)
+        sum += scores[k];
+    float scale = 1.0F / sum;
+    for (size_t k = 0; k < count; k++)
+        scores[k] *= scale;
 }
 
 /* Queries first..first+count. Columns that all of them attend to are one product, the
@@ -82,7 +84,7 @@ static void run_block(const struct tiles *t, const struct head *head, size_t fir
                 row + common, ld);
         for (size_t k = 0; num_keys[q] == 0 && k < ld; k++)
             row[k] = 0;
-        softmax(row, attended);
+        softmax(t->model->engine.kernels, row, attended);
         if (head->weights != NULL)
             memset(row + attended, 0, (ld - attended) * sizeof *row);
     }
@@ -132,8 +134,16 @@ static void run_heads(const struct tiles *t, float *weights) {
     }
 }
 
+size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
+    size_t hidden = model->info.num_heads * model->info.head_size;
+    size_t floats = (sizes->num_queries + 2 * sizes->num_keys) * hidden +
+                    QUERY_BLOCK * sizes->num_keys;
+    return (floats * sizeof(float) + ATTN_ALIGNMENT - 1) / ATTN_ALIGNMENT *
+           ATTN_ALIGNMENT;
+}
+
 attnd_status attn_tiles_run(const attn_model *model, const attn_request *request,
-                            const attn_result *result) {
+                            void *scratch, const attn_result *result, unsigned parts) {
     const attn_model_info *info = &model->info;
     size_t hidden = info->num_heads * info->head_size;
     attn_sizes sizes;
@@ -142,12 +152,7 @@ attnd_status attn_tiles_run(const attn_model *model, const attn_request *request
         return status;
     if (info->scoring == ATTN_ADDITIVE || request->need_weights == ATTN_WEIGHTS_MEAN)
         return ATTND_E_UNSUPPORTED;
-    size_t rows =
-        sizes.num_queries + 2 * sizes.num_keys; /* attn_plan() counted more bytes */
-    float *memory =
-        malloc((rows * hidden + QUERY_BLOCK * sizes.num_keys) * sizeof *memory);
-    if (memory == NULL)
-        return ATTND_E_NOMEM;
+    float *memory = scratch;
     struct tiles t = {
         .model = model,
         .request = request,
@@ -155,20 +160,23 @@ attnd_status attn_tiles_run(const attn_model *model, const attn_request *request
         .queries = memory,
         .keys = memory + sizes.num_queries * hidden,
         .values = memory + (sizes.num_queries + sizes.num_keys) * hidden,
-        .scores = memory + rows * hidden,
+        .scores = memory + (sizes.num_queries + 2 * sizes.num_keys) * hidden,
     };
-    project(model->query_weight, model->query_bias, hidden, info->query_size,
-            request->queries, sizes.num_queries, t.queries);
-    project(model->key_weight, model->key_bias, hidden, info->key_size, request->keys,
-            sizes.num_keys, t.keys);
-    project(model->value_weight, model->value_bias, hidden, info->value_size,
-            request->values, sizes.num_keys, t.values);
-    run_heads(&t, request->need_weights == ATTN_WEIGHTS_ALL ? result->weights : NULL);
-    if (info->output_projection)
+    if ((parts & ATTN_PART_PROJECT_IN) != 0) {
+        project(model->query_weight, model->query_bias, hidden, info->query_size,
+                request->queries, sizes.num_queries, t.queries);
+        project(model->key_weight, model->key_bias, hidden, info->key_size, request->keys,
+                sizes.num_keys, t.keys);
+        project(model->value_weight, model->value_bias, hidden, info->value_size,
+                request->values, sizes.num_keys, t.values);
+    }
+    bool wanted = request->need_weights == ATTN_WEIGHTS_ALL;
+    if ((parts & ATTN_PART_ATTEND) != 0)
+        run_heads(&t, wanted ? result->weights : NULL);
+    if ((parts & ATTN_PART_PROJECT_OUT) != 0 && info->output_projection)
         project(model->output_weight, model->output_bias, info->out_size, hidden,
                 t.queries, sizes.num_queries, result->outputs);
-    else
+    else if ((parts & ATTN_PART_PROJECT_OUT) != 0)
         memcpy(result->outputs, t.queries, sizes.outputs * sizeof *t.queries);
-    free(memory);
     return ATTND_OK;
 }

@@ -5,11 +5,15 @@
 #ifndef ATTND_MATH_ATTN_TILES_H
 #define ATTND_MATH_ATTN_TILES_H
 
-#include <attnd/attention.h>
+#include "math/parts.h"
 
-/* As attn_run(), on the calling thread alone, but allocates its own scratch and knows
- * neither additive scoring nor mean weights: ATTND_E_UNSUPPORTED. ATTND_E_NOMEM. */
+/* As attn_run_parts(), on the calling thread alone, with attn_tiles_scratch() bytes of
+ * scratch. Additive scoring and mean weights it does not know: ATTND_E_UNSUPPORTED. */
 attnd_status attn_tiles_run(const attn_model *model, const attn_request *request,
-                            const attn_result *result);
+                            void *scratch, const attn_result *result, unsigned parts);
+
+/* Returns the bytes of scratch for a request of these sizes, a multiple of
+ * ATTN_ALIGNMENT. */
+size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes);
 
 #endif

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "math/kernel_sets.h"
 
+#include <immintrin.h>
+
 #define VECTOR_BYTES 64
 #define TILE_VECTORS 2
 #define TILE_ROWS    12
 #define KERNELS      kernels_avx512
 #define KERNELS_NAME "avx512"
+#define LARGER(a, b) ((vector)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define NOT_LESS(x, y, v)                                                                \
+    ((vector)_mm512_maskz_mov_ps(                                                        \
+        _mm512_cmp_ps_mask((__m512)(x), (__m512)(y), _CMP_NLT_UQ), (__m512)(v)))
+#define INTERLEAVE_LOW  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define INTERLEAVE_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #include "math/kernel_body.inc"

@@ -59,6 +59,10 @@ struct kernels {
     /* values[i] = 2^values[i] for values <= 128; at most 2 units in the last place off,
      * and 0 where the result would be less than 2^-126. */
     void (*exp2)(float *values, size_t count);
+    /* Does `count` rounds of multiply-adds that wait for nothing but each other; returns
+     * how many floating-point operations one round is. What this reaches is the limit of
+     * the CPU. */
+    size_t (*multiply_add)(size_t count, float *numbers);
 };
 
 /* Returns the set called `name` ("avx512", "avx2", "neon", "portable"), or the fastest

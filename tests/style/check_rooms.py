@@ -17,7 +17,7 @@ BELOW = {
     "obs": {"base"},
     "config": {"base"},
     "http": {"wire", "sched", "math", "obs", "base"},
-    "cli": {"config", "weights", "math", "base"},
+    "cli": {"config", "sched", "weights", "math", "base"},
     "main.c": {"cli", "config", "http", "sched", "obs", "base"},
 }
 HOMES = {

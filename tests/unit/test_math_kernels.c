@@ -269,7 +269,12 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                             .causal = true,
                             .crew = &crew};
     attn_result got = run(model, &request), expected = {allocate(813 * 256), NULL};
-    assert_int_equal(attn_tiles_run(model, &request, &expected), ATTND_OK);
+    attn_sizes sizes;
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    void *scratch = allocate(attn_tiles_scratch(model, &sizes) / sizeof(float));
+    assert_int_equal(attn_tiles_run(model, &request, scratch, &expected, ATTN_PARTS_ALL),
+                     ATTND_OK);
+    free(scratch);
     float largest = 0;
     for (size_t i = 0; i < 813 * 256; i++)
         largest = fmaxf(largest, fabsf(expected.outputs[i]));

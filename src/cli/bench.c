@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c: times the layer in process. Peak, engines and baseline take turns in every
+ * round, so that each ratio is of neighbours in time: machines drift. */
+#include "cli/bench.h"
+
+#include "base/clock.h"
+#include "base/machine.h"
+#include "cli/commands.h"
+#include "config/options.h"
+#include "math/attn_tiles.h"
+#include "math/model.h"
+#include "sched/pool.h"
+
+#include <semaphore.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_SECONDS 0.01 /* of one measurement; shorter work is repeated */
+#define LEAST_ROUNDS  5
+#define PEAK_COUNT    300000 /* rounds of multiply-adds in one measurement */
+#define DEFAULT_SHAPE "8,512,768,12"
+
+/* Everything for one shape. The job runs on a worker, which shares with the others. */
+struct bench {
+    struct sched_job job;
+    const struct config *config;
+    struct bench_report *report;
+    attn_model *models[2]; /* one per engine that takes part; NULL: fewer */
+    attn_request request;
+    attn_crew crew;
+    attn_result result;
+    void *scratch;
+    size_t *lens; /* query_lens, key_lens and valid_lens, [B] each */
+    float *input;
+    attnd_status status;
+    sem_t done; /* posted at the end of the job */
+};
+
+static const unsigned parts_of[] = {
+    [BENCH_LAYER] = ATTN_PARTS_ALL,
+    [BENCH_ATTENTION] = ATTN_PART_ATTEND,
+    [BENCH_PROJECTION] = ATTN_PART_PROJECT_OUT,
+};
+
+static bool parse_shape(const char *text, struct bench_report *report) {
+    char rest;
+    int count =
+        sscanf(text, "%zu,%zu,%zu,%zu,%zu%c", &report->sequences, &report->query_len,
+               &report->width, &report->heads, &report->key_len, &rest);
+    if (count == 4)
+        report->key_len = report->query_len;
+    return (count == 4 || count == 5) && strchr(text, '-') == NULL &&
+           report->sequences > 0 && report->query_len > 0 && report->key_len > 0 &&
+           report->heads > 0 && report->width > 0 && report->width % report->heads == 0;
+}
+
+/* Multiplications and additions of the part, each counted; `pairs` are pairs of query and
+ * key. */
+static double count_flop(const struct bench_report *r, double pairs) {
+    double width = (double)r->width,
+           queries = (double)r->sequences * (double)r->query_len;
+    double keys = (double)r->sequences * (double)r->key_len;
+    double projection = 2 * queries * width * width, attention = 4 * pairs * width;
+    switch (r->part) {
+    case BENCH_LAYER:
+        return 2 * projection + 4 * keys * width * width + attention;
+    case BENCH_ATTENTION:
+        return attention;
+    case BENCH_PROJECTION:
+        break;
+    }
+    return projection;
+}
+
+static void count_work(struct bench *b) {
+    struct bench_report *r = b->report;
+    double dense = (double)r->query_len * (double)r->key_len, masked = 0;
+    for (size_t q = 0; q < r->query_len; q++) {
+        size_t keys = b->lens[2 * r->sequences];
+        if (r->causal && q + 1 < keys)
+            keys = q + 1;
+        masked += (double)(keys > 0 ? keys : r->key_len);
+    }
+    r->dense_flop = count_flop(r, dense * (double)r->sequences);
+    r->done_flop = count_flop(r, masked * (double)r->sequences);
+}
+
+/* --- timing
+ * --------------------------------------------------------------------------------- */
+
+static void run_shared(void *context, size_t count,
+                       void (*task)(void *data, size_t index, size_t slot), void *data) {
+    sched_share(context, count, task, data);
+}
+
+static void run_once(struct bench *b, size_t contender) {
+    unsigned parts = parts_of[b->report->part];
+    if (contender + 1 < b->report->num_contenders)
+        b->status = attn_run_parts(b->models[contender], &b->request, b->scratch,
+                                   &b->result, parts);
+    else
+        b->status =
+            attn_tiles_run(b->models[0], &b->request, b->scratch, &b->result, parts);
+}
+
+/* Seconds of one run; what is short is repeated and divided. */
+static double time_contender(struct bench *b, size_t contender) {
+    /* The steps find what the steps before them leave. */
+    if (b->report->part != BENCH_LAYER)
+        attn_run(b->models[0], &b->request, b->scratch, &b->result);
+    int64_t began = clock_now_ns(), elapsed = 0;
+    size_t runs = 0;
+    do {
+        run_once(b, contender);
+        runs++;
+        elapsed = clock_now_ns() - began;
+    } while ((double)elapsed < LEAST_SECONDS * 1e9);
+    return (double)elapsed * 1e-9 / (double)runs;
+}
+
+static void peak_task(void *data, size_t index, size_t slot) {
+    const struct kernels *kernels = data;
+    float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor denormal */
+    (void)index;
+    (void)slot;
+    kernels->multiply_add(PEAK_COUNT, numbers);
+}
+
+/* Operations a second that all threads together can do. */
+static double time_peak(struct bench *b) {
+    const struct kernels *kernels = b->models[0]->engine.kernels;
+    float numbers[] = {1, 1, 1};
+    size_t flop = kernels->multiply_add(0, numbers), tasks = 4 * b->report->threads;
+    union {
+        const struct kernels *kernels;
+        void *data;
+    } shared = {kernels};
+    int64_t began = clock_now_ns();
+    b->crew.run(b->crew.context, tasks, peak_task, shared.data);
+    return (double)flop * PEAK_COUNT * (double)tasks /
+           ((double)(clock_now_ns() - began) * 1e-9);
+}
+
+static void run_rounds(struct bench *b, struct sched_worker *worker) {
+    struct bench_report *r = b->report;
+    b->crew = (attn_crew){r->threads, run_shared, worker};
+    b->request.crew = &b->crew;
+    for (size_t c = 0; c < r->num_contenders; c++) {
+        time_contender(b, c); /* touches the memory */
+        if (b->status != ATTND_OK)
+            return;
+    }
+    int64_t end = clock_now_ns() + (int64_t)b->config->seconds * 1000000000;
+    size_t i = 0;
+    while (i < BENCH_ROUNDS_MAX && (i < LEAST_ROUNDS || clock_now_ns() < end)) {
+        r->peak[i] = time_peak(b);
+        for (size_t c = 0; c < r->num_contenders; c++)
+            r->contenders[c].seconds[i] = time_contender(b, c);
+        r->num_rounds = ++i;
+    }
+}
+
+static void run_job(struct sched_job *job, struct sched_worker *worker) {
+    struct bench *b = (struct bench *)((char *)job - offsetof(struct bench, job));
+    run_rounds(b, worker);
+    sem_post(&b->done);
+}
+
+/* --- what is timed
+ * -------------------------------------------------------------------------- */
+
+/* Fills with numbers from -1 to 1. */
+static void fill(float *numbers, size_t count, float scale) {
+    uint32_t x = 12345;
+    for (size_t i = 0; i < count; i++) {
+        x = x * 1664525 +
+            1013904223; /* Knuth, The Art of Computer Programming, vol. 2, 3.3.4 */
+        numbers[i] = ((float)(x >> 8) / 0x1p23F - 1.0F) * scale;
+    }
+}
+
+static attnd_status make_model(struct bench *b, const char *engine,
+                               attn_model **ret_model, attnd_error *error) {
+    size_t width = b->report->width;
+    const attn_model_info info = {.name = "bench",
+                                  .layout = "bench",
+                                  .query_size = width,
+                                  .key_size = width,
+                                  .value_size = width,
+                                  .out_size = width,
+                                  .num_heads = b->report->heads,
+                                  .head_size = width / b->report->heads,
+                                  .output_projection = true};
+    attnd_status status = attn_model_create(&info, ret_model);
+    if (status != ATTND_OK)
+        return status;
+    float *const weights[] = {(*ret_model)->query_weight, (*ret_model)->key_weight,
+                              (*ret_model)->value_weight, (*ret_model)->output_weight};
+    for (size_t i = 0; i < 4; i++)
+        fill(weights[i], width * width, 0.05F);
+    return attn_model_set_engine(*ret_model, engine, option_choice("cpu", b->config->cpu),
+                                 error);
+}
+
+/* Both engines, or the one that was asked for; then the baseline, which is
+ * single-threaded. */
+static attnd_status make_contenders(struct bench *b, attnd_error *error) {
+    struct bench_report *r = b->report;
+    const char *asked = option_choice("engine", b->config->engine);
+    static const char *const engines[] = {"native", "openblas"};
+    attnd_status status = ATTND_OK;
+    for (size_t i = 0; i < 2 && status == ATTND_OK; i++) {
+        if (strcmp(asked, "auto") != 0 && strcmp(asked, engines[i]) != 0)
+            continue;
+        attn_model **model = &b->models[r->num_contenders];
+        status = make_model(b, engines[i], model, error);
+        if (status == ATTND_OK)
+            r->contenders[r->num_contenders++] =
+                (struct bench_times){.name = engines[i], .cpu = (*model)->info.cpu};
+    }
+    r->contenders[r->num_contenders++] =
+        (struct bench_times){.name = "cblas tiles", .cpu = ""};
+    return status;
+}
+
+static attnd_status make_request(struct bench *b) {
+    struct bench_report *r = b->report;
+    size_t rows = r->sequences * (r->query_len > r->key_len ? r->query_len : r->key_len);
+    b->lens = calloc(r->sequences, 3 * sizeof *b->lens);
+    b->input = calloc(rows, r->width * sizeof *b->input);
+    if (b->lens == NULL || b->input == NULL)
+        return ATTND_E_NOMEM;
+    fill(b->input, rows * r->width, 1.0F);
+    for (size_t s = 0; s < r->sequences; s++) {
+        b->lens[s] = r->query_len;
+        b->lens[r->sequences + s] = r->key_len;
+        b->lens[2 * r->sequences + s] = r->key_len * r->fill / 100;
+    }
+    b->crew.num_slots = r->threads;
+    b->request = (attn_request){
+        .num_sequences = r->sequences,
+        .query_lens = b->lens,
+        .key_lens = b->lens + r->sequences,
+        .queries = b->input,
+        .keys = b->input,
+        .values = b->input,
+        .valid_lens = b->lens + 2 * r->sequences,
+        .causal = r->causal,
+        .need_weights = r->weights ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE,
+        .crew = &b->crew,
+    };
+    attn_sizes sizes;
+    attnd_status status = attn_plan(b->models[0], &b->request, &sizes, NULL);
+    if (status != ATTND_OK)
+        return status;
+    size_t tiles = attn_tiles_scratch(b->models[0], &sizes);
+    b->scratch = aligned_alloc(ATTN_ALIGNMENT,
+                               tiles > sizes.scratch_bytes ? tiles : sizes.scratch_bytes);
+    b->result.outputs = malloc(sizes.outputs * sizeof(float));
+    b->result.weights = sizes.weights > 0 ? malloc(sizes.weights * sizeof(float)) : NULL;
+    if (b->scratch == NULL || b->result.outputs == NULL ||
+        (sizes.weights > 0 && b->result.weights == NULL))
+        return ATTND_E_NOMEM;
+    return ATTND_OK;
+}
+
+/* Runs the rounds on a pool of its own, which is gone when they are done. */
+static attnd_status run_bench(struct bench *b, attnd_error *error) {
+    const struct sched_options options = {.num_workers = b->report->threads,
+                                          .queue_slots = 1};
+    struct sched_pool *pool;
+    attnd_status status = make_contenders(b, error);
+    if (status == ATTND_OK)
+        status = make_request(b);
+    if (status == ATTND_OK)
+        status = sched_pool_create(&options, &pool);
+    if (status != ATTND_OK)
+        return status;
+    count_work(b);
+    b->job.run = run_job;
+    if (sched_reserve(pool)) { /* the queue is empty */
+        sched_submit(pool, &b->job);
+        /* Workers of a pool that is about to end do not help any more. */
+        while (sem_wait(&b->done) != 0)
+            ;
+    }
+    sched_pool_destroy(pool);
+    return b->status;
+}
+
+static void bench_deinit(struct bench *b) {
+    attn_model_destroy(b->models[0]);
+    attn_model_destroy(b->models[1]);
+    free(b->lens);
+    free(b->input);
+    free(b->scratch);
+    free(b->result.outputs);
+    free(b->result.weights);
+}
+
+static int bench_shape(const struct config *config, const char *shape) {
+    static struct bench_report report; /* too large for a stack */
+    attnd_error error = {.text = ""};
+    struct bench b = {.config = config, .report = &report};
+    sem_init(&b.done, 0, 0);
+    report = (struct bench_report){
+        .part = (enum bench_part)config->part,
+        .causal = config->causal,
+        .weights = config->weights,
+        .fill = config->fill,
+        .threads = config->workers > 0 ? config->workers : machine_cpus(""),
+    };
+    if (!parse_shape(shape, &report)) {
+        fprintf(stderr,
+                "attnd: --shape: '%s' is not B,T,WIDTH,HEADS[,TK] with HEADS dividing "
+                "WIDTH\n",
+                shape);
+        return 2;
+    }
+    attnd_status status = run_bench(&b, &error);
+    bench_deinit(&b);
+    if (status != ATTND_OK) {
+        fprintf(stderr, "attnd: bench %s: %s\n", shape,
+                error.text[0] != '\0' ? error.text : attnd_status_text(status));
+        return 1;
+    }
+    if (config->json)
+        bench_print_json(&report);
+    else
+        bench_print_text(&report);
+    return 0;
+}
+
+int command_bench(const struct config *config) {
+    if (config->shapes.count == 0)
+        return bench_shape(config, DEFAULT_SHAPE);
+    int exit_code = 0;
+    for (size_t i = 0; i < config->shapes.count && exit_code == 0; i++)
+        exit_code = bench_shape(config, config->shapes.items[i]);
+    return exit_code;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.h: what attnd bench measured. */
+#ifndef ATTND_CLI_BENCH_H
+#define ATTND_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION };
+
+#define BENCH_ROUNDS_MAX     1000
+#define BENCH_CONTENDERS_MAX 4
+
+/* One thing that is timed; all take turns, round by round. */
+struct bench_times {
+    const char *name; /* "native", "openblas", "cblas tiles" */
+    const char *cpu;  /* instruction set; "" where BLAS chooses */
+    double seconds[BENCH_ROUNDS_MAX];
+};
+
+struct bench_report {
+    size_t sequences, query_len, key_len, width, heads; /* the shape */
+    enum bench_part part;
+    bool causal, weights;
+    size_t fill; /* per cent */
+    size_t threads;
+    double dense_flop; /* what the part takes without a mask */
+    double done_flop;  /* what it takes with the mask */
+    size_t num_rounds, num_contenders;
+    struct bench_times contenders[BENCH_CONTENDERS_MAX];
+    double
+        peak[BENCH_ROUNDS_MAX]; /* multiply-add peak, operations a second, each round */
+};
+
+/* Print a report to standard output, for people or as one line of JSON. */
+void bench_print_text(struct bench_report *report);
+void bench_print_json(struct bench_report *report);
+
+#endif

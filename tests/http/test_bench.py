@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attnd bench: that it measures what it says, not how fast it is."""
+
+import json
+
+import pytest
+
+from server import run_attnd
+
+
+def bench(*options):
+    result = run_attnd("bench", "--seconds", 1, "--json", *options)
+    assert result.returncode == 0, result
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_layer_is_timed_for_every_engine_and_the_baseline():
+    reports = bench("--shape", "2,8,16,4", "--shape", "1,3,8,2,5", "--workers", 2)
+    assert [(r["sequences"], r["query_len"], r["key_len"], r["width"], r["heads"])
+            for r in reports] == [(2, 8, 8, 16, 4), (1, 3, 5, 8, 2)]
+    for report in reports:
+        assert [r["name"] for r in report["results"]] == ["native", "openblas", "cblas tiles"]
+        assert report["threads"] == 2 and report["rounds"] >= 5 and report["peak_gflops"] > 0
+        for result in report["results"]:
+            assert 0 < result["min_ms"] <= result["median_ms"] <= result["max_ms"]
+        assert report["results"][-1]["over_baseline"] == 1
+
+
+def test_operations_are_counted_with_and_without_the_mask():
+    whole, = bench("--shape", "2,8,16,4", "--engine", "native")
+    assert whole["dense_gflop"] == whole["done_gflop"] == pytest.approx(
+        (2 * 4 * 16 * 16 * 16 + 4 * 2 * 8 * 8 * 16) * 1e-9)
+    half, = bench("--shape", "2,8,16,4", "--part", "attention", "--fill", 50)
+    assert half["dense_gflop"] == pytest.approx(4 * 2 * 8 * 8 * 16 * 1e-9)
+    assert half["done_gflop"] == pytest.approx(half["dense_gflop"] / 2)
+    causal, = bench("--shape", "1,8,16,4", "--part", "attention", "--causal", "--weights")
+    assert causal["done_gflop"] == pytest.approx(4 * 36 * 16 * 1e-9)
+
+
+@pytest.mark.parametrize("shape", ["", "1,2,3", "1,2,9,2", "1,2,8,0", "0,2,8,2", "-1,2,8,2",
+                                   "1,2,8,2,3,4", "a,b,c,d"])
+def test_malformed_shape_exits_2(shape):
+    result = run_attnd("bench", "--shape", shape)
+    assert result.returncode == 2 and "--shape" in result.stderr, result
+
+
+def test_text_names_peak_and_ratio():
+    result = run_attnd("bench", "--seconds", 1, "--shape", "1,4,8,2")
+    assert result.returncode == 0, result
+    for word in ("multiply-add peak", "of peak", "cblas tiles"):
+        assert word in result.stdout
