@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/machine.h"
+#include "base/noise.h"
 #include "cli/commands.h"
 #include "config/options.h"
 #include "math/attn_tiles.h"
@@ -12,7 +13,6 @@
 #include "sched/pool.h"
 
 #include <semaphore.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,16 +171,6 @@ static void run_job(struct sched_job *job, struct sched_worker *worker) {
 /* --- what is timed
  * -------------------------------------------------------------------------- */
 
-/* Fills with numbers from -1 to 1. */
-static void fill(float *numbers, size_t count, float scale) {
-    uint32_t x = 12345;
-    for (size_t i = 0; i < count; i++) {
-        x = x * 1664525 +
-            1013904223; /* Knuth, The Art of Computer Programming, vol. 2, 3.3.4 */
-        numbers[i] = ((float)(x >> 8) / 0x1p23F - 1.0F) * scale;
-    }
-}
-
 static attnd_status make_model(struct bench *b, const char *engine,
                                attn_model **ret_model, attnd_error *error) {
     size_t width = b->report->width;
@@ -199,7 +189,7 @@ static attnd_status make_model(struct bench *b, const char *engine,
     float *const weights[] = {(*ret_model)->query_weight, (*ret_model)->key_weight,
                               (*ret_model)->value_weight, (*ret_model)->output_weight};
     for (size_t i = 0; i < 4; i++)
-        fill(weights[i], width * width, 0.05F);
+        noise_fill(weights[i], width * width, 0.05F);
     return attn_model_set_engine(*ret_model, engine, option_choice("cpu", b->config->cpu),
                                  error);
 }
@@ -232,7 +222,7 @@ static attnd_status make_request(struct bench *b) {
     b->input = calloc(rows, r->width * sizeof *b->input);
     if (b->lens == NULL || b->input == NULL)
         return ATTND_E_NOMEM;
-    fill(b->input, rows * r->width, 1.0F);
+    noise_fill(b->input, rows * r->width, 1.0F);
     for (size_t s = 0; s < r->sequences; s++) {
         b->lens[s] = r->query_len;
         b->lens[r->sequences + s] = r->key_len;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c: the native engine held against OpenBLAS before it serves. */
 #include "base/error.h"
+#include "base/noise.h"
 #include "math/model.h"
 
 #include <attnd/attention.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #define TOKENS 37 /* more than one panel of queries, and a rest */
@@ -21,16 +21,6 @@ static void trial_deinit(struct trial *trial) {
     free(trial->outputs[0]);
     free(trial->outputs[1]);
     free(trial->scratch);
-}
-
-/* Fills with numbers from -1 to 1: the same ones at every start. */
-static void fill(float *numbers, size_t count) {
-    uint32_t x = 12345;
-    for (size_t i = 0; i < count; i++) {
-        x = x * 1664525 +
-            1013904223; /* Knuth, The Art of Computer Programming, vol. 2, 3.3.4 */
-        numbers[i] = (float)(x >> 8) / 0x1p23F - 1.0F;
-    }
 }
 
 /* The largest difference, relative to the largest of `b`; infinite when one is not a
@@ -86,7 +76,7 @@ attnd_status attn_model_verify(attn_model *model, double *ret_difference,
                                   .values = trial.input,
                                   .causal = info->causal};
     if (status == ATTND_OK) {
-        fill(trial.input, width * tokens);
+        noise_fill(trial.input, width * tokens, 1.0F);
         status = run(model, &request, &trial, &trial.outputs[0], &count);
     }
     if (status == ATTND_OK && model->engine.native) {
