@@ -30,7 +30,7 @@ static double difference(const float *a, const float *b, size_t count) {
     for (size_t i = 0; i < count; i++) {
         double magnitude = fabs((double)b[i]), off = fabs((double)a[i] - (double)b[i]);
         if (isnan(off))
-            return INFINITY;
+            return (double)INFINITY;
         /* No fmax(): gcc 12 for arm64 fails to compile a loop of two of them. */
         if (magnitude > largest)
             largest = magnitude;

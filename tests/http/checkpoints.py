@@ -125,7 +125,7 @@ def write_layer(path, num_heads, head_size, query_size, key_size=None, value_siz
 
 def write_slow_layer(path):
     """With slow_request(): some 0.2 s of tanh on one core, from a request of a few kB."""
-    return write_layer(path, num_heads=1, head_size=4, query_size=2, additive_size=64)
+    return write_layer(path, num_heads=1, head_size=4, query_size=2, additive_size=512)
 
 
 def slow_request(seed=0, tokens=400):
