@@ -10,6 +10,7 @@
 
 #include <attnd/library.h>
 #include <jansson.h>
+#include <math.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -103,7 +104,7 @@ static attnd_status warm_up(const struct models *models, attnd_error *error) {
         if (strcmp(asked, info->engine) != 0)
             log_write(LOG_WARN, "engines disagree: openblas serves",
                       LOG_TEXT("model", info->name),
-                      LOG_NUMBER("parts_per_million_apart", difference * 1e6));
+                      LOG_NUMBER("parts_per_million_apart", fmin(difference * 1e6, 1e9)));
         log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
                   LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
                   LOG_NUMBER("head_size", info->head_size),
@@ -125,6 +126,11 @@ static int run_until_stopped(struct daemon *daemon, const struct config *config)
         log_write(LOG_ERROR, "grace is over with requests unfinished",
                   LOG_NUMBER("grace", config->grace));
         _exit(EXIT_FAILURE); /* workers still run: nothing can be given back */
+    }
+    if (!http_server_answered_all(daemon->server)) {
+        log_write(LOG_ERROR, "grace is over with replies unsent",
+                  LOG_NUMBER("grace", config->grace));
+        return EXIT_FAILURE;
     }
     log_fields(LOG_INFO, "stopped", NULL, 0);
     return EXIT_SUCCESS;
@@ -188,7 +194,9 @@ int main(int argc, char **argv) {
     else if (inspect)
         exit_code = command_inspect(&config, &operands);
     else if (health)
-        exit_code = command_health(&config);
+        exit_code = http_check_listen(config.listen, &error) == ATTND_OK
+                        ? command_health(&config)
+                        : fail(&error, EXIT_USAGE);
     else if (bench)
         exit_code = attnd_init(&error) == ATTND_OK ? command_bench(&config)
                                                    : fail(&error, EXIT_FAILURE);

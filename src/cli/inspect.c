@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands.h"
 #include "config/model_spec.h"
+#include "config/options.h"
 
 #include <attnd/model.h>
 #include <stdio.h>
@@ -29,11 +30,18 @@ static void print_info(const char *path, const attn_model_info *info) {
            info->bytes);
 }
 
-static bool inspect(const char *path, const attn_model_options *options) {
+static bool inspect(const struct config *config, const char *path,
+                    const attn_model_options *options) {
     attn_model *model;
     attnd_error error;
     if (attn_model_load("inspected", path, options, &model, &error) != ATTND_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
+        return false;
+    }
+    if (attn_model_set_engine(model, option_choice("engine", config->engine),
+                              option_choice("cpu", config->cpu), &error) != ATTND_OK) {
+        fprintf(stderr, "attnd: %s\n", error.text);
+        attn_model_destroy(model);
         return false;
     }
     print_info(path, attn_model_get_info(model));
@@ -41,14 +49,14 @@ static bool inspect(const char *path, const attn_model_options *options) {
     return true;
 }
 
-static bool inspect_spec(const char *text) {
+static bool inspect_spec(const struct config *config, const char *text) {
     struct model_spec spec;
     attnd_error error;
     if (model_spec_parse(text, &spec, &error) != ATTND_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }
-    bool good = inspect(spec.path, &spec.options);
+    bool good = inspect(config, spec.path, &spec.options);
     model_spec_deinit(&spec);
     return good;
 }
@@ -62,8 +70,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
         return 2;
     }
     for (size_t i = 0; i < config->models.count; i++)
-        good = inspect_spec(config->models.items[i]) && good;
+        good = inspect_spec(config, config->models.items[i]) && good;
     for (size_t i = 0; i < files->count; i++)
-        good = inspect(files->items[i], &nothing_said) && good;
+        good = inspect(config, files->items[i], &nothing_said) && good;
     return good ? 0 : 1;
 }

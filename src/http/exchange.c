@@ -230,6 +230,8 @@ static enum MHD_Result take_body(struct exchange *exchange, const char *data,
 /* Last call before the reply: the request is complete. */
 static enum MHD_Result finish(struct exchange *exchange) {
     exchange->state = EXCHANGE_REPLIES;
+    exchange->accepted = true;
+    exchange->thread->num_accepted++;
     if (exchange->route != NULL)
         exchange->route->handle(exchange);
     return exchange->state == EXCHANGE_WITH_WORKER ? MHD_YES : send_reply(exchange);
@@ -295,6 +297,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
         LOG_NUMBER("microseconds", (clock_now_ns() - exchange->started) / 1000),
         LOG_TEXT("sent", code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "yes" : "no"));
     exchange->thread->num_exchanges--;
+    exchange->thread->num_accepted -= exchange->accepted ? 1 : 0;
     sched_budget_release(exchange->options->budget, exchange->reserved);
     buf_deinit(&exchange->body);
     buf_deinit(&exchange->reply);
@@ -320,6 +323,7 @@ void exchange_submit(struct exchange *exchange,
      * resuming what is not suspended is undefined. */
     exchange->state = EXCHANGE_WITH_WORKER;
     exchange->thread->num_suspended++;
+    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
     exchange->job.run = run;
     MHD_suspend_connection(exchange->connection);
     sched_submit(pool, &exchange->job);
@@ -330,4 +334,7 @@ void exchange_resume(struct exchange *exchange) {
         exchange->thread; /* the exchange may be gone any moment */
     MHD_resume_connection(exchange->connection);
     http_thread_wake(thread);
+    /* Last: from here on the thread may stop its daemon, which the calls above still use.
+     */
+    atomic_fetch_sub(&thread->num_with_workers, 1);
 }

@@ -33,6 +33,7 @@ struct exchange {
     enum exchange_state state;
     struct buf body;
     bool chunked;     /* the body's size is not known, so it was not reserved */
+    bool accepted;    /* the request is complete */
     size_t discarded; /* bytes */
     size_t reserved;  /* bytes of options->budget */
     struct sched_job job;

@@ -98,6 +98,14 @@ bool http_server_stop(struct http_server *server, int64_t deadline) {
     return true;
 }
 
+bool http_server_answered_all(const struct http_server *server) {
+    for (size_t i = 0; i < server->options.num_threads; i++) {
+        if (!http_thread_answered_all(&server->threads[i]))
+            return false;
+    }
+    return true;
+}
+
 void http_server_destroy(struct http_server *server) {
     if (server == NULL)
         return;

@@ -38,6 +38,10 @@ const char *http_server_url(const struct http_server *server);
  * is still being computed a second after the deadline: then the process may only exit. */
 bool http_server_stop(struct http_server *server, int64_t deadline);
 
+/* Whether every request that had arrived complete was answered; after http_server_stop()
+ * returned true. */
+bool http_server_answered_all(const struct http_server *server);
+
 /* Gives the memory back, after http_server_stop() returned true. NULL is fine. */
 void http_server_destroy(struct http_server *server);
 

@@ -70,9 +70,14 @@ static int wait_ms(struct http_thread *thread) {
 /* Whether a thread that drains may end. It never does with a connection suspended:
  * stopping the daemon would then abort the process. */
 static bool drained(const struct http_thread *thread, bool quiet) {
-    if (!thread->quiesced || thread->num_suspended > 0)
+    if (!thread->quiesced || thread->num_suspended > 0 ||
+        atomic_load(&thread->num_with_workers) > 0)
         return false;
     return (quiet && thread->num_exchanges == 0) || clock_now_ns() > *thread->deadline;
+}
+
+bool http_thread_answered_all(const struct http_thread *thread) {
+    return thread->num_accepted == 0;
 }
 
 static void *thread_main(void *argument) {
@@ -80,8 +85,9 @@ static void *thread_main(void *argument) {
     bool quiet = false;
     while (!drained(thread, quiet)) {
         struct epoll_event events[2];
-        int count = epoll_wait(thread->epoll_fd, events, 2, wait_ms(thread));
-        quiet = count == 0;
+        int ms = wait_ms(thread);
+        int count = epoll_wait(thread->epoll_fd, events, 2, ms);
+        quiet = count == 0 && thread->quiesced && ms == QUIET_MS;
         for (int i = 0; i < count; i++) {
             uint64_t times;
             if (events[i].data.fd == thread->wake_fd &&
@@ -92,7 +98,9 @@ static void *thread_main(void *argument) {
             quiesce(thread);
         MHD_run_wait(thread->daemon, 0);
     }
-    MHD_stop_daemon(thread->daemon);
+    size_t accepted = thread->num_accepted;
+    MHD_stop_daemon(thread->daemon); /* completes what is left of them */
+    thread->num_accepted = accepted;
     return NULL;
 }
 
@@ -139,6 +147,7 @@ attnd_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
+    atomic_init(&thread->num_with_workers, 0);
     thread->daemon = start_daemon(thread, listen_fd);
     if (thread->daemon == NULL) {
         close(listen_fd);

@@ -15,20 +15,27 @@ struct http_thread {
     const struct http_options *options;
     struct MHD_Daemon *daemon;
     pthread_t id;
-    int epoll_fd;            /* watches the daemon's own epoll and wake_fd */
-    int wake_fd;             /* an eventfd */
+    int epoll_fd; /* watches the daemon's own epoll and wake_fd */
+    int wake_fd;  /* an eventfd */
+    atomic_size_t
+        num_with_workers;    /* exchanges that a worker may still touch, or this thread */
     atomic_bool woken;       /* wake_fd was written and not yet read */
     atomic_bool *draining;   /* the server's; only ever becomes true */
     const int64_t *deadline; /* the server's; valid once `draining` */
     /* Only this thread's own: */
     bool quiesced;
     size_t num_exchanges; /* begun and not completed */
+    size_t num_accepted;  /* of these, whose request is complete */
     size_t num_suspended; /* of these, with a worker */
 };
 
 /* Opens a daemon on `listen_fd`, which it takes over also on failure, and starts the
  * thread. ATTND_E_NOMEM when the system refuses. */
 attnd_status http_thread_start(struct http_thread *thread, int listen_fd);
+
+/* Whether every request that was complete has been answered; after the thread has ended.
+ */
+bool http_thread_answered_all(const struct http_thread *thread);
 
 /* Wakes the thread: a connection was resumed, or the server drains. Any thread. */
 void http_thread_wake(struct http_thread *thread);

@@ -270,3 +270,15 @@ def test_closed_standard_output_is_no_reason_to_crash(start_server):
     assert server.get("/v2/health/live").status_code == 200
     server.process.terminate()
     assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:99999", "foo", "[::1"])
+def test_health_of_a_malformed_address_exits_2(listen):
+    result = run_attnd("health", "--listen", listen)
+    assert result.returncode == 2 and "--listen" in one_line(result.stderr), result
+
+
+def test_inspect_tells_the_engine_that_was_asked_for():
+    result = run_attnd("inspect", "--engine", "openblas", "--cpu", "portable",
+                       GOLDEN / "llms_from_scratch_wrapper.safetensors")
+    assert result.returncode == 0 and "openblas, portable kernels" in result.stdout, result

@@ -128,3 +128,16 @@ def test_stopping_under_load_loses_nothing_many_times(start_server):
             assert answer is None or answer.status in (200, 503), answer
             connection.socket.close()
         server.wait()
+
+
+def test_reply_that_is_cut_off_at_the_end_of_the_grace_is_no_clean_stop(start_server):
+    server = start_server("--demo", "--grace", 1)
+    request = {"model": "d2l", "queries": [[i % 7] * 100 for i in range(600)],
+               "need_weights": True}  # 1.8 million weights: more than socket buffers hold
+    with Connection(server.port) as connection:
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        connection.send(post_bytes(json.dumps(request).encode()))
+        assert connection.receive(), "no reply"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 1, server.read_log()
+    assert "replies unsent" in server.read_log()

@@ -226,6 +226,29 @@ static void test_large_scores_do_not_overflow(void **state) {
     expect_outputs(&request, (const float[]){1e18F, 0, 2, 2});
 }
 
+/* Query 0 of a causal sequence attends to key 0 alone: its score may overflow, in company
+ * too. */
+static void test_single_key_gets_all_weight_even_when_its_score_overflows(void **state) {
+    (void)state;
+    static const size_t two[] = {2};
+    const float rows[8] = {1e30F, 0, 1, 1, 0, 0, 0, 0};
+    attn_model *model = identity_model();
+    attn_request request = {.num_sequences = 1,
+                            .query_lens = two,
+                            .key_lens = two,
+                            .queries = rows,
+                            .keys = rows,
+                            .values = rows,
+                            .causal = true};
+    attn_sizes sizes;
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    struct results r = run(model, &request, &sizes);
+    assert_float_equal(r.result.outputs[0], 1e30F, 1e24);
+    assert_float_equal(r.result.outputs[2], 1, 1e-6);
+    free_results(&r);
+    attn_model_destroy(model);
+}
+
 static void expect_refused(attn_request *request, attnd_status expected,
                            const char *text) {
     attn_model *model = identity_model();
@@ -327,6 +350,7 @@ int main(void) {
         cmocka_unit_test(test_masked_values_cannot_reach_the_result),
         cmocka_unit_test(test_masked_values_do_not_leak_between_queries_of_a_block),
         cmocka_unit_test(test_large_scores_do_not_overflow),
+        cmocka_unit_test(test_single_key_gets_all_weight_even_when_its_score_overflows),
         cmocka_unit_test(test_plan_refuses_an_empty_batch),
         cmocka_unit_test(test_plan_refuses_an_empty_sequence),
         cmocka_unit_test(test_plan_refuses_more_tokens_than_the_context_length),
