@@ -23,8 +23,10 @@
 #include <unistd.h>
 
 #define CONNECTION_MEMORY                                                                \
-    ((size_t)64 * 1024) /* bytes: headers, and one piece of a body */
-#define QUIET_MS 20     /* a drained thread ends when nothing arrived for so long */
+    ((size_t)64 * 1024)         /* bytes: headers, and one piece of a body */
+#define LAST_REPLY_NS 500000000 /* past the deadline, for replies that are on their way  \
+                                 */
+#define QUIET_MS 20 /* a drained thread ends when nothing arrived for so long */
 
 void http_thread_wake(struct http_thread *thread) {
     if (atomic_exchange(&thread->woken, true))
@@ -73,7 +75,9 @@ static bool drained(const struct http_thread *thread, bool quiet) {
     if (!thread->quiesced || thread->num_suspended > 0 ||
         atomic_load(&thread->num_with_workers) > 0)
         return false;
-    return (quiet && thread->num_exchanges == 0) || clock_now_ns() > *thread->deadline;
+    int64_t late = clock_now_ns() - *thread->deadline;
+    return (quiet && thread->num_exchanges == 0) ||
+           (late > 0 && (thread->num_accepted == 0 || late > LAST_REPLY_NS));
 }
 
 bool http_thread_answered_all(const struct http_thread *thread) {
