@@ -23,9 +23,10 @@
 #include <unistd.h>
 
 #define CONNECTION_MEMORY                                                                \
-    ((size_t)64 * 1024)         /* bytes: headers, and one piece of a body */
-#define LAST_REPLY_NS 500000000 /* past the deadline, for replies that are on their way  \
-                                 */
+    ((size_t)64 * 1024) /* bytes: headers, and one piece of a body */
+#define LAST_REPLY_NS                                                                    \
+    500000000       /* past the deadline, for replies that are on their way              \
+                     */
 #define QUIET_MS 20 /* a drained thread ends when nothing arrived for so long */
 
 void http_thread_wake(struct http_thread *thread) {
