@@ -22,12 +22,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNECTION_MEMORY                                                                \
-    ((size_t)64 * 1024) /* bytes: headers, and one piece of a body */
-#define LAST_REPLY_NS                                                                    \
-    500000000       /* past the deadline, for replies that are on their way              \
-                     */
-#define QUIET_MS 20 /* a drained thread ends when nothing arrived for so long */
+/* Bytes: headers, and one piece of a body. */
+#define CONNECTION_MEMORY ((size_t)64 * 1024)
+/* Past the deadline, for replies that are on their way. */
+#define LAST_REPLY_NS 500000000
+/* A drained thread ends when nothing arrived for so long. */
+#define QUIET_MS 20
 
 void http_thread_wake(struct http_thread *thread) {
     if (atomic_exchange(&thread->woken, true))

@@ -109,7 +109,8 @@ def test_request_that_outlives_the_grace_is_told_by_the_exit_code(start_server, 
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) in (0, 1)
     answered = sum(connection.read_answer() is not None for connection in connections)
-    assert (server.process.returncode == 0) == (answered == 8)
+    # At the last moment a reply may get out while the exit code says that it may not have.
+    assert answered == 8 or server.process.returncode == 1
 
 
 def test_stopping_under_load_loses_nothing_many_times(start_server):
