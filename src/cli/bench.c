@@ -87,8 +87,7 @@ static void count_work(struct bench *b) {
     r->done_flop = count_flop(r, masked * (double)r->sequences);
 }
 
-/* --- timing
- * --------------------------------------------------------------------------------- */
+/* --- timing --- */
 
 static void run_shared(void *context, size_t count,
                        void (*task)(void *data, size_t index, size_t slot), void *data) {
@@ -168,8 +167,7 @@ static void run_job(struct sched_job *job, struct sched_worker *worker) {
     sem_post(&b->done);
 }
 
-/* --- what is timed
- * -------------------------------------------------------------------------- */
+/* --- what is timed --- */
 
 static attnd_status make_model(struct bench *b, const char *engine,
                                attn_model **ret_model, attnd_error *error) {

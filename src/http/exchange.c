@@ -61,8 +61,7 @@ bool exchange_reserve(struct exchange *exchange, size_t bytes,
     return false;
 }
 
-/* --- the reply
- * ------------------------------------------------------------------------------ */
+/* --- the reply --- */
 
 static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
@@ -102,8 +101,7 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
     return result;
 }
 
-/* --- the request
- * ---------------------------------------------------------------------------- */
+/* --- the request --- */
 
 /* Whether `value` is JSON's media type, whatever its parameters. */
 static bool is_json(const char *value) {
@@ -304,8 +302,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     free(exchange);
 }
 
-/* --- to a worker and back
- * ------------------------------------------------------------------- */
+/* --- to a worker and back --- */
 
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker)) {

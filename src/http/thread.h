@@ -17,8 +17,8 @@ struct http_thread {
     pthread_t id;
     int epoll_fd; /* watches the daemon's own epoll and wake_fd */
     int wake_fd;  /* an eventfd */
-    atomic_size_t
-        num_with_workers;    /* exchanges that a worker may still touch, or this thread */
+    /* Exchanges that a worker may still touch, or this thread for their sake. */
+    atomic_size_t num_with_workers;
     atomic_bool woken;       /* wake_fd was written and not yet read */
     atomic_bool *draining;   /* the server's; only ever becomes true */
     const int64_t *deadline; /* the server's; valid once `draining` */

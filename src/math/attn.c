@@ -43,8 +43,7 @@ static void share(const struct run *run, double flops, size_t count,
         task(data, i, 0);
 }
 
-/* --- projections
- * ---------------------------------------------------------------------------- */
+/* --- projections --- */
 
 /* Up to three projections of the same rows, done chunk of rows by chunk, so that the rows
  * are read from memory once. */
@@ -120,8 +119,7 @@ static void project_inputs(const struct run *run) {
         project(run, &values);
 }
 
-/* --- attention
- * ------------------------------------------------------------------------------ */
+/* --- attention --- */
 
 /* Where a panel of queries stands. */
 struct place {

@@ -191,6 +191,21 @@ static void test_masked_values_cannot_reach_the_result(void **state) {
     expect_outputs(&request, (const float[]){1, 2, 3, 4});
 }
 
+/* Causal self-attention of one sequence, rows [length[0], 4]. */
+static struct results run_causal(const attn_model *model, const float *rows,
+                                 const size_t *length) {
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = length,
+                                  .key_lens = length,
+                                  .queries = rows,
+                                  .keys = rows,
+                                  .values = rows,
+                                  .causal = true};
+    attn_sizes sizes;
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    return run(model, &request, &sizes);
+}
+
 /* Many queries with differing lengths share products: none may see another's keys. */
 static void test_masked_values_do_not_leak_between_queries_of_a_block(void **state) {
     (void)state;
@@ -201,16 +216,7 @@ static void test_masked_values_do_not_leak_between_queries_of_a_block(void **sta
     model->info.context_length = 0;
     for (size_t i = 0; i < LENGTH * 4; i++)
         rows[i] = i / 4 < LENGTH - 1 ? 1.0F : NAN;
-    attn_request request = {.num_sequences = 1,
-                            .query_lens = length,
-                            .key_lens = length,
-                            .queries = rows,
-                            .keys = rows,
-                            .values = rows,
-                            .causal = true};
-    attn_sizes sizes;
-    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
-    struct results r = run(model, &request, &sizes);
+    struct results r = run_causal(model, rows, length);
     for (size_t i = 0; i < (LENGTH - 1) * 4; i++)
         assert_float_equal(r.result.outputs[i], 1.0F, 1e-5);
     assert_true(isnan(r.result.outputs[(LENGTH - 1) * 4]));
@@ -233,16 +239,7 @@ static void test_single_key_gets_all_weight_even_when_its_score_overflows(void *
     static const size_t two[] = {2};
     const float rows[8] = {1e30F, 0, 1, 1, 0, 0, 0, 0};
     attn_model *model = identity_model();
-    attn_request request = {.num_sequences = 1,
-                            .query_lens = two,
-                            .key_lens = two,
-                            .queries = rows,
-                            .keys = rows,
-                            .values = rows,
-                            .causal = true};
-    attn_sizes sizes;
-    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
-    struct results r = run(model, &request, &sizes);
+    struct results r = run_causal(model, rows, two);
     assert_float_equal(r.result.outputs[0], 1e30F, 1e24);
     assert_float_equal(r.result.outputs[2], 1, 1e-6);
     free_results(&r);
