@@ -55,7 +55,7 @@ void bench_print_text(struct bench_report *report) {
            report->weights ? ", with weights" : "", report->threads,
            report->threads == 1 ? "" : "s", report->dense_flop * 1e-9);
     if (report->done_flop < report->dense_flop)
-        printf(", %.3f under the mask", report->done_flop * 1e-9);
+        printf(", %.3f of them needed", report->done_flop * 1e-9);
     printf("; %zu rounds\n  %-18s %42.1f GFLOP/s (%.1f..%.1f)\n", report->num_rounds,
            "multiply-add peak", peak.median * 1e-9, peak.least * 1e-9, peak.most * 1e-9);
     for (size_t c = 0; c < report->num_contenders; c++) {

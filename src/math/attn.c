@@ -14,8 +14,9 @@
 #include <string.h>
 
 #define ROW_CHUNK    192 /* rows of a projection that stay in the second-level cache */
-#define PIECES       8   /* panels of weights in one piece of work */
-#define SHARE_FLOPS  4e6 /* less is done faster than another thread wakes up */
+#define PIECE_MOST   8   /* panels of weights in one piece of work */
+#define SHARE_FLOPS  2e6 /* less is done faster alone */
+#define FEW_ROWS     8   /* fewer take as long as these: their weights must be read */
 #define TASKS_A_SLOT 8   /* pieces per thread, so that none waits long for the last */
 
 /* What every step of one call needs. */
@@ -54,17 +55,22 @@ struct projections {
     size_t count;
     const struct linear *linears[3];
     float *y[3];
-    size_t pieces[3]; /* of each, of up to PIECES panels */
-    size_t all_pieces;
+    size_t panels[3]; /* of weights, of each */
+    size_t all_panels;
+    size_t piece;      /* panels in one piece of work */
+    size_t all_pieces; /* of one chunk of rows; a piece is of one projection */
 };
 
 static void add_projection(struct projections *p, const struct linear *linear, float *y) {
-    size_t panels = engine_num_pieces(p->engine, linear);
     p->linears[p->count] = linear;
     p->y[p->count] = y;
-    p->pieces[p->count] = (panels + PIECES - 1) / PIECES;
-    p->all_pieces += p->pieces[p->count];
+    p->panels[p->count] = engine_num_panels(p->engine, linear);
+    p->all_panels += p->panels[p->count];
     p->count++;
+}
+
+static size_t num_pieces(const struct projections *p, size_t i) {
+    return (p->panels[i] + p->piece - 1) / p->piece;
 }
 
 /* One piece of the columns of one chunk of rows. */
@@ -74,22 +80,36 @@ static void project_piece(void *data, size_t index, size_t slot) {
     size_t rows = p->rows - first_row < ROW_CHUNK ? p->rows - first_row : ROW_CHUNK;
     size_t piece = index % p->all_pieces, i = 0;
     (void)slot;
-    for (; piece >= p->pieces[i]; i++)
-        piece -= p->pieces[i];
+    for (; piece >= num_pieces(p, i); i++)
+        piece -= num_pieces(p, i);
     const struct linear *linear = p->linears[i];
-    size_t panels = engine_num_pieces(p->engine, linear), first = piece * PIECES;
-    engine_project(
-        p->engine, linear, first, panels - first < PIECES ? panels : first + PIECES,
-        p->x + first_row * linear->in, rows, p->y[i] + first_row * linear->out);
+    size_t first = piece * p->piece, end = first + p->piece;
+    engine_project(p->engine, linear, first, end < p->panels[i] ? end : p->panels[i],
+                   p->x + first_row * linear->in, rows,
+                   p->y[i] + first_row * linear->out);
 }
 
 static void project(const struct run *run, struct projections *p) {
     size_t chunks = (p->rows + ROW_CHUNK - 1) / ROW_CHUNK;
-    double flops = 0;
-    for (size_t i = 0; i < p->count; i++)
-        flops += 2.0 * (double)p->rows * (double)p->linears[i]->in *
-                 (double)p->linears[i]->out;
+    size_t slots = run->plan->num_slots;
+    size_t piece =
+        slots > 1 ? chunks * p->all_panels / (slots * TASKS_A_SLOT) : PIECE_MOST;
+    double rows = (double)(p->rows < FEW_ROWS ? FEW_ROWS : p->rows), flops = 0;
+    p->piece = piece < 1 ? 1 : piece > PIECE_MOST ? PIECE_MOST : piece;
+    for (size_t i = 0; i < p->count; i++) {
+        p->all_pieces += num_pieces(p, i);
+        flops += 2 * rows * (double)p->linears[i]->in * (double)p->linears[i]->out;
+    }
     share(run, flops, chunks * p->all_pieces, project_piece, p);
+}
+
+/* Whether a score can matter: a query that has one key gives it all its weight. */
+static bool any_choice(const attn_request *request) {
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        if (request->key_lens[s] > 1)
+            return true;
+    }
+    return false;
 }
 
 /* Queries, keys and values; those that are the same tensor go together. */
@@ -109,10 +129,13 @@ static void project_inputs(const struct run *run) {
             : &keys;
     struct projections *with_values =
         request->values == request->keys ? with_keys : &values;
-    add_projection(&queries, &engine->to_query, run->queries);
-    add_projection(with_keys, &engine->to_key, run->keys);
+    if (any_choice(request)) {
+        add_projection(&queries, &engine->to_query, run->queries);
+        add_projection(with_keys, &engine->to_key, run->keys);
+    }
     add_projection(with_values, &engine->to_value, run->values);
-    project(run, &queries);
+    if (queries.count > 0)
+        project(run, &queries);
     if (keys.count > 0)
         project(run, &keys);
     if (values.count > 0)

@@ -163,7 +163,7 @@ attnd_status engine_make(struct attn_model *model, const char *name, const char 
     return ATTND_OK;
 }
 
-size_t engine_num_pieces(const struct engine *engine, const struct linear *linear) {
+size_t engine_num_panels(const struct engine *engine, const struct linear *linear) {
     if (!engine->native)
         return 1;
     return (linear->out + engine->kernels->columns - 1) / engine->kernels->columns;

@@ -42,11 +42,11 @@ attnd_status engine_make(struct attn_model *model, const char *name, const char 
 /* Gives the memory back; a zeroed struct is fine. */
 void engine_deinit(struct engine *engine);
 
-/* Returns how many pieces engine_project() can be cut into for `columns` wide outputs. */
-size_t engine_num_pieces(const struct engine *engine, const struct linear *linear);
+/* Returns how many panels of columns engine_project() can be cut into: 1 with openblas. */
+size_t engine_num_panels(const struct engine *engine, const struct linear *linear);
 
-/* Computes a piece of the columns, first..end of engine_num_pieces(): y [rows, out] = x
- * [rows, in] W^T + b, for rows of y `out` floats apart. Thread-safe for distinct pieces
+/* Computes panels first..end of engine_num_panels(): y [rows, out] = x
+ * [rows, in] W^T + b, for rows of y `out` floats apart. Thread-safe for distinct panels
  * or rows. With the native engine an element's bits depend on its row of x alone. */
 void engine_project(const struct engine *engine, const struct linear *linear,
                     size_t first, size_t end, const float *x, size_t rows, float *y);

@@ -6,9 +6,16 @@
  * Nothing is called with it held; a worker holds no other lock while it waits. */
 #include "sched/pool.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+/* How long a thread looks for news before it sleeps. Waking a thread takes as long as
+ * many a step of a request, and the next step follows at once; so an idle worker stays
+ * awake from step to step. */
+#define SPIN_NS 20000
 
 /* Work that a job shares with idle workers, on the stack of its owner. */
 struct share {
@@ -17,7 +24,8 @@ struct share {
     void *data;
     size_t count;
     atomic_size_t next_index; /* the next task; past count when all are taken */
-    size_t num_helpers;       /* guarded by the pool's lock */
+    atomic_size_t
+        num_helpers; /* changed under the pool's lock; the owner looks without */
 };
 
 struct sched_pool {
@@ -37,12 +45,30 @@ struct sched_pool {
     size_t num_ready;        /* workers that have run on_start */
     size_t num_at_start;     /* workers that are about to run it */
     bool stopping;
+
+    /* Changed under the lock; read without it by threads that are about to look again. */
+    atomic_size_t num_queued; /* jobs in the queue */
+    atomic_size_t num_shares; /* shares that were ever put on the list */
 };
 
-static void run_tasks(struct share *share, size_t slot) {
-    size_t index;
-    while ((index = atomic_fetch_add(&share->next_index, 1)) < share->count)
+/* One turn of a loop that waits for another thread: lets the CPU's other thread run. */
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Does what is left of a share. Helpers leave between two tasks when a job waits. */
+static void run_tasks(struct sched_pool *pool, struct share *share, size_t slot,
+                      bool helps) {
+    while (!helps || atomic_load(&pool->num_queued) == 0) {
+        size_t index = atomic_fetch_add(&share->next_index, 1);
+        if (index >= share->count)
+            break;
         share->task(share->data, index, slot);
+    }
 }
 
 /* Returns a share with tasks left, or NULL. */
@@ -56,24 +82,41 @@ static struct share *find_share_locked(const struct sched_pool *pool) {
 /* Helps with a share; its owner waits for all helpers before the share goes out of being.
  */
 static void help_locked(struct sched_pool *pool, struct share *share, size_t slot) {
-    share->num_helpers++;
+    atomic_fetch_add(&share->num_helpers, 1);
     pthread_mutex_unlock(&pool->lock);
-    run_tasks(share, slot);
+    run_tasks(pool, share, slot, true);
     pthread_mutex_lock(&pool->lock);
-    if (--share->num_helpers == 0)
+    if (atomic_fetch_sub(&share->num_helpers, 1) == 1)
         pthread_cond_broadcast(&pool->helped);
+}
+
+/* Looks for a new job or share for a while, with the lock given back meanwhile. */
+static void spin_locked(struct sched_pool *pool) {
+    size_t seen = atomic_load(&pool->num_shares);
+    pthread_mutex_unlock(&pool->lock);
+    int64_t end = clock_now_ns() + SPIN_NS;
+    while (atomic_load(&pool->num_queued) == 0 &&
+           atomic_load(&pool->num_shares) == seen && clock_now_ns() < end)
+        relax();
+    pthread_mutex_lock(&pool->lock);
 }
 
 /* Returns the oldest job, or NULL when the queue is empty for good. Helps others while
  * there is none: jobs come first. */
 static struct sched_job *take(struct sched_pool *pool, size_t slot) {
     struct share *share;
+    bool may_spin = pool->options.num_workers > 1;
     pthread_mutex_lock(&pool->lock);
     while (pool->first == NULL && !pool->stopping) {
-        if ((share = find_share_locked(pool)) != NULL)
+        if ((share = find_share_locked(pool)) != NULL) {
             help_locked(pool, share, slot);
-        else
+            may_spin = true;
+        } else if (may_spin) {
+            spin_locked(pool);
+            may_spin = false;
+        } else {
             pthread_cond_wait(&pool->work, &pool->lock);
+        }
     }
     struct sched_job *job = pool->first;
     if (job != NULL) {
@@ -81,9 +124,27 @@ static struct sched_job *take(struct sched_pool *pool, size_t slot) {
         if (pool->first == NULL)
             pool->tail = &pool->first;
         pool->num_places--;
+        atomic_fetch_sub(&pool->num_queued, 1);
     }
     pthread_mutex_unlock(&pool->lock);
     return job;
+}
+
+/* Takes a share whose tasks are all taken off the list; returns when they are done. */
+static void wait_for_helpers(struct sched_pool *pool, struct share *share) {
+    pthread_mutex_lock(&pool->lock);
+    struct share **link = &pool->shares;
+    while (*link != share)
+        link = &(*link)->next;
+    *link = share->next;
+    pthread_mutex_unlock(&pool->lock);
+    int64_t end = clock_now_ns() + SPIN_NS;
+    while (atomic_load(&share->num_helpers) > 0 && clock_now_ns() < end)
+        relax();
+    pthread_mutex_lock(&pool->lock); /* the last helper lets go of it before we return */
+    while (atomic_load(&share->num_helpers) > 0)
+        pthread_cond_wait(&pool->helped, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void sched_share(struct sched_worker *worker, size_t count,
@@ -91,20 +152,17 @@ void sched_share(struct sched_worker *worker, size_t count,
     struct sched_pool *pool = worker->pool;
     struct share share = {.task = task, .data = data, .count = count};
     atomic_init(&share.next_index, 0);
+    size_t most = pool->options.num_workers < count ? pool->options.num_workers : count;
+    atomic_init(&share.num_helpers, 0);
     pthread_mutex_lock(&pool->lock);
     share.next = pool->shares;
     pool->shares = &share;
-    pthread_cond_broadcast(&pool->work);
+    atomic_fetch_add(&pool->num_shares, 1);
+    for (size_t i = 1; i < most; i++)
+        pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);
-    run_tasks(&share, worker->index);
-    pthread_mutex_lock(&pool->lock);
-    struct share **link = &pool->shares;
-    while (*link != &share)
-        link = &(*link)->next;
-    *link = share.next;
-    while (share.num_helpers > 0)
-        pthread_cond_wait(&pool->helped, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
+    run_tasks(pool, &share, worker->index, false);
+    wait_for_helpers(pool, &share);
 }
 
 size_t sched_num_workers(const struct sched_pool *pool) {
@@ -221,6 +279,7 @@ void sched_submit(struct sched_pool *pool, struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
     *pool->tail = job;
     pool->tail = &job->next;
+    atomic_fetch_add(&pool->num_queued, 1);
     pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);
 }

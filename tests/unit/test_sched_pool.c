@@ -146,6 +146,50 @@ static void test_every_shared_task_runs_once_and_no_slot_twice_at_a_time(void **
         assert_int_equal(atomic_load(&task_runs[i]), 6);
 }
 
+static atomic_bool helper_works, job_has_run;
+static atomic_size_t tasks_begun, tasks_begun_before_job;
+
+/* The owner is busy until the other job has run; a helper does short tasks. */
+static void wait_for_job(void *data, size_t index, size_t slot) {
+    (void)index;
+    atomic_fetch_add(&tasks_begun, 1);
+    if (slot != *(const size_t *)data) {
+        atomic_store(&helper_works, true);
+        usleep(1000);
+        return;
+    }
+    while (!atomic_load(&job_has_run))
+        usleep(100);
+}
+
+static void share_and_wait(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    sched_share(worker, TASKS, wait_for_job, &worker->index);
+}
+
+static void note_tasks(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    (void)worker;
+    atomic_store(&tasks_begun_before_job, atomic_load(&tasks_begun));
+    atomic_store(&job_has_run, true);
+}
+
+static void test_a_helper_leaves_when_a_job_waits(void **state) {
+    (void)state;
+    const struct sched_options two = {.num_workers = 2, .queue_slots = 2};
+    struct sched_job large = {.run = share_and_wait}, small = {.run = note_tasks};
+    struct sched_pool *pool;
+    assert_int_equal(sched_pool_create(&two, &pool), ATTND_OK);
+    assert_true(sched_reserve(pool) && sched_reserve(pool));
+    sched_submit(pool, &large);
+    while (!atomic_load(&helper_works))
+        usleep(100);
+    sched_submit(pool, &small);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&tasks_begun), TASKS);
+    assert_in_range(atomic_load(&tasks_begun_before_job), 2, TASKS - 1);
+}
+
 static void test_pool_that_lacks_memory_is_not_made(void **state) {
     (void)state;
     struct sched_pool *pool = NULL;
@@ -180,6 +224,7 @@ int main(void) {
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_place),
         cmocka_unit_test(test_every_shared_task_runs_once_and_no_slot_twice_at_a_time),
+        cmocka_unit_test(test_a_helper_leaves_when_a_job_waits),
         cmocka_unit_test(test_pool_that_lacks_memory_is_not_made),
         cmocka_unit_test(test_budget_gives_no_more_than_it_has),
     };
