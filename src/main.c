@@ -101,6 +101,7 @@ static attnd_status warm_up(const struct models *models, attnd_error *error) {
         attnd_status status = attn_model_verify(models->items[i], &difference, error);
         if (status != ATTND_OK)
             return status;
+        attn_model_trim(models->items[i]);
         if (strcmp(asked, info->engine) != 0)
             log_write(LOG_WARN, "engines disagree: openblas serves",
                       LOG_TEXT("model", info->name),
@@ -109,7 +110,9 @@ static attnd_status warm_up(const struct models *models, attnd_error *error) {
                   LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
                   LOG_NUMBER("head_size", info->head_size),
                   LOG_NUMBER("parameters", info->parameters),
-                  LOG_TEXT("engine", info->engine), LOG_TEXT("cpu", info->cpu));
+                  LOG_TEXT("engine", info->engine), LOG_TEXT("cpu", info->cpu),
+                  LOG_TEXT("precision", info->precision),
+                  LOG_NUMBER("memory", info->memory));
     }
     return ATTND_OK;
 }

@@ -24,9 +24,10 @@ extern "C" {
 
 typedef struct attn_model_info {
     char name[ATTN_NAME_MAX + 1];
-    const char *engine; /* "native" or "openblas": what computes the projections */
-    const char *cpu;    /* instruction set of the kernels: "avx512", "avx2", ... */
-    const char *layout; /* "d2l", "torch", "llms_from_scratch", ...: constant */
+    const char *engine;    /* "native" or "openblas": what computes the projections */
+    const char *cpu;       /* instruction set of the kernels: "avx512", "avx2", ... */
+    const char *precision; /* "f32", or "bf16": of the factors of products */
+    const char *layout;    /* "d2l", "torch", "llms_from_scratch", ...: constant */
     attn_scoring scoring;
     size_t query_size;    /* width of a row of queries */
     size_t key_size;      /* width of a row of keys */
@@ -40,7 +41,8 @@ typedef struct attn_model_info {
     bool causal;            /* what a request that does not say gets */
     size_t context_length;  /* most tokens in a sequence; 0: no limit */
     size_t parameters;      /* numbers that the layer computes with */
-    size_t bytes;           /* memory that they take */
+    size_t bytes;           /* that they take as float32 */
+    size_t memory;          /* bytes that are held for them now */
 } attn_model_info;
 
 typedef struct attn_model attn_model;
@@ -73,26 +75,44 @@ ATTND_API attnd_status attn_model_load(const char *name, const char *path,
 ATTND_API attnd_status attn_model_demo(const char *name, attn_model **ret_model,
                                        attnd_error *ret_error);
 
-/* Chooses what the model computes with; models are loaded with "auto" for both.
- *
- * `engine`: "native" multiplies by weights packed at load, with kernels of our own;
- * "openblas" by cblas; "auto" is native where this CPU has fast kernels. `cpu` names the
- * instruction set of the kernels: "avx512", "avx2", "neon", "portable" or "auto". No
- * other thread may use the model meanwhile. On failure the model is as it was:
- * ATTND_E_VALUE for an unknown engine, ATTND_E_UNSUPPORTED for kernels that this build or
- * CPU lacks, ATTND_E_NOMEM. */
-ATTND_API attnd_status attn_model_set_engine(attn_model *model, const char *engine,
-                                             const char *cpu, attnd_error *ret_error);
+/* What a model computes with. NULL means the first word of each. */
+typedef struct attn_engine_options {
+    /* "auto", "native", "openblas": native multiplies by weights packed at load, with
+     * kernels of our own; openblas by cblas; auto is native where this CPU has fast
+     * kernels. */
+    const char *engine;
+    /* "auto", "avx512", "avx2", "neon", "portable": instruction set of the kernels. */
+    const char *cpu;
+    /* "f32", "bf16": with bf16 the factors of every product, weights too, are rounded to
+     * bfloat16 (8 bits of mantissa); sums, softmax, inputs and outputs are float32. */
+    const char *precision;
+} attn_engine_options;
 
-#define ATTN_ENGINE_TOLERANCE 1e-5 /* of the largest output, between two engines */
+/* Chooses what the model computes with; models are loaded with all of the above NULL. No
+ * other thread may use the model meanwhile. On failure the model is as it was:
+ * ATTND_E_VALUE for an unknown word, ATTND_E_UNSUPPORTED for kernels that this build or
+ * CPU lacks or a model that was trimmed, ATTND_E_OVERFLOW, ATTND_E_NOMEM. */
+ATTND_API attnd_status attn_model_set_engine(attn_model *model,
+                                             const attn_engine_options *options,
+                                             attnd_error *ret_error);
+
+/* What two engines may differ by, relative to the largest output. */
+#define ATTN_TOLERANCE_F32  1e-5
+#define ATTN_TOLERANCE_BF16 2e-2
 
 /* Warms a model up on a small request. With the native engine the same request goes
- * through OpenBLAS too, and when the outputs differ by more than ATTN_ENGINE_TOLERANCE
- * the model is left with "openblas" (see attn_model_info.engine). *ret_difference is what
- * they differ by, relative to the largest. As attn_model_set_engine(): no other thread;
- * ATTND_E_NOMEM. */
+ * through OpenBLAS too, and when the outputs differ by more than the precision's
+ * tolerance the model is left with "openblas" and "f32" (see attn_model_info).
+ * *ret_difference is what they differ by, relative to the largest. As
+ * attn_model_set_engine(): no other thread; ATTND_E_UNSUPPORTED for a model that was
+ * trimmed, ATTND_E_NOMEM. */
 ATTND_API attnd_status attn_model_verify(attn_model *model, double *ret_difference,
                                          attnd_error *ret_error);
+
+/* Gives back the weights as they were loaded when the engine has a copy of its own, as
+ * "native" has: half of the memory, or two thirds with bf16. The model's engine can then
+ * not be changed any more. As attn_model_set_engine(): no other thread. */
+ATTND_API void attn_model_trim(attn_model *model);
 
 /* Gives the memory back; NULL is fine. No other thread may use the model any more. */
 ATTND_API void attn_model_destroy(attn_model *model);

@@ -21,13 +21,14 @@
 #define LEAST_ROUNDS  5
 #define PEAK_COUNT    300000 /* rounds of multiply-adds in one measurement */
 #define DEFAULT_SHAPE "8,512,768,12"
+#define ENGINES_MAX   3
 
 /* Everything for one shape. The job runs on a worker, which shares with the others. */
 struct bench {
     struct sched_job job;
     const struct config *config;
     struct bench_report *report;
-    attn_model *models[2]; /* one per engine that takes part; NULL: fewer */
+    attn_model *models[ENGINES_MAX]; /* one per engine that takes part; NULL: fewer */
     attn_request request;
     attn_crew crew;
     attn_result result;
@@ -173,7 +174,7 @@ static void run_job(struct sched_job *job, struct sched_worker *worker) {
 
 /* --- what is timed --- */
 
-static attnd_status make_model(struct bench *b, const char *engine,
+static attnd_status make_model(const struct bench *b, const attn_engine_options *engine,
                                attn_model **ret_model, attnd_error *error) {
     size_t width = b->report->width;
     const attn_model_info info = {.name = "bench",
@@ -192,28 +193,33 @@ static attnd_status make_model(struct bench *b, const char *engine,
                               (*ret_model)->value_weight, (*ret_model)->output_weight};
     for (size_t i = 0; i < 4; i++)
         noise_fill(weights[i], width * width, 0.05F);
-    return attn_model_set_engine(*ret_model, engine, option_choice("cpu", b->config->cpu),
-                                 error);
+    return attn_model_set_engine(*ret_model, engine, error);
 }
 
-/* Both engines, or the one that was asked for; then the baseline, which is
- * single-threaded. */
+/* Both engines, or the one that was asked for, native in the precision that was asked for
+ * and in float32; then the baseline, which is single-threaded. */
 static attnd_status make_contenders(struct bench *b, attnd_error *error) {
     struct bench_report *r = b->report;
     const char *asked = option_choice("engine", b->config->engine);
-    static const char *const engines[] = {"native", "openblas"};
+    const char *cpu = option_choice("cpu", b->config->cpu);
+    const char *precision = option_choice("precision", b->config->precision);
+    const attn_engine_options engines[ENGINES_MAX] = {
+        {"native", cpu, precision}, {"native", cpu, "f32"}, {"openblas", cpu, "f32"}};
     attnd_status status = ATTND_OK;
-    for (size_t i = 0; i < 2 && status == ATTND_OK; i++) {
-        if (strcmp(asked, "auto") != 0 && strcmp(asked, engines[i]) != 0)
+    for (size_t i = strcmp(precision, "f32") == 0 ? 1 : 0;
+         i < ENGINES_MAX && status == ATTND_OK; i++) {
+        if (strcmp(asked, "auto") != 0 && strcmp(asked, engines[i].engine) != 0)
             continue;
         attn_model **model = &b->models[r->num_contenders];
-        status = make_model(b, engines[i], model, error);
+        status = make_model(b, &engines[i], model, error);
         if (status == ATTND_OK)
             r->contenders[r->num_contenders++] =
-                (struct bench_times){.name = engines[i], .cpu = (*model)->info.cpu};
+                (struct bench_times){.name = engines[i].engine,
+                                     .cpu = (*model)->info.cpu,
+                                     .precision = engines[i].precision};
     }
     r->contenders[r->num_contenders++] =
-        (struct bench_times){.name = "cblas tiles", .cpu = ""};
+        (struct bench_times){.name = "cblas tiles", .cpu = "", .precision = "f32"};
     return status;
 }
 
@@ -283,8 +289,8 @@ static attnd_status run_bench(struct bench *b, attnd_error *error) {
 }
 
 static void bench_deinit(struct bench *b) {
-    attn_model_destroy(b->models[0]);
-    attn_model_destroy(b->models[1]);
+    for (size_t i = 0; i < ENGINES_MAX; i++)
+        attn_model_destroy(b->models[i]);
     free(b->lens);
     free(b->input);
     free(b->scratch);

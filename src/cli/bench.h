@@ -13,8 +13,9 @@ enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION };
 
 /* One thing that is timed; all take turns, round by round. */
 struct bench_times {
-    const char *name; /* "native", "openblas", "cblas tiles" */
-    const char *cpu;  /* instruction set; "" where BLAS chooses */
+    const char *name;      /* "native", "openblas", "cblas tiles" */
+    const char *cpu;       /* instruction set; "" where BLAS chooses */
+    const char *precision; /* "f32", "bf16" */
     double seconds[BENCH_ROUNDS_MAX];
 };
 
@@ -28,8 +29,8 @@ struct bench_report {
     double done_flop;  /* what it takes with the mask */
     size_t num_rounds, num_contenders;
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
-    double
-        peak[BENCH_ROUNDS_MAX]; /* multiply-add peak, operations a second, each round */
+    double peak[BENCH_ROUNDS_MAX]; /* multiply-add peak in the precision that was asked
+                                      for, operations a second, each round */
 };
 
 /* Print a report to standard output, for people or as one line of JSON. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands.h"
+#include "cli/load.h"
 #include "config/model_spec.h"
-#include "config/options.h"
 
 #include <attnd/model.h>
 #include <stdio.h>
@@ -25,25 +25,28 @@ static void print_info(const char *path, const attn_model_info *info) {
         printf("  context length  %zu\n", info->context_length);
     else
         printf("  context length  no limit\n");
-    printf("  engine          %s, %s kernels\n", info->engine, info->cpu);
+    printf("  engine          %s, %s kernels, %s\n", info->engine, info->cpu,
+           info->precision);
     printf("  parameters      %zu (%zu bytes as float32)\n", info->parameters,
            info->bytes);
+    printf("  memory          %zu bytes when served\n", info->memory);
 }
 
 static bool inspect(const struct config *config, const char *path,
-                    const attn_model_options *options) {
+                    const attn_model_options *options, const char *precision) {
     attn_model *model;
     attnd_error error;
     if (attn_model_load("inspected", path, options, &model, &error) != ATTND_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }
-    if (attn_model_set_engine(model, option_choice("engine", config->engine),
-                              option_choice("cpu", config->cpu), &error) != ATTND_OK) {
+    const attn_engine_options engine = load_engine_options(config, precision);
+    if (attn_model_set_engine(model, &engine, &error) != ATTND_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         attn_model_destroy(model);
         return false;
     }
+    attn_model_trim(model);
     print_info(path, attn_model_get_info(model));
     attn_model_destroy(model);
     return true;
@@ -56,7 +59,7 @@ static bool inspect_spec(const struct config *config, const char *text) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }
-    bool good = inspect(config, spec.path, &spec.options);
+    bool good = inspect(config, spec.path, &spec.options, spec.precision);
     model_spec_deinit(&spec);
     return good;
 }
@@ -72,6 +75,6 @@ int command_inspect(const struct config *config, const struct config_texts *file
     for (size_t i = 0; i < config->models.count; i++)
         good = inspect_spec(config, config->models.items[i]) && good;
     for (size_t i = 0; i < files->count; i++)
-        good = inspect(config, files->items[i], &nothing_said) && good;
+        good = inspect(config, files->items[i], &nothing_said, NULL) && good;
     return good ? 0 : 1;
 }

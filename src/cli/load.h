@@ -23,6 +23,11 @@ attnd_status load_check(const struct config *config, attnd_error *ret_error);
 attnd_status load_models(const struct config *config, struct models *ret_models,
                          attnd_error *ret_error);
 
+/* Returns what a model computes with; `precision` is what its own --model says, or NULL.
+ */
+attn_engine_options load_engine_options(const struct config *config,
+                                        const char *precision);
+
 /* Gives the memory back; a zeroed struct is fine. */
 void load_models_deinit(struct models *models);
 

@@ -22,6 +22,7 @@ struct config {
     size_t http_threads; /* 0: choose */
     int engine;          /* index of --engine's choices */
     int cpu;             /* of --cpu's */
+    int precision;       /* of --precision's */
     size_t queue;        /* jobs that may wait */
     size_t max_connections;
     size_t max_body;     /* bytes */

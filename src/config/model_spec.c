@@ -22,8 +22,9 @@ static bool parse_count(const char *text, size_t *ret_count) {
 }
 
 /* `pair` is KEY=VALUE and is cut at the '='. */
-static attnd_status parse_pair(char *pair, const char *whole, attn_model_options *options,
+static attnd_status parse_pair(char *pair, const char *whole, struct model_spec *spec,
                                attnd_error *ret_error) {
+    attn_model_options *options = &spec->options;
     char *equals = strchr(pair, '=');
     if (equals == NULL || equals[1] == '\0')
         return error_set(ret_error, ATTND_E_VALUE, "--model %s: '%s' is not KEY=VALUE",
@@ -42,6 +43,12 @@ static attnd_status parse_pair(char *pair, const char *whole, attn_model_options
                              "--model %s: causal '%s' is not true or false", whole,
                              value);
         options->causal = value;
+    } else if (strcmp(pair, "precision") == 0) {
+        if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0)
+            return error_set(ret_error, ATTND_E_VALUE,
+                             "--model %s: precision '%s' is not f32 or bf16", whole,
+                             value);
+        spec->precision = value;
     } else if (strcmp(pair, "layout") == 0) {
         options->layout = value;
     } else if (strcmp(pair, "prefix") == 0) {
@@ -49,7 +56,7 @@ static attnd_status parse_pair(char *pair, const char *whole, attn_model_options
     } else {
         return error_set(ret_error, ATTND_E_VALUE,
                          "--model %s: unknown key '%s'; known are num_heads, causal, "
-                         "context_length, layout, prefix",
+                         "context_length, layout, prefix, precision",
                          whole, pair);
     }
     return ATTND_OK;
@@ -74,7 +81,7 @@ attnd_status model_spec_parse(const char *text, struct model_spec *ret_spec,
     }
     char *pair;
     while (status == ATTND_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL)
-        status = parse_pair(pair, text, &spec.options, ret_error);
+        status = parse_pair(pair, text, &spec, ret_error);
     if (status != ATTND_OK) {
         model_spec_deinit(&spec);
         return status;

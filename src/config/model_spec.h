@@ -10,6 +10,7 @@ struct model_spec {
     const char *name;
     const char *path;
     attn_model_options options;
+    const char *precision; /* NULL: as --precision says */
 };
 
 /* Takes a specification apart. On success the caller owns *ret_spec. Errors, with one

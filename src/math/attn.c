@@ -2,10 +2,10 @@
 /* attn.c: the layer, cut into pieces that the threads of a crew take.
  *
  * Three steps, each of which waits for the one before: queries, keys and values are
- * projected; each panel of queries of each head attends; the outputs are projected. All
- * rows of the batch stand after each other without padding, and heads are addressed by
- * leading dimension. How a step is cut never changes a bit of what the native engine
- * computes. */
+ * projected; each panel of queries of each head attends; the outputs are projected. With
+ * kernels for bfloat16 the factors of each step are narrowed before it. All rows of the
+ * batch stand after each other without padding, and heads are addressed by leading
+ * dimension. How a step is cut never changes a bit of what the native engine computes. */
 #include "math/mask.h"
 #include "math/model.h"
 #include "math/parts.h"
@@ -17,6 +17,7 @@
 #define PIECE_MOST   8   /* panels of weights in one piece of work */
 #define SHARE_FLOPS  2e6 /* less is done faster alone */
 #define FEW_ROWS     8   /* fewer take as long as these: their weights must be read */
+#define NARROW_FLOPS 4   /* what making one number narrow counts for */
 #define TASKS_A_SLOT 8   /* pieces per thread, so that none waits long for the last */
 
 /* What every step of one call needs. */
@@ -24,6 +25,7 @@ struct run {
     const attn_model *model;
     const attn_request *request;
     const struct plan *plan;
+    float *narrow;         /* elements of one input; unused without bfloat16 */
     float *queries, *keys; /* [rows, score_width] */
     float *values;         /* [sum of Tk, H*D] */
     float *context;        /* [sum of Tq, H*D]: the heads' outputs */
@@ -46,11 +48,30 @@ static void share(const struct run *run, double flops, size_t count,
 
 /* --- projections --- */
 
+/* Rows to be made into elements. */
+struct narrowing {
+    const struct kernels *kernels;
+    const float *from;
+    float *to;
+    size_t rows, width, to_ld;
+};
+
+static void narrow_chunk(void *data, size_t index, size_t slot) {
+    const struct narrowing *n = data;
+    size_t first = index * ROW_CHUNK;
+    size_t rows = n->rows - first < ROW_CHUNK ? n->rows - first : ROW_CHUNK;
+    (void)slot;
+    n->kernels->narrow(n->from + first * n->width, n->width, rows, n->width,
+                       n->to + first * n->to_ld, n->to_ld);
+}
+
 /* Up to three projections of the same rows, done chunk of rows by chunk, so that the rows
  * are read from memory once. */
 struct projections {
     const struct engine *engine;
-    const float *x;
+    const float *x; /* [rows, in] */
+    float *narrow;  /* where x goes as elements, `in` apart at most; may be x itself */
+    size_t x_ld;
     size_t rows;
     size_t count;
     const struct linear *linears[3];
@@ -85,8 +106,22 @@ static void project_piece(void *data, size_t index, size_t slot) {
     const struct linear *linear = p->linears[i];
     size_t first = piece * p->piece, end = first + p->piece;
     engine_project(p->engine, linear, first, end < p->panels[i] ? end : p->panels[i],
-                   p->x + first_row * linear->in, rows,
+                   p->x + first_row * p->x_ld, p->x_ld, rows,
                    p->y[i] + first_row * linear->out);
+}
+
+/* Puts elements in the place of x. */
+static void narrow_rows(const struct run *run, struct projections *p) {
+    struct narrowing n = {.kernels = p->engine->kernels,
+                          .from = p->x,
+                          .to = p->narrow,
+                          .rows = p->rows,
+                          .width = p->linears[0]->in,
+                          .to_ld = p->narrow == p->x ? p->x_ld : (p->x_ld + 1) / 2};
+    share(run, NARROW_FLOPS * (double)p->rows * (double)n.width,
+          (p->rows + ROW_CHUNK - 1) / ROW_CHUNK, narrow_chunk, &n);
+    p->x = n.to;
+    p->x_ld = n.to_ld;
 }
 
 static void project(const struct run *run, struct projections *p) {
@@ -100,6 +135,9 @@ static void project(const struct run *run, struct projections *p) {
         p->all_pieces += num_pieces(p, i);
         flops += 2 * rows * (double)p->linears[i]->in * (double)p->linears[i]->out;
     }
+    p->x_ld = p->linears[0]->in;
+    if (p->engine->kernels->narrow != NULL)
+        narrow_rows(run, p);
     share(run, flops, chunks * p->all_pieces, project_piece, p);
 }
 
@@ -117,18 +155,25 @@ static void project_inputs(const struct run *run) {
     const struct engine *engine = &run->model->engine;
     const attn_request *request = run->request;
     const attn_sizes *sizes = &run->plan->sizes;
-    struct projections queries = {
-        .engine = engine, .x = request->queries, .rows = sizes->num_queries};
-    struct projections keys = {
-        .engine = engine, .x = request->keys, .rows = sizes->num_keys};
-    struct projections values = {
-        .engine = engine, .x = request->values, .rows = sizes->num_keys};
-    struct projections *with_keys =
-        request->keys == request->queries && sizes->num_keys == sizes->num_queries
-            ? &queries
-            : &keys;
-    struct projections *with_values =
-        request->values == request->keys ? with_keys : &values;
+    struct projections queries = {.engine = engine,
+                                  .x = request->queries,
+                                  .narrow = run->narrow,
+                                  .rows = sizes->num_queries};
+    struct projections keys = {.engine = engine,
+                               .x = request->keys,
+                               .narrow = run->narrow,
+                               .rows = sizes->num_keys};
+    struct projections values = {.engine = engine,
+                                 .x = request->values,
+                                 .narrow = run->narrow,
+                                 .rows = sizes->num_keys};
+    bool same_keys = request->keys == request->queries &&
+                     sizes->num_keys == sizes->num_queries &&
+                     engine->to_key.in == engine->to_query.in;
+    bool same_values =
+        request->values == request->keys && engine->to_value.in == engine->to_key.in;
+    struct projections *with_keys = same_keys ? &queries : &keys;
+    struct projections *with_values = same_values ? with_keys : &values;
     if (any_choice(request)) {
         add_projection(&queries, &engine->to_query, run->queries);
         add_projection(with_keys, &engine->to_key, run->keys);
@@ -207,7 +252,7 @@ static void attend_head(const struct run *run, const struct place *place, size_t
         .key_len = run->request->key_lens[place->sequence],
         .num_keys = num_keys,
         .uniform = uniform,
-        .additive_score = model->additive_score,
+        .additive_score = engine->additive_score,
         .score_size = engine->score_size,
         .head_size = head_size,
         .factor = factor,
@@ -313,6 +358,45 @@ static void attend_chunk(void *data, size_t index, size_t slot) {
     }
 }
 
+/* Makes keys and values of sequences and heads index * chunk.. narrow, where they stand.
+ */
+static void narrow_heads(void *data, size_t index, size_t slot) {
+    const struct attention *a = data;
+    const struct run *run = a->run;
+    const attn_model_info *info = &run->model->info;
+    const struct engine *engine = &run->model->engine;
+    const struct plan *plan = run->plan;
+    size_t item = index * a->chunk, end = item + a->chunk;
+    struct place place = {0};
+    (void)slot;
+    for (; item < end && item < a->num_items; item++) {
+        size_t head = item % info->num_heads;
+        while (place.sequence < item / info->num_heads)
+            next_sequence(run, &place);
+        float *keys = run->keys + place.first_key * plan->score_width;
+        float *values = run->values + place.first_key * plan->hidden;
+        size_t rows = run->request->key_lens[place.sequence];
+        keys += head * engine->score_size;
+        values += head * info->head_size;
+        if (engine->additive_score == NULL)
+            engine->kernels->narrow(keys, plan->score_width, rows, engine->score_size,
+                                    keys, plan->score_width);
+        engine->kernels->narrow_pairs(values, plan->hidden, rows, info->head_size, values,
+                                      2 * plan->hidden);
+    }
+}
+
+static void narrow_keys_and_values(const struct run *run) {
+    const attn_model_info *info = &run->model->info;
+    struct attention a = {.run = run, .num_heads = info->num_heads};
+    a.num_items = run->request->num_sequences * info->num_heads;
+    a.chunk = a.num_items / (run->plan->num_slots * TASKS_A_SLOT) + 1;
+    share(run,
+          NARROW_FLOPS * 2.0 * (double)run->plan->sizes.num_keys *
+              (double)run->plan->hidden,
+          (a.num_items + a.chunk - 1) / a.chunk, narrow_heads, &a);
+}
+
 static void attend(const struct run *run) {
     const attn_model_info *info = &run->model->info;
     const attn_request *request = run->request;
@@ -327,6 +411,8 @@ static void attend(const struct run *run) {
             run->first_panels[s] + (request->query_lens[s] - 1) / columns + 1;
         pairs += (double)request->query_lens[s] * (double)request->key_lens[s];
     }
+    if (run->model->engine.kernels->narrow != NULL)
+        narrow_keys_and_values(run);
     a.num_items = plan->num_panels * a.num_heads;
     a.chunk = a.num_items / (plan->num_slots * TASKS_A_SLOT) + 1;
     share(run, 4.0 * pairs * (double)plan->hidden, (a.num_items + a.chunk - 1) / a.chunk,
@@ -346,6 +432,7 @@ attnd_status attn_run_parts(const attn_model *model, const attn_request *request
         .model = model,
         .request = request,
         .plan = &plan,
+        .narrow = memory + plan.narrow,
         .queries = memory + plan.queries,
         .keys = memory + plan.keys,
         .values = memory + plan.values,
@@ -360,8 +447,10 @@ attnd_status attn_run_parts(const attn_model *model, const attn_request *request
     if ((parts & ATTN_PART_ATTEND) != 0)
         attend(&run);
     if ((parts & ATTN_PART_PROJECT_OUT) != 0 && model->info.output_projection) {
-        struct projections outputs = {
-            .engine = engine, .x = run.context, .rows = plan.sizes.num_queries};
+        struct projections outputs = {.engine = engine,
+                                      .x = run.context,
+                                      .narrow = run.context,
+                                      .rows = plan.sizes.num_queries};
         add_projection(&outputs, &engine->to_output, result->outputs);
         project(&run, &outputs);
     }

@@ -45,6 +45,7 @@ static attnd_status fold_additive(const attn_model *model, struct engine *engine
     if (!size_mul(info->num_heads, info->additive_size, &rows) ||
         !size_add(info->query_size, info->key_size, &widths) ||
         !size_add(widths, 2, &widths) || !size_mul(rows, widths, &floats) ||
+        !size_add(floats, info->additive_size, &floats) ||
         floats > SIZE_MAX / sizeof(float))
         return ATTND_E_OVERFLOW;
     engine->folded = malloc(floats * sizeof(float));
@@ -52,83 +53,128 @@ static attnd_status fold_additive(const attn_model *model, struct engine *engine
         return ATTND_E_NOMEM;
     float *query = engine->folded, *key = query + rows * info->query_size;
     float *query_bias = key + rows * info->key_size, *key_bias = query_bias + rows;
+    float *score = key_bias + rows;
+    memcpy(score, model->additive_score, info->additive_size * sizeof *score);
     fold(info, model->additive_query, &engine->to_query, query, query_bias);
     fold(info, model->additive_key, &engine->to_key, key, key_bias);
+    engine->additive_score = score;
     engine->to_query.weight = query;
     engine->to_query.bias = query_bias;
     engine->to_key.weight = key;
     engine->to_key.bias = key_bias;
     engine->to_query.out = engine->to_key.out = rows;
+    engine->bytes += floats * sizeof(float);
     return ATTND_OK;
 }
 
 /* Adds the floats that the panels of `linear` and their biases take. */
-static bool add_panels(const struct linear *linear, size_t columns, size_t *floats) {
-    size_t padded, depth, size;
+static bool add_panels(const struct linear *linear, const struct kernels *kernels,
+                       size_t *floats) {
+    size_t columns = kernels->columns, padded, depth, size;
     if (linear->weight == NULL)
         return true;
     return size_add(linear->out, columns - 1, &padded) &&
            size_mul(padded / columns, columns, &padded) &&
-           size_add(linear->in, 1, &depth) && size_mul(padded, depth, &size) &&
-           size_round_up(size, ALIGNED_FLOATS, &size) && size_add(*floats, size, floats);
+           size_add(linear->in, kernels->numbers - 1, &depth) &&
+           size_add(depth / kernels->numbers, 1, &depth) &&
+           size_mul(padded, depth, &size) && size_round_up(size, ALIGNED_FLOATS, &size) &&
+           size_add(*floats, size, floats);
 }
 
-/* Packs one projection at `memory`; returns what follows it. */
-static float *pack(struct linear *linear, size_t columns, float *memory) {
-    size_t count = (linear->out + columns - 1) / columns, in = linear->in;
+/* Packs one projection at `memory`; returns what follows it. `panel` is room for one
+ * panel of float32. */
+static float *pack(struct linear *linear, const struct kernels *kernels, float *panel,
+                   float *memory) {
+    size_t columns = kernels->columns, count = (linear->out + columns - 1) / columns;
+    size_t in = linear->in, depth = (in + kernels->numbers - 1) / kernels->numbers;
     if (linear->weight == NULL)
         return memory;
-    float *bias = memory + count * columns * in;
-    for (size_t n = 0; n < count * columns; n++) {
-        float *panel = memory + n / columns * in * columns + n % columns;
-        bool real = n < linear->out;
-        for (size_t k = 0; k < in; k++)
-            panel[k * columns] = real ? linear->weight[n * in + k] : 0.0F;
-        bias[n] = real && linear->bias != NULL ? linear->bias[n] : 0.0F;
+    float *bias = memory + count * columns * depth;
+    for (size_t n = 0; n < count; n++) {
+        float *packed = memory + n * columns * depth;
+        float *numbers = kernels->narrow_pairs != NULL ? panel : packed;
+        for (size_t c = 0; c < columns; c++) {
+            size_t o = n * columns + c;
+            bool real = o < linear->out;
+            for (size_t k = 0; k < in; k++)
+                numbers[k * columns + c] = real ? linear->weight[o * in + k] : 0.0F;
+            bias[o] = real && linear->bias != NULL ? linear->bias[o] : 0.0F;
+        }
+        if (kernels->narrow_pairs != NULL)
+            kernels->narrow_pairs(panel, columns, in, columns, packed, columns);
     }
-    linear->panels = (struct panels){memory, bias, linear->out, in};
+    linear->panels = (struct panels){memory, bias, linear->out, depth};
     size_t floats = 0;
-    add_panels(linear, columns, &floats); /* it fitted before */
+    add_panels(linear, kernels, &floats); /* it fitted before */
     return memory + floats;
 }
 
 static attnd_status pack_all(struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
-    size_t columns = engine->kernels->columns, floats = 0;
+    const struct kernels *kernels = engine->kernels;
+    size_t floats = 0, deepest = 0, panel_bytes;
     for (size_t i = 0; i < 4; i++) {
-        if (!add_panels(linears[i], columns, &floats) ||
+        deepest = linears[i]->in > deepest ? linears[i]->in : deepest;
+        if (!add_panels(linears[i], kernels, &floats) ||
             floats > SIZE_MAX / sizeof(float))
             return ATTND_E_OVERFLOW;
     }
+    if (!size_mul(deepest, kernels->columns * sizeof(float), &panel_bytes))
+        return ATTND_E_OVERFLOW;
+    float *panel = malloc(panel_bytes);
     engine->packed = aligned_alloc(ATTN_ALIGNMENT, floats * sizeof(float));
-    if (engine->packed == NULL)
-        return ATTND_E_NOMEM;
-    float *memory = engine->packed;
-    for (size_t i = 0; i < 4; i++)
-        memory = pack(linears[i], columns, memory);
-    return ATTND_OK;
+    if (engine->packed != NULL && panel != NULL) {
+        float *memory = engine->packed;
+        for (size_t i = 0; i < 4; i++)
+            memory = pack(linears[i], kernels, panel, memory);
+        engine->bytes += floats * sizeof(float);
+    }
+    attnd_status status =
+        engine->packed != NULL && panel != NULL ? ATTND_OK : ATTND_E_NOMEM;
+    free(panel);
+    return status;
 }
 
-/* Decides on engine and instruction set. */
-static attnd_status choose(struct engine *engine, const char *name, const char *cpu,
+/* Refuses kernels that are not there: says what is missing, and what to ask for. */
+static attnd_status refuse_kernels(const char *cpu, bool bf16, attnd_error *ret_error) {
+    if (bf16 && kernels_get(cpu, 1) != NULL)
+        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+                         "precision bf16 needs a CPU with AVX512-BF16 and cpu 'auto' or "
+                         "'avx512'; with cpu '%s' there is f32 here",
+                         cpu);
+    return error_set(
+        ret_error, ATTND_E_UNSUPPORTED,
+        "this build or CPU has no kernels for '%s'; the best it has are '%s'", cpu,
+        kernels_available(0)->name);
+}
+
+/* Decides on engine, instruction set and precision. */
+static attnd_status choose(struct engine *engine, const attn_engine_options *options,
                            attnd_error *ret_error) {
-    bool automatic = strcmp(name, "auto") == 0;
-    engine->kernels = kernels_get(cpu);
-    if (engine->kernels == NULL)
-        return error_set(
-            ret_error, ATTND_E_UNSUPPORTED,
-            "this build or CPU has no kernels for '%s'; the best it has are '%s'", cpu,
-            kernels_available(0)->name);
+    const char *name = options->engine != NULL ? options->engine : "auto";
+    const char *cpu = options->cpu != NULL ? options->cpu : "auto";
+    const char *precision = options->precision != NULL ? options->precision : "f32";
+    bool automatic = strcmp(name, "auto") == 0, bf16 = strcmp(precision, "bf16") == 0;
     if (!automatic && strcmp(name, "native") != 0 && strcmp(name, "openblas") != 0)
         return error_set(ret_error, ATTND_E_VALUE,
                          "unknown engine '%s': auto, native or openblas", name);
+    if (!bf16 && strcmp(precision, "f32") != 0)
+        return error_set(ret_error, ATTND_E_VALUE, "unknown precision '%s': f32 or bf16",
+                         precision);
+    if (bf16 && strcmp(name, "openblas") == 0)
+        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+                         "engine openblas computes in f32 only: take precision f32, or "
+                         "engine native");
+    engine->kernels = kernels_get(cpu, bf16 ? 2 : 1);
+    if (engine->kernels == NULL)
+        return refuse_kernels(cpu, bf16, ret_error);
     engine->native = automatic ? strcmp(engine->kernels->name, "portable") != 0
                                : strcmp(name, "native") == 0;
     return ATTND_OK;
 }
 
-attnd_status engine_make(struct attn_model *model, const char *name, const char *cpu,
+attnd_status engine_make(struct attn_model *model, const attn_engine_options *options,
                          attnd_error *ret_error) {
     attn_model_info *info = &model->info;
     size_t hidden = info->num_heads * info->head_size;
@@ -142,7 +188,11 @@ attnd_status engine_make(struct attn_model *model, const char *name, const char 
         .to_output =
             {model->output_weight, model->output_bias, info->out_size, hidden, {0}},
     };
-    attnd_status status = choose(&engine, name, cpu, ret_error);
+    if (model->memory == NULL)
+        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+                         "model '%s': its weights were given back: load it anew",
+                         info->name);
+    attnd_status status = choose(&engine, options, ret_error);
     if (status != ATTND_OK)
         return status;
     if (info->scoring == ATTN_ADDITIVE) {
@@ -156,11 +206,20 @@ attnd_status engine_make(struct attn_model *model, const char *name, const char 
         return error_set(ret_error, status, "model '%s': %s", info->name,
                          attnd_status_text(status));
     }
+    info->memory += engine.bytes - model->engine.bytes;
     engine_deinit(&model->engine);
     model->engine = engine;
     info->engine = engine.native ? "native" : "openblas";
     info->cpu = engine.kernels->name;
+    info->precision = engine.kernels->numbers == 2 ? "bf16" : "f32";
     return ATTND_OK;
+}
+
+void engine_forget_weights(struct engine *engine) {
+    struct linear *const linears[] = {&engine->to_query, &engine->to_key,
+                                      &engine->to_value, &engine->to_output};
+    for (size_t i = 0; i < 4; i++)
+        linears[i]->weight = linears[i]->bias = NULL;
 }
 
 size_t engine_num_panels(const struct engine *engine, const struct linear *linear) {
@@ -170,13 +229,15 @@ size_t engine_num_panels(const struct engine *engine, const struct linear *linea
 }
 
 void engine_project(const struct engine *engine, const struct linear *linear,
-                    size_t first, size_t end, const float *x, size_t rows, float *y) {
+                    size_t first, size_t end, const float *x, size_t x_ld, size_t rows,
+                    float *y) {
     if (engine->native) {
-        engine->kernels->project(&linear->panels, first, end, x, rows, y, linear->out);
+        engine->kernels->project(&linear->panels, first, end, x, x_ld, rows, y,
+                                 linear->out);
         return;
     }
     blas_multiply_transposed(
-        rows, linear->out, linear->in, 1.0F, (struct blas_matrix){x, linear->in},
+        rows, linear->out, linear->in, 1.0F, (struct blas_matrix){x, x_ld},
         (struct blas_matrix){linear->weight, linear->in}, y, linear->out);
     for (size_t r = 0; linear->bias != NULL && r < rows; r++) {
         for (size_t o = 0; o < linear->out; o++)

@@ -8,11 +8,11 @@
 
 #include "math/kernels.h"
 
-#include <attnd/status.h>
+#include <attnd/model.h>
 
 /* One projection, y = x W^T + b. */
 struct linear {
-    const float *weight; /* [out, in], borrowed from the model */
+    const float *weight; /* [out, in], borrowed from the model or from `folded` */
     const float *bias;   /* [out]; NULL without */
     size_t out, in;
     struct panels panels; /* of the native engine; data is NULL with openblas */
@@ -25,30 +25,38 @@ struct engine {
     bool native;
     size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
     struct linear to_query, to_key, to_value,
-        to_output; /* to_output.weight may be NULL */
+        to_output;               /* to_output.weight may be NULL */
+    const float *additive_score; /* [additive_size], of `folded`; NULL without */
     float *folded; /* owned: weights and biases of additive scoring, or NULL */
     float *packed; /* owned: all panels, or NULL */
+    size_t bytes;  /* of what is owned */
 };
 
 struct attn_model;
 
 /* Makes the engine of a model whose weights are complete, in place of the one that it may
- * have. `name` is "auto", "native" or "openblas", `cpu` as in kernels_get(). Errors, with
- * one line and the model as it was: ATTND_E_UNSUPPORTED, ATTND_E_VALUE, ATTND_E_OVERFLOW,
- * ATTND_E_NOMEM. */
-attnd_status engine_make(struct attn_model *model, const char *name, const char *cpu,
+ * have. Errors, with one line and the model as it was: as attn_model_set_engine(). */
+attnd_status engine_make(struct attn_model *model, const attn_engine_options *options,
                          attnd_error *ret_error);
 
 /* Gives the memory back; a zeroed struct is fine. */
 void engine_deinit(struct engine *engine);
 
-/* Returns how many panels of columns engine_project() can be cut into: 1 with openblas. */
+/* Lets go of the weights that are borrowed from the model; only with the native engine.
+ */
+void engine_forget_weights(struct engine *engine);
+
+/* Returns how many panels of columns engine_project() can be cut into: 1 with openblas.
+ */
 size_t engine_num_panels(const struct engine *engine, const struct linear *linear);
 
-/* Computes panels first..end of engine_num_panels(): y [rows, out] = x
- * [rows, in] W^T + b, for rows of y `out` floats apart. Thread-safe for distinct panels
- * or rows. With the native engine an element's bits depend on its row of x alone. */
+/* Computes panels first..end of engine_num_panels(): y [rows, out] = x [rows, in] W^T +
+ * b, for rows of y `out` floats apart. x is float32, or what kernels->narrow() has made
+ * of it when the engine's kernels have that; its rows are x_ld apart. Thread-safe for
+ * distinct panels or rows. With the native engine an element's bits depend on its row of
+ * x alone. */
 void engine_project(const struct engine *engine, const struct linear *linear,
-                    size_t first, size_t end, const float *x, size_t rows, float *y);
+                    size_t first, size_t end, const float *x, size_t x_ld, size_t rows,
+                    float *y);
 
 #endif

@@ -8,6 +8,8 @@
 #define TILE_ROWS    6
 #define KERNELS      kernels_avx2
 #define KERNELS_NAME "avx2"
+#define MULTIPLY_ADD(x, y, sum)                                                          \
+    ((vector)_mm256_fmadd_ps((__m256)(x), (__m256)(y), (__m256)(sum)))
 #define LARGER(a, b) ((vector)_mm256_max_ps((__m256)(a), (__m256)(b)))
 #define NOT_LESS(x, y, v)                                                                \
     ((vector)_mm256_and_ps(_mm256_cmp_ps((__m256)(x), (__m256)(y), _CMP_NLT_UQ),         \

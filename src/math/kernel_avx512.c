@@ -6,8 +6,12 @@
 #define VECTOR_BYTES 64
 #define TILE_VECTORS 2
 #define TILE_ROWS    12
-#define KERNELS      kernels_avx512
+#ifndef KERNELS
+#define KERNELS kernels_avx512
+#endif
 #define KERNELS_NAME "avx512"
+#define MULTIPLY_ADD(x, y, sum)                                                          \
+    ((vector)_mm512_fmadd_ps((__m512)(x), (__m512)(y), (__m512)(sum)))
 #define LARGER(a, b) ((vector)_mm512_max_ps((__m512)(a), (__m512)(b)))
 #define NOT_LESS(x, y, v)                                                                \
     ((vector)_mm512_maskz_mov_ps(                                                        \

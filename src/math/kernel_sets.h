@@ -6,8 +6,9 @@
 
 #include "math/kernels.h"
 
-extern const struct kernels kernels_avx512, kernels_avx2; /* x86-64 */
-extern const struct kernels kernels_neon;                 /* arm64 */
-extern const struct kernels kernels_portable;             /* everywhere */
+extern const struct kernels kernels_avx512, kernels_avx512_bf16,
+    kernels_avx2;                             /* x86-64 */
+extern const struct kernels kernels_neon;     /* arm64 */
+extern const struct kernels kernels_portable; /* everywhere */
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SETS_MAX 3
+#define SETS_MAX 4
 
 /* Fills in what this CPU has, fastest first; returns how many. */
 static size_t find_sets(const struct kernels *sets[SETS_MAX]) {
@@ -23,6 +23,10 @@ static size_t find_sets(const struct kernels *sets[SETS_MAX]) {
     sets[count++] = &kernels_neon; /* part of every arm64 */
 #endif
     sets[count++] = &kernels_portable;
+#ifdef __x86_64__
+    if (sets[0] == &kernels_avx512 && __builtin_cpu_supports("avx512bf16"))
+        sets[count++] = &kernels_avx512_bf16;
+#endif
     return count;
 }
 
@@ -31,11 +35,12 @@ const struct kernels *kernels_available(size_t index) {
     return index < find_sets(sets) ? sets[index] : NULL;
 }
 
-const struct kernels *kernels_get(const char *name) {
+const struct kernels *kernels_get(const char *name, size_t numbers) {
     const struct kernels *sets[SETS_MAX];
     size_t count = find_sets(sets);
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(name, "auto") == 0 || strcmp(name, sets[i]->name) == 0)
+        if ((strcmp(name, "auto") == 0 || strcmp(name, sets[i]->name) == 0) &&
+            sets[i]->numbers == numbers)
             return sets[i];
     }
     return NULL;
@@ -46,7 +51,7 @@ size_t kernel_scratch_bytes(size_t score_size, size_t head_size, size_t key_len,
     size_t kept = weights && key_len > KEY_BLOCK ? key_len : KEY_BLOCK;
     size_t rows, bytes, blocks = weights ? key_len / KEY_BLOCK + 1 : 0;
     if (!size_add(score_size, head_size, &rows) || !size_add(rows, kept, &rows) ||
-        !size_add(rows, blocks, &rows) ||
+        !size_add(rows, blocks, &rows) || !size_add(rows, KEY_BLOCK, &rows) ||
         !size_mul(rows, KERNEL_COLUMNS_MAX * sizeof(float), &bytes))
         return SIZE_MAX;
     return bytes;

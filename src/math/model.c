@@ -44,7 +44,7 @@ attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_mod
     if (model == NULL)
         return ATTND_E_NOMEM;
     model->info = *info;
-    model->info.engine = model->info.cpu = "none";
+    model->info.engine = model->info.cpu = model->info.precision = "none";
     attnd_status status = ATTND_E_OVERFLOW;
     size_t hidden, floats, bytes;
     if (!size_mul(info->num_heads, info->head_size, &hidden))
@@ -73,7 +73,7 @@ attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_mod
         goto fail;
     memset(model->memory, 0, bytes);
     place(parts, count, model->memory, &model->info.parameters, &floats);
-    model->info.bytes = bytes;
+    model->info.bytes = model->info.memory = bytes;
     *ret_model = model;
     return ATTND_OK;
 fail:
@@ -93,7 +93,16 @@ const attn_model_info *attn_model_get_info(const attn_model *model) {
     return &model->info;
 }
 
-attnd_status attn_model_set_engine(attn_model *model, const char *engine, const char *cpu,
+attnd_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
                                    attnd_error *ret_error) {
-    return engine_make(model, engine, cpu, ret_error);
+    return engine_make(model, options, ret_error);
+}
+
+void attn_model_trim(attn_model *model) {
+    if (!model->engine.native || model->memory == NULL)
+        return;
+    free(model->memory);
+    model->memory = NULL;
+    model->info.memory -= model->info.bytes;
+    engine_forget_weights(&model->engine);
 }

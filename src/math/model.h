@@ -24,7 +24,8 @@ struct attn_model {
     float *additive_query; /* [additive_size, D] */
     float *additive_key;   /* [additive_size, D] */
     float *additive_score; /* [additive_size] */
-    float *memory;         /* the one block that all of the above point into */
+    float *memory; /* the one block that all of the above point into; NULL once trimmed,
+                      and then none of them may be read */
     struct engine engine; /* made by attn_model_set_engine() once the weights are there */
 };
 

@@ -72,6 +72,21 @@ static bool place(size_t *floats, size_t rows, size_t columns, size_t *ret_offse
            size_add(*floats, size, floats);
 }
 
+/* Places the elements that the inputs are made into, one after the other; none for
+ * kernels that take them as they are. */
+static bool place_narrow(const attn_model *model, const attn_sizes *sizes, size_t *floats,
+                         size_t *ret_offset) {
+    const attn_model_info *info = &model->info;
+    size_t most = 0, count, widest = info->key_size;
+    widest = info->value_size > widest ? info->value_size : widest;
+    if (model->engine.kernels->narrow == NULL)
+        return place(floats, 0, 0, ret_offset);
+    if (!size_mul(sizes->num_queries, info->query_size / 2 + 1, &most) ||
+        !size_mul(sizes->num_keys, widest / 2 + 1, &count))
+        return false;
+    return place(floats, count > most ? count : most, 1, ret_offset);
+}
+
 /* Places the parts of the scratch memory. */
 static bool place_all(const attn_model *model, const attn_request *request,
                       size_t longest_key_len, struct plan *plan) {
@@ -89,6 +104,7 @@ static bool place_all(const attn_model *model, const attn_request *request,
     plan->num_slots = request->crew != NULL ? request->crew->num_slots : 1;
     if (slot_bytes == SIZE_MAX ||
         !size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
+        !place_narrow(model, sizes, &floats, &plan->narrow) ||
         !place(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
         !place(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
         !place(&floats, sizes->num_keys, plan->hidden, &plan->values) ||

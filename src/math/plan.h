@@ -13,6 +13,7 @@ struct plan {
     size_t queries;     /* [sum of Tq, score_width] */
     size_t keys;        /* [sum of Tk, score_width] */
     size_t values;      /* [sum of Tk, H*D] */
+    size_t narrow;      /* elements of the largest input; nothing without bfloat16 */
     size_t context; /* [sum of Tq, H*D], the heads' outputs; may be `queries` itself, and
                        is unused without output projection */
     size_t first_panels; /* [B + 1] size_t: panels of queries before each sequence */

@@ -82,14 +82,16 @@ attnd_status attn_model_verify(attn_model *model, double *ret_difference,
         status = run(model, &request, &trial, &trial.outputs[0], &count);
     }
     if (status == ATTND_OK && model->engine.native) {
-        const char *cpu = info->cpu;
-        status = engine_make(model, "openblas", cpu, NULL);
+        const attn_engine_options asked = {"native", info->cpu, info->precision};
+        const attn_engine_options openblas = {"openblas", info->cpu, "f32"};
+        bool bf16 = model->engine.kernels->numbers == 2;
+        status = engine_make(model, &openblas, NULL);
         if (status == ATTND_OK)
             status = run(model, &request, &trial, &trial.outputs[1], &count);
         if (status == ATTND_OK) {
             apart = difference(trial.outputs[0], trial.outputs[1], count);
-            if (apart <= ATTN_ENGINE_TOLERANCE)
-                status = engine_make(model, "native", cpu, NULL);
+            if (apart <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32))
+                status = engine_make(model, &asked, NULL);
         }
     }
     trial_deinit(&trial);

@@ -202,7 +202,7 @@ attnd_status assemble_model(const struct safetensors *file, const struct layout 
     }
     status = read_model(&assembly, model);
     if (status == ATTND_OK)
-        status = attn_model_set_engine(model, "auto", "auto", ret_error);
+        status = attn_model_set_engine(model, &(attn_engine_options){0}, ret_error);
     if (status != ATTND_OK)
         goto fail;
     *ret_model = model;

@@ -50,9 +50,9 @@ attnd_status wire_model_print(const attn_model_info *info, struct buf *body) {
     return wire_json_format(
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
-        "\"parameters\":%zu,\"bytes\":%zu}",
+        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
         boolean(info->output_projection), boolean(bias), info->engine, info->cpu,
-        info->parameters, info->bytes);
+        info->precision, info->parameters, info->bytes, info->memory);
 }
 
 attnd_status wire_models_print(const attn_model *const *models, size_t num_models,

@@ -278,6 +278,22 @@ def test_health_of_a_malformed_address_exits_2(listen):
     assert result.returncode == 2 and "--listen" in one_line(result.stderr), result
 
 
+def test_precision_that_cannot_be_had_is_refused():
+    for options, remedy in ((["--cpu", "portable"], "needs a CPU with AVX512-BF16"),
+                            (["--engine", "openblas"], "take precision f32, or engine native")):
+        result = run_attnd("--check-config", "--demo", "--precision", "bf16", *options)
+        assert result.returncode == 1 and remedy in result.stderr, result
+
+
+def test_a_model_may_have_a_precision_of_its_own():
+    model = GOLDEN / "d2l_example.safetensors"
+    result = run_attnd("inspect", "--model", f"narrow={model},num_heads=5,precision=bf16")
+    if "AVX512-BF16" in result.stderr:
+        pytest.skip("this CPU has no AVX512-BF16")
+    assert result.returncode == 0, result
+    assert "native, avx512 kernels, bf16" in result.stdout
+
+
 def test_inspect_tells_the_engine_that_was_asked_for():
     result = run_attnd("inspect", "--engine", "openblas", "--cpu", "portable",
                        GOLDEN / "llms_from_scratch_wrapper.safetensors")

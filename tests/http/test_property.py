@@ -14,7 +14,7 @@ import pytest
 from checkpoints import DTYPES, LAYOUTS, random_checkpoint
 from compare import ORDER_OF_SUMMANDS, assert_answers, assert_close
 from reference import attend_request
-from server import Server
+from server import Server, run_attnd
 
 NUM_MODELS = 50
 CASES_PER_MODEL = -(-int(os.environ.get("PROPERTY_CASES", 500)) // NUM_MODELS)
@@ -33,9 +33,21 @@ def models(tmp_path_factory):
     return checkpoints
 
 
+def serve(models, *options):
+    return Server(*(word for model in models for word in ("--model", model.argument)), *options)
+
+
 @pytest.fixture(scope="module")
 def server(models):
-    with Server(*(word for model in models for word in ("--model", model.argument))) as running:
+    with serve(models) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bf16_server(models):
+    if run_attnd("--check-config", "--demo", "--precision", "bf16").returncode != 0:
+        pytest.skip("this CPU has no AVX512-BF16")
+    with serve(models, "--precision", "bf16") as running:
         yield running
 
 
@@ -86,16 +98,31 @@ def random_request(rng, model):
     return request
 
 
-@pytest.mark.parametrize("number", range(NUM_MODELS))
-def test_random_requests_agree_with_the_reference(server, models, number):
+def expect_random_requests_answered(server, models, number, precision, change=lambda request: None):
     model = models[number]
     for case in range(CASES_PER_MODEL):
         rng = np.random.default_rng([SEED, number, case])
         request = random_request(rng, model)
+        change(request)
         what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
         response = server.attention(request)
         assert response.status_code == 200, f"{what}: {response.text}"
-        assert_answers(response.json(), request, attend_request(model.layer, request), what)
+        assert_answers(response.json(), request, attend_request(model.layer, request), what,
+                       precision)
+
+
+@pytest.mark.parametrize("number", range(NUM_MODELS))
+def test_random_requests_agree_with_the_reference(server, models, number):
+    expect_random_requests_answered(server, models, number, "f32")
+
+
+@pytest.mark.parametrize("number", range(NUM_MODELS))
+def test_random_requests_agree_with_the_reference_in_bf16(bf16_server, models, number):
+    def shrink_queries(request):  # to logits as trained layers have them
+        request["queries"] = [(np.array(rows) / 4).tolist() for rows in request["queries"]]
+
+    expect_random_requests_answered(bf16_server, models, number, "bf16 in a narrow layer",
+                                    shrink_queries)
 
 
 def padded(request):

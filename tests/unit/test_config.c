@@ -215,7 +215,7 @@ static void test_model_specification_is_taken_apart(void **state) {
     struct model_spec spec;
     attnd_error error;
     assert_int_equal(model_spec_parse("a=/m/x=1.st,num_heads=5,causal=true,prefix=p.,"
-                                      "context_length=9,layout=d2l",
+                                      "context_length=9,layout=d2l,precision=bf16",
                                       &spec, &error),
                      ATTND_OK);
     assert_string_equal(spec.name, "a");
@@ -225,6 +225,7 @@ static void test_model_specification_is_taken_apart(void **state) {
     assert_string_equal(spec.options.causal, "true");
     assert_string_equal(spec.options.prefix, "p.");
     assert_string_equal(spec.options.layout, "d2l");
+    assert_string_equal(spec.precision, "bf16");
     model_spec_deinit(&spec);
 }
 
@@ -241,6 +242,7 @@ static void test_malformed_model_specification_is_named(void **state) {
         {"a=f,num_heads=-1", "at least 1"},
         {"a=f,context_length=1x", "at least 1"},
         {"a=f,causal=yes", "true or false"},
+        {"a=f,precision=f16", "f32 or bf16"},
         {"a=f,heads=2", "unknown key 'heads'"},
         {"a=f,num_heads=99999999999999999999999", "at least 1"},
     };

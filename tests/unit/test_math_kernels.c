@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 /* cmocka.h wants those above. */
@@ -19,6 +20,7 @@
 #define MAX_ULPS 2.0 /* as src/math/kernels.h promises for exp2 */
 
 static const struct kernels *kernels;
+static attn_engine_options asked; /* the native engine with them */
 
 static int init_library(void **state) {
     attnd_error error;
@@ -137,8 +139,7 @@ static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
                                   .output_bias = true,
                                   .output_projection = true};
     attn_model *model = random_model(seed, &info);
-    assert_int_equal(attn_model_set_engine(model, "native", kernels->name, NULL),
-                     ATTND_OK);
+    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTND_OK);
     return model;
 }
 
@@ -255,11 +256,13 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                                   .out_size = 256,
                                   .output_projection = true};
     attn_model *model = random_model(&seed, &info);
-    assert_int_equal(attn_model_set_engine(model, "native", kernels->name, NULL),
-                     ATTND_OK);
+    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTND_OK);
     const size_t lens[] = {300, 513};
     float *x = allocate(813 * 256);
     random_fill(&seed, x, 813 * 256);
+    /* Logits as trained layers have them: bfloat16 moves one by about 1/256 of itself. */
+    for (size_t i = 0; i < 813 * 256; i++)
+        x[i] *= 0.25F;
     attn_request request = {.num_sequences = 2,
                             .query_lens = lens,
                             .key_lens = lens,
@@ -275,11 +278,14 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
     assert_int_equal(attn_tiles_run(model, &request, scratch, &expected, ATTN_PARTS_ALL),
                      ATTND_OK);
     free(scratch);
+    double tolerance =
+        kernels->numbers == 2 ? ATTN_TOLERANCE_BF16 : 2 * ATTN_TOLERANCE_F32;
     float largest = 0;
     for (size_t i = 0; i < 813 * 256; i++)
         largest = fmaxf(largest, fabsf(expected.outputs[i]));
     for (size_t i = 0; i < 813 * 256; i++)
-        assert_true(fabsf(got.outputs[i] - expected.outputs[i]) <= 2e-5F * largest);
+        assert_true((double)fabsf(got.outputs[i] - expected.outputs[i]) <=
+                    tolerance * (double)largest);
     free_result(&got);
     free_result(&expected);
     free(x);
@@ -291,12 +297,76 @@ static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
     uint64_t seed = 81;
     attnd_error error;
     attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
-    assert_int_equal(attn_model_set_engine(model, "fast", "auto", &error), ATTND_E_VALUE);
-    assert_non_null(strstr(error.text, "auto, native or openblas"));
-    assert_int_equal(attn_model_set_engine(model, "auto", "avx1024", &error),
-                     ATTND_E_UNSUPPORTED);
-    assert_non_null(strstr(error.text, "avx1024"));
-    assert_string_equal(attn_model_get_info(model)->cpu, kernels->name);
+    const struct {
+        attn_engine_options options;
+        attnd_status status;
+        const char *text;
+    } cases[] = {
+        {{"fast", NULL, NULL}, ATTND_E_VALUE, "auto, native or openblas"},
+        {{NULL, NULL, "f16"}, ATTND_E_VALUE, "f32 or bf16"},
+        {{NULL, "avx1024", NULL}, ATTND_E_UNSUPPORTED, "avx1024"},
+        {{NULL, "avx1024", "bf16"}, ATTND_E_UNSUPPORTED, "avx1024"},
+        {{NULL, "portable", "bf16"}, ATTND_E_UNSUPPORTED, "AVX512-BF16"},
+        {{"openblas", NULL, "bf16"}, ATTND_E_UNSUPPORTED, "f32 only"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(attn_model_set_engine(model, &cases[i].options, &error),
+                         cases[i].status);
+        assert_non_null(strstr(error.text, cases[i].text));
+        assert_string_equal(attn_model_get_info(model)->cpu, kernels->name);
+        assert_string_equal(attn_model_get_info(model)->precision, asked.precision);
+    }
+    attn_model_destroy(model);
+}
+
+/* A trimmed model gives the same bits from half of the memory, and cannot change engines.
+ */
+static void test_a_trimmed_model_keeps_its_engine(void **state) {
+    (void)state;
+    uint64_t seed = 82;
+    const size_t length = 40;
+    float x[40 * 70];
+    random_fill(&seed, x, 40 * 70);
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &length,
+                                  .key_lens = &length,
+                                  .queries = x,
+                                  .keys = x,
+                                  .values = x};
+    for (int additive = 0; additive < 2; additive++) {
+        attn_model *model =
+            wide_model(&seed, additive ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT);
+        const attn_model_info *info = attn_model_get_info(model);
+        attn_result before = run(model, &request);
+        size_t memory = info->memory;
+        attn_model_trim(model);
+        attn_model_trim(model); /* nothing more to give back */
+        assert_int_equal(info->memory, memory - info->bytes);
+        attn_result after = run(model, &request);
+        assert_memory_equal(before.outputs, after.outputs, 40 * 33 * sizeof(float));
+        double difference;
+        attnd_error error;
+        assert_int_equal(attn_model_set_engine(model, &asked, &error),
+                         ATTND_E_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "load it anew"));
+        assert_int_equal(attn_model_verify(model, &difference, &error),
+                         ATTND_E_UNSUPPORTED);
+        free_result(&before);
+        free_result(&after);
+        attn_model_destroy(model);
+    }
+}
+
+/* bfloat16 takes half of what float32 takes, but for biases and rounding up. */
+static void test_packed_weights_take_as_little_as_they_can(void **state) {
+    (void)state;
+    uint64_t seed = 83;
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t numbers = 70 * 96 * 3 + 75 * 64; /* 75 columns of 32-column panels are 96 */
+    attn_model_trim(model);
+    assert_in_range(info->memory, numbers * sizeof(float) / kernels->numbers * 3 / 4,
+                    numbers * sizeof(float) / kernels->numbers * 5 / 4);
     attn_model_destroy(model);
 }
 
@@ -307,11 +377,18 @@ int main(void) {
         cmocka_unit_test(test_bits_do_not_depend_on_neighbours_or_threads),
         cmocka_unit_test(test_bits_do_not_depend_on_how_queries_are_split),
         cmocka_unit_test(test_large_layer_matches_cblas_tiles),
+        cmocka_unit_test(test_a_trimmed_model_keeps_its_engine),
+        cmocka_unit_test(test_packed_weights_take_as_little_as_they_can),
         cmocka_unit_test(test_unknown_engine_and_missing_kernels_are_refused),
     };
     int failures = 0;
-    for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++)
-        failures += _cmocka_run_group_tests(
-            kernels->name, tests, sizeof tests / sizeof tests[0], init_library, NULL);
+    for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++) {
+        char name[64];
+        asked = (attn_engine_options){"native", kernels->name,
+                                      kernels->numbers == 2 ? "bf16" : "f32"};
+        snprintf(name, sizeof name, "%s, %s", asked.cpu, asked.precision);
+        failures += _cmocka_run_group_tests(name, tests, sizeof tests / sizeof tests[0],
+                                            init_library, NULL);
+    }
     return failures;
 }

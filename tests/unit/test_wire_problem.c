@@ -158,8 +158,8 @@ static void test_model_is_described_with_every_size(void **state) {
         "\"query_size\":3,\"key_size\":2,\"value_size\":1,\"out_size\":5,"
         "\"num_heads\":2,\"head_size\":4,\"causal\":false,\"context_length\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
-        "\"parameters\":56,\"bytes\":%zu}",
-        attn_model_get_info(model)->bytes);
+        "\"precision\":\"none\",\"parameters\":56,\"bytes\":%zu,\"memory\":%zu}",
+        attn_model_get_info(model)->bytes, attn_model_get_info(model)->memory);
     assert_string_equal(text, expected);
     free(text);
     attn_model_destroy(model);
