@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attnd itself: its results from libattnd, its times from `attnd bench`."""
+
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from problems import Unavailable, count_gflop
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
+
+from safetensors_file import write_safetensors
+
+FLAG, SIZE, ADDRESS = ctypes.c_bool, ctypes.c_size_t, ctypes.c_void_p
+
+
+def structure(**fields):
+    """A struct of include/attnd, its members in the header's order."""
+    return type("Structure", (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+Error = structure(status=ctypes.c_int, text=ctypes.c_char * 480)
+ModelInfo = structure(name=ctypes.c_char * 65, engine=ctypes.c_char_p, cpu=ctypes.c_char_p,
+                      precision=ctypes.c_char_p)
+Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p)
+Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
+                    keys=ADDRESS, values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
+                    causal=FLAG, head_mask=ADDRESS, need_weights=ctypes.c_int, crew=ADDRESS)
+Result = structure(outputs=ADDRESS, weights=ADDRESS)
+Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, scratch_bytes=SIZE)
+UNSUPPORTED = 6  # ATTND_E_UNSUPPORTED
+
+
+def make_attnd(problem, library, precision):
+    """libattnd on the calling thread; its results do not depend on the number of threads."""
+    lib, error = ctypes.CDLL(library), Error()
+    lib.attnd_version.restype = ctypes.c_char_p
+    lib.attn_model_get_info.restype = ctypes.POINTER(ModelInfo)
+
+    def check(status):
+        if status != 0:
+            text = error.text.decode() or f"libattnd: status {status}"
+            raise Unavailable(text) if status == UNSUPPORTED else RuntimeError(text)
+
+    check(lib.attnd_init(ctypes.byref(error)))
+    model = ctypes.c_void_p()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "layer.safetensors"
+        tensors = {f"W_{p}.weight": weight for p, weight in problem.weights.items()}
+        tensors |= {f"W_{p}.bias": bias for p, bias in problem.biases.items()}
+        write_safetensors(path, tensors, metadata={"num_heads": str(problem.shape.heads)})
+        check(lib.attn_model_load(b"peers", str(path).encode(), None, ctypes.byref(model),
+                                  ctypes.byref(error)))
+    info = lib.attn_model_get_info(model).contents
+    if precision != "f32":  # which is what models are loaded with
+        options = Engine(None, None, precision.encode())
+        check(lib.attn_model_set_engine(model, ctypes.byref(options), ctypes.byref(error)))
+        assert info.precision == precision.encode()
+    lens = np.full(problem.shape.sequences, problem.shape.length, np.uintp)
+    x = problem.inputs.ctypes.data
+    request, sizes = Request(len(lens), lens.ctypes.data, lens.ctypes.data, x, x, x), Sizes()
+    check(lib.attn_plan(model, ctypes.byref(request), ctypes.byref(sizes), ctypes.byref(error)))
+    memory = np.empty(sizes.scratch_bytes + 64, np.uint8)
+    scratch = memory[-memory.ctypes.data % 64:]
+    outputs = np.empty(sizes.outputs, np.float32)
+    result = Result(outputs.ctypes.data)
+
+    def run():
+        check(lib.attn_run(model, ctypes.byref(request), ctypes.c_void_p(scratch.ctypes.data),
+                           ctypes.byref(result)))
+
+    run.holds = lens, problem  # libattnd only has their addresses
+    return (run, lambda: outputs.reshape(problem.inputs.shape),
+            f"attnd {lib.attnd_version().decode()}, {info.engine.decode()}, {info.cpu.decode()}, "
+            + precision)
+
+
+def lacks_precision(program):
+    """Whether this attnd is from before --precision."""
+    text = subprocess.run([program, "bench", "--help"], stdout=subprocess.PIPE, text=True,
+                          check=True).stdout
+    return "--precision" not in text
+
+
+def bench_attnd(program, part, shape, threads, precision, engine, seconds):
+    """Milliseconds of one run, those of the plain program over cblas, which always has one thread,
+    and the multiply-add peak of that precision in GFLOP/s, from `attnd bench`."""
+    if part == "projection":  # of the same rows; sequences of one make no work between the steps
+        shape = shape._replace(sequences=shape.rows, length=1)
+    command = [program, "bench", "--part", part, "--shape", ",".join(map(str, shape)),
+               "--workers", str(threads), "--engine", engine, "--seconds", str(seconds), "--json"]
+    if precision != "f32":
+        command += ["--precision", precision]
+    report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True,
+                                       check=True).stdout)
+    assert abs(report["dense_gflop"] / count_gflop(part, shape) - 1) < 1e-3, \
+        "work is counted differently"
+    result = next(r for r in report["results"]
+                  if r["name"] == engine and r.get("precision", "f32") == precision)
+    plain = next(r for r in report["results"] if r["name"] == "cblas tiles")
+    return result["median_ms"], plain["median_ms"], report["peak_gflops"]

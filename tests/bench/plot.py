@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plot: bars of time over attnd's on logarithmic scales, a column for each thread count."""
+
+import html
+from math import floor, log2
+
+from sections import list_sections, ratio, shape_text, threads_text
+
+COLOURS = {  # of each name's first word(s): light, dark
+    "attnd": ("#0969da", "#4493f8"), "numpy": ("#8c959f", "#7d8590"),
+    "ONNX Runtime": ("#d4752c", "#db8b4b"), "OpenVINO": ("#7d55c7", "#a585e0"),
+    "oneDNN": ("#2c8f7b", "#3fae97"), "oneDNN f32>bf16": ("#9a6b12", "#c9a24a"),
+    "cblas": ("#b0568a", "#d07fad")}
+KINDS = {name: f"k{i}" for i, name in enumerate(COLOURS)}
+STYLE = """  text {{ font: 12px "DejaVu Sans", Verdana, sans-serif }} .title {{ font-weight: bold }}
+  .ground {{ fill: {0} }} text {{ fill: {1} }} .faint {{ fill: {2} }}
+  .grid {{ stroke: {3} }} .one, .spread {{ stroke: {1} }}
+"""
+LABELS, COLUMN, GAP = 165, 330, 24  # widths
+BAR, BETWEEN = 14, 10  # heights: of one bar's place, and between two shapes
+FINE_TICKS = (0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.5, 2, 2.5, 3)
+FIGURES = 44  # room at both ends of a scale for the figure beside a bar
+
+
+def style():
+    """Text, ground and bars change together with the reader's scheme."""
+    light = STYLE.format("#fff", "#24292f", "#57606a", "#d8dee4")
+    dark = STYLE.format("#0d1117", "#e6edf3", "#9198a1", "#30363d")
+    for name, (day, night) in COLOURS.items():
+        light += f"  .{KINDS[name]} {{ fill: {day} }}\n"
+        dark += f"  .{KINDS[name]} {{ fill: {night} }}\n"
+    return f"{light}  @media (prefers-color-scheme: dark) {{\n{dark}  }}\n"
+
+
+def kind_of(name):
+    return KINDS[max((word for word in COLOURS if name.startswith(word)), key=len)]
+
+
+class Canvas:
+    def __init__(self):
+        self.body, self.y = [], 0
+
+    def write(self, x, text, kind="", anchor="start", dy=0):
+        self.body.append(f'<text x="{x:.1f}" y="{self.y + dy:.1f}" class="{kind}" '
+                         f'text-anchor="{anchor}">{html.escape(text)}</text>')
+
+    def line(self, x1, y1, x2, y2, kind):
+        self.body.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+                         f'class="{kind}"/>')
+
+    def bar(self, x1, x2, y, height, kind):
+        self.body.append(f'<rect x="{min(x1, x2):.1f}" y="{y:.1f}" width="{abs(x2 - x1):.1f}" '
+                         f'height="{height}" class="{kind}"/>')
+
+
+class Scale:
+    """Octaves, the same in all columns of a section. Made for the medians: one disturbed round
+    must not squeeze the rest."""
+
+    def __init__(self, section):
+        middles = [log2(over.middle) for case in section.cases for name in section.others
+                   if (over := ratio(case, name, section.baseline)) is not None]
+        self.low, self.high = min(middles + [0]) - 0.15, max(middles + [0.75]) + 0.15
+        self.octave = (COLUMN - 2 * FIGURES) / (self.high - self.low)
+        ticks = FINE_TICKS if self.high - self.low < 2 else [
+            2.0**i for i in range(floor(self.low), floor(self.high) + 1)]
+        self.ticks = [tick for tick in ticks if self.low <= log2(tick) <= self.high]
+
+    def at(self, left, value):
+        octaves = min(max(log2(value), self.low), self.high)
+        return left + FIGURES + (octaves - self.low) * self.octave
+
+
+def column_left(index):
+    return LABELS + index * (COLUMN + GAP)
+
+
+def draw_bars(canvas, scale, left, case, section):
+    for i, name in enumerate(section.others):
+        over = ratio(case, name, section.baseline)
+        if over is None:
+            continue
+        top = canvas.y + i * BAR
+        one, low, middle, high = (scale.at(left, x) for x in (1, *over))
+        canvas.bar(one, middle, top + 1, BAR - 2, kind_of(name))
+        canvas.line(low, top + BAR / 2, high, top + BAR / 2, "spread")
+        if over.middle >= 1:
+            canvas.write(max(high, one) + 4, f"{over.middle:.2f}", dy=i * BAR + 11.5)
+        else:
+            canvas.write(min(low, one) - 4, f"{over.middle:.2f}", "", "end", dy=i * BAR + 11.5)
+
+
+def draw_grid(canvas, scale, left, height):
+    for tick in scale.ticks:
+        x = scale.at(left, tick)
+        canvas.line(x, canvas.y, x, canvas.y + height, "one" if tick == 1 else "grid")
+        canvas.write(x, f"{tick:g}", "faint", "middle", dy=-4)
+
+
+def draw_section(canvas, section, threads):
+    scale = Scale(section)
+    canvas.y += 36
+    canvas.write(10, section.title, "title")
+    if section.why:
+        canvas.y += 17
+        canvas.write(10, section.why, "faint")
+    canvas.y += 19
+    x = 10
+    for name in section.others:
+        canvas.bar(x, x + 11, canvas.y - 10, 11, kind_of(name))
+        canvas.write(x + 16, name)
+        x += 40 + 7.5 * len(name)
+    canvas.y += 22
+    for i, count in enumerate(threads):
+        canvas.write(column_left(i), threads_text(count), "faint")
+    shapes = list(dict.fromkeys(shape_text(case) for case in section.cases))
+    canvas.y += 20
+    row = len(section.others) * BAR + BETWEEN
+    for i in range(len(threads)):
+        draw_grid(canvas, scale, column_left(i), len(shapes) * row)
+    for shape in shapes:
+        canvas.y += BETWEEN / 2
+        canvas.write(LABELS - 8, shape, "", "end", dy=len(section.others) * BAR / 2 + 4)
+        for case in section.cases:
+            if shape_text(case) == shape:
+                draw_bars(canvas, scale, column_left(threads.index(case["threads"])), case, section)
+        canvas.y += row - BETWEEN / 2
+
+
+def draw(report):
+    """The SVG of a report."""
+    cases = report["cases"]
+    sections = list_sections(cases)
+    threads = sorted({case["threads"] for case in cases})
+    canvas = Canvas()
+    for section in sections:
+        draw_section(canvas, section, threads)
+    canvas.y += 28
+    canvas.write(10, "Right of 1: slower than attnd. Bars: the median of the rounds' ratios; thin "
+                 "lines: the least to the most, cut at the edge.", "faint")
+    canvas.y += 17
+    canvas.write(10, f"{report['machine']}, {report['date']}", "faint")
+    size = f'width="{max(column_left(len(threads)) - GAP + 10, 640)}" height="{canvas.y + 14:.0f}"'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>\n{style()}</style>\n'
+            f'<rect class="ground" {size}/>\n' + "\n".join(canvas.body) + "\n</svg>\n")

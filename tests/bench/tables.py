@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures in words: case by case as they are measured, and at the end in Markdown."""
+
+from statistics import median
+
+from sections import list_sections, ratio, shape_text, threads_text, was_timed
+
+
+def print_case(case):
+    print(f"\n{case['part']} {shape_text(case)}, {threads_text(case['threads'])}, "
+          f"{case['gflop']:.3f} GFLOP", end="")
+    peaks = case["results"]["attnd f32"].get("peaks_gflops")
+    if peaks:  # where it varies much, something else ran
+        print(f"; multiply-add peak {median(peaks):.0f} GFLOP/s "
+              f"({min(peaks):.0f}..{max(peaks):.0f})", end="")
+    print(f"\n  {'':16}{'ms':>10}  {'(min..max of the rounds)':26}{'GFLOP/s':>8}"
+          f"{'over attnd':>12}{'difference':>12}")
+    for name, entry in case["results"].items():
+        if "median_ms" not in entry:
+            reason = entry.get("failed") or entry.get("unavailable") or "attnd f32 failed"
+            print(f"  {name:16}{'FAILED' if 'failed' in entry else 'not timed'}: {reason}")
+            continue
+        over = ratio(case, name, f"attnd {entry['precision']}")
+        spread = f"({entry['min_ms']:.3f}..{entry['max_ms']:.3f})"
+        difference = f"{entry['difference']:.1e}" if "difference" in entry else ""
+        print(f"  {name:16}{entry['median_ms']:10.3f}  {spread:26}{entry['gflops']:8.1f}"
+              f"{f'{over.middle:.2f}' if over else '':>12}{difference:>12}")
+
+
+def row(*cells):
+    return f"| {' | '.join(cells)} |"
+
+
+def milliseconds(entry):
+    text = f"{entry['median_ms']:#.3g}" if entry["median_ms"] < 99.95 else \
+        f"{entry['median_ms']:.0f}"
+    return f"{text} ms"
+
+
+def other_cell(case, name, baseline):
+    over = ratio(case, name, baseline)
+    return f"{over.middle:.2f}x, {milliseconds(case['results'][name])}" if over else ""
+
+
+def baseline_cells(case, name):
+    if not was_timed(case, name):
+        return "", "", ""
+    entry = case["results"][name]
+    return (milliseconds(entry), f"{entry['gflops']:.0f}",
+            f"{entry['gflops'] / entry['peak_gflops']:.2f}")
+
+
+def section_lines(section):
+    yield f"{section.title}{f' ({section.why})' if section.why else ''}:"
+    yield ""
+    yield row("shape", "threads", *section.others, section.baseline, "GFLOP/s", "of peak")
+    yield "|---" * (len(section.others) + 5) + "|"
+    for case in section.cases:
+        yield row(shape_text(case), str(case["threads"]),
+                  *(other_cell(case, name, section.baseline) for name in section.others),
+                  *baseline_cells(case, section.baseline))
+    yield ""
+
+
+def collect(cases, key):
+    """What the entries say under `key`: each name's values, in order, once."""
+    found = {}
+    for case in cases:
+        for name, entry in case["results"].items():
+            if key in entry:
+                found.setdefault(name, []).append(entry[key])
+    return {name: list(dict.fromkeys(values)) for name, values in found.items()}
+
+
+def markdown(report):
+    """The tables, ready for docs/performance.md."""
+    cases = report["cases"]
+    rounds = max((len(entry.get("rounds_ms", ())) for case in cases
+                  for entry in case["results"].values()), default=0)
+    lines = [f"{report['machine']}, {report['date']}. Each cell: its time over attnd's in the "
+             f"same round, median of {rounds} rounds (above 1, attnd is faster), and its own "
+             "median time. Peak: of multiply-adds in attnd's precision.", ""]
+    for section in list_sections(cases):
+        lines += section_lines(section)
+    details = [text for texts in collect(cases, "detail").values() for text in texts]
+    lines += ["Measured: " + "; ".join(dict.fromkeys(details)) + ".", ""]
+    differences = collect(cases, "difference")
+    lines += ["Largest difference from float64, of the largest output: " + ", ".join(
+        f"{name} {max(values):.0e}" for name, values in differences.items()) + ".", ""]
+    for word, key in (("Not timed", "unavailable"), ("FAILED", "failed")):
+        for name, reasons in collect(cases, key).items():
+            lines.append(f"{word}: {name}: {'; '.join(reasons)}.")
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contenders in processes of their own, which wait there while others are timed."""
+
+import multiprocessing
+import os
+import time
+from statistics import median
+
+import numpy as np
+
+from problems import Unavailable, make_problem
+
+TOLERANCE = {"f32": 1e-4, "bf16": 3e-2}  # of the largest output
+LEAST_SECONDS = 0.01  # of one measurement; shorter work is repeated
+LEAST_MEASUREMENTS = 5  # in a round
+
+
+def time_runs(run, seconds):
+    """Milliseconds of one run: the median of several measurements, the first one dropped."""
+    def measure():
+        runs, elapsed, began = 0, 0, time.perf_counter()
+        while elapsed < LEAST_SECONDS:
+            run()
+            runs, elapsed = runs + 1, time.perf_counter() - began
+        return elapsed / runs * 1e3
+
+    measure()
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < LEAST_MEASUREMENTS or time.perf_counter() < end:
+        times.append(measure())
+    return median(times)
+
+
+def serve(connection, maker, part, shape, options):
+    """In a process of its own: sends the outputs, then a time for every number of seconds."""
+    try:
+        run, outputs, detail = maker(make_problem(part, shape), **options)
+        run()
+        connection.send((np.array(outputs()), detail))
+        while True:
+            connection.send(time_runs(run, connection.recv()))
+    except EOFError:  # the other end was closed: we are done
+        pass
+    except Exception as error:
+        text = str(error).split("\n")[0]
+        connection.send(error if isinstance(error, Unavailable) else
+                        RuntimeError(f"{type(error).__name__}: {text}"))
+
+
+class Peer:
+    """A process that holds one contender, with `threads` threads for BLAS and OpenMP."""
+
+    def __init__(self, maker, part, shape, threads, options):
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+            os.environ[name] = str(threads)
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, maker, part, shape, options),
+                                       daemon=True)
+        self.process.start()
+        other.close()
+
+    def receive(self):
+        answer = self.connection.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def compare(self, precision, expected):
+        """What the report says before anything is timed: "unavailable" or "failed" with the reason,
+        or only what it is and how far it is from `expected`."""
+        try:
+            outputs, detail = self.receive()
+        except Unavailable as reason:
+            return {"precision": precision, "unavailable": str(reason)}
+        except (RuntimeError, EOFError, OSError) as error:
+            return {"precision": precision, "failed": str(error).strip() or "its process ended"}
+        difference = float(np.abs(outputs - expected).max() / np.abs(expected).max())
+        entry = {"precision": precision, "detail": detail, "difference": difference}
+        if not difference <= TOLERANCE[precision]:  # nor NaN
+            entry["failed"] = f"differs from float64 by {difference:.1e} of the largest output"
+        return entry
+
+    def time(self, seconds):
+        self.connection.send(seconds)
+        return self.receive()
+
+    def close(self):
+        self.connection.close()
+        self.process.join()
