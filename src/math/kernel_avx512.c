@@ -13,9 +13,10 @@
 #define MULTIPLY_ADD(x, y, sum)                                                          \
     ((vector)_mm512_fmadd_ps((__m512)(x), (__m512)(y), (__m512)(sum)))
 #define LARGER(a, b) ((vector)_mm512_max_ps((__m512)(a), (__m512)(b)))
-#define NOT_LESS(x, y, v)                                                                \
-    ((vector)_mm512_maskz_mov_ps(                                                        \
-        _mm512_cmp_ps_mask((__m512)(x), (__m512)(y), _CMP_NLT_UQ), (__m512)(v)))
+#define ROUND(x)                                                                         \
+    ((vector)_mm512_roundscale_ps((__m512)(x),                                           \
+                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#define SCALE(p, whole) ((vector)_mm512_scalef_ps((__m512)(p), (__m512)(whole)))
 #define INTERLEAVE_LOW  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define INTERLEAVE_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #include "math/kernel_body.inc"

@@ -36,8 +36,8 @@ struct panel_of_queries {
     size_t num_queries;
     const float *keys; /* [key_len, score_size]; elements, but float32 when additive */
     size_t keys_ld;
-    const float *values; /* [key_len, head_size]; with two numbers to an element, rows
-                            0, 2, 4... hold those of the row and the next */
+    const float *values; /* [key_len, head_size]; with two numbers to an element those
+                            of two rows are in one, [ceil(key_len / 2), head_size] */
     size_t values_ld;
     size_t key_len;
     const size_t *num_keys;      /* [num_queries] keys that each attends to, 1..key_len */
@@ -65,7 +65,7 @@ struct kernels {
      */
     void (*attend)(const struct panel_of_queries *panel);
     /* values[i] = 2^values[i] for values <= 128; at most 2 units in the last place off,
-     * and 0 where the result would be less than 2^-126. */
+     * and where the result would be less than 2^-126, it or 0. */
     void (*exp2)(float *values, size_t count);
     /* Does `count` rounds of multiply-adds that wait for nothing but each other; returns
      * how many floating-point operations one round is. What this reaches is the limit of

@@ -8,6 +8,10 @@
 #include <limits.h>
 #include <stdint.h>
 
+#define GATHER_BYTES                                                                     \
+    ((size_t)1 << 20)   /* keys and values of one head that a cache holds */
+#define GATHER_KEYS 256 /* fewer stay in the cache wherever they stand */
+
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
                            size_t first_query) {
@@ -87,6 +91,25 @@ static bool place_narrow(const attn_model *model, const attn_sizes *sizes, size_
     return place(floats, count > most ? count : most, 1, ret_offset);
 }
 
+/* Sizes a slot: scratch of the kernels, and what attend.c keeps behind it. */
+static bool place_slot(const attn_model *model, const attn_request *request,
+                       size_t longest_key_len, struct plan *plan) {
+    const struct engine *engine = &model->engine;
+    size_t row = engine->score_size + model->info.head_size, floats = 0, none;
+    size_t bytes = kernel_scratch_bytes(engine->score_size, model->info.head_size,
+                                        longest_key_len, plan->sizes.weights > 0);
+    if (bytes == SIZE_MAX || !place(&floats, bytes / sizeof(float), 1, &none))
+        return false;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN)
+        return place(&floats, longest_key_len, KERNEL_COLUMNS_MAX, &plan->slot_extra) &&
+               place(&floats, 0, 0, &plan->slot_floats);
+    size_t most = GATHER_BYTES / sizeof(float) / row;
+    if (longest_key_len >= GATHER_KEYS)
+        plan->gather_keys = longest_key_len < most ? longest_key_len : most;
+    return place(&floats, plan->gather_keys, row, &plan->slot_extra) &&
+           place(&floats, 0, 0, &plan->slot_floats);
+}
+
 /* Places the parts of the scratch memory. */
 static bool place_all(const attn_model *model, const attn_request *request,
                       size_t longest_key_len, struct plan *plan) {
@@ -95,14 +118,8 @@ static bool place_all(const attn_model *model, const attn_request *request,
     attn_sizes *sizes = &plan->sizes;
     bool own_context = engine->score_size != info->head_size && info->output_projection;
     size_t floats = 0;
-    size_t slot_bytes = kernel_scratch_bytes(engine->score_size, info->head_size,
-                                             longest_key_len, sizes->weights > 0);
-    if (request->need_weights == ATTN_WEIGHTS_MEAN && /* room for one head's weights */
-        !size_add_mul(&slot_bytes, longest_key_len, KERNEL_COLUMNS_MAX * sizeof(float)))
-        return false;
-    plan->slot_floats = slot_bytes / sizeof(float);
     plan->num_slots = request->crew != NULL ? request->crew->num_slots : 1;
-    if (slot_bytes == SIZE_MAX ||
+    if (!place_slot(model, request, longest_key_len, plan) ||
         !size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
         !place_narrow(model, sizes, &floats, &plan->narrow) ||
         !place(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||

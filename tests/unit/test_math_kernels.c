@@ -59,12 +59,13 @@ static void test_exp2_is_within_two_ulps_over_its_whole_range(void **state) {
 
 static void test_exp2_of_special_values(void **state) {
     (void)state;
-    float values[] = {0.0F, -0.0F, 1.0F, -126.0F, -126.1F, -1e30F, -INFINITY, NAN};
+    float values[] = {0.0F, -0.0F, 1.0F, -126.0F, -1e30F, -INFINITY, NAN, -126.1F};
     kernels->exp2(values, sizeof values / sizeof values[0]);
-    const float expected[] = {1, 1, 2, 0x1p-126F, 0, 0, 0};
-    for (size_t i = 0; i < 7; i++)
+    const float expected[] = {1, 1, 2, 0x1p-126F, 0, 0};
+    for (size_t i = 0; i < 6; i++)
         assert_true(values[i] == expected[i]);
-    assert_true(isnan(values[7]));
+    assert_true(isnan(values[6]));
+    assert_true(values[7] >= 0 && values[7] < 0x1p-126F);
 }
 
 static float *allocate(size_t floats) {
