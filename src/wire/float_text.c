@@ -1,149 +1,184 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* float_text.c: the shortest decimal of a float32, by the C library alone.
+/* float_text.c: the shortest decimal of a float32, by Schubfach (Raffaello Giulietti,
+ * "The Schubfach way to render doubles", 2020), then its text.
  *
- * Plain on purpose: it tries digit counts with printf and reads them back with strtof. It
- * is the oracle of any faster printer.
- *
- * A decimal exponent of -5..12 is written positionally ("0.00002", "1000000000000.0"),
- * any other with an exponent ("1e-6", "1.5e+20"); either way at most WIRE_FLOAT_TEXT_MAX
- * bytes. */
+ * A float is c * 2^q; what lies between the midpoints to its neighbours reads back to it.
+ * Let 10^k <= 2^q < 10^(k+1), the width of that interval. Then it holds at least one
+ * multiple of 10^k and at most one of 10^(k+1): so the shortest decimal is the latter if
+ * there is one, and else the multiple of 10^k that is closest. Nothing is tried digit by
+ * digit. */
 #include "wire/float_text.h"
 
+#include "wire/float_powers.h"
+
+#include <endian.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define DIGITS_MAX       9 /* enough for every float32 (FLT_DECIMAL_DIG) */
-#define DIGITS_USUAL     8 /* most results need 8 or 9: where the search starts */
+#define FRACTION_BITS    23
+#define EXPONENT_BIAS    150 /* of c * 2^q with c an integer */
+#define DIGITS_MAX       9   /* enough for every float32 (FLT_DECIMAL_DIG) */
 #define POSITIONAL_LEAST (-5)
 #define POSITIONAL_MOST  12
 
-/* 0.d1d2d3... * 10^(exponent + 1): the digits without a point, the first of them not 0.
- */
+__extension__ typedef unsigned __int128 uint128;
+
+/* digits * 10^power */
 struct decimal {
-    char digits[DIGITS_MAX + 1]; /* terminated */
-    int count;
-    int exponent; /* of the first digit */
+    uint32_t digits; /* below 10^9; may end in zeros */
+    int power;
 };
 
-static bool reads_back(const struct decimal *decimal, float value) {
-    char text[32];
-    snprintf(text, sizeof text, "%c.%se%d", decimal->digits[0], decimal->digits + 1,
-             decimal->exponent);
-    return strtof(text, NULL) == value;
+/* floor(log10(2^q)), and floor(log10(3/4 * 2^q)), and floor(log2(10^e)): logarithms as
+ * integers over powers of two, exact for every exponent of a float32 (sections 5 and 6 of
+ * the paper; the tests print all exponents). Shifts are arithmetic. */
+static int log10_of_power_of_two(int q) {
+    return (q * 1262611) >> 22;
 }
 
-static void strip_zeros(struct decimal *decimal) {
-    while (decimal->count > 1 && decimal->digits[decimal->count - 1] == '0')
-        decimal->digits[--decimal->count] = '\0';
+static int log10_of_three_quarters(int q) {
+    return (q * 1262611 - 524031) >> 22;
 }
 
-/* The decimal of `count` digits that is closest to `value`, a positive number. */
-static void round_to(float value, int count, struct decimal *ret_decimal) {
-    char text[32];
-    snprintf(text, sizeof text, "%.*e", count - 1, (double)value);
-    ret_decimal->count = 0;
-    const char *c = text;
-    for (; *c != 'e'; c++) {
-        if (*c != '.')
-            ret_decimal->digits[ret_decimal->count++] = *c;
+static int log2_of_power_of_ten(int e) {
+    return (e * 1741647) >> 19;
+}
+
+/* x * power / 2^64, where any rest makes the result odd: so comparisons with it, which is
+ * in quarters, come out as with the exact product. `power` was rounded up, hence the
+ * least bit of the rest does not count. */
+static uint32_t scale(uint64_t power, uint32_t x) {
+    uint128 product = (uint128)power * x;
+    return (uint32_t)(product >> 64) | ((uint32_t)(product >> 32) > 1);
+}
+
+/* Of a positive finite float, given as its bits. Written without branches where data
+ * decides: each wrong guess costs as much as all the rest. */
+static struct decimal find_shortest(uint32_t bits) {
+    uint32_t fraction = bits & ((UINT32_C(1) << FRACTION_BITS) - 1);
+    uint32_t exponent = bits >> FRACTION_BITS;
+    uint32_t c = exponent > 0 ? fraction | UINT32_C(1) << FRACTION_BITS : fraction;
+    int q = (int)(exponent > 0 ? exponent : 1) - EXPONENT_BIAS;
+    bool closer_below = fraction == 0 && exponent > 1; /* a power of two */
+
+    int k = closer_below ? log10_of_three_quarters(q) : log10_of_power_of_two(q);
+    uint64_t power = float_powers[-k - FLOAT_POWERS_LEAST];
+    uint32_t unit = UINT32_C(1) << (q + log2_of_power_of_ten(-k) + 1);
+    /* In quarters of 10^k: the value, and the ends of its interval. The ends read back
+     * when c is even, as reading rounds to even. */
+    uint32_t value = scale(power, 4 * c * unit);
+    uint32_t low = scale(power, (4 * c - 2 + closer_below) * unit) + (c & 1);
+    uint32_t high = scale(power, (4 * c + 2) * unit) - (c & 1);
+
+    /* The multiple of 10^k: the closer one, ties to even; but the one above if the other
+     * is out, which is closer only where the interval is cut short below. */
+    uint32_t ones = value / 4;
+    bool up = (value % 4 + ones % 2 > 2) | (low > 4 * ones);
+    uint32_t digits = ones + up;
+    /* The multiple of 10^(k+1), if there is one. */
+    uint32_t tens = ones / 10;
+    bool below = low <= 40 * tens, above = 40 * tens + 40 <= high;
+    uint32_t mask = -(uint32_t)(below | above);
+    digits = (10 * (tens + above) & mask) | (digits & ~mask);
+    return (struct decimal){digits, k};
+}
+
+/* Brings the digits to nine, the first not 0, the power to that of the first of them.
+ * There are at least seven, as c has 24 bits, but in subnormals. */
+static struct decimal normalise(struct decimal decimal) {
+    static const uint32_t factors[] = {1, 10, 100};
+    while (__builtin_expect(decimal.digits < 1000000, 0)) {
+        decimal.digits *= 10;
+        decimal.power--;
     }
-    ret_decimal->digits[ret_decimal->count] = '\0';
-    ret_decimal->exponent = atoi(c + 1);
+    int missing = (decimal.digits < 10000000) + (decimal.digits < 100000000);
+    return (struct decimal){decimal.digits * factors[missing],
+                            decimal.power + DIGITS_MAX - 1 - missing};
 }
 
-/* The next larger decimal of as many digits. */
-static void step_up(struct decimal *decimal) {
-    int i = decimal->count - 1;
-    while (i >= 0 && decimal->digits[i] == '9')
-        decimal->digits[i--] = '0';
-    if (i >= 0) {
-        decimal->digits[i]++;
-    } else {
-        decimal->digits[0] = '1'; /* 999 -> 100, one power of ten up */
-        decimal->exponent++;
-    }
+/* The eight digits of a value below 10^8, one in each byte, the first in the lowest. The
+ * lanes of one word are halved three times: 8 digits, 4 and 4, ... (SWAR). */
+static uint64_t split_digits(uint32_t value) {
+    uint64_t lanes = value / 10000 | (uint64_t)(value % 10000) << 32;
+    uint64_t high = ((lanes * 10486) >> 20) & UINT64_C(0x0000007F0000007F); /* / 100 */
+    lanes = high | (lanes - high * 100) << 16;
+    high = ((lanes * 103) >> 10) & UINT64_C(0x000F000F000F000F); /* / 10 */
+    return high | (lanes - high * 10) << 8;
 }
 
-/* Finds a decimal of `count` digits that reads back to `value`. The closest does if any
- * does, but for powers of two: the floats below them are twice as dense as those above,
- * so that the closest may be too low and its upper neighbour still fit. */
-static bool find(float value, int count, struct decimal *ret_decimal) {
-    struct decimal decimal;
-    round_to(value, count, &decimal);
-    if (!reads_back(&decimal, value)) {
-        step_up(&decimal);
-        if (!reads_back(&decimal, value))
-            return false;
-    }
-    strip_zeros(&decimal);
-    *ret_decimal = decimal;
-    return true;
+static void put_eight(char *out, uint64_t characters) {
+    characters = htole64(characters);
+    memcpy(out, &characters, sizeof characters);
 }
 
-/* A decimal of n digits is one of n + 1 digits too, so once a count fails all lower ones
- * do. */
-static void find_shortest(float value, struct decimal *ret_decimal) {
-    if (!find(value, DIGITS_USUAL, ret_decimal)) {
-        find(value, DIGITS_MAX, ret_decimal);
-        return;
-    }
-    while (ret_decimal->count > 1 && find(value, ret_decimal->count - 1, ret_decimal))
-        continue;
+/* Where the parts of a positional number stand, by the exponent of its first digit. */
+static const struct layout {
+    uint8_t first; /* the first digit; the other eight follow it */
+    uint8_t point;
+    uint8_t tail;  /* the other eight once more, moved up by the point, */
+    uint8_t skip;  /* without the bits of those before it */
+    uint8_t least; /* length, with one digit after the point */
+    uint8_t added; /* characters besides the digits */
+} layouts[] = {{6, 1, 7, 0, 0, 6},  {5, 1, 6, 0, 0, 5},  {4, 1, 5, 0, 0, 4},
+               {3, 1, 4, 0, 0, 3},  {2, 1, 3, 0, 0, 2},  {0, 1, 2, 0, 3, 1},
+               {0, 2, 3, 8, 4, 1},  {0, 3, 4, 16, 5, 1}, {0, 4, 5, 24, 6, 1},
+               {0, 5, 6, 32, 7, 1}, {0, 6, 7, 40, 8, 1}, {0, 7, 8, 48, 9, 1},
+               {0, 8, 9, 56, 10, 1}};
+
+/* "123456789000.0": no digit after the point, zeros before it. */
+static char *put_large(char *out, char first, uint64_t rest, int exponent) {
+    out[0] = first;
+    put_eight(out + 1, rest);
+    memcpy(out + DIGITS_MAX, "0000", 4);
+    memcpy(out + exponent + 1, ".0", 2);
+    return out + exponent + 3;
 }
 
-static char *put_zeros(char *out, int count) {
-    for (int i = 0; i < count; i++)
-        *out++ = '0';
+static char *put_exponent(char *out, char first, uint64_t rest, int count, int exponent) {
+    out[0] = first;
+    out[1] = '.';
+    put_eight(out + 2, rest);
+    out += count > 1 ? count + 1 : 1;
+    *out++ = 'e';
+    *out++ = exponent < 0 ? '-' : '+';
+    int size = exponent < 0 ? -exponent : exponent;
+    if (size >= 10)
+        *out++ = (char)('0' + size / 10);
+    *out++ = (char)('0' + size % 10);
     return out;
 }
 
-static char *put_digits(char *out, const char *digits, int count) {
-    memcpy(out, digits, (size_t)count);
-    return out + count;
-}
-
-static char *put_positional(char *out, const struct decimal *decimal) {
-    int whole = decimal->exponent + 1; /* digits before the point */
-    if (whole <= 0) {
-        out = put_digits(out, "0.", 2);
-        out = put_zeros(out, -whole);
-        return put_digits(out, decimal->digits, decimal->count);
-    }
-    if (whole >= decimal->count) {
-        out = put_digits(out, decimal->digits, decimal->count);
-        out = put_zeros(out, whole - decimal->count);
-        return put_digits(out, ".0", 2);
-    }
-    out = put_digits(out, decimal->digits, whole);
-    *out++ = '.';
-    return put_digits(out, decimal->digits + whole, decimal->count - whole);
-}
-
-static char *put_exponent(char *out, const struct decimal *decimal) {
-    *out++ = decimal->digits[0];
-    if (decimal->count > 1) {
-        *out++ = '.';
-        out = put_digits(out, decimal->digits + 1, decimal->count - 1);
-    }
-    char exponent[16];
-    int length = snprintf(exponent, sizeof exponent, "e%+d", decimal->exponent);
-    return put_digits(out, exponent, length);
-}
-
-size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_MAX]) {
+size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
     char *out = text;
-    if (__builtin_signbit(value)) {
-        *out++ = '-';
-        value = -value;
+    *out = '-';
+    out += bits >> 31;
+    bits &= INT32_MAX;
+    if (bits == 0) {
+        memcpy(out, "0.0", 3);
+        return (size_t)(out + 3 - text);
     }
-    struct decimal decimal = {"0", 1, 0};
-    if (value > 0)
-        find_shortest(value, &decimal);
-    if (decimal.exponent >= POSITIONAL_LEAST && decimal.exponent <= POSITIONAL_MOST)
-        out = put_positional(out, &decimal);
-    else
-        out = put_exponent(out, &decimal);
+    struct decimal decimal = normalise(find_shortest(bits));
+    int exponent = decimal.power; /* of the first digit */
+    uint64_t rest = split_digits(decimal.digits % 100000000);
+    char first = (char)('0' + decimal.digits / 100000000);
+    int count = DIGITS_MAX - __builtin_clzll(rest | 1) / 8; /* without zeros at the end */
+    count -= rest == 0;
+    rest |= UINT64_C(0x3030303030303030);
+    if (exponent >= POSITIONAL_LEAST && exponent < 8) {
+        const struct layout *layout = &layouts[exponent - POSITIONAL_LEAST];
+        memcpy(out, "0.000000", 8);
+        out[layout->first] = first;
+        put_eight(out + layout->first + 1, rest);
+        put_eight(out + layout->tail, rest >> layout->skip);
+        out[layout->point] = '.';
+        int length = count + layout->added;
+        out += length > layout->least ? length : layout->least;
+    } else if (exponent >= 8 && exponent <= POSITIONAL_MOST) {
+        out = put_large(out, first, rest, exponent);
+    } else {
+        out = put_exponent(out, first, rest, count, exponent);
+    }
     return (size_t)(out - text);
 }

@@ -5,11 +5,16 @@
 
 #include <stddef.h>
 
-#define WIRE_FLOAT_TEXT_MAX 16 /* bytes, no terminator: "-1.17549435e-38" is 15 */
+#define WIRE_FLOAT_TEXT_MAX  16 /* bytes of a number: "-0.0000" and nine digits */
+#define WIRE_FLOAT_TEXT_ROOM 24 /* bytes that may be written to */
 
 /* Writes a finite `value` as a JSON number of the fewest digits that read back to the
- * same float32 and, among those, the closest; returns its length. -0 stays "-0.0".
- * Independent of the locale as long as nobody calls setlocale(). Thread-safe. */
-size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_MAX]);
+ * same float32 and, among those, the closest; returns its length, at most
+ * WIRE_FLOAT_TEXT_MAX. What follows it in `text` is undefined. No terminator.
+ *
+ * A decimal exponent of -5..12 is written positionally ("0.00002", "1000000000000.0"),
+ * any other with an exponent ("1e-6", "1.5e+20"); -0 stays "-0.0". Does not know the
+ * locale. Thread-safe. */
+size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]);
 
 #endif

@@ -76,7 +76,8 @@ static bool put_rows(struct writer *writer, struct lists *lists, size_t sequence
     for (size_t row = 0; row < rows; row++, lists->numbers += width) {
         size_t bytes = LIST_BYTES;
         attnd_status status = ATTND_E_NOMEM;
-        if (size_add_mul(&bytes, width, NUMBER_BYTES))
+        if (size_add_mul(&bytes, width, NUMBER_BYTES) &&
+            size_add(bytes, WIRE_FLOAT_TEXT_ROOM, &bytes))
             status = buf_reserve(writer->body, bytes);
         if (!check_memory(writer, status) || (row > 0 && !put(writer, ",")))
             return false;

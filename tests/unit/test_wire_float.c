@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/float_text.h"
 
+#include "float_text_plain.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,11 +25,11 @@ static uint32_t to_bits(float value) {
     return bits;
 }
 
-static void print(float value, char text[WIRE_FLOAT_TEXT_MAX + 1]) {
-    memset(text, '#', WIRE_FLOAT_TEXT_MAX + 1);
+static void print(float value, char text[WIRE_FLOAT_TEXT_ROOM + 1]) {
+    memset(text, '#', WIRE_FLOAT_TEXT_ROOM + 1);
     size_t length = wire_float_text(value, text);
     assert_true(length <= WIRE_FLOAT_TEXT_MAX);
-    assert_int_equal(text[length], '#');
+    assert_int_equal(text[WIRE_FLOAT_TEXT_ROOM], '#');
     text[length] = '\0';
 }
 
@@ -87,7 +89,7 @@ static int reads_back(long digits, int power, float value) {
  * other floats. Any other such decimal lies beyond one of the two, so it is another float
  * as well. */
 static void check(float value) {
-    char text[WIRE_FLOAT_TEXT_MAX + 1];
+    char text[WIRE_FLOAT_TEXT_ROOM + 1];
     long digits;
     int power;
     print(value, text);
@@ -130,6 +132,72 @@ static void test_random_floats_are_exact_and_shortest(void **state) {
     }
 }
 
+static void check_against_plain(uint32_t bits) {
+    float value = from_bits(bits);
+    if (!isfinite(value))
+        return;
+    char text[WIRE_FLOAT_TEXT_ROOM + 1], plain[WIRE_FLOAT_TEXT_MAX + 1];
+    print(value, text);
+    plain[float_text_plain(value, plain)] = '\0';
+    assert_string_equal(text, plain);
+}
+
+/* Ten million, evenly over all 2^32. */
+static void test_sampled_patterns_print_as_the_plain_printer_prints_them(void **state) {
+    (void)state;
+    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 429)
+        check_against_plain((uint32_t)bits);
+}
+
+static void
+test_smallest_subnormals_print_as_the_plain_printer_prints_them(void **state) {
+    (void)state;
+    for (uint32_t bits = 0; bits < 100000; bits++)
+        check_against_plain(bits);
+}
+
+static void
+test_floats_around_powers_of_ten_print_as_the_plain_printer_prints_them(void **state) {
+    (void)state;
+    for (int power = -45; power <= 38; power++) {
+        char decimal[16];
+        snprintf(decimal, sizeof decimal, "1e%d", power);
+        uint32_t bits = to_bits(strtof(decimal, NULL));
+        for (uint32_t near = bits < 50 ? 0 : bits - 50; near <= bits + 50; near++)
+            check_against_plain(near);
+    }
+}
+
+static void test_halfway_and_end_of_interval(void **state) {
+    (void)state;
+    static const struct {
+        float value;
+        const char *text;
+    } cases[] = {
+        /* Halfway between two decimals of as many digits: the even one. */
+        {2097152.25f, "2097152.2"},
+        {2097152.75f, "2097152.8"},
+        {4194303.25f, "4194303.2"},
+        {-4194303.75f, "-4194303.8"},
+        /* 8590400000 lies halfway between two floats and reads back to the even one. */
+        {8590399488.0f, "8590400000.0"},
+        {8590400512.0f, "8590401000.0"},
+        {8591040512.0f, "8591040000.0"},
+        /* Subnormals: fewer than seven digits between neighbours. */
+        {0x1p-149f, "1e-45"},
+        {0x1p-148f, "3e-45"},
+        {0x7p-149f, "1e-44"}, /* 9.8e-45 */
+        {0x1.fffffcp-127f, "1.1754942e-38"},
+        {0x1p-126f, "1.1754944e-38"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[WIRE_FLOAT_TEXT_ROOM + 1];
+        print(cases[i].value, text);
+        assert_string_equal(text, cases[i].text);
+        check_against_plain(to_bits(cases[i].value));
+    }
+}
+
 static void test_powers_of_two_and_their_neighbours_are_exact_and_shortest(void **state) {
     (void)state;
     for (int exponent = -149; exponent <= 127; exponent++) {
@@ -148,7 +216,7 @@ static void test_decimals_of_one_digit_stay_short(void **state) {
     (void)state;
     for (int power = -44; power <= 38; power++) {
         for (int digit = 1; digit <= 9; digit++) {
-            char text[WIRE_FLOAT_TEXT_MAX + 1], decimal[32];
+            char text[WIRE_FLOAT_TEXT_ROOM + 1], decimal[32];
             long digits;
             snprintf(decimal, sizeof decimal, "%de%d", digit, power);
             float value = strtof(decimal, NULL);
@@ -190,7 +258,7 @@ static void test_texts_are_positional_from_1e_5_to_1e12(void **state) {
         {9007199254740992.0f, "9.007199e+15"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[WIRE_FLOAT_TEXT_MAX + 1];
+        char text[WIRE_FLOAT_TEXT_ROOM + 1];
         print(cases[i].value, text);
         assert_string_equal(text, cases[i].text);
     }
@@ -202,7 +270,7 @@ test_power_of_two_takes_the_upper_neighbour_when_only_that_reads_back(void **sta
     (void)state;
     int taken = 0;
     for (int exponent = -126; exponent <= 127; exponent++) {
-        char text[WIRE_FLOAT_TEXT_MAX + 1], closest[32];
+        char text[WIRE_FLOAT_TEXT_ROOM + 1], closest[32];
         float value = ldexpf(1.0f, exponent);
         long digits;
         int power, count = 0;
@@ -219,6 +287,11 @@ test_power_of_two_takes_the_upper_neighbour_when_only_that_reads_back(void **sta
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_floats_are_exact_and_shortest),
+        cmocka_unit_test(test_sampled_patterns_print_as_the_plain_printer_prints_them),
+        cmocka_unit_test(test_smallest_subnormals_print_as_the_plain_printer_prints_them),
+        cmocka_unit_test(
+            test_floats_around_powers_of_ten_print_as_the_plain_printer_prints_them),
+        cmocka_unit_test(test_halfway_and_end_of_interval),
         cmocka_unit_test(test_powers_of_two_and_their_neighbours_are_exact_and_shortest),
         cmocka_unit_test(test_decimals_of_one_digit_stay_short),
         cmocka_unit_test(test_texts_are_positional_from_1e_5_to_1e12),

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* float_text_plain.h: the oracle of wire_float_text(). */
+#ifndef ATTND_TESTS_FLOAT_TEXT_PLAIN_H
+#define ATTND_TESTS_FLOAT_TEXT_PLAIN_H
+
+#include "wire/float_text.h"
+
+/* As wire_float_text(). Independent of the locale as long as nobody calls setlocale(). */
+size_t float_text_plain(float value, char text[WIRE_FLOAT_TEXT_MAX]);
+
+#endif
