@@ -26,6 +26,7 @@ struct config {
     size_t queue;        /* jobs that may wait */
     size_t max_connections;
     size_t max_body;     /* bytes */
+    size_t max_reply;    /* bytes */
     size_t max_memory;   /* bytes; 0: half of what there is */
     size_t idle_timeout; /* seconds */
     size_t grace;        /* seconds */

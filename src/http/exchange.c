@@ -61,6 +61,13 @@ bool exchange_reserve(struct exchange *exchange, size_t bytes,
     return false;
 }
 
+void exchange_keep(struct exchange *exchange, size_t bytes) {
+    if (exchange->reserved <= bytes)
+        return;
+    sched_budget_release(exchange->options->budget, exchange->reserved - bytes);
+    exchange->reserved = bytes;
+}
+
 /* --- the reply --- */
 
 static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
@@ -81,7 +88,9 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
     struct MHD_Response *response;
     size_t size;
     char *data = buf_take(&exchange->reply, &size);
-    if (data != NULL) {
+    if (stream_has_begun(&exchange->stream)) {
+        response = stream_create_response(exchange);
+    } else if (data != NULL) {
         response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
     } else {
         static char constant[] = NO_MEMORY_PROBLEM;
@@ -235,12 +244,6 @@ static enum MHD_Result finish(struct exchange *exchange) {
     return exchange->state == EXCHANGE_WITH_WORKER ? MHD_YES : send_reply(exchange);
 }
 
-/* The connection was resumed. */
-static void take_back(struct exchange *exchange) {
-    exchange->thread->num_suspended--;
-    exchange->state = EXCHANGE_REPLIES;
-}
-
 static struct exchange *create(struct http_thread *thread,
                                struct MHD_Connection *connection) {
     struct exchange *exchange = calloc(1, sizeof *exchange);
@@ -251,6 +254,7 @@ static struct exchange *create(struct http_thread *thread,
     exchange->connection = connection;
     exchange->started = clock_now_ns();
     buf_init(&exchange->reply, SIZE_MAX); /* what is written to it was reserved */
+    stream_init(&exchange->stream);
     thread->num_exchanges++;
     return exchange;
 }
@@ -267,7 +271,7 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
         return exchange != NULL ? begin(exchange, url, method) : MHD_NO;
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
-        take_back(exchange);
+        exchange_take_back(exchange);
         return send_reply(exchange);
     }
     if (*upload_data_size > 0) {
@@ -287,7 +291,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
         return;
     *req_cls = NULL;
     if (exchange->state == EXCHANGE_WITH_WORKER)
-        take_back(exchange); /* resumed to find that the client has gone */
+        exchange_take_back(exchange); /* resumed to find that the client has gone */
     log_write(
         LOG_DEBUG, "request",
         LOG_TEXT("route", exchange->route != NULL ? exchange->route->path : "none"),
@@ -299,10 +303,24 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     sched_budget_release(exchange->options->budget, exchange->reserved);
     buf_deinit(&exchange->body);
     buf_deinit(&exchange->reply);
+    stream_deinit(&exchange->stream);
     free(exchange);
 }
 
 /* --- to a worker and back --- */
+
+/* Suspended before it is submitted: a worker may be done before this returns, and
+ * resuming what is not suspended is undefined. */
+static void lend(struct exchange *exchange,
+                 void (*run)(struct sched_job *job, struct sched_worker *worker),
+                 void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
+    exchange->state = EXCHANGE_WITH_WORKER;
+    exchange->thread->num_suspended++;
+    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
+    exchange->job.run = run;
+    MHD_suspend_connection(exchange->connection);
+    submit(exchange->options->pool, &exchange->job);
+}
 
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker)) {
@@ -316,14 +334,17 @@ void exchange_submit(struct exchange *exchange,
         exchange_set_problem(exchange, &problem);
         return;
     }
-    /* Suspended before it is submitted: a worker may be done before this returns, and
-     * resuming what is not suspended is undefined. */
-    exchange->state = EXCHANGE_WITH_WORKER;
-    exchange->thread->num_suspended++;
-    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
-    exchange->job.run = run;
-    MHD_suspend_connection(exchange->connection);
-    sched_submit(pool, &exchange->job);
+    lend(exchange, run, sched_submit);
+}
+
+void exchange_resubmit(struct exchange *exchange,
+                       void (*run)(struct sched_job *job, struct sched_worker *worker)) {
+    lend(exchange, run, sched_resubmit);
+}
+
+void exchange_take_back(struct exchange *exchange) {
+    exchange->thread->num_suspended--;
+    exchange->state = EXCHANGE_REPLIES;
 }
 
 void exchange_resume(struct exchange *exchange) {

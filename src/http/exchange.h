@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "http/server.h"
+#include "http/stream.h"
 #include "http/thread.h"
 #include "wire/problem.h"
 
@@ -41,6 +42,7 @@ struct exchange {
 
     int status; /* HTTP; the reply from here on */
     struct buf reply;
+    struct http_stream stream; /* begun: the reply comes from it instead */
     const char *content_type;
     const char *allow; /* of 405; else NULL */
     bool retry_later;  /* Retry-After goes with it */
@@ -69,10 +71,21 @@ void exchange_set_json(struct exchange *exchange, attnd_status status, int http_
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
                       struct wire_problem *ret_problem);
 
+/* Gives back what was taken over `bytes`. */
+void exchange_keep(struct exchange *exchange, size_t bytes);
+
 /* Suspends the connection and hands `run` to the workers; `run` ends with
  * exchange_resume(). A full queue makes the reply a 503 instead. */
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker));
+
+/* Does the same again once the reply is on its way, in front of all others; cannot fail.
+ * exchange_take_back() must follow the resumption. */
+void exchange_resubmit(struct exchange *exchange,
+                       void (*run)(struct sched_job *job, struct sched_worker *worker));
+
+/* On the HTTP thread: the connection was resumed. */
+void exchange_take_back(struct exchange *exchange);
 
 /* On the worker: gives the exchange, with its reply, back to its HTTP thread. The worker
  * must not touch it afterwards. */

@@ -16,6 +16,7 @@ struct http_options {
     size_t max_connections; /* over all threads */
     size_t idle_timeout;    /* seconds */
     size_t max_body;        /* bytes */
+    size_t max_reply;       /* bytes */
     const attn_model *const *models;
     size_t num_models;
     struct sched_pool *pool;

@@ -78,11 +78,16 @@ static bool drained(const struct http_thread *thread, bool quiet) {
         return false;
     int64_t late = clock_now_ns() - *thread->deadline;
     return (quiet && thread->num_exchanges == 0) ||
-           (late > 0 && (thread->num_accepted == 0 || late > LAST_REPLY_NS));
+           (late > 0 && thread->num_accepted == 0) || http_thread_time_is_up(thread);
+}
+
+bool http_thread_time_is_up(const struct http_thread *thread) {
+    return atomic_load(thread->draining) &&
+           clock_now_ns() - *thread->deadline > LAST_REPLY_NS;
 }
 
 bool http_thread_answered_all(const struct http_thread *thread) {
-    return thread->num_accepted == 0;
+    return thread->num_accepted == 0 && !thread->cut_off;
 }
 
 static void *thread_main(void *argument) {

@@ -27,6 +27,7 @@ struct http_thread {
     size_t num_exchanges; /* begun and not completed */
     size_t num_accepted;  /* of these, whose request is complete */
     size_t num_suspended; /* of these, with a worker */
+    bool cut_off;         /* a reply was ended in the middle, as time was up */
 };
 
 /* Opens a daemon on `listen_fd`, which it takes over also on failure, and starts the
@@ -36,6 +37,10 @@ attnd_status http_thread_start(struct http_thread *thread, int listen_fd);
 /* Whether every request that was complete has been answered; after the thread has ended.
  */
 bool http_thread_answered_all(const struct http_thread *thread);
+
+/* Whether the server drains and even replies that are on their way have had their time.
+ * Only on the thread itself. */
+bool http_thread_time_is_up(const struct http_thread *thread);
 
 /* Wakes the thread: a connection was resumed, or the server drains. Any thread. */
 void http_thread_wake(struct http_thread *thread);

@@ -123,7 +123,7 @@ static struct sched_job *take(struct sched_pool *pool, size_t slot) {
         pool->first = job->next;
         if (pool->first == NULL)
             pool->tail = &pool->first;
-        pool->num_places--;
+        pool->num_places -= job->has_place;
         atomic_fetch_sub(&pool->num_queued, 1);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -276,9 +276,22 @@ void sched_release(struct sched_pool *pool) {
 
 void sched_submit(struct sched_pool *pool, struct sched_job *job) {
     job->next = NULL;
+    job->has_place = true;
     pthread_mutex_lock(&pool->lock);
     *pool->tail = job;
     pool->tail = &job->next;
+    atomic_fetch_add(&pool->num_queued, 1);
+    pthread_cond_signal(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void sched_resubmit(struct sched_pool *pool, struct sched_job *job) {
+    job->has_place = false;
+    pthread_mutex_lock(&pool->lock);
+    job->next = pool->first;
+    if (pool->first == NULL)
+        pool->tail = &job->next;
+    pool->first = job;
     atomic_fetch_add(&pool->num_queued, 1);
     pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);

@@ -20,7 +20,8 @@ struct sched_worker {
 
 /* A unit of work, embedded in the submitter's own struct. */
 struct sched_job {
-    struct sched_job *next; /* the queue's */
+    struct sched_job *next; /* the queue's, as is the next */
+    bool has_place;
     /* Called once on a worker with no lock held; afterwards the pool does not touch the
      * job, so `run` may hand it over or free it. */
     void (*run)(struct sched_job *job, struct sched_worker *worker);
@@ -50,6 +51,10 @@ void sched_release(struct sched_pool *pool);
 /* Hands a job over, into a place taken before; cannot fail. The place is free again once
  * a worker takes the job. Thread-safe. */
 void sched_submit(struct sched_pool *pool, struct sched_job *job);
+
+/* Hands over the next part of a job that has run before, in front of all that wait: what
+ * was begun holds memory until it is done. Takes no place; cannot fail. Thread-safe. */
+void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
 
 /* Called by a job on its worker: calls task(data, index, slot) once for every index below
  * `count`, on this worker and on those that have no job, and returns when all have

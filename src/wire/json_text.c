@@ -49,6 +49,18 @@ static size_t put_character(const unsigned char *text, char *out, size_t *ret_wr
     return size;
 }
 
+char *wire_json_put_string(char *out, const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    *out++ = '"';
+    while (*c != '\0') {
+        size_t written;
+        c += put_character(c, out, &written);
+        out += written;
+    }
+    *out++ = '"';
+    return out;
+}
+
 attnd_status wire_json_string(struct buf *body, const char *text) {
     attnd_status status = buf_append_text(body, "\"");
     const unsigned char *c = (const unsigned char *)text;

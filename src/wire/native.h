@@ -11,10 +11,20 @@
 
 #define WIRE_MAX_DEPTH 32 /* of nested arrays and objects */
 
+/* Which of the weights the reply has, in the order of the lists: distinct indices, in
+ * range. A list that is NULL means all. */
+struct wire_selection {
+    const size_t *heads; /* [num_heads] */
+    size_t num_heads;
+    const size_t *queries; /* [num_queries], of each sequence */
+    size_t num_queries;
+};
+
 /* A decoded request. All memory is the arena's. */
 struct wire_call {
     const attn_model *model; /* borrowed from `models` */
     attn_request request;
+    struct wire_selection selection;
     bool batched; /* false: answer without the batch axis; num_sequences is then 1 */
 };
 
@@ -35,14 +45,64 @@ bool wire_native_decode(const char *body, size_t size, const attn_model *const *
                         size_t num_models, struct arena *arena,
                         struct wire_call *ret_call, struct wire_problem *ret_problem);
 
+/* Whether the reply has some of the weights only, or in another order. */
+bool wire_native_selects(const struct wire_call *call);
+
+/* Returns how many weights the reply has: sizes->weights, or fewer by the selection. */
+size_t wire_native_num_weights(const struct wire_call *call, const attn_sizes *sizes);
+
+/* Copies the selected of all `weights`, as attn_run() writes them, to `ret_selected`,
+ * wire_native_num_weights() floats. Thread-safe. */
+void wire_native_select(const struct wire_call *call, const float *weights,
+                        float *ret_selected);
+
 /* Returns the most bytes that the reply to a call of these sizes can take; SIZE_MAX when
  * that is too large to be computed. */
 size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *sizes);
 
-/* Adds the reply's JSON to `body`. Returns false with *ret_problem set: 422 when a result
- * is not finite, 503 when memory is short; `body` then holds rubbish. Thread-safe for
- * distinct bodies. */
-bool wire_native_encode(const struct wire_call *call, const attn_result *result,
-                        struct buf *body, struct wire_problem *ret_problem);
+/* --- the reply's text, piece by piece --- */
+
+#define WIRE_NATIVE_PIECE_LEAST 1024 /* bytes */
+
+/* One tensor of a reply: sequences of planes of rows. */
+struct wire_native_lists {
+    const char *name;
+    const float *numbers;
+    size_t planes;      /* lists of rows in each sequence, e.g. one per head */
+    bool plane_axis;    /* false: one plane, written without its list */
+    const size_t *rows; /* [B], of each plane; NULL: all `num_rows` */
+    size_t num_rows;
+    const size_t *widths; /* [B], of each row; NULL: all `width` */
+    size_t width;
+};
+
+/* A reply that is being written, and how far it is. Borrows the model, the results and
+ * the lengths of the sequences until it is done. Owned by one thread at a time. */
+struct wire_native_encoder {
+    const char *model; /* its name */
+    size_t num_sequences;
+    bool batched;
+    size_t num_lists;
+    struct wire_native_lists lists[2]; /* outputs, weights */
+    /* The next number; list == num_lists at the end. */
+    size_t list, sequence, plane, row, column;
+    const float *next;
+};
+
+/* Starts a reply. result->weights are those that the reply has (wire_native_select()). */
+void wire_native_encoder_init(struct wire_native_encoder *encoder,
+                              const struct wire_call *call, const attn_result *result);
+
+/* Whether all numbers are finite, as JSON has no others; false with *ret_problem set
+ * (422). To be asked before the first byte is written. */
+bool wire_native_encoder_check(const struct wire_native_encoder *encoder,
+                               struct wire_problem *ret_problem);
+
+/* Writes the next piece of the reply to `piece`, which has room for `size` bytes, at
+ * least WIRE_NATIVE_PIECE_LEAST; returns how many it wrote, 0 at the end. A piece that
+ * has room for WIRE_NATIVE_PIECE_LEAST bytes more than all the rest is the last one. Does
+ * not allocate. */
+size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
+                                size_t size);
 
 #endif

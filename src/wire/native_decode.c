@@ -3,6 +3,7 @@
 #include "wire/json_value.h"
 #include "wire/native.h"
 #include "wire/native_lens.h"
+#include "wire/native_select.h"
 #include "wire/native_tensors.h"
 #include "wire/tensor_json.h"
 
@@ -11,9 +12,9 @@
 
 #define NAMES_SHOWN 5 /* models that a detail lists */
 
-static const char *const known_keys[] = {"model",        "queries",    "keys",
-                                         "values",       "valid_lens", "causal",
-                                         "need_weights", "head_mask"};
+static const char *const known_keys[] = {
+    "model",  "queries",      "keys",      "values",        "valid_lens",
+    "causal", "need_weights", "head_mask", "weights_heads", "weights_queries"};
 
 /* Writes the string that ends before `end` in the body, as it stands there, escapes and
  * all. */
@@ -110,8 +111,8 @@ static bool check_keys(json_t *root, struct wire_problem *ret_problem) {
             wire_problem_set(
                 ret_problem, 400, "Unknown key", key,
                 "'%.64s' is no key of a request; leave it out. Known are model, "
-                "queries, keys, values, valid_lens, causal, need_weights and "
-                "head_mask",
+                "queries, keys, values, valid_lens, causal, need_weights, "
+                "head_mask, weights_heads and weights_queries",
                 key);
             return false;
         }
@@ -242,6 +243,8 @@ static bool read_request(const json_t *root, const attn_model_info *info,
     request->queries = tensors.queries.rows;
     request->keys = tensors.keys.rows;
     request->values = tensors.values.rows;
+    if (!wire_selection_read(root, arena, call, ret_problem))
+        return false;
     const json_t *lens = wire_json_member(root, "valid_lens");
     return lens == NULL || wire_lens_read(lens, &tensors.queries, &tensors.keys, arena,
                                           request, ret_problem);

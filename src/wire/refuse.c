@@ -10,7 +10,7 @@
 #define PLACE_TEXT_MAX 96 /* bytes: a key of ours and three indices of 20 digits */
 
 static void print_place(char ret_text[PLACE_TEXT_MAX], const struct wire_place *place) {
-    int used = snprintf(ret_text, PLACE_TEXT_MAX, "%.13s", place->field);
+    int used = snprintf(ret_text, PLACE_TEXT_MAX, "%.15s", place->field);
     for (size_t i = 0; i < place->depth; i++)
         used += snprintf(ret_text + used, PLACE_TEXT_MAX - (size_t)used, "[%zu]",
                          place->index[i]);

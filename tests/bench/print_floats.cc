@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// print_floats.cc: nanoseconds for each float32 printed: ours, the plain one, std::to_chars.
+// print_floats.cc: nanoseconds for each float32 printed: ours, the plain one,
+// std::to_chars.
 //
 //     ninja -C build tests/print_floats && build/tests/print_floats
 //
-// All three print the same numbers, in the same run, taking turns; the median of the turns
-// is shown. Needs a C++17 compiler; no part of the product.
+// All three print the same numbers, in the same run, taking turns; the median of the
+// turns is shown. Needs a C++17 compiler; no part of the product.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -44,7 +45,8 @@ static double nanoseconds(Print print, const Numbers &numbers) {
 static void compare(const char *name, const Numbers &numbers) {
     const int turns = 21;
     const Print printers[] = {wire_float_text, print_to_chars, float_text_plain};
-    Numbers few(numbers.begin(), numbers.begin() + static_cast<long>(numbers.size() / 50));
+    Numbers few(numbers.begin(),
+                numbers.begin() + static_cast<long>(numbers.size() / 50));
     std::vector<double> times[3];
     for (int turn = 0; turn < turns; turn++) {
         for (int i = 0; i < 3; i++) // the plain one is slow

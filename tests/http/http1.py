@@ -55,14 +55,38 @@ class Connection:
         headers = {name.lower(): value.strip() for name, value in
                    (line.split(":", 1) for line in lines)}
         status = int(status_line.split()[1])
-        assert "transfer-encoding" not in headers, "this helper reads no chunked answers"
+        if headers.get("transfer-encoding") == "chunked":
+            return Answer(status, headers, self.read_chunks())
         size = int(headers.get("content-length", 0))
         if head_only or status == 100:
             size = 0
-        while len(self.unread) < size:
+        return Answer(status, headers, self.take(size))
+
+    def take(self, size):
+        """Exactly `size` bytes."""
+        pieces = [self.unread]
+        missing = size - len(self.unread)
+        while missing > 0:
+            self.unread = b""
             assert self.receive(), "closed in the middle of a body"
-        body, self.unread = self.unread[:size], self.unread[size:]
-        return Answer(status, headers, body)
+            pieces.append(self.unread)
+            missing -= len(self.unread)
+        taken = b"".join(pieces)
+        self.unread = taken[size:]
+        return taken[:size]
+
+    def read_chunks(self):
+        """A body of chunks, to its end (RFC 9112, section 7.1)."""
+        chunks = []
+        while True:
+            while b"\r\n" not in self.unread:
+                assert self.receive(), "closed in the middle of a chunk's size"
+            line, self.unread = self.unread.split(b"\r\n", 1)
+            size = int(line, 16)
+            chunks.append(self.take(size))
+            assert self.take(2) == b"\r\n"
+            if size == 0:
+                return b"".join(chunks)
 
     def read_to_end(self, timeout=10):
         """Everything until the other side closes, which it has to do within `timeout` s."""

@@ -60,10 +60,10 @@ def test_request_that_can_never_fit_is_refused_with_the_numbers(start_server, tm
 
 
 def test_memory_is_given_back(start_server, tmp_path):
-    """A request takes 6 MB (see the numbers of a refusal); ten of them only fit one by one."""
+    """A request takes 1.8 MB (see the numbers of a refusal); ten of them only fit one by one."""
     path = tmp_path / "x.safetensors"
     write_layer(path, num_heads=1, head_size=2, query_size=2)
-    server = start_server("--model", f"x={path}", "--max-memory", 20_000_000)
+    server = start_server("--model", f"x={path}", "--max-memory", 6_000_000)
     request = slow_request(tokens=500) | {"need_weights": True}
     for _ in range(10):
         assert server.attention(request).status_code == 200
@@ -71,10 +71,10 @@ def test_memory_is_given_back(start_server, tmp_path):
 
 
 def test_short_memory_is_told_as_busy(start_server, tmp_path):
-    """Four workers, and memory for one request of 6 MB at a time."""
+    """Four workers, and memory for one request of 1.8 MB at a time."""
     path = tmp_path / "x.safetensors"
     write_layer(path, num_heads=1, head_size=2, query_size=2)
-    server = start_server("--model", f"x={path}", "--max-memory", 9_000_000, "--workers", 4)
+    server = start_server("--model", f"x={path}", "--max-memory", 3_000_000, "--workers", 4)
     request = slow_request(tokens=500) | {"need_weights": True}
     with ThreadPoolExecutor(8) as clients:
         answers = list(clients.map(lambda _: server.attention(request), range(24)))

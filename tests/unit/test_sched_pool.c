@@ -107,6 +107,45 @@ static void test_a_full_queue_refuses_and_a_taken_job_frees_its_place(void **sta
     assert_int_equal(atomic_load(&num_run), 2);
 }
 
+/* Each run takes the next number. */
+static atomic_size_t next_number;
+static size_t numbers[3]; /* [i]: of jobs[i] below */
+
+static struct sched_job order_jobs[3];
+
+static void take_number(struct sched_job *job, struct sched_worker *worker) {
+    numbers[job - order_jobs] = atomic_fetch_add(&next_number, 1);
+    count_run(job, worker);
+}
+
+static void test_what_was_begun_goes_before_what_waits_and_takes_no_place(void **state) {
+    (void)state;
+    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 2};
+    struct sched_pool *pool;
+    struct sched_job first = {.run = wait_at_gate};
+    for (size_t i = 0; i < 3; i++)
+        order_jobs[i].run = take_number;
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTND_OK);
+    pthread_mutex_lock(&gate);
+    sched_resubmit(pool, &first); /* into an empty queue */
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(sched_reserve(pool));
+        sched_submit(pool, &order_jobs[i]);
+    }
+    usleep(1000); /* by now the worker may have taken the first, or not */
+    assert_false(sched_reserve(pool));
+    atomic_store(&next_number, 0);
+    sched_resubmit(pool, &order_jobs[2]);
+    pthread_mutex_unlock(&gate);
+    while (!sched_reserve(pool)) /* a place is free once one of the two was taken */
+        usleep(100);
+    sched_release(pool);
+    sched_pool_destroy(pool);
+    assert_int_equal(numbers[2], 0);
+    assert_int_equal(numbers[0], 1);
+    assert_int_equal(numbers[1], 2);
+}
+
 enum { TASKS = 5000 };
 
 static atomic_size_t task_runs[TASKS];
@@ -223,6 +262,7 @@ int main(void) {
         cmocka_unit_test(test_every_worker_has_started_when_the_pool_is_there),
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_place),
+        cmocka_unit_test(test_what_was_begun_goes_before_what_waits_and_takes_no_place),
         cmocka_unit_test(test_every_shared_task_runs_once_and_no_slot_twice_at_a_time),
         cmocka_unit_test(test_a_helper_leaves_when_a_job_waits),
         cmocka_unit_test(test_pool_that_lacks_memory_is_not_made),

@@ -56,6 +56,7 @@ static void test_batched_request_keeps_rows_in_order(void **state) {
     assert_null(request->head_mask);
     assert_false(request->causal);
     assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
+    assert_false(wire_native_selects(&fixture->call));
 }
 
 static void test_unbatched_request_is_one_sequence(void **state) {
@@ -127,7 +128,7 @@ static void test_null_means_left_out(void **state) {
     const char *body =
         "{\"model\":null,\"queries\":[[1,2,3,4]],\"keys\":null,\"values\":null,"
         "\"valid_lens\":null,\"causal\":null,\"need_weights\":null,"
-        "\"head_mask\":null}";
+        "\"head_mask\":null,\"weights_heads\":null,\"weights_queries\":null}";
     assert_true(fixture_decode_bytes(fixture, body, strlen(body), 1));
     const attn_request *request = &fixture->call.request;
     assert_ptr_equal(request->keys, request->queries);
@@ -216,6 +217,24 @@ static void test_options_overrule_the_model(void **state) {
     assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
 }
 
+static void test_weights_are_selected_in_the_order_sent(void **state) {
+    struct fixture *fixture = *state;
+    decode(fixture, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4],[1,2,3,4]],"
+                    "\"weights_heads\":[1,0],\"weights_queries\":[2,0],"
+                    "\"need_weights\":true}");
+    const struct wire_selection *selection = &fixture->call.selection;
+    assert_int_equal(selection->num_heads, 2);
+    assert_int_equal(selection->heads[0], 1);
+    assert_int_equal(selection->heads[1], 0);
+    assert_int_equal(selection->num_queries, 2);
+    assert_int_equal(selection->queries[0], 2);
+    assert_int_equal(selection->queries[1], 0);
+    decode(fixture, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],"
+                    "\"need_weights\":\"mean\",\"weights_queries\":[0]}");
+    assert_null(selection->heads);
+    assert_int_equal(selection->num_queries, 1);
+}
+
 static void test_numbers_are_rounded_to_double_and_then_to_float32(void **state) {
     const attn_request *request = decode(
         *state, "{\"model\":\"d2l\",\"queries\":["
@@ -267,13 +286,13 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
 
 /* jansson's lexer swallows failed allocations; see wire/json_value.h. */
 static void test_every_failed_allocation_is_told(void **state) {
-    const char *body =
-        "{\"model\":\"d2l\",\"queries\":[[[0.12345678901234567e-05,2,3,4],"
-        "[1,2,3,4]],[[1,2,3,4]]],\"keys\":[[[1,2,3,4]],[[1,2,3,4]]],"
-        "\"values\":[[[1,2,3,4]],[[1,2,3,4]]],\"valid_lens\":[[1,1],[0]],"
-        "\"head_mask\":[1,0.333333333333333333333],\"need_weights\":\"mean\"}";
+    const char *body = "{\"model\":\"d2l\",\"queries\":[[[0.12345678901234567e-05,2,3,4],"
+                       "[1,2,3,4]],[[1,2,3,4]]],\"keys\":[[[1,2,3,4]],[[1,2,3,4]]],"
+                       "\"values\":[[[1,2,3,4]],[[1,2,3,4]]],\"valid_lens\":[[1,1],[0]],"
+                       "\"head_mask\":[1,0.333333333333333333333],\"need_weights\":true,"
+                       "\"weights_heads\":[1,0],\"weights_queries\":[0]}";
     decode(*state, body);
-    for (size_t allocations = 0; allocations < 10; allocations++)
+    for (size_t allocations = 0; allocations < 14; allocations++)
         assert_true(fail_each_allocation(*state, body, allocations) > 60);
 }
 
@@ -293,6 +312,7 @@ int main(void) {
         cmocka_unit_test(test_valid_lens_per_query_follow_each_other_when_ragged),
         cmocka_unit_test(test_unbatched_valid_lens_are_an_integer_or_one_per_query),
         cmocka_unit_test(test_options_overrule_the_model),
+        cmocka_unit_test(test_weights_are_selected_in_the_order_sent),
         cmocka_unit_test(test_numbers_are_rounded_to_double_and_then_to_float32),
         cmocka_unit_test(test_sequence_of_the_context_length_is_accepted),
         cmocka_unit_test(test_key_with_an_escape_is_the_same_key),

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire_fixture.h"
 
-#include "fail_alloc.h"
-
 #include <float.h>
 #include <jansson.h>
 #include <math.h>
@@ -33,19 +31,37 @@ static attn_sizes plan(const struct wire_call *call) {
     return sizes;
 }
 
-/* Encodes and returns the text, terminated; the result's numbers are those given. */
-static char *encode(const struct wire_call *call, float *outputs, float *weights) {
-    struct buf body;
+/* Encodes in pieces of `size` bytes, or all at once when that is 0, and returns the text,
+ * terminated; the result's numbers are those given. */
+static char *encode_in_pieces(const struct wire_call *call, float *outputs,
+                              float *weights, size_t size) {
+    struct wire_native_encoder encoder;
     struct wire_problem problem;
     attn_sizes sizes = plan(call);
-    size_t size, bound = wire_native_reply_bound(call, &sizes);
+    size_t bound = wire_native_reply_bound(call, &sizes), used = 0, written;
     const attn_result result = {outputs, weights};
-    buf_init(&body, bound + 1);
-    if (!wire_native_encode(call, &result, &body, &problem))
+    if (size == 0)
+        size = bound + WIRE_NATIVE_PIECE_LEAST;
+    char *text = malloc(bound + size + 1), *piece = malloc(size);
+    wire_native_encoder_init(&encoder, call, &result);
+    if (!wire_native_encoder_check(&encoder, &problem))
         fail_msg("%s: %s", problem.title, problem.detail);
-    assert_true(body.size <= bound);
-    assert_int_equal(buf_append(&body, "", 1), ATTND_OK);
-    return buf_take(&body, &size);
+    while ((written = wire_native_encoder_fill(&encoder, piece, size)) > 0) {
+        assert_true(written <= size);
+        memcpy(text + used, piece, written);
+        used += written;
+        assert_true(used <= bound);
+        if (size > bound)
+            break; /* all of it must have been in the first piece */
+    }
+    assert_int_equal(wire_native_encoder_fill(&encoder, piece, size), 0);
+    text[used] = '\0';
+    free(piece);
+    return text;
+}
+
+static char *encode(const struct wire_call *call, float *outputs, float *weights) {
+    return encode_in_pieces(call, outputs, weights, 0);
 }
 
 static void assert_encodes(const struct wire_call *call, float *outputs, float *weights,
@@ -128,18 +144,17 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         float outputs[NUMBERS_MAX] = {0}, weights[NUMBERS_MAX] = {0};
         struct wire_problem problem;
-        struct buf body;
+        struct wire_native_encoder encoder;
         outputs[cases[i].output] = bad[i];
         weights[cases[i].weight] = bad[i];
         call.request.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
         const attn_result result = {outputs, weights};
-        buf_init(&body, 1 << 16);
-        assert_false(wire_native_encode(&call, &result, &body, &problem));
+        wire_native_encoder_init(&encoder, &call, &result);
+        assert_false(wire_native_encoder_check(&encoder, &problem));
         assert_int_equal(problem.status, 422);
         assert_string_equal(problem.title, "Result not finite");
         if (strstr(problem.detail, cases[i].where) != problem.detail)
             fail_msg("'%s' does not begin with '%s'", problem.detail, cases[i].where);
-        buf_deinit(&body);
     }
 }
 
@@ -201,52 +216,73 @@ static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {
     free(text);
 }
 
-static void test_full_buffer_is_told(void **state) {
+/* Every piece that ends elsewhere: after a number, a row, a head, a sequence. */
+static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     struct fixture *fixture = *state;
-    const size_t lens[] = {2, 1};
+    const size_t query_lens[] = {1, 40, 3, 7}, key_lens[] = {200, 9, 1, 20};
+    struct wire_call call = {
+        .model = fixture->models[MODEL_D2L],
+        .batched = true,
+        .request = {.num_sequences = 4, .query_lens = query_lens, .key_lens = key_lens}};
+    static float numbers[NUMBERS_MAX];
+    for (size_t i = 0; i < NUMBERS_MAX; i++)
+        numbers[i] = i % 5 == 0 ? 0.0f : 1.0f / (float)i - 0.01f;
+    for (int need = ATTN_WEIGHTS_NONE; need <= ATTN_WEIGHTS_MEAN; need++) {
+        call.request.need_weights = (attn_need_weights)need;
+        char *whole = encode(&call, numbers, numbers);
+        assert_true(strlen(whole) > 2 * WIRE_NATIVE_PIECE_LEAST);
+        for (size_t size = WIRE_NATIVE_PIECE_LEAST; size < 4000; size++) {
+            char *text = encode_in_pieces(&call, numbers, numbers, size);
+            assert_string_equal(text, whole);
+            free(text);
+        }
+        free(whole);
+    }
+}
+
+static void test_selected_weights_come_in_the_order_given(void **state) {
+    struct fixture *fixture = *state;
+    const size_t query_lens[] = {2, 3}, key_lens[] = {1, 2};
+    const size_t heads[] = {1, 0}, queries[] = {1};
     struct wire_call call = {.model = fixture->models[MODEL_D2L],
                              .batched = true,
                              .request = {.num_sequences = 2,
-                                         .query_lens = lens,
-                                         .key_lens = lens,
+                                         .query_lens = query_lens,
+                                         .key_lens = key_lens,
                                          .need_weights = ATTN_WEIGHTS_ALL}};
-    char *text = encode(&call, counted, counted);
-    for (size_t max = 0; max < strlen(text); max++) {
-        struct buf body;
-        struct wire_problem problem;
-        const attn_result result = {counted, counted};
-        buf_init(&body, max);
-        assert_false(wire_native_encode(&call, &result, &body, &problem));
-        assert_int_equal(problem.status, 503);
-        buf_deinit(&body);
+    static const struct {
+        bool heads, queries, mean;
+        const char *weights;
+    } cases[] = {
+        /* All: [[[[0],[1]],[[2],[3]]],[[[4,5],[6,7],[8,9]],[[10,11],[12,13],[14,15]]]] */
+        {true, true, false, "[[[[3.0]],[[1.0]]],[[[12.0,13.0]],[[6.0,7.0]]]]"},
+        {false, true, false, "[[[[1.0]],[[3.0]]],[[[6.0,7.0]],[[12.0,13.0]]]]"},
+        {true, false, false,
+         "[[[[2.0],[3.0]],[[0.0],[1.0]]],[[[10.0,11.0],[12.0,13.0],[14.0,15.0]],"
+         "[[4.0,5.0],[6.0,7.0],[8.0,9.0]]]]"},
+        /* All: [[[0],[1]],[[2,3],[4,5],[6,7]]] */
+        {false, true, true, "[[[1.0]],[[4.0,5.0]]]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        call.request.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
+        call.selection =
+            (struct wire_selection){.heads = cases[i].heads ? heads : NULL,
+                                    .num_heads = 2,
+                                    .queries = cases[i].queries ? queries : NULL,
+                                    .num_queries = 1};
+        attn_sizes sizes = plan(&call);
+        size_t count = wire_native_num_weights(&call, &sizes);
+        float *selected = malloc(count * sizeof *selected);
+        assert_true(wire_native_selects(&call));
+        wire_native_select(&call, counted, selected);
+        char *text = encode(&call, counted, selected);
+        const char *weights = strstr(text, "\"attention_weights\":") + 20;
+        if (strncmp(weights, cases[i].weights, strlen(cases[i].weights)) != 0 ||
+            strcmp(weights + strlen(cases[i].weights), "}") != 0)
+            fail_msg("%s instead of %s", weights, cases[i].weights);
+        free(selected);
+        free(text);
     }
-    free(text);
-}
-
-static void test_every_failed_allocation_is_told(void **state) {
-    struct fixture *fixture = *state;
-    const size_t lens[] = {20};
-    struct wire_call call = {
-        .model = fixture->models[MODEL_D2L],
-        .request = {.num_sequences = 1, .query_lens = lens, .key_lens = lens}};
-    const attn_result result = {counted, NULL};
-    size_t nth = 1;
-    for (;; nth++) {
-        struct buf body;
-        struct wire_problem problem;
-        buf_init(&body, 1 << 20);
-        fail_alloc_at(nth);
-        bool encoded = wire_native_encode(&call, &result, &body, &problem);
-        bool failed = fail_alloc_stop();
-        buf_deinit(&body);
-        if (!failed) {
-            assert_true(encoded);
-            break;
-        }
-        assert_false(encoded);
-        assert_int_equal(problem.status, 503);
-    }
-    assert_true(nth > 2);
 }
 
 int main(void) {
@@ -260,8 +296,8 @@ int main(void) {
         cmocka_unit_test(test_reply_bound_holds_for_the_longest_numbers),
         cmocka_unit_test(test_reply_bound_saturates),
         cmocka_unit_test(test_reply_of_random_numbers_reads_back_bitwise),
-        cmocka_unit_test(test_full_buffer_is_told),
-        cmocka_unit_test(test_every_failed_allocation_is_told),
+        cmocka_unit_test(test_pieces_of_any_size_make_the_same_reply),
+        cmocka_unit_test(test_selected_weights_come_in_the_order_given),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

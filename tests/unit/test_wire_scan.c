@@ -98,6 +98,12 @@ static void test_bound_holds_for_hostile_bodies(void **state) {
         {"{\"model\":\"d2l\",\"queries\":[", "[[1,2,3,4]],", "[[1,2,3,4]]]}"},
         {"{\"model\":\"d2l\",\"queries\":[[0,0,0,0]],\"valid_lens\":[", "0,", "0]}"},
         {"{\"model\":\"d2l\",\"queries\":[[0,0,0,0]],\"head_mask\":[", "0,", "0]}"},
+        {"{\"model\":\"d2l\",\"need_weights\":true,\"queries\":[[0,0,0,0]],"
+         "\"weights_queries\":[",
+         "0,", "0]}"},
+        {"{\"model\":\"d2l\",\"need_weights\":true,\"weights_queries\":[0],"
+         "\"queries\":[",
+         "[0,0,0,0],", "[0,0,0,0]]}"},
         {"\"", "a", "\""},
         {"\"", "a", ""},
         {"{\"model\":\"", "\\u0041", "\"}"},
@@ -191,7 +197,8 @@ static void test_32_levels_pass_and_33_do_not(void **state) {
 
 static const char *const valid_bodies[] = {
     "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[5,6,7,8]],[[9,1e1,-0.5,12]]],"
-    "\"valid_lens\":[[1,2],[0]],\"need_weights\":true,\"head_mask\":[1,0]}",
+    "\"valid_lens\":[[1,2],[0]],\"need_weights\":true,\"head_mask\":[1,0],"
+    "\"weights_heads\":[1],\"weights_queries\":[0]}",
     "{\"model\":\"d2l\",\"queries\":[[0.1,2,3,4]],\"keys\":[[1,2,3,4],[5,6,7,8]],"
     "\"values\":[[1,2,3,4],[5,6,7,8]],\"valid_lens\":2,\"need_weights\":\"mean\"}",
     "{\"model\":\"narrow\",\"queries\":[[1,2,3]],\"keys\":[[1,2],[3,4]],\"values\":null,"

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* native_select.h: weights_heads and weights_queries of a request. */
+#ifndef ATTND_WIRE_NATIVE_SELECT_H
+#define ATTND_WIRE_NATIVE_SELECT_H
+
+#include "wire/native.h"
+
+#include <jansson.h>
+
+/* Reads the two keys, where they are left out selects all. `call` has its model, lengths
+ * and need_weights already. Returns false with *ret_problem set. */
+bool wire_selection_read(const json_t *root, struct arena *arena, struct wire_call *call,
+                         struct wire_problem *ret_problem);
+
+#endif

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large replies: sent while they are printed, in bounded memory."""
+
+import json
+import re
+import signal
+import socket
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from checkpoints import slow_request, write_layer
+from compare import assert_close, assert_problem
+from http1 import Connection, post_bytes
+from reference import attend
+from server import is_sanitized
+
+TOKENS = 1200  # with 4 heads: 5.8 million weights, 23 MB as float32, some 65 MB as text
+
+
+@pytest.fixture
+def layer_path(tmp_path):
+    path = tmp_path / "x.safetensors"
+    write_layer(path, num_heads=4, head_size=2, query_size=2)
+    return path
+
+
+def large_request(tokens=TOKENS):
+    return slow_request(tokens=tokens) | {"need_weights": True}
+
+
+def as_bytes(request, **options):
+    return post_bytes(json.dumps(request).encode(), **options)
+
+
+def resident_bytes(server, peak=False):
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
+        name = "VmHWM" if peak else "VmRSS"
+        return int(re.search(name + r":\s+(\d+) kB", status.read())[1]) * 1024
+
+
+def wait_until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def test_large_reply_is_chunked_and_right(start_server, tmp_path):
+    path = tmp_path / "x.safetensors"
+    layer = write_layer(path, num_heads=4, head_size=2, query_size=2)
+    server = start_server("--model", f"x={path}")
+    request = large_request(tokens=300)
+    answer = server.attention(request)
+    assert answer.headers["Transfer-Encoding"] == "chunked"
+    assert answer.headers["Content-Type"] == "application/json"
+    outputs, weights = attend(layer, *[request["queries"]] * 3)
+    assert_close(answer.json()["outputs"], outputs, "outputs")
+    assert_close(answer.json()["attention_weights"], weights, "weights")
+    small = server.attention(large_request(tokens=3))
+    assert int(small.headers["Content-Length"]) == len(small.content)
+
+
+def test_ragged_large_reply_is_that_of_its_sequences(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}")
+    rows = [slow_request(seed, tokens)["queries"] for seed, tokens in
+            enumerate([1, 150, 2, 130, 40])]
+    together = server.attention({"queries": rows, "need_weights": True})
+    assert together.headers["Transfer-Encoding"] == "chunked"
+    for b, sequence in enumerate(rows):
+        alone = server.attention({"queries": sequence, "need_weights": True}).json()
+        for key in ("outputs", "attention_weights"):
+            assert together.json()[key][b] == alone[key]
+
+
+def test_connection_is_kept_after_a_large_reply(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}")
+    data = as_bytes(large_request(tokens=200))
+    with Connection(server.port) as connection:
+        connection.send(data * 3)
+        answers = [connection.read_answer() for _ in range(3)]
+        assert [answer.status for answer in answers] == [200] * 3
+        assert answers[0].body == answers[1].body == answers[2].body
+
+
+def test_client_of_http_1_0_gets_a_large_reply_without_chunks(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}")
+    request = large_request(tokens=200)
+    with Connection(server.port) as connection:
+        connection.send(as_bytes(request).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        head, body = connection.read_to_end().split(b"\r\n\r\n", 1)
+    assert b"200" in head.split(b"\r\n")[0] and b"chunked" not in head.lower()
+    assert body == server.attention(request).content
+
+
+def test_memory_of_a_reply_that_is_read_slowly_is_that_of_its_numbers(start_server, layer_path):
+    """65 MB of text from 23 MB of numbers; the text is never there as a whole."""
+    server = start_server("--model", f"x={layer_path}", "--workers", 2)
+    before = resident_bytes(server)
+    with Connection(server.port) as connection:
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        connection.send(as_bytes(large_request()))
+        held = []
+        for _ in range(20):
+            time.sleep(0.02)
+            connection.receive()
+            held.append(resident_bytes(server) - before)
+        size = len(connection.read_answer().body)
+    numbers = 4 * 4 * TOKENS * TOKENS
+    assert size > 2 * numbers
+    assert server.is_alive()
+    peak = resident_bytes(server, peak=True) - before
+    print(f"\ntext {size}, numbers {numbers}, held at most {max(held)}, peak {peak}")
+    if not is_sanitized():
+        assert peak < numbers + 12_000_000
+
+
+def test_clients_that_do_not_read_hold_no_worker(start_server, layer_path):
+    """Eight of them, and one worker."""
+    server = start_server("--model", f"x={layer_path}", "--workers", 1)
+    data = as_bytes(large_request(tokens=500))
+    lazy = [Connection(server.port) for _ in range(8)]
+    try:
+        for connection in lazy:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            connection.send(data)
+        assert server.attention(slow_request(tokens=2)).status_code == 200
+        bodies = {connection.read_answer().body for connection in lazy}
+        assert len(bodies) == 1
+    finally:
+        for connection in lazy:
+            connection.socket.close()
+
+
+def test_memory_of_a_client_that_does_not_read_comes_back_at_the_idle_timeout(
+        start_server, layer_path):
+    """Memory for one request at a time."""
+    server = start_server("--model", f"x={layer_path}", "--max-memory", 40_000_000,
+                          "--idle-timeout", 2)
+    data = as_bytes(large_request())
+    with Connection(server.port) as lazy:
+        lazy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.send(data)
+        wait_until(lazy.receive)  # it has begun
+        assert_problem(server.attention(large_request()), 503, "Out of memory")
+        wait_until(lambda: server.attention(large_request()).status_code == 200)
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["close", "reset"])
+def test_clients_that_leave_in_the_middle_give_their_memory_back(start_server, layer_path, abort):
+    """Memory for one request at a time, so each must have given back all of it."""
+    server = start_server("--model", f"x={layer_path}", "--max-memory", 40_000_000)
+    data = as_bytes(large_request())
+    for i in range(12):
+        with Connection(server.port) as connection:
+            if abort:
+                connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                             struct.pack("ii", 1, 0))
+            connection.send(data)
+            connection.receive()
+            time.sleep(0.003 * i)
+    wait_until(lambda: server.attention(large_request()).status_code == 200)
+
+
+def test_many_large_replies_at_one_time_are_all_right(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}", "--workers", 4, "--http-threads", 2)
+    requests = [large_request(tokens=tokens) for tokens in (150, 170, 190, 210)]
+    alone = [server.attention(request).content for request in requests]
+    with ThreadPoolExecutor(12) as clients:
+        answers = list(clients.map(lambda i: server.attention(requests[i % 4]).content,
+                                   range(60)))
+    assert all(answer == alone[i % 4] for i, answer in enumerate(answers))
+
+
+def test_health_is_answered_while_large_replies_go_out(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}", "--workers", 2)
+    with ThreadPoolExecutor(3) as clients:
+        large = [clients.submit(server.attention, large_request()) for _ in range(6)]
+        answered = 0
+        while not all(future.done() for future in large):
+            assert server.get("/v2/health/live").status_code == 200
+            answered += 1
+        assert [future.result().status_code for future in large] == [200] * 6
+    assert answered >= 3
+
+
+def test_stop_waits_for_a_large_reply(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}", "--grace", 20)
+    with ThreadPoolExecutor(1) as clients:
+        large = clients.submit(server.attention, large_request())
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        answer = large.result()
+        assert answer.status_code == 200
+        assert len(answer.json()["attention_weights"]) == 4
+    server.wait()
+
+
+def test_stop_cuts_replies_that_nobody_reads_and_says_so(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}", "--grace", 1)
+    data = as_bytes(large_request(tokens=600))
+    lazy = [Connection(server.port) for _ in range(4)]
+    try:
+        for connection in lazy:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.send(data)
+            wait_until(connection.receive)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 1, server.read_log()
+    finally:
+        for connection in lazy:
+            connection.socket.close()
+
+
+def test_stop_cuts_replies_that_are_read_to_the_last(start_server, layer_path):
+    """Their readers are never so slow that the server waits for them, and never done."""
+    server = start_server("--model", f"x={layer_path}", "--grace", 0, "--workers", 2)
+    data = as_bytes(large_request())
+
+    def read_steadily(_):
+        received = 0
+        with Connection(server.port) as connection:
+            connection.send(data)
+            while connection.receive():
+                received += len(connection.unread)
+                connection.unread = b""
+                time.sleep(0.002)  # at most 32 MB/s
+        return received
+
+    with ThreadPoolExecutor(4) as clients:
+        received = clients.map(read_steadily, range(4))
+        time.sleep(0.7)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 1, server.read_log()
+        assert max(received) < 12 * TOKENS * TOKENS * 4
+
+
+def test_number_that_is_not_finite_is_told_before_the_reply_begins(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}")
+    request = large_request(tokens=300)
+    request["queries"][299] = [3e38, 3e38]
+    assert_problem(server.attention(request), 422, "Result not finite")
+
+
+def test_reply_over_the_limit_is_refused_with_ways_out(start_server, layer_path):
+    limit = 200_000
+    server = start_server("--model", f"x={layer_path}", "--max-reply", limit)
+    request = large_request(tokens=200)
+    problem = assert_problem(server.attention(request), 413, "Reply too large")
+    numbers = [int(number) for number in re.findall(r"\d+", problem["detail"])]
+    assert limit in numbers and any(number > 4 * 200 * 200 * 8 for number in numbers), problem
+    for way in ('"need_weights": "mean"', "weights_heads", "weights_queries"):
+        assert way in problem["detail"], problem
+    for smaller in ({"need_weights": False}, {"weights_queries": [0, 199]},
+                    {"weights_heads": [2], "weights_queries": list(range(40))}):
+        answer = server.attention(request | smaller)
+        assert answer.status_code == 200 and len(answer.content) <= limit, answer.text[:300]
+
+
+def test_selected_weights_are_those_of_the_whole(start_server, layer_path):
+    server = start_server("--model", f"x={layer_path}")
+    rng = np.random.default_rng(5)
+    for tokens in (6, 150):  # the whole reply at once, and streamed
+        request = slow_request(tokens=tokens) | {"need_weights": True}
+        whole = server.attention(request).json()
+        weights = np.array(whole["attention_weights"])
+        heads = rng.permutation(4)[:3].tolist()
+        queries = rng.permutation(tokens)[:tokens // 2].tolist()
+        some = server.attention(request | {"weights_heads": heads, "weights_queries": queries})
+        assert some.json()["outputs"] == whole["outputs"]
+        assert np.array_equal(some.json()["attention_weights"], weights[heads][:, queries])
+        mean = server.attention(request | {"need_weights": "mean"}).json()["attention_weights"]
+        some = server.attention(request | {"need_weights": "mean", "weights_queries": queries})
+        assert np.array_equal(some.json()["attention_weights"], np.array(mean)[queries])
+        batch = request | {"queries": [request["queries"], request["queries"][:4]],
+                           "weights_heads": [3], "weights_queries": [3, 0]}
+        some = server.attention(batch).json()["attention_weights"]
+        assert np.array_equal(some[0], weights[[3]][:, [3, 0]])
+        assert np.array(some[1]).shape == (1, 2, 4)
