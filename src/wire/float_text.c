@@ -20,6 +20,7 @@
 #define DIGITS_MAX       9   /* enough for every float32 (FLT_DECIMAL_DIG) */
 #define POSITIONAL_LEAST (-5)
 #define POSITIONAL_MOST  12
+#define EIGHT_ZEROS      UINT64_C(0x3030303030303030) /* characters */
 
 __extension__ typedef unsigned __int128 uint128;
 
@@ -129,8 +130,9 @@ static const struct layout {
 static char *put_large(char *out, char first, uint64_t rest, int exponent) {
     out[0] = first;
     put_eight(out + 1, rest);
-    memcpy(out + DIGITS_MAX, "0000", 4);
-    memcpy(out + exponent + 1, ".0", 2);
+    put_eight(out + DIGITS_MAX, EIGHT_ZEROS);
+    out[exponent + 1] = '.';
+    out[exponent + 2] = '0';
     return out + exponent + 3;
 }
 
@@ -156,7 +158,8 @@ size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]) {
     out += bits >> 31;
     bits &= INT32_MAX;
     if (bits == 0) {
-        memcpy(out, "0.0", 3);
+        put_eight(out, EIGHT_ZEROS);
+        out[1] = '.';
         return (size_t)(out + 3 - text);
     }
     struct decimal decimal = normalise(find_shortest(bits));
@@ -165,10 +168,10 @@ size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]) {
     char first = (char)('0' + decimal.digits / 100000000);
     int count = DIGITS_MAX - __builtin_clzll(rest | 1) / 8; /* without zeros at the end */
     count -= rest == 0;
-    rest |= UINT64_C(0x3030303030303030);
+    rest |= EIGHT_ZEROS;
     if (exponent >= POSITIONAL_LEAST && exponent < 8) {
         const struct layout *layout = &layouts[exponent - POSITIONAL_LEAST];
-        memcpy(out, "0.000000", 8);
+        put_eight(out, EIGHT_ZEROS);
         out[layout->first] = first;
         put_eight(out + layout->first + 1, rest);
         put_eight(out + layout->tail, rest >> layout->skip);

@@ -121,32 +121,26 @@ bool wire_native_encoder_check(const struct wire_native_encoder *encoder,
 
 /* --- text --- */
 
-static char *put(char *out, const char *text) {
-    size_t size = strlen(text);
-    memcpy(out, text, size);
-    return out + size;
-}
-
 /* What stands between the number before and the row that begins here, with its bracket.
  */
 static char *open_row(const struct wire_native_encoder *encoder, char *out) {
     const struct wire_native_lists *lists = &encoder->lists[encoder->list];
     if (encoder->row > 0)
-        return put(out, ",[");
+        return stpcpy(out, ",[");
     if (encoder->plane > 0)
-        return put(out, ",[[");
+        return stpcpy(out, ",[[");
     if (encoder->sequence > 0) {
         *out++ = ',';
     } else {
         if (encoder->list == 0) {
-            out = put(out, "{\"model\":");
+            out = stpcpy(out, "{\"model\":");
             out = wire_json_put_string(out, encoder->model);
         }
-        out = put(out, ",\"");
-        out = put(out, lists->name);
-        out = put(out, encoder->batched ? "\":[" : "\":");
+        out = stpcpy(out, ",\"");
+        out = stpcpy(out, lists->name);
+        out = stpcpy(out, encoder->batched ? "\":[" : "\":");
     }
-    return put(out, lists->plane_axis ? "[[[" : "[[");
+    return stpcpy(out, lists->plane_axis ? "[[[" : "[[");
 }
 
 /* Ends the row, and all lists that end with it; moves on to the next row. */
