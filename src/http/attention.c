@@ -37,10 +37,10 @@ static bool decode(struct job *job, struct wire_problem *problem) {
     const struct http_options *options = exchange->options;
     const struct buf *body = &exchange->body;
     const char *text = body->data != NULL ? body->data : "";
-    size_t decode_bytes;
-    if (!wire_native_scan(text, body->size, &decode_bytes, problem) ||
-        !exchange_reserve(exchange, decode_bytes, problem) ||
-        !wire_native_decode(text, body->size, options->models, options->num_models,
+    struct wire_native_scan scan;
+    if (!wire_native_scan(text, body->size, &scan, problem) ||
+        !exchange_reserve(exchange, scan.decode_bytes, problem) ||
+        !wire_native_decode(text, &scan, options->models, options->num_models,
                             &job->worker->arena, &job->call, problem))
         return false;
     buf_deinit(&exchange->body);

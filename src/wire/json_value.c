@@ -17,18 +17,81 @@ static void use_noting_malloc(void) {
     json_set_alloc_funcs(noting_malloc, free);
 }
 
-json_t *wire_json_load(const char *body, size_t size, bool *ret_no_memory,
-                       json_error_t *ret_error) {
+bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
+                           struct wire_problem *ret_problem) {
+    struct wire_cursor cursor = {body, span->end, span->end, ret_problem};
+    struct wire_place place = {.field = ""};
+    char key[sizeof ret_problem->field];
+    size_t length = (size_t)(span->end - span->start) - 2;
+    if (length > sizeof key - 1)
+        length = sizeof key - 1;
+    memcpy(key, span->start + 1, length); /* as it stands there, escapes and all */
+    key[length] = '\0';
+    wire_cursor_locate(&cursor, &place);
+    wire_problem_set(
+        ret_problem, 400, "Duplicate key", key,
+        "line %zu, column %zu: '%s' stands twice in one object; send it once", place.line,
+        place.column, key);
+    return false;
+}
+
+/* Returns the string that ends before `end`; empty when there is none. */
+static struct wire_span string_before(const char *start, const char *end) {
+    static const char empty[] = "\"\"";
+    struct wire_span span = {.start = start, .end = end};
+    if (end - start < 2 || end[-1] != '"')
+        return (struct wire_span){.start = empty, .end = empty + 2};
+    span.start = end - 2; /* of the text, going back from the closing quote */
+    while (span.start > start &&
+           (*span.start != '"' || (span.start > start && span.start[-1] == '\\')))
+        span.start--;
+    return span;
+}
+
+/* Says what jansson found after `position` bytes of the span. */
+static void refuse(const char *body, const struct wire_span *span,
+                   const json_error_t *error, struct wire_problem *ret_problem) {
+    size_t size = (size_t)(span->end - span->start);
+    size_t position = error->position < 0 ? 0 : (size_t)error->position;
+    const char *at = span->start + (position < size ? position : size);
+    struct wire_cursor cursor = {body, at, at, ret_problem};
+    struct wire_place place = {.field = ""};
+    struct wire_span key;
+    wire_cursor_locate(&cursor, &place);
+    switch (json_error_code(error)) {
+    case json_error_duplicate_key:
+        key = string_before(span->start, at);
+        wire_refuse_duplicate(body, &key, ret_problem);
+        break;
+    case json_error_numeric_overflow:
+        wire_problem_set(ret_problem, 400, "Out of range", NULL,
+                         "line %zu, column %zu: %s; send numbers that fit a float32, and "
+                         "integers over 64 bits with a decimal point or an exponent",
+                         place.line, place.column, error->text);
+        break;
+    default:
+        wire_problem_set(ret_problem, 400, "Malformed JSON", NULL,
+                         "line %zu, column %zu: %s; send one JSON object in UTF-8",
+                         place.line, place.column, error->text);
+        break;
+    }
+}
+
+json_t *wire_json_load(const char *body, const struct wire_span *span,
+                       struct wire_problem *ret_problem) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_noting_malloc);
     allocation_failed = false;
-    json_t *root =
-        json_loadb(body, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, ret_error);
-    *ret_no_memory = allocation_failed;
+    json_error_t error;
+    json_t *root = json_loadb(span->start, (size_t)(span->end - span->start),
+                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (allocation_failed) {
         json_decref(root);
+        wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
+    if (root == NULL)
+        refuse(body, span, &error, ret_problem);
     return root;
 }
 
@@ -51,17 +114,4 @@ const char *wire_json_type(const json_t *value) {
         break;
     }
     return "null";
-}
-
-size_t wire_json_levels(const json_t *value, const json_t **ret_leaf) {
-    size_t levels = 0;
-    for (; value != NULL && json_is_array(value); levels++)
-        value = json_array_get(value, 0);
-    *ret_leaf = value;
-    return levels;
-}
-
-const json_t *wire_json_member(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_null(value) ? NULL : value;
 }

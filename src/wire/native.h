@@ -5,11 +5,30 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "wire/json_cursor.h"
 #include "wire/problem.h"
 
 #include <attnd/attention.h>
 
-#define WIRE_MAX_DEPTH 32 /* of nested arrays and objects */
+enum wire_member {
+    WIRE_MODEL,
+    WIRE_QUERIES,
+    WIRE_KEYS,
+    WIRE_VALUES,
+    WIRE_VALID_LENS,
+    WIRE_CAUSAL,
+    WIRE_NEED_WEIGHTS,
+    WIRE_HEAD_MASK,
+    WIRE_WEIGHTS_HEADS,
+    WIRE_WEIGHTS_QUERIES,
+    WIRE_NUM_MEMBERS
+};
+
+/* What was found in a body; it points into it. */
+struct wire_native_scan {
+    struct wire_span members[WIRE_NUM_MEMBERS]; /* empty: left out, or null */
+    size_t decode_bytes; /* the most that decoding takes, besides the body itself */
+};
 
 /* Which of the weights the reply has, in the order of the lists: distinct indices, in
  * range. A list that is NULL means all. */
@@ -28,22 +47,23 @@ struct wire_call {
     bool batched; /* false: answer without the batch axis; num_sequences is then 1 */
 };
 
-/* Looks over a body without decoding it: refuses what is nested too deeply and says how
- * many bytes decoding it will take at most, besides the body itself. Reads each byte
- * once, allocates nothing. Does not find syntax errors. Returns false with *ret_problem
- * set. Thread-safe. */
-bool wire_native_scan(const char *body, size_t size, size_t *ret_decode_bytes,
+/* Finds the members of a body without reading their values, and says how much memory that
+ * will take, so that it can be reserved. Allocates next to nothing. Finds the errors of
+ * the request's own object (Malformed JSON, Wrong type, Unknown key, Duplicate key) and
+ * what is nested too deeply. Returns false with *ret_problem set. Thread-safe. */
+bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem);
 
-/* Decodes and checks a body that wire_native_scan() has accepted, against the
- * model that it names (or the only one). Every size in ret_call has been checked, so that
- * attn_plan() can only fail on overflow.
+/* Decodes and checks a body that was scanned, against the model that it names (or the
+ * only one). Every size in ret_call has been checked, so that attn_plan() can only fail
+ * on overflow.
  *
  * Returns false with *ret_problem set (400, 404, or 503 when memory is short), ret_call
  * untouched. Thread-safe for distinct arenas. */
-bool wire_native_decode(const char *body, size_t size, const attn_model *const *models,
-                        size_t num_models, struct arena *arena,
-                        struct wire_call *ret_call, struct wire_problem *ret_problem);
+bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
+                        const attn_model *const *models, size_t num_models,
+                        struct arena *arena, struct wire_call *ret_call,
+                        struct wire_problem *ret_problem);
 
 /* Whether the reply has some of the weights only, or in another order. */
 bool wire_native_selects(const struct wire_call *call);

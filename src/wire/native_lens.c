@@ -1,119 +1,145 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/native_lens.h"
 
-#include "wire/json_value.h"
-#include "wire/tensor_json.h"
+#include "wire/list_text.h"
+
+#include <stdio.h>
 
 static const char *const lens_field = "valid_lens";
 
 /* What is read from and written to. */
 struct reader {
+    struct wire_cursor cursor;
     const struct wire_tensor *queries, *keys;
     size_t levels; /* of lists that valid_lens has */
     size_t *out;   /* the next length to be written */
-    struct wire_problem *ret_problem;
 };
 
-static bool read_length(struct reader *reader, const json_t *value,
-                        const struct wire_place *place, size_t sequence) {
-    const json_t *leaf;
+/* Reads the length at `place`. */
+static bool read_length(struct reader *reader, struct wire_place *place,
+                        size_t sequence) {
     size_t most = reader->keys->lens[sequence];
-    if (json_is_array(value))
-        return wire_refuse_levels(place, reader->levels, reader->levels,
-                                  place->depth + wire_json_levels(value, &leaf),
-                                  reader->ret_problem);
-    if (!json_is_integer(value))
-        return wire_refuse_type(place, "integer", wire_json_type(value),
-                                reader->ret_problem);
-    json_int_t length = json_integer_value(value);
-    if (length < 0 || (unsigned long long)length > most)
-        return wire_refuse_length(place, most, length, reader->ret_problem);
-    *reader->out++ = (size_t)length;
-    return true;
+    struct wire_span text;
+    char limit[64];
+    if (!wire_whole_read(&reader->cursor, place, reader->levels, reader->out, &text))
+        return false;
+    if (*reader->out++ <= most)
+        return true;
+    snprintf(limit, sizeof limit, "its sequence has %zu keys", most);
+    return wire_refuse_whole(&reader->cursor, place, &text, limit, most);
 }
 
 /* Reads a list of one length per query of `sequence`. */
-static bool read_query_lengths(struct reader *reader, const json_t *row,
-                               const struct wire_place *place, size_t sequence) {
-    size_t expected = reader->queries->lens[sequence];
-    if (!wire_list_check(row, place, reader->levels, reader->ret_problem))
+static bool read_query_lengths(struct reader *reader, struct wire_place *place,
+                               size_t sequence) {
+    struct wire_cursor *cursor = &reader->cursor;
+    size_t expected = reader->queries->lens[sequence], count;
+    if (!wire_list_open(cursor, place, reader->levels))
         return false;
-    if (json_array_size(row) != expected)
-        return wire_refuse_uneven(place, expected, json_array_size(row),
-                                  "one for each query of its sequence",
-                                  reader->ret_problem);
     struct wire_place at = *place;
     at.depth++;
-    for (size_t t = 0; t < expected; t++) {
-        at.index[place->depth] = t;
-        if (!read_length(reader, json_array_get(row, t), &at, sequence))
+    bool more = true;
+    for (count = 0; more; count++) {
+        struct wire_span surplus;
+        wire_cursor_next(cursor);
+        at.index[place->depth] = count;
+        if (!(count < expected ? read_length(reader, &at, sequence)
+                               : wire_cursor_skip(cursor, at.depth, &surplus)) ||
+            !wire_list_next(cursor, &at, &more))
             return false;
     }
-    return true;
+    if (count == expected)
+        return true;
+    cursor->at--; /* the bracket that came too soon or too late */
+    wire_cursor_locate(cursor, place);
+    return wire_refuse_uneven(place, expected, count,
+                              "one for each query of its sequence", cursor->problem);
 }
 
-/* Reads a list of one element per sequence: a length, or a list of one per query. */
-static bool read_batch(struct reader *reader, const json_t *value, bool per_query) {
-    size_t sequences = reader->queries->num_sequences, got = json_array_size(value);
-    if (got != sequences) {
-        wire_problem_set(
-            reader->ret_problem, 400, "Shape mismatch", lens_field,
-            "valid_lens has %zu elements, but queries has %zu sequences; send "
-            "one element for each",
-            got, sequences);
-        const size_t expected[] = {sequences, WIRE_SHAPE_ANY},
-                     shape[] = {got, WIRE_SHAPE_ANY};
-        wire_shape_print(reader->ret_problem->expected, expected, reader->levels);
-        wire_shape_print(reader->ret_problem->got, shape, reader->levels);
+static bool refuse_count(const struct reader *reader, size_t got) {
+    struct wire_problem *problem = reader->cursor.problem;
+    size_t sequences = reader->queries->num_sequences;
+    wire_problem_set(problem, 400, "Shape mismatch", lens_field,
+                     "valid_lens has %zu elements, but queries has %zu sequences; send "
+                     "one element for each",
+                     got, sequences);
+    const size_t expected[] = {sequences, WIRE_SHAPE_ANY},
+                 shape[] = {got, WIRE_SHAPE_ANY};
+    wire_shape_print(problem->expected, expected, reader->levels);
+    wire_shape_print(problem->got, shape, reader->levels);
+    return false;
+}
+
+/* Reads an element of a list of one element per sequence: a length, or a list of one per
+ * query; skips it when it is one too many. */
+static bool read_element(struct reader *reader, struct wire_place *place, size_t b,
+                         bool per_query) {
+    struct wire_span surplus;
+    wire_cursor_next(&reader->cursor);
+    if (b >= reader->queries->num_sequences)
+        return wire_cursor_skip(&reader->cursor, 1, &surplus);
+    return per_query ? read_query_lengths(reader, place, b)
+                     : read_length(reader, place, b);
+}
+
+static bool read_batch(struct reader *reader, bool per_query) {
+    struct wire_place place = {.field = lens_field};
+    bool more = true;
+    size_t b;
+    if (!wire_list_open(&reader->cursor, &place, reader->levels))
         return false;
-    }
-    for (size_t b = 0; b < sequences; b++) {
-        struct wire_place at = {.field = lens_field, .depth = 1, .index = {b}};
-        const json_t *element = json_array_get(value, b);
-        if (per_query ? !read_query_lengths(reader, element, &at, b)
-                      : !read_length(reader, element, &at, b))
+    place.depth = 1;
+    for (b = 0; more; b++) {
+        place.index[0] = b;
+        if (!read_element(reader, &place, b, per_query) ||
+            !wire_list_next(&reader->cursor, &place, &more))
             return false;
     }
-    return true;
+    return b == reader->queries->num_sequences || refuse_count(reader, b);
 }
 
 /* Checks the levels along the first elements. */
-static bool find_levels(const json_t *value, bool batched, size_t *ret_levels,
-                        struct wire_problem *ret_problem) {
+static bool find_levels(struct reader *reader) {
+    struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
     struct wire_place place = {.field = lens_field};
-    size_t least = batched ? 1 : 0;
-    const json_t *leaf;
-    size_t levels = wire_json_levels(value, &leaf);
-    if (levels > least + 1 || (levels < least && json_is_number(leaf)))
-        return wire_refuse_levels(&place, least, least + 1, levels, ret_problem);
-    if (leaf == NULL) {
+    size_t least = reader->queries->batched ? 1 : 0;
+    size_t levels = wire_cursor_levels(&ahead);
+    if (levels > least + 1 || (levels < least && wire_cursor_at_number(&ahead))) {
+        wire_cursor_locate(cursor, &place);
+        return wire_refuse_levels(&place, least, least + 1, levels, cursor->problem);
+    }
+    if (levels > 0 && wire_peek(ahead.at, ahead.end) == ']') {
         place.depth = levels - 1;
-        return wire_refuse_empty(&place, ret_problem);
+        wire_cursor_locate(&ahead, &place);
+        return wire_refuse_empty(&place, cursor->problem);
     }
     if (levels < least)
-        return wire_refuse_type(&place, "array", wire_json_type(leaf), ret_problem);
-    *ret_levels = levels;
+        return wire_refuse_value(&ahead, &place, "array");
+    reader->levels = levels;
     return true;
 }
 
-bool wire_lens_read(const json_t *value, const struct wire_tensor *queries,
-                    const struct wire_tensor *keys, struct arena *arena,
-                    attn_request *request, struct wire_problem *ret_problem) {
-    struct reader reader = {queries, keys, 0, NULL, ret_problem};
-    if (!find_levels(value, queries->batched, &reader.levels, ret_problem))
+bool wire_lens_read(const char *body, const struct wire_span *span,
+                    const struct wire_tensor *queries, const struct wire_tensor *keys,
+                    struct arena *arena, attn_request *request,
+                    struct wire_problem *ret_problem) {
+    struct reader reader = {.cursor = {body, span->start, span->end, ret_problem},
+                            .queries = queries,
+                            .keys = keys};
+    if (!find_levels(&reader))
         return false;
     bool per_query = reader.levels == (queries->batched ? 2 : 1);
-    size_t count = per_query ? queries->num_rows : queries->num_sequences;
-    size_t *lens = arena_alloc(arena, count, sizeof *lens);
+    /* Each length that is read has a comma before it, but the first. */
+    size_t *lens = arena_alloc(arena, span->commas + 1, sizeof *lens);
     if (lens == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return false;
     }
     reader.out = lens;
-    const struct wire_place whole = {.field = lens_field};
-    bool read = queries->batched ? read_batch(&reader, value, per_query)
-                : per_query      ? read_query_lengths(&reader, value, &whole, 0)
-                                 : read_length(&reader, value, &whole, 0);
+    struct wire_place whole = {.field = lens_field};
+    bool read = queries->batched ? read_batch(&reader, per_query)
+                : per_query      ? read_query_lengths(&reader, &whole, 0)
+                                 : read_length(&reader, &whole, 0);
     if (!read)
         return false;
     request->valid_lens = lens;

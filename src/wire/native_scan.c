@@ -1,175 +1,190 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native_scan.c: what a body costs to decode, before it is decoded.
- *
- * jansson takes up to 80 times the size of a hostile body (`{},{},...`), so the limit on
- * bodies is no limit on memory. The figures below are jansson 2.14's allocations on a
- * 64-bit machine, rounded up as glibc's malloc does; tests/unit/test_wire_scan.c measures
- * that they hold. They count what is alive at once; fragmentation and the arena's
- * rounding up to chunks come on top.
- *
- * jansson stops at the first syntax error, and up to there both see the same containers
- * and strings, so the bound holds for bodies that are not JSON, too. */
+/* native_scan.c: finds the members of a request, and what decoding them will take. */
 #include "base/size.h"
+#include "wire/json_cost.h"
+#include "wire/json_value.h"
 #include "wire/native.h"
+#include "wire/tensor_text.h"
 
-#include <string.h>
+#include <stdio.h>
 
-#define SCALAR_BYTES      32 /* an integer or a real; null, true and false take nothing */
-#define STRING_BYTES      48 /* besides its text */
-#define ARRAY_BYTES       48 /* besides its table */
-#define OBJECT_BYTES      224 /* with its first 8 buckets */
-#define MEMBER_BYTES      144 /* of an object: pair, copy of the key, buckets */
-#define ARRAY_SLOTS_LEAST 8
-#define SLOT_BYTES        8
-/* Per element: a float, a valid length or a sequence's length. */
-#define DECODED_BYTES 8
-#define FIXED_BYTES   4096 /* lexer, alignment in the arena */
-#define BLOCK_EXTRA   24   /* most that malloc adds to a small block */
-#define LARGE_BLOCK   ((size_t)64 * 1024)
-/* Most that it adds to one that it maps from the system. */
-#define LARGE_BLOCK_EXTRA 8192
+#define KEY_DECODED 128 /* bytes; a longer key is none of ours, whatever it spells */
 
-struct container {
-    bool is_array;
-    size_t commas;
+static const char *const names[WIRE_NUM_MEMBERS] = {
+    [WIRE_MODEL] = "model",
+    [WIRE_QUERIES] = "queries",
+    [WIRE_KEYS] = "keys",
+    [WIRE_VALUES] = "values",
+    [WIRE_VALID_LENS] = "valid_lens",
+    [WIRE_CAUSAL] = "causal",
+    [WIRE_NEED_WEIGHTS] = "need_weights",
+    [WIRE_HEAD_MASK] = "head_mask",
+    [WIRE_WEIGHTS_HEADS] = "weights_heads",
+    [WIRE_WEIGHTS_QUERIES] = "weights_queries",
 };
 
-/* The sums; they saturate at SIZE_MAX. */
-struct tally {
-    size_t bytes;
-    size_t largest_table; /* bytes */
-    size_t longest_token; /* bytes */
-};
+/* Returns the member of that name, or WIRE_NUM_MEMBERS. */
+static int find_member(const char *name, size_t length) {
+    int member = 0;
+    while (member < WIRE_NUM_MEMBERS &&
+           (strlen(names[member]) != length || memcmp(names[member], name, length) != 0))
+        member++;
+    return member;
+}
+
+static bool refuse_unknown(const char *key, size_t length,
+                           struct wire_problem *ret_problem) {
+    char shown[sizeof ret_problem->field];
+    if (length > sizeof shown - 1)
+        length = sizeof shown - 1;
+    memcpy(shown, key, length);
+    shown[length] = '\0';
+    wire_problem_set(ret_problem, 400, "Unknown key", shown,
+                     "'%.64s' is no key of a request; leave it out. Known are model, "
+                     "queries, keys, values, valid_lens, causal, need_weights, "
+                     "head_mask, weights_heads and weights_queries",
+                     shown);
+    return false;
+}
+
+/* Says which member the key at `span`, quotes included, names. */
+static bool read_key(const struct wire_cursor *cursor, const struct wire_span *span,
+                     int *ret_member) {
+    const char *text = span->start + 1;
+    size_t length = (size_t)(span->end - span->start) - 2;
+    *ret_member = find_member(text, length);
+    if (*ret_member < WIRE_NUM_MEMBERS)
+        return true;
+    if (length > KEY_DECODED)
+        return refuse_unknown(text, length, cursor->problem);
+    /* It may be written with escapes, or be no text at all. */
+    json_t *key = wire_json_load(cursor->body, span, cursor->problem);
+    if (key == NULL)
+        return false;
+    text = json_string_value(key);
+    length = json_string_length(key);
+    *ret_member = find_member(text, length);
+    bool known =
+        *ret_member < WIRE_NUM_MEMBERS || refuse_unknown(text, length, cursor->problem);
+    json_decref(key);
+    return known;
+}
+
+/* Finds one member, from its key on. */
+static bool scan_member(struct wire_cursor *cursor, struct wire_native_scan *scan,
+                        bool seen[WIRE_NUM_MEMBERS]) {
+    struct wire_span key, value;
+    int member;
+    if (wire_cursor_next(cursor) != '"')
+        return wire_refuse_syntax(cursor, NULL, "a key expected");
+    if (!wire_cursor_skip(cursor, 1, &key) || !read_key(cursor, &key, &member))
+        return false;
+    if (seen[member])
+        return wire_refuse_duplicate(cursor->body, &key, cursor->problem);
+    seen[member] = true;
+    if (wire_cursor_next(cursor) != ':')
+        return wire_refuse_syntax(cursor, NULL, "':' expected");
+    cursor->at++;
+    wire_cursor_next(cursor);
+    if (!wire_cursor_skip(cursor, 1, &value))
+        return false;
+    /* null means the same as leaving it out. */
+    if (value.end - value.start != 4 || memcmp(value.start, "null", 4) != 0)
+        scan->members[member] = value;
+    return true;
+}
+
+/* Finds the members of the object at the cursor. */
+static bool scan_object(struct wire_cursor *cursor, struct wire_native_scan *scan) {
+    bool seen[WIRE_NUM_MEMBERS] = {false};
+    cursor->at++;
+    char c = wire_cursor_next(cursor);
+    while (c != '}') {
+        if (!scan_member(cursor, scan, seen))
+            return false;
+        c = wire_cursor_next(cursor);
+        if (c != ',' && c != '}')
+            return wire_refuse_syntax(cursor, NULL, "',' or '}' expected");
+        cursor->at += c == ',';
+    }
+    cursor->at++;
+    wire_cursor_next(cursor);
+    return cursor->at == cursor->end ||
+           wire_refuse_syntax(cursor, NULL, "end of file expected");
+}
+
+static bool refuse_body(const struct wire_cursor *cursor) {
+    const char *type = wire_cursor_type(cursor);
+    if (type == NULL)
+        return wire_refuse_syntax(cursor, NULL, "an object expected");
+    wire_problem_set(cursor->problem, 400, "Wrong type", NULL,
+                     "the body is not a JSON object but of type %s; send an object with "
+                     "the key queries",
+                     type);
+    strcpy(cursor->problem->expected, "\"object\"");
+    snprintf(cursor->problem->got, sizeof cursor->problem->got, "\"%s\"", type);
+    return false;
+}
 
 static void add(size_t *sum, size_t bytes) {
     if (!size_add(*sum, bytes, sum))
         *sum = SIZE_MAX;
 }
 
-static void add_block(size_t *sum, size_t bytes) {
-    add(sum, bytes);
-    add(sum, bytes < LARGE_BLOCK ? BLOCK_EXTRA : LARGE_BLOCK_EXTRA);
-}
-
-static void note_token(struct tally *tally, size_t length) {
-    if (length > tally->longest_token)
-        tally->longest_token = length;
-}
-
-/* What a container with one more element than commas takes, its elements' own text and
- * containers not included. */
-static void close_container(struct tally *tally, const struct container *container) {
-    size_t elements = container->commas + 1;
-    size_t each = DECODED_BYTES + SCALAR_BYTES;
-    if (container->is_array) {
-        size_t slots = ARRAY_SLOTS_LEAST;
-        while (slots < elements)
-            slots *= 2; /* elements are bytes of a body in memory: cannot wrap */
-        size_t table = slots * SLOT_BYTES;
-        add(&tally->bytes, ARRAY_BYTES + DECODED_BYTES);
-        add_block(&tally->bytes, table);
-        if (table > tally->largest_table)
-            tally->largest_table = table;
-    } else {
-        add(&tally->bytes, OBJECT_BYTES);
-        each += MEMBER_BYTES;
-    }
-    if (!size_add_mul(&tally->bytes, elements, each))
-        tally->bytes = SIZE_MAX;
-}
-
-/* Returns the position of the quote that ends the string which begins at `at`, or `size`.
- */
-static size_t find_string_end(const char *body, size_t size, size_t at) {
-    size_t i = at + 1;
-    while (i < size && body[i] != '"')
-        i += body[i] == '\\' ? 2 : 1;
-    return i < size ? i : size;
-}
-
-/* Refuses the bracket at `at`; only now are line and column worth counting. */
-static bool refuse_depth(const char *body, size_t at, struct wire_problem *ret_problem) {
-    size_t line = 1, column = 1; /* column in characters, as jansson counts */
-    for (size_t i = 0; i < at; i++) {
-        if (body[i] == '\n') {
-            line++;
-            column = 1;
-        } else if ((body[i] & 0xC0) != 0x80) {
-            column++;
-        }
-    }
-    wire_problem_set(
-        ret_problem, 400, "Nested too deeply", NULL,
-        "line %zu, column %zu: the %dth level of nested lists and objects; a "
-        "request needs 4, and %d are read",
-        line, column, WIRE_MAX_DEPTH + 1, WIRE_MAX_DEPTH);
-    strcpy(ret_problem->expected, "[1,32]");
-    strcpy(ret_problem->got, "33");
-    _Static_assert(WIRE_MAX_DEPTH == 32, "the two lines above");
-    return false;
-}
-
-/* Adds everything that the body's containers and strings take. */
-static bool tally_body(const char *body, size_t size, struct tally *tally,
-                       struct wire_problem *ret_problem) {
-    struct container open[WIRE_MAX_DEPTH];
-    size_t depth = 0;
-    size_t token = 0; /* where the present token began */
-    for (size_t i = 0; i < size; i++) {
-        switch (body[i]) {
-        case '"': {
-            size_t end = find_string_end(body, size, i);
-            note_token(tally, end - i + 1);
-            add(&tally->bytes, STRING_BYTES);
-            add_block(&tally->bytes, end - i + 1);
-            i = end;
+/* Returns the most bytes that decoding takes. */
+static size_t cost_of(const struct wire_native_scan *scan) {
+    size_t bytes = 0;
+    for (int i = 0; i < WIRE_NUM_MEMBERS; i++) {
+        const struct wire_span *span = &scan->members[i];
+        if (span->start == NULL)
+            continue;
+        switch ((enum wire_member)i) {
+        case WIRE_QUERIES:
+        case WIRE_KEYS:
+        case WIRE_VALUES:
+            add(&bytes, wire_tensor_cost(span));
+            break;
+        case WIRE_WEIGHTS_QUERIES: /* and a byte for each row of queries */
+            add(&bytes, scan->members[WIRE_QUERIES].commas + 1 + ARENA_ALIGNMENT);
+            __attribute__((fallthrough));
+        case WIRE_WEIGHTS_HEADS: /* and a byte for each head of the model */
+        case WIRE_VALID_LENS:
+        case WIRE_HEAD_MASK:
+            if (!size_add_mul(&bytes, span->commas + 1, sizeof(size_t)))
+                bytes = SIZE_MAX;
+            add(&bytes, ARENA_ALIGNMENT);
+            break;
+        case WIRE_MODEL:
+        case WIRE_CAUSAL:
+        case WIRE_NEED_WEIGHTS:
+        case WIRE_NUM_MEMBERS:
+            wire_json_cost(span->start, (size_t)(span->end - span->start), &bytes);
             break;
         }
-        case '[':
-        case '{':
-            if (depth == WIRE_MAX_DEPTH)
-                return refuse_depth(body, i, ret_problem);
-            open[depth++] = (struct container){.is_array = body[i] == '['};
-            break;
-        case ',':
-            if (depth > 0)
-                open[depth - 1].commas++;
-            break;
-        case ']':
-        case '}':
-            if (depth > 0)
-                close_container(tally, &open[--depth]);
-            break;
-        case ':':
-        case ' ':
-        case '\t':
-        case '\n':
-        case '\r':
-            break;
-        default:
-            continue; /* inside a number or a word */
-        }
-        note_token(tally, i > token ? i - token : 0);
-        token = i + 1;
     }
-    note_token(tally, size > token ? size - token : 0);
-    while (depth > 0)
-        close_container(tally, &open[--depth]);
-    return true;
+    return bytes;
 }
 
-bool wire_native_scan(const char *body, size_t size, size_t *ret_decode_bytes,
+bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem) {
-    struct tally tally = {.bytes = FIXED_BYTES};
-    if (!tally_body(body, size, &tally, ret_problem))
+    struct wire_cursor cursor = {body, body, body + size, ret_problem};
+    struct wire_native_scan scan = {0};
+    if (size == 0) {
+        wire_problem_set(ret_problem, 400, "Malformed JSON", NULL,
+                         "line 1, column 1: the body is empty; send one JSON object");
         return false;
-    /* A growing table is copied, so the one that is given up, half as large, is still
-     * there. */
-    add_block(&tally.bytes, tally.largest_table / 2);
-    /* The lexer keeps the token's text in a buffer that doubles, also by copying. */
-    add_block(&tally.bytes, tally.longest_token);
-    if (!size_add_mul(&tally.bytes, tally.longest_token, 2))
-        tally.bytes = SIZE_MAX;
-    *ret_decode_bytes = tally.bytes;
+    }
+    if (size >= 3 && memcmp(body, "\xEF\xBB\xBF", 3) == 0) {
+        wire_problem_set(ret_problem, 400, "Malformed JSON", NULL,
+                         "line 1, column 1: the body begins with a byte order mark; send "
+                         "UTF-8 without one");
+        return false;
+    }
+    if (wire_cursor_next(&cursor) != '{')
+        return refuse_body(&cursor);
+    if (!scan_object(&cursor, &scan))
+        return false;
+    scan.decode_bytes = cost_of(&scan);
+    *ret_scan = scan;
     return true;
 }

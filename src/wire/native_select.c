@@ -3,11 +3,8 @@
  * outputs need them; what is not selected never gets to the reply. */
 #include "wire/native_select.h"
 
-#include "wire/json_value.h"
-#include "wire/refuse.h"
-#include "wire/tensor_json.h"
+#include "wire/list_text.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,70 +15,57 @@ struct list {
     size_t limit;       /* indices are below it */
 };
 
-static bool refuse_index(const struct wire_place *place, const struct list *list,
-                         int64_t got, struct wire_problem *ret_problem) {
-    wire_problem_set(ret_problem, 400, "Out of range", list->field,
-                     "%s[%zu] is %" PRId64 ", but there are %zu %s; send 0 to %zu",
-                     list->field, place->index[0], got, list->limit, list->things,
-                     list->limit - 1);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]",
-             list->limit - 1);
-    snprintf(ret_problem->got, sizeof ret_problem->got, "%" PRId64, got);
-    return false;
-}
-
-/* More indices than `limit` are always refused: one is out of range or there twice. So no
- * more than that many are ever looked at. */
-static bool read_indices(const json_t *value, const struct list *list, bool *seen,
-                         size_t *indices, struct wire_problem *ret_problem) {
+/* Reads the indices of an open list into `indices`. More than `limit` are always refused:
+ * one is out of range or there twice. So no more than that many are looked at. */
+static bool read_indices(struct wire_cursor *cursor, const struct list *list, bool *seen,
+                         size_t *indices, size_t *ret_count) {
     struct wire_place at = {.field = list->field, .depth = 1};
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *element = json_array_get(value, i), *leaf;
+    bool more = true;
+    for (size_t i = 0; more; i++) {
+        struct wire_span text;
+        char limit[64];
         at.index[0] = i;
-        if (json_is_array(element))
-            return wire_refuse_levels(&at, 1, 1, 1 + wire_json_levels(element, &leaf),
-                                      ret_problem);
-        if (!json_is_integer(element))
-            return wire_refuse_type(&at, "integer", wire_json_type(element), ret_problem);
-        json_int_t index = json_integer_value(element);
-        if (index < 0 || (unsigned long long)index >= list->limit)
-            return refuse_index(&at, list, index, ret_problem);
-        if (seen[index]) {
-            wire_problem_set(ret_problem, 400, "Duplicate index", list->field,
+        if (!wire_whole_read(cursor, &at, 1, &indices[i], &text))
+            return false;
+        if (indices[i] >= list->limit) {
+            snprintf(limit, sizeof limit, "there are %zu %s", list->limit, list->things);
+            return wire_refuse_whole(cursor, &at, &text, limit, list->limit - 1);
+        }
+        if (seen[indices[i]]) {
+            wire_problem_set(cursor->problem, 400, "Duplicate index", list->field,
                              "%s[%zu] is %zu, which stands there before; send each index "
                              "once",
-                             list->field, i, (size_t)index);
+                             list->field, i, indices[i]);
             return false;
         }
-        seen[index] = true;
-        indices[i] = (size_t)index;
+        seen[indices[i]] = true;
+        *ret_count = i + 1;
+        if (!wire_list_next(cursor, &at, &more))
+            return false;
     }
     return true;
 }
 
 /* Reads a list that may be left out: *ret_indices is NULL then. */
-static bool read_list(const json_t *root, const struct list *list, struct arena *arena,
+static bool read_list(const char *body, const struct wire_span *span,
+                      const struct list *list, struct arena *arena,
                       const size_t **ret_indices, size_t *ret_count,
                       struct wire_problem *ret_problem) {
-    const struct wire_place place = {.field = list->field};
-    const json_t *value = wire_json_member(root, list->field);
-    if (value == NULL)
+    struct wire_cursor cursor = {body, span->start, span->end, ret_problem};
+    struct wire_place place = {.field = list->field};
+    if (span->start == NULL)
         return true;
-    if (!wire_list_check(value, &place, 1, ret_problem))
+    if (!wire_list_open(&cursor, &place, 1))
         return false;
-    size_t count = json_array_size(value);
     bool *seen = arena_alloc(arena, list->limit, sizeof *seen);
-    size_t *indices = arena_alloc(arena, count, sizeof *indices);
+    size_t *indices = arena_alloc(arena, span->commas + 1, sizeof *indices);
     if (seen == NULL || indices == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return false;
     }
     memset(seen, 0, list->limit * sizeof *seen);
-    if (!read_indices(value, list, seen, indices, ret_problem))
-        return false;
     *ret_indices = indices;
-    *ret_count = count;
-    return true;
+    return read_indices(&cursor, list, seen, indices, ret_count);
 }
 
 /* Weights must be asked for before some of them can be selected. */
@@ -103,7 +87,8 @@ static bool check_need(const struct wire_call *call, struct wire_problem *ret_pr
     return true;
 }
 
-bool wire_selection_read(const json_t *root, struct arena *arena, struct wire_call *call,
+bool wire_selection_read(const char *body, const struct wire_span *members,
+                         struct arena *arena, struct wire_call *call,
                          struct wire_problem *ret_problem) {
     const attn_request *request = &call->request;
     struct wire_selection *selection = &call->selection;
@@ -116,10 +101,10 @@ bool wire_selection_read(const json_t *root, struct arena *arena, struct wire_ca
                                attn_model_get_info(call->model)->num_heads};
     const struct list queries = {"weights_queries", "queries in the shortest sequence",
                                  shortest};
-    return read_list(root, &heads, arena, &selection->heads, &selection->num_heads,
-                     ret_problem) &&
-           read_list(root, &queries, arena, &selection->queries, &selection->num_queries,
-                     ret_problem) &&
+    return read_list(body, &members[WIRE_WEIGHTS_HEADS], &heads, arena, &selection->heads,
+                     &selection->num_heads, ret_problem) &&
+           read_list(body, &members[WIRE_WEIGHTS_QUERIES], &queries, arena,
+                     &selection->queries, &selection->num_queries, ret_problem) &&
            check_need(call, ret_problem);
 }
 

@@ -5,11 +5,10 @@
 
 #include "wire/native.h"
 
-#include <jansson.h>
-
-/* Reads the two keys, where they are left out selects all. `call` has its model, lengths
- * and need_weights already. Returns false with *ret_problem set. */
-bool wire_selection_read(const json_t *root, struct arena *arena, struct wire_call *call,
+/* Reads the two keys of a scanned body, where they are left out selects all. `call` has
+ * its model, lengths and need_weights already. Returns false with *ret_problem set. */
+bool wire_selection_read(const char *body, const struct wire_span *members,
+                         struct arena *arena, struct wire_call *call,
                          struct wire_problem *ret_problem);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/native_tensors.h"
 
-#include "wire/json_value.h"
-#include "wire/tensor_json.h"
+#include "wire/tensor_text.h"
 
 #include <stdio.h>
 
@@ -109,23 +108,22 @@ static bool refuse_default(const char *field, const char *source,
 }
 
 /* Reads keys or values, which have a batch axis if queries have. */
-static bool read_like_queries(const json_t *value, const char *field,
-                              const struct wire_tensor *queries, struct arena *arena,
-                              struct wire_tensor *ret_tensor,
+static bool read_like_queries(const char *body, const struct wire_span *span,
+                              const char *field, const struct wire_tensor *queries,
+                              struct arena *arena, struct wire_tensor *ret_tensor,
                               struct wire_problem *ret_problem) {
     size_t levels = queries->batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    return wire_tensor_read(value, field, levels, levels, arena, ret_tensor,
+    return wire_tensor_read(body, span, field, levels, levels, arena, ret_tensor,
                             ret_problem) &&
            check_num_sequences(ret_tensor, field, queries, ret_problem);
 }
 
-static bool read_keys(const json_t *root, const attn_model_info *model,
-                      struct arena *arena, struct wire_tensors *tensors,
-                      struct wire_problem *ret_problem) {
-    const json_t *keys = wire_json_member(root, "keys");
-    if (keys != NULL)
-        return read_like_queries(keys, "keys", &tensors->queries, arena, &tensors->keys,
-                                 ret_problem) &&
+static bool read_keys(const char *body, const struct wire_span *span,
+                      const attn_model_info *model, struct arena *arena,
+                      struct wire_tensors *tensors, struct wire_problem *ret_problem) {
+    if (span->start != NULL)
+        return read_like_queries(body, span, "keys", &tensors->queries, arena,
+                                 &tensors->keys, ret_problem) &&
                check_width(&tensors->keys, "keys", model, "key_size", model->key_size,
                            ret_problem) &&
                check_context(&tensors->keys, "keys", model, ret_problem);
@@ -136,13 +134,11 @@ static bool read_keys(const json_t *root, const attn_model_info *model,
                           ret_problem);
 }
 
-static bool read_values(const json_t *root, const attn_model_info *model,
-                        struct arena *arena, struct wire_tensors *tensors,
-                        struct wire_problem *ret_problem) {
-    const json_t *values = wire_json_member(root, "values");
-    bool keys_given = wire_json_member(root, "keys") != NULL;
-    if (values != NULL)
-        return read_like_queries(values, "values", &tensors->queries, arena,
+static bool read_values(const char *body, const struct wire_span *span, bool keys_given,
+                        const attn_model_info *model, struct arena *arena,
+                        struct wire_tensors *tensors, struct wire_problem *ret_problem) {
+    if (span->start != NULL)
+        return read_like_queries(body, span, "values", &tensors->queries, arena,
                                  &tensors->values, ret_problem) &&
                check_width(&tensors->values, "values", model, "value_size",
                            model->value_size, ret_problem) &&
@@ -154,24 +150,26 @@ static bool read_values(const json_t *root, const attn_model_info *model,
                           model->value_size, tensors->values.width, ret_problem);
 }
 
-bool wire_tensors_read(const json_t *root, const attn_model_info *model,
-                       struct arena *arena, struct wire_tensors *ret_tensors,
+bool wire_tensors_read(const char *body, const struct wire_span members[WIRE_NUM_MEMBERS],
+                       const attn_model_info *model, struct arena *arena,
+                       struct wire_tensors *ret_tensors,
                        struct wire_problem *ret_problem) {
     struct wire_tensors tensors;
-    const json_t *queries = wire_json_member(root, "queries");
-    if (queries == NULL) {
+    const struct wire_span *queries = &members[WIRE_QUERIES], *keys = &members[WIRE_KEYS];
+    if (queries->start == NULL) {
         wire_problem_set(ret_problem, 400, "Missing key", "queries",
                          "queries is required; send numbers [B][Tq][%zu] or [Tq][%zu]",
                          model->query_size, model->query_size);
         return false;
     }
-    if (!wire_tensor_read(queries, "queries", WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
-                          arena, &tensors.queries, ret_problem) ||
+    if (!wire_tensor_read(body, queries, "queries", WIRE_LEVELS_UNBATCHED,
+                          WIRE_LEVELS_BATCHED, arena, &tensors.queries, ret_problem) ||
         !check_width(&tensors.queries, "queries", model, "query_size", model->query_size,
                      ret_problem) ||
         !check_context(&tensors.queries, "queries", model, ret_problem) ||
-        !read_keys(root, model, arena, &tensors, ret_problem) ||
-        !read_values(root, model, arena, &tensors, ret_problem))
+        !read_keys(body, keys, model, arena, &tensors, ret_problem) ||
+        !read_values(body, &members[WIRE_VALUES], keys->start != NULL, model, arena,
+                     &tensors, ret_problem))
         return false;
     *ret_tensors = tensors;
     return true;

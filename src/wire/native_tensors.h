@@ -3,12 +3,10 @@
 #ifndef ATTND_WIRE_NATIVE_TENSORS_H
 #define ATTND_WIRE_NATIVE_TENSORS_H
 
-#include "base/arena.h"
-#include "wire/problem.h"
+#include "wire/native.h"
 #include "wire/tensor.h"
 
 #include <attnd/model.h>
-#include <jansson.h>
 
 /* Keys that were left out are the queries, values that were left out are the keys: the
  * same memory, not a copy. */
@@ -16,10 +14,11 @@ struct wire_tensors {
     struct wire_tensor queries, keys, values;
 };
 
-/* Reads the three from the request's object, checked against the model and each other.
- * Returns false with *ret_problem set. */
-bool wire_tensors_read(const json_t *root, const attn_model_info *model,
-                       struct arena *arena, struct wire_tensors *ret_tensors,
+/* Reads the three of a body's members, checked against the model and each other. Returns
+ * false with *ret_problem set. */
+bool wire_tensors_read(const char *body, const struct wire_span members[WIRE_NUM_MEMBERS],
+                       const attn_model_info *model, struct arena *arena,
+                       struct wire_tensors *ret_tensors,
                        struct wire_problem *ret_problem);
 
 #endif

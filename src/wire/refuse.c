@@ -2,18 +2,30 @@
 #include "wire/refuse.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <float.h>
-#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define PLACE_TEXT_MAX 96 /* bytes: a key of ours and three indices of 20 digits */
+/* Bytes: line, column, a key of ours and three indices, each number of 20 digits. */
+#define PLACE_TEXT_MAX 160
+#define DIGITS_SHOWN   20 /* of an integer that may be longer */
 
+void wire_place_print(char *ret_text, size_t size, const struct wire_place *place) {
+    size_t used = (size_t)snprintf(ret_text, size, "%.15s", place->field);
+    for (size_t i = 0; i < place->depth && used < size; i++)
+        used += (size_t)snprintf(ret_text + used, size - used, "[%zu]", place->index[i]);
+}
+
+/* Where it is in the text, and in the request. */
 static void print_place(char ret_text[PLACE_TEXT_MAX], const struct wire_place *place) {
-    int used = snprintf(ret_text, PLACE_TEXT_MAX, "%.15s", place->field);
-    for (size_t i = 0; i < place->depth; i++)
-        used += snprintf(ret_text + used, PLACE_TEXT_MAX - (size_t)used, "[%zu]",
-                         place->index[i]);
+    int used = 0;
+    if (place->line > 0)
+        used = snprintf(ret_text, PLACE_TEXT_MAX, "line %zu, column %zu: ", place->line,
+                        place->column);
+    wire_place_print(ret_text + used, PLACE_TEXT_MAX - (size_t)used, place);
 }
 
 void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels) {
@@ -97,23 +109,41 @@ bool wire_refuse_number(const struct wire_place *place, double got,
                         struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
+    char number[32] = "over the largest double";
+    if (isfinite(got))
+        snprintf(number, sizeof number, "%.9g", got);
     wire_problem_set(ret_problem, 400, "Out of range", place->field,
-                     "%s is %.9g, which no float32 holds; send numbers within +-%.9g",
-                     where, got, (double)FLT_MAX);
+                     "%s is %s, which no float32 holds; send numbers within +-%.9g",
+                     where, number, (double)FLT_MAX);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%.9g,%.9g]",
              (double)-FLT_MAX, (double)FLT_MAX);
-    snprintf(ret_problem->got, sizeof ret_problem->got, "%.17g", got);
+    if (isfinite(got)) /* JSON has no word for the others */
+        snprintf(ret_problem->got, sizeof ret_problem->got, "%.17g", got);
     return false;
 }
 
-bool wire_refuse_length(const struct wire_place *place, size_t most, int64_t got,
-                        struct wire_problem *ret_problem) {
+static bool fits_64_bits(const char *integer, size_t digits) {
+    char text[DIGITS_SHOWN + 1];
+    if (digits > DIGITS_SHOWN)
+        return false;
+    memcpy(text, integer, digits);
+    text[digits] = '\0';
+    errno = 0;
+    strtoll(text, NULL, 10);
+    return errno == 0;
+}
+
+bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
+                              size_t digits, const char *limit, size_t most,
+                              struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
+    int shown = digits < DIGITS_SHOWN ? (int)digits : DIGITS_SHOWN;
     wire_problem_set(ret_problem, 400, "Out of range", place->field,
-                     "%s is %" PRId64 ", but its sequence has %zu keys; send 0 to %zu",
-                     where, got, most, most);
+                     "%s is %.*s%s, but %s; send 0 to %zu", where, shown, got,
+                     digits > DIGITS_SHOWN ? "..." : "", limit, most);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", most);
-    snprintf(ret_problem->got, sizeof ret_problem->got, "%" PRId64, got);
+    if (fits_64_bits(got, digits)) /* many readers of JSON have no larger ones */
+        snprintf(ret_problem->got, sizeof ret_problem->got, "%.*s", shown, got);
     return false;
 }

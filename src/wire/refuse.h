@@ -9,6 +9,7 @@
 #include "wire/problem.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define WIRE_PLACE_DEPTH_MAX 3
@@ -19,7 +20,11 @@ struct wire_place {
     const char *field;
     size_t depth; /* indices in use */
     size_t index[WIRE_PLACE_DEPTH_MAX];
+    size_t line, column; /* in the text, counted from 1; 0: not known */
 };
+
+/* Writes `field`[index[0]][index[1]]..., cut to `size`. */
+void wire_place_print(char *ret_text, size_t size, const struct wire_place *place);
 
 /* A value of the wrong type. `expected` and `got` are names of JSON types. */
 bool wire_refuse_type(const struct wire_place *place, const char *expected,
@@ -36,13 +41,16 @@ bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_
 bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t got,
                         const char *reason, struct wire_problem *ret_problem);
 
-/* A number that rounds to more than the largest float32. */
+/* A number that rounds to more than the largest float32, infinite when it is over the
+ * largest double, too. */
 bool wire_refuse_number(const struct wire_place *place, double got,
                         struct wire_problem *ret_problem);
 
-/* A valid length outside 0..`most`. */
-bool wire_refuse_length(const struct wire_place *place, size_t most, int64_t got,
-                        struct wire_problem *ret_problem);
+/* A whole number outside 0..`most`, written with `digits` characters from `got` on;
+ * `limit` says why it must be within. */
+bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
+                              size_t digits, const char *limit, size_t most,
+                              struct wire_problem *ret_problem);
 
 /* Writes a shape as JSON into problem->expected or problem->got: [2,null,4]. */
 void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels);

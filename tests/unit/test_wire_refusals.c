@@ -76,7 +76,8 @@ static int compare(const char *folder, const json_t *expected, const json_t *got
 }
 
 static int run_case(struct fixture *fixture, const char *folder) {
-    size_t size, decode_bytes;
+    size_t size;
+    struct wire_native_scan scan;
     char *text = read_file(folder, "problem.json", &size);
     json_t *expected = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
     free(text);
@@ -93,8 +94,8 @@ static int run_case(struct fixture *fixture, const char *folder) {
     memset(&untouched, 0xA5, sizeof untouched);
     memcpy(&call, &untouched, sizeof call);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(body, size, &decode_bytes, &fixture->problem) &&
-                   wire_native_decode(body, size, models, count, &fixture->arena, &call,
+    bool decoded = wire_native_scan(body, size, &scan, &fixture->problem) &&
+                   wire_native_decode(body, &scan, models, count, &fixture->arena, &call,
                                       &fixture->problem);
     free(body);
     int differences = 1;

@@ -67,15 +67,15 @@ static inline int fixture_teardown(void **state) {
  * the end is seen by ASan and valgrind. */
 static inline bool fixture_decode_bytes(struct fixture *fixture, const void *body,
                                         size_t size, size_t num_models) {
-    size_t decode_bytes;
+    struct wire_native_scan scan;
     char *copy = malloc(size > 0 ? size : 1);
     if (size > 0)
         memcpy(copy, body, size);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(copy, size, &decode_bytes, &fixture->problem) &&
+    bool decoded = wire_native_scan(copy, size, &scan, &fixture->problem) &&
                    wire_native_decode(
-                       copy, size, (const attn_model *const *)fixture->models, num_models,
-                       &fixture->arena, &fixture->call, &fixture->problem);
+                       copy, &scan, (const attn_model *const *)fixture->models,
+                       num_models, &fixture->arena, &fixture->call, &fixture->problem);
     free(copy);
     return decoded;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/tensor_json.h"
+#include "tensor_oracle.h"
 
 #include "base/size.h"
 #include "wire/json_value.h"
@@ -10,14 +10,24 @@
  */
 #define FLOAT_OVERFLOW 0x1.ffffffp127
 
+/* Returns how many lists are inside each other along the first elements, 0 for no list.
+ * *ret_leaf, borrowed, is what the innermost begins with; NULL if that is empty. */
+static size_t count_levels(const json_t *value, const json_t **ret_leaf) {
+    size_t levels = 0;
+    for (; value != NULL && json_is_array(value); levels++)
+        value = json_array_get(value, 0);
+    *ret_leaf = value;
+    return levels;
+}
+
 static struct wire_place place_inside(const struct wire_place *outer, size_t index) {
     struct wire_place inner = *outer;
     inner.index[inner.depth++] = index;
     return inner;
 }
 
-bool wire_list_check(const json_t *value, const struct wire_place *place, size_t levels,
-                     struct wire_problem *ret_problem) {
+static bool check_list(const json_t *value, const struct wire_place *place, size_t levels,
+                       struct wire_problem *ret_problem) {
     if (json_is_number(value))
         return wire_refuse_levels(place, levels, levels, place->depth, ret_problem);
     if (!json_is_array(value))
@@ -27,16 +37,15 @@ bool wire_list_check(const json_t *value, const struct wire_place *place, size_t
     return true;
 }
 
-bool wire_row_read(const json_t *row, const struct wire_place *place, float *ret_numbers,
-                   struct wire_problem *ret_problem) {
+static bool read_row(const json_t *row, const struct wire_place *place,
+                     float *ret_numbers, struct wire_problem *ret_problem) {
     for (size_t i = 0; i < json_array_size(row); i++) {
         const json_t *value = json_array_get(row, i);
         struct wire_place at = place_inside(place, i);
         const json_t *leaf;
         if (json_is_array(value))
             return wire_refuse_levels(&at, at.depth, at.depth,
-                                      at.depth + wire_json_levels(value, &leaf),
-                                      ret_problem);
+                                      at.depth + count_levels(value, &leaf), ret_problem);
         if (!json_is_number(value))
             return wire_refuse_type(&at, "number", wire_json_type(value), ret_problem);
         double number = json_number_value(value);
@@ -52,7 +61,7 @@ static bool find_levels(const json_t *value, const char *field, size_t least, si
                         size_t *ret_levels, struct wire_problem *ret_problem) {
     struct wire_place place = {.field = field};
     const json_t *leaf;
-    size_t levels = wire_json_levels(value, &leaf);
+    size_t levels = count_levels(value, &leaf);
     bool number = leaf != NULL && json_is_number(leaf);
     if (levels > most || (levels < least && number))
         return wire_refuse_levels(&place, least, most, levels, ret_problem);
@@ -80,12 +89,12 @@ static const json_t *get_sequence(const json_t *value, const char *field, bool b
 static bool check_sequence(const json_t *sequence, const struct wire_place *place,
                            size_t levels, size_t *width,
                            struct wire_problem *ret_problem) {
-    if (!wire_list_check(sequence, place, levels, ret_problem))
+    if (!check_list(sequence, place, levels, ret_problem))
         return false;
     for (size_t t = 0; t < json_array_size(sequence); t++) {
         const json_t *row = json_array_get(sequence, t);
         struct wire_place at = place_inside(place, t);
-        if (!wire_list_check(row, &at, levels, ret_problem))
+        if (!check_list(row, &at, levels, ret_problem))
             return false;
         if (*width == 0)
             *width = json_array_size(row);
@@ -127,16 +136,16 @@ static bool fill_rows(const json_t *value, const char *field, struct wire_tensor
         const json_t *sequence = get_sequence(value, field, tensor->batched, b, &place);
         for (size_t t = 0; t < tensor->lens[b]; t++, out += tensor->width) {
             struct wire_place at = place_inside(&place, t);
-            if (!wire_row_read(json_array_get(sequence, t), &at, out, ret_problem))
+            if (!read_row(json_array_get(sequence, t), &at, out, ret_problem))
                 return false;
         }
     }
     return true;
 }
 
-bool wire_tensor_read(const json_t *value, const char *field, size_t least, size_t most,
-                      struct arena *arena, struct wire_tensor *ret_tensor,
-                      struct wire_problem *ret_problem) {
+bool oracle_tensor_read(const json_t *value, const char *field, size_t least, size_t most,
+                        struct arena *arena, struct wire_tensor *ret_tensor,
+                        struct wire_problem *ret_problem) {
     struct wire_tensor tensor = {0};
     size_t levels = 0, floats;
     if (!find_levels(value, field, least, most, &levels, ret_problem))

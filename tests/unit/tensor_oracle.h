@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensor_oracle.h: reads tensors from jansson's values.
+ *
+ * Plain and slow, and nobody optimises it: the oracle of the reader that works on the
+ * text itself (wire/tensor_text.h). It differs on purpose in the integer -0, which
+ * jansson reads as +0, and in integers over 64 bits and numbers over the largest double,
+ * which jansson refuses. */
+#ifndef ATTND_TESTS_TENSOR_ORACLE_H
+#define ATTND_TESTS_TENSOR_ORACLE_H
+
+#include "base/arena.h"
+#include "wire/refuse.h"
+#include "wire/tensor.h"
+
+#include <jansson.h>
+
+/* As wire_tensor_read(), but errors in the order of two passes: first lists, then
+ * numbers.
+ */
+bool oracle_tensor_read(const json_t *value, const char *field, size_t least, size_t most,
+                        struct arena *arena, struct wire_tensor *ret_tensor,
+                        struct wire_problem *ret_problem);
+
+#endif
