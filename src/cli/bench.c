@@ -332,6 +332,8 @@ static int bench_shape(const struct config *config, const char *shape) {
 }
 
 int command_bench(const struct config *config) {
+    if (config->wire)
+        return bench_wire(config);
     if (config->shapes.count == 0)
         return bench_shape(config, DEFAULT_SHAPE);
     int exit_code = 0;

@@ -3,6 +3,8 @@
 #ifndef ATTND_CLI_BENCH_H
 #define ATTND_CLI_BENCH_H
 
+#include "config/config.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -32,6 +34,20 @@ struct bench_report {
     double peak[BENCH_ROUNDS_MAX]; /* multiply-add peak in the precision that was asked
                                       for, operations a second, each round */
 };
+
+struct bench_spread {
+    double least, median, most;
+};
+
+/* The spread of 1..BENCH_ROUNDS_MAX values. */
+struct bench_spread bench_spread(const double *values, size_t count);
+
+/* The median of a / b taken round by round, so that a machine that drifts does not
+ * matter. */
+double bench_ratio(const double *a, const double *b, size_t count);
+
+/* attnd bench --wire: returns the exit code. */
+int bench_wire(const struct config *config);
 
 /* Print a report to standard output, for people or as one line of JSON. */
 void bench_print_text(struct bench_report *report);

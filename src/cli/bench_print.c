@@ -11,25 +11,19 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-struct spread {
-    double least, median, most;
-};
-
-static struct spread spread_of(const double *values, size_t count) {
+struct bench_spread bench_spread(const double *values, size_t count) {
     double sorted[BENCH_ROUNDS_MAX];
     for (size_t i = 0; i < count; i++)
         sorted[i] = values[i];
     qsort(sorted, count, sizeof *sorted, compare);
-    return (struct spread){sorted[0], sorted[count / 2], sorted[count - 1]};
+    return (struct bench_spread){sorted[0], sorted[count / 2], sorted[count - 1]};
 }
 
-/* The median of a / b taken round by round, so that a machine that drifts does not
- * matter. */
-static double ratio_of(const double *a, const double *b, size_t count) {
+double bench_ratio(const double *a, const double *b, size_t count) {
     double ratios[BENCH_ROUNDS_MAX];
     for (size_t i = 0; i < count; i++)
         ratios[i] = a[i] / b[i];
-    return spread_of(ratios, count).median;
+    return bench_spread(ratios, count).median;
 }
 
 /* The share of the peak that contender `c` reaches, round by round; of work really done.
@@ -38,17 +32,17 @@ static double share_of_peak(const struct bench_report *report, size_t c) {
     double reached[BENCH_ROUNDS_MAX];
     for (size_t i = 0; i < report->num_rounds; i++)
         reached[i] = report->done_flop / report->contenders[c].seconds[i];
-    return ratio_of(reached, report->peak, report->num_rounds);
+    return bench_ratio(reached, report->peak, report->num_rounds);
 }
 
 /* How many times as fast as the last contender, which is the baseline. */
 static double over_baseline(const struct bench_report *report, size_t c) {
-    return ratio_of(report->contenders[report->num_contenders - 1].seconds,
-                    report->contenders[c].seconds, report->num_rounds);
+    return bench_ratio(report->contenders[report->num_contenders - 1].seconds,
+                       report->contenders[c].seconds, report->num_rounds);
 }
 
 void bench_print_text(struct bench_report *report) {
-    struct spread peak = spread_of(report->peak, report->num_rounds);
+    struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
     printf("%s (%zu,%zu,%zu) %zu heads, %zu keys%s%s, %zu thread%s: %.3f GFLOP dense",
            part_names[report->part], report->sequences, report->query_len, report->width,
            report->heads, report->key_len, report->causal ? ", causal" : "",
@@ -60,7 +54,7 @@ void bench_print_text(struct bench_report *report) {
            "multiply-add peak", peak.median * 1e-9, peak.least * 1e-9, peak.most * 1e-9);
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
-        struct spread s = spread_of(times->seconds, report->num_rounds);
+        struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
         printf("  %-11s %-8s %-4s %9.3f ms (%.3f..%.3f) %8.1f GFLOP/s  %.2f of peak  "
                "%.2fx %s\n",
                times->name, times->cpu, times->precision, s.median * 1e3, s.least * 1e3,
@@ -72,7 +66,7 @@ void bench_print_text(struct bench_report *report) {
 }
 
 void bench_print_json(struct bench_report *report) {
-    struct spread peak = spread_of(report->peak, report->num_rounds);
+    struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
     printf("{\"part\":\"%s\",\"sequences\":%zu,\"query_len\":%zu,\"key_len\":%zu,"
            "\"width\":%zu,"
            "\"heads\":%zu,\"causal\":%s,\"fill\":%zu,\"weights\":%s,\"threads\":%zu,"
@@ -85,7 +79,7 @@ void bench_print_json(struct bench_report *report) {
            report->done_flop * 1e-9, report->num_rounds, peak.median * 1e-9);
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
-        struct spread s = spread_of(times->seconds, report->num_rounds);
+        struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
         printf("%s{\"name\":\"%s\",\"cpu\":\"%s\",\"precision\":\"%s\",\"median_ms\":%."
                "6f,\"min_ms\":%.6f,"
                "\"max_ms\":%.6f,\"gflops\":%.3f,\"of_peak\":%.4f,\"over_baseline\":%.4f}",

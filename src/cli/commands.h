@@ -14,9 +14,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
 /* Asks the server at --listen whether it is ready: 0 when it is, else 1. */
 int command_health(const struct config *config);
 
-/* Times the layer and prints the figures: 0, or 1 when it cannot be run, 2 for a
- * malformed
- * --shape. attnd_init() must have succeeded. */
+/* Times the layer, or with --wire reading JSON, and prints the figures: 0, or 1 when it
+ * cannot be run, 2 for a malformed --shape. attnd_init() must have succeeded. */
 int command_bench(const struct config *config);
 
 #endif

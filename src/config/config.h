@@ -39,6 +39,7 @@ struct config {
     bool causal;
     size_t fill; /* per cent of the keys that are valid */
     bool weights;
+    bool wire;
     bool json;
     size_t seconds; /* for each shape */
     bool help;

@@ -273,39 +273,43 @@ __attribute__((noinline)) static const char *skip_run(const char *at, const char
     return wire_skip_space(at, end);
 }
 
-static inline const char *skip_space(const char *at, const char *end) {
-    return (unsigned char)wire_peek(at, end) <= ' ' ? skip_run(at, end) : at;
-}
-
-enum wire_stop wire_floats_read(struct wire_floats *floats) {
-    const char *at = floats->at, *const end = floats->end;
+/* Reads numbers as long as they are as most are, each with its comma. */
+static inline void read_many(struct wire_floats *floats) {
+    const char *at = floats->at, *const last = floats->end - FAST_BYTES;
     float *out = floats->out, *const out_end = floats->out_end;
-    enum wire_stop stop;
-    for (;;) {
-        at = skip_space(at, end);
-        if (out == out_end) {
-            stop = WIRE_STOP_FULL;
+    while (at <= last && out < out_end) {
+        const char *number = at;
+        if (!read_fast(&at, out)) {
+            at = number;
             break;
         }
-        const char *number = at;
-        if (end - at < FAST_BYTES || !read_fast(&at, out)) {
-            at = number;
-            stop = read_number(&at, end, out, &floats->refused);
-            if (stop != WIRE_STOP_CLOSED)
-                break;
-        }
         out++;
-        if (wire_peek(at, end) != ',') {
-            at = skip_space(at, end);
-            if (wire_peek(at, end) != ',') {
-                stop = wire_peek(at, end) == ']' ? WIRE_STOP_CLOSED : WIRE_STOP_NO_COMMA;
-                break;
-            }
-        }
         at++;
-        at += wire_peek(at, end) == ' ';
+        at += *at == ' ';
+        if ((unsigned char)*at <= ' ')
+            at = skip_run(at, floats->end);
     }
     floats->at = at;
     floats->out = out;
-    return stop;
+}
+
+enum wire_stop wire_floats_read(struct wire_floats *floats) {
+    const char *const end = floats->end;
+    for (;;) {
+        floats->at = skip_run(floats->at, end);
+        if (end - floats->at > FAST_BYTES)
+            read_many(floats);
+        if (floats->out == floats->out_end)
+            return WIRE_STOP_FULL;
+        enum wire_stop stop =
+            read_number(&floats->at, end, floats->out, &floats->refused);
+        if (stop != WIRE_STOP_CLOSED)
+            return stop;
+        floats->out++;
+        floats->at = skip_run(floats->at, end);
+        if (wire_peek(floats->at, end) != ',')
+            return wire_peek(floats->at, end) == ']' ? WIRE_STOP_CLOSED
+                                                     : WIRE_STOP_NO_COMMA;
+        floats->at++;
+    }
 }

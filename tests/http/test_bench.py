@@ -49,3 +49,23 @@ def test_text_names_peak_and_ratio():
     assert result.returncode == 0, result
     for word in ("multiply-add peak", "of peak", "cblas tiles"):
         assert word in result.stdout
+
+
+def test_reading_json_is_timed_beside_jansson():
+    reports = bench("--wire")
+    assert [r["task"] for r in reports] == ["read 17 digits", "read indented", "read shortest"]
+    for report in reports:
+        assert [r["name"] for r in report["results"]] == ["attnd", "jansson"]
+        assert report["numbers"] == 128 * 768 and report["rounds"] >= 5
+        for result in report["results"]:
+            assert 0 < result["min_ns"] <= result["ns_per_number"] <= result["max_ns"]
+            assert result["mb_per_s"] * result["ns_per_number"] == pytest.approx(
+                report["bytes"] / report["numbers"] * 1e3, rel=1e-3)
+        assert report["results"][-1]["over_baseline"] == 1
+
+
+def test_wire_text_names_rate_and_ratio():
+    result = run_attnd("bench", "--wire", "--seconds", 1)
+    assert result.returncode == 0, result
+    for word in ("MB/s", "ns a number", "x jansson", "bytes each"):
+        assert word in result.stdout
