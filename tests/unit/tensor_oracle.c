@@ -3,8 +3,11 @@
 
 #include "base/size.h"
 #include "wire/json_value.h"
+#include "wire/tensor_text.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Halfway from the largest float32 to 2^128: from here on rounding to nearest overflows.
  */
@@ -163,4 +166,75 @@ bool oracle_tensor_read(const json_t *value, const char *field, size_t least, si
         return false;
     *ret_tensor = tensor;
     return true;
+}
+
+bool oracle_read_text(const char *text, size_t size, struct arena *arena,
+                      struct wire_tensor *ret_tensor, struct wire_problem *ret_problem) {
+    struct wire_cursor cursor = {text, text, text + size, ret_problem};
+    struct wire_span span;
+    wire_cursor_next(&cursor);
+    if (!wire_cursor_skip(&cursor, 1, &span))
+        return false;
+    wire_cursor_next(&cursor);
+    if (cursor.at != cursor.end)
+        return wire_refuse_syntax(&cursor, NULL, "end of file expected");
+    return wire_tensor_read(text, &span, "t", WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
+                            arena, ret_tensor, ret_problem);
+}
+
+static const char *compare(const struct wire_tensor *got,
+                           const struct wire_tensor *expected) {
+    if (got->batched != expected->batched ||
+        got->num_sequences != expected->num_sequences ||
+        got->num_rows != expected->num_rows || got->width != expected->width)
+        return "another shape";
+    if (memcmp(got->lens, expected->lens, got->num_sequences * sizeof *got->lens) != 0)
+        return "other lengths";
+    for (size_t i = 0; i < got->num_rows * got->width; i++) {
+        float a = got->rows[i], b = expected->rows[i];
+        if ((a != 0 || b != 0) && memcmp(&a, &b, sizeof a) != 0)
+            return "another number";
+    }
+    return NULL;
+}
+
+/* Whether the problem is one that such a text can have. */
+static bool is_told_well(const struct wire_problem *problem, bool is_json) {
+    return problem->status == 400 && strncmp(problem->detail, "line ", 5) == 0 &&
+           /* Something else may stand before what is no JSON. */
+           (is_json || strcmp(problem->title, "Malformed JSON") == 0 ||
+            strcmp(problem->title, "Nested too deeply") == 0 ||
+            problem->field[0] != '\0');
+}
+
+const char *oracle_check(const char *text, size_t size, struct arena arenas[2],
+                         bool *ret_accepted) {
+    struct wire_tensor got, expected;
+    struct wire_problem problem, oracle_problem;
+    json_error_t error;
+    char *exact = malloc(size > 0 ? size : 1); /* so that a read past the end is seen */
+    memcpy(exact, text, size);
+    arena_reset(&arenas[0]);
+    arena_reset(&arenas[1]);
+    bool accepted = oracle_read_text(exact, size, &arenas[0], &got, &problem);
+    json_t *root =
+        json_loadb(exact, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    bool oracle = root != NULL && oracle_tensor_read(root, "t", WIRE_LEVELS_UNBATCHED,
+                                                     WIRE_LEVELS_BATCHED, &arenas[1],
+                                                     &expected, &oracle_problem);
+    bool overflow =
+        root == NULL && json_error_code(&error) == json_error_numeric_overflow;
+    if (memchr(exact, '\0', size) != NULL) /* jansson 2.14 overlooks it after a number */
+        oracle = false;
+    const char *wrong = NULL;
+    if (accepted != oracle && !(accepted && overflow))
+        wrong = accepted ? "accepted" : "refused";
+    else if (!accepted && !is_told_well(&problem, root != NULL || overflow))
+        wrong = "refused with another problem";
+    else if (accepted && oracle)
+        wrong = compare(&got, &expected);
+    json_decref(root);
+    free(exact);
+    *ret_accepted = accepted;
+    return wrong;
 }

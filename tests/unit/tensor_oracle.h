@@ -21,4 +21,12 @@ bool oracle_tensor_read(const json_t *value, const char *field, size_t least, si
                         struct arena *arena, struct wire_tensor *ret_tensor,
                         struct wire_problem *ret_problem);
 
+/* Reads a whole text as a tensor with the reader that is tested. */
+bool oracle_read_text(const char *text, size_t size, struct arena *arena,
+                      struct wire_tensor *ret_tensor, struct wire_problem *ret_problem);
+
+/* Reads any text with both; says what they disagree in, or NULL. */
+const char *oracle_check(const char *text, size_t size, struct arena arenas[2],
+                         bool *ret_accepted);
+
 #endif

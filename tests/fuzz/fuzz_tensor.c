@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_tensor.c: any text, read as a tensor, gives what the oracle makes of jansson's
+ * tree. */
+#include "fuzz.h"
+#include "tensor_oracle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static struct arena arenas[2];
+    bool accepted;
+    arenas[0].keep = arenas[1].keep = 1 << 20;
+    const char *wrong = oracle_check((const char *)data, size, arenas, &accepted);
+    if (wrong != NULL) {
+        fprintf(stderr, "%s\n", wrong);
+        abort();
+    }
+    return 0;
+}
