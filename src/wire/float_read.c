@@ -27,7 +27,9 @@ __extension__ typedef unsigned __int128 uint128;
 #define FLOAT_OVERFLOW 0x1.ffffffp127
 
 #define WORD_DIGITS 7  /* that are read at a time */
-#define FAST_BYTES  32 /* that a number may take to be read fast, and what follows */
+#define FAST_WHOLE  5  /* digits before the point: two words more fit in 64 bits */
+#define FAST_NUMBER 44 /* bytes that a number may take to be read fast */
+#define FAST_BYTES  48 /* with its comma and a space */
 #define DIGITS_MAX  19 /* that a uint64_t holds, whatever they are */
 /* More digits than any text has: an exponent past it is out of range whatever they are.
  */
@@ -241,31 +243,57 @@ read_number(const char **at, const char *end, float *ret_number, double *ret_ref
     return WIRE_STOP_CLOSED;
 }
 
-/* Reads a number as most of them are, a digit, a point and up to 21 digits; `at` has
- * FAST_BYTES. False when it is another. Seven digits at a time, because what tools print
- * has 15 to 19 or 6 to 9: each number of a text then takes the same branches. */
-static inline bool read_fast(const char **at, float *ret_number) {
-    const char *c = *at, *const end = c + FAST_BYTES;
-    bool negative = *c == '-';
-    c += negative;
-    uint64_t w = (uint64_t)(unsigned char)*c - '0';
-    if (w > 9 || c[1] != '.')
-        return false;
-    const char *point = c += 2;
-    uint64_t digits = load_digits(c, end);
+/* Reads the fraction after a point into *w; false when it has more than 21 digits or too
+ * many for 64 bits, or none. Seven at a time, because what tools print has 15 to 19 or 6
+ * to 9: each number of a text then takes the same branches. */
+static inline bool read_fraction(const char **at, const char *end, uint64_t *w) {
+    const char *c = *at;
+    uint64_t digits = load_digits(c, end), sum = *w;
     unsigned count = count_digits(digits);
     for (int words = 0; count == WORD_DIGITS && words < 2; words++) {
-        w = w * ten_to[WORD_DIGITS] + value_of(digits, WORD_DIGITS);
+        sum = sum * ten_to[WORD_DIGITS] + value_of(digits, WORD_DIGITS);
         c += WORD_DIGITS;
         digits = load_digits(c, end);
         count = count_digits(digits);
     }
-    if (w >= room_for[count])
+    if (sum >= room_for[count] || c + count == *at)
         return false;
-    w = w * ten_to[count] + value_of(digits, count);
-    c += count;
+    *w = sum * ten_to[count] + value_of(digits, count);
+    *at = c + count;
+    return true;
+}
+
+/* Reads a number as most of them are, not too long and with a comma after it; `at` has
+ * FAST_BYTES. False when it is another. */
+static inline bool read_fast(const char **at, float *ret_number) {
+    const char *c = *at, *const end = c + FAST_NUMBER;
+    bool negative = *c == '-';
+    c += negative;
+    uint64_t w = (uint64_t)(unsigned char)*c - '0';
+    int64_t power = 0;
+    if (c[1] == '.' && w < 10) {
+        c++;
+    } else {
+        uint64_t digits = load_digits(c, end);
+        unsigned count = count_digits(digits);
+        if (count == 0 || count > FAST_WHOLE || (w == 0 && count > 1))
+            return false;
+        w = value_of(digits, count);
+        c += count;
+    }
+    if (*c == '.') {
+        const char *point = ++c;
+        if (!read_fraction(&c, end, &w))
+            return false;
+        power = point - c;
+    }
+    if ((*c | 0x20) == 'e') {
+        c = read_exponent(c + 1, end, &power);
+        if (c == NULL)
+            return false;
+    }
     *at = c;
-    return *c == ',' && c > point && round_decimal(w, point - c, negative, ret_number);
+    return *c == ',' && round_decimal(w, power, negative, ret_number);
 }
 
 /* Not inlined, so that it stays out of the way where there is nothing to skip. */

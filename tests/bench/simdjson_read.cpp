@@ -87,16 +87,26 @@ static void compare(const char *name, const std::string &json) {
         bytes / median(their_ns) * 1e3, median(their_ns) / numbers, median(ratios));
 }
 
+static std::vector<float> scaled(const std::vector<float> &numbers, float scale) {
+    std::vector<float> products;
+    for (float number : numbers)
+        products.push_back(scale * number);
+    return products;
+}
+
 int main() {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    std::vector<float> numbers(rows * width), small;
+    std::vector<float> numbers(rows * width), bytes;
     for (float &number : numbers)
         number = normal(random);
-    for (float number : numbers)
-        small.push_back(0.02F * number);
+    for (size_t i = 0; i < numbers.size(); i++)
+        bytes.push_back(float(random() % 256));
     compare("17 digits", print<double>(numbers, ", "));
     compare("indented", print<double>(numbers, ",\n            "));
-    compare("weights", print<double>(small, ", "));
     compare("shortest", print<float>(numbers, ","));
+    compare("x 0.02", print<double>(scaled(numbers, 0.02F), ", "));
+    compare("x 20", print<double>(scaled(numbers, 20), ", "));
+    compare("x 1e-6", print<double>(scaled(numbers, 1e-6F), ", "));
+    compare("0..255", print<double>(bytes, ", "));
 }
