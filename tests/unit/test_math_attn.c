@@ -345,6 +345,33 @@ test_plan_needs_memory_that_grows_with_the_sequence_not_its_square(void **state)
     attn_model_destroy(model);
 }
 
+/* Besides inputs, outputs and the projections of queries, keys and values. */
+static void test_long_sequences_need_little_memory(void **state) {
+    (void)state;
+    enum { TOKENS = 16384, WIDTH = 768 };
+    const attn_model_info info = {.name = "wide",
+                                  .query_size = WIDTH,
+                                  .key_size = WIDTH,
+                                  .value_size = WIDTH,
+                                  .out_size = WIDTH,
+                                  .num_heads = 12,
+                                  .head_size = 64,
+                                  .output_projection = true};
+    const attn_crew crew = {.num_slots = 8};
+    const size_t length = TOKENS;
+    const attn_request request = {
+        .num_sequences = 1, .query_lens = &length, .key_lens = &length, .crew = &crew};
+    attn_model *model;
+    attn_sizes sizes;
+    assert_int_equal(attn_model_create(&info, &model), ATTND_OK);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTND_OK);
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    size_t projections = (size_t)3 * TOKENS * WIDTH * sizeof(float);
+    print_message("%zu bytes\n", sizes.scratch_bytes - projections);
+    assert_in_range(sizes.scratch_bytes, projections, projections + ((size_t)64 << 20));
+    attn_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_small_requests_match_the_reference),
@@ -364,6 +391,7 @@ int main(void) {
         cmocka_unit_test(test_model_create_refuses_sizes_that_wrap),
         cmocka_unit_test(
             test_plan_needs_memory_that_grows_with_the_sequence_not_its_square),
+        cmocka_unit_test(test_long_sequences_need_little_memory),
     };
     static const char *const engines[] = {"native", "openblas"};
     int failures = 0;
