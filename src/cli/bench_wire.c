@@ -73,6 +73,10 @@ static bool make_text(struct text *text, const struct task *task) {
 
 /* --- reading --- */
 
+static bool same_bits(const float *a, const float *b) {
+    return memcmp((const char *)a, (const char *)b, NUMBERS * sizeof *a) == 0;
+}
+
 static bool read_with_attnd(struct text *text) {
     struct wire_native_scan scan;
     struct wire_problem problem;
@@ -82,7 +86,7 @@ static bool read_with_attnd(struct text *text) {
            wire_tensor_read(text->body.data, &scan.members[WIRE_QUERIES], "queries",
                             WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &text->arena,
                             &tensor, &problem) &&
-           memcmp(tensor.rows, text->numbers, NUMBERS * sizeof(float)) == 0;
+           same_bits(tensor.rows, text->numbers);
 }
 
 static bool read_with_jansson(struct text *text) {
@@ -95,7 +99,7 @@ static bool read_with_jansson(struct text *text) {
         out[i] = (float)json_number_value(
             json_array_get(json_array_get(rows, i / WIDTH), i % WIDTH));
     json_decref(root);
-    return read && memcmp(out, text->numbers, NUMBERS * sizeof(float)) == 0;
+    return read && same_bits(out, text->numbers);
 }
 
 static const struct task tasks[] = {

@@ -137,16 +137,16 @@ static attnd_status pack_all(struct engine *engine) {
 }
 
 /* Refuses kernels that are not there: says what is missing, and what to ask for. */
-static attnd_status refuse_kernels(const char *cpu, bool bf16, attnd_error *ret_error) {
+static void refuse_kernels(const char *cpu, bool bf16, attnd_error *ret_error) {
     if (bf16 && kernels_get(cpu, 1) != NULL)
-        return error_set(ret_error, ATTND_E_UNSUPPORTED,
-                         "precision bf16 needs a CPU with AVX512-BF16 and cpu 'auto' or "
-                         "'avx512'; with cpu '%s' there is f32 here",
-                         cpu);
-    return error_set(
-        ret_error, ATTND_E_UNSUPPORTED,
-        "this build or CPU has no kernels for '%s'; the best it has are '%s'", cpu,
-        kernels_available(0)->name);
+        error_set(ret_error, ATTND_E_UNSUPPORTED,
+                  "precision bf16 needs a CPU with AVX512-BF16 and cpu 'auto' or "
+                  "'avx512'; with cpu '%s' there is f32 here",
+                  cpu);
+    else
+        error_set(ret_error, ATTND_E_UNSUPPORTED,
+                  "this build or CPU has no kernels for '%s'; the best it has are '%s'",
+                  cpu, kernels_available(0)->name);
 }
 
 /* Decides on engine, instruction set and precision. */
@@ -155,22 +155,25 @@ static attnd_status choose(struct engine *engine, const attn_engine_options *opt
     const char *name = options->engine != NULL ? options->engine : "auto";
     const char *cpu = options->cpu != NULL ? options->cpu : "auto";
     const char *precision = options->precision != NULL ? options->precision : "f32";
-    bool automatic = strcmp(name, "auto") == 0, bf16 = strcmp(precision, "bf16") == 0;
-    if (!automatic && strcmp(name, "native") != 0 && strcmp(name, "openblas") != 0)
+    bool automatic = strcmp(name, "auto") == 0, openblas = strcmp(name, "openblas") == 0;
+    bool bf16 = strcmp(precision, "bf16") == 0;
+    engine->kernels = kernels_get(cpu, bf16 && !openblas ? 2 : 1);
+    if (engine->kernels == NULL) {
+        refuse_kernels(cpu, bf16, ret_error);
+        return ATTND_E_UNSUPPORTED;
+    }
+    if (!automatic && !openblas && strcmp(name, "native") != 0)
         return error_set(ret_error, ATTND_E_VALUE,
                          "unknown engine '%s': auto, native or openblas", name);
     if (!bf16 && strcmp(precision, "f32") != 0)
         return error_set(ret_error, ATTND_E_VALUE, "unknown precision '%s': f32 or bf16",
                          precision);
-    if (bf16 && strcmp(name, "openblas") == 0)
+    if (bf16 && openblas)
         return error_set(ret_error, ATTND_E_UNSUPPORTED,
                          "engine openblas computes in f32 only: take precision f32, or "
                          "engine native");
-    engine->kernels = kernels_get(cpu, bf16 ? 2 : 1);
-    if (engine->kernels == NULL)
-        return refuse_kernels(cpu, bf16, ret_error);
-    engine->native = automatic ? strcmp(engine->kernels->name, "portable") != 0
-                               : strcmp(name, "native") == 0;
+    engine->native =
+        automatic ? strcmp(engine->kernels->name, "portable") != 0 : !openblas;
     return ATTND_OK;
 }
 

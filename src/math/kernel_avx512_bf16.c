@@ -20,4 +20,4 @@ typedef short halves __attribute__((vector_size(64)));
                                      3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,    \
                                      10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31))
 #define KERNELS kernels_avx512_bf16
-#include "math/kernel_avx512.c"
+#include "math/kernel_avx512.inc"

@@ -177,7 +177,7 @@ static const char *skip_plain(const char *at, const char *end, size_t *commas) {
         }
         *commas += count_bits(found);
         at += sizeof word;
-        if (end - at >= 2 * BLOCK_BYTES)
+        if (end - at >= (ptrdiff_t)2 * BLOCK_BYTES)
             at = skip_blocks(at, end, commas);
     }
     return end;

@@ -29,7 +29,7 @@ size_t wire_tensor_cost(const struct wire_span *span) {
     /* A span is memory, so that adding 1 to its commas cannot wrap. */
     if (!size_mul(lens, sizeof(size_t), &bytes) ||
         !size_add_mul(&bytes, span->commas + 1, sizeof(float)) ||
-        !size_add(bytes, 2 * ARENA_ALIGNMENT, &bytes))
+        !size_add(bytes, (size_t)2 * ARENA_ALIGNMENT, &bytes))
         return SIZE_MAX;
     return bytes;
 }
