@@ -273,6 +273,10 @@ static inline bool read_fast(const char **at, float *ret_number) {
     int64_t power = 0;
     if (c[1] == '.' && w < 10) {
         c++;
+    } else if (c[1] == ',' && w < 10) {
+        *ret_number = negative ? -(float)w : (float)w;
+        *at = c + 1;
+        return true;
     } else {
         uint64_t digits = load_digits(c, end);
         unsigned count = count_digits(digits);
