@@ -9,6 +9,7 @@
  * digit. */
 #include "wire/float_text.h"
 
+#include "wire/float_digits.h"
 #include "wire/float_powers.h"
 
 #include <endian.h>
@@ -150,9 +151,34 @@ static char *put_exponent(char *out, char first, uint64_t rest, int count, int e
     return out;
 }
 
-size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]) {
+/* Writes first.rest * 10^exponent; `rest` is eight digits, one in each byte. */
+static inline char *put_decimal(char *out, char first, uint64_t rest, int exponent) {
+    int count = DIGITS_MAX - __builtin_clzll(rest | 1) / 8; /* without zeros at the end */
+    count -= rest == 0;
+    rest |= EIGHT_ZEROS;
+    if (__builtin_expect(exponent >= POSITIONAL_LEAST && exponent < 8, 1)) {
+        const struct layout *layout = &layouts[exponent - POSITIONAL_LEAST];
+        put_eight(out, EIGHT_ZEROS);
+        out[layout->first] = first;
+        put_eight(out + layout->first + 1, rest);
+        put_eight(out + layout->tail, rest >> layout->skip);
+        out[layout->point] = '.';
+        int length = count + layout->added;
+        return out + (length > layout->least ? length : layout->least);
+    }
+    if (exponent >= 8 && exponent <= POSITIONAL_MOST)
+        return put_large(out, first, rest, exponent);
+    return put_exponent(out, first, rest, count, exponent);
+}
+
+static uint32_t bits_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]) {
+    uint32_t bits = bits_of(value);
     char *out = text;
     *out = '-';
     out += bits >> 31;
@@ -163,25 +189,38 @@ size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]) {
         return (size_t)(out + 3 - text);
     }
     struct decimal decimal = normalise(find_shortest(bits));
-    int exponent = decimal.power; /* of the first digit */
-    uint64_t rest = split_digits(decimal.digits % 100000000);
     char first = (char)('0' + decimal.digits / 100000000);
-    int count = DIGITS_MAX - __builtin_clzll(rest | 1) / 8; /* without zeros at the end */
-    count -= rest == 0;
-    rest |= EIGHT_ZEROS;
-    if (exponent >= POSITIONAL_LEAST && exponent < 8) {
-        const struct layout *layout = &layouts[exponent - POSITIONAL_LEAST];
-        put_eight(out, EIGHT_ZEROS);
-        out[layout->first] = first;
-        put_eight(out + layout->first + 1, rest);
-        put_eight(out + layout->tail, rest >> layout->skip);
-        out[layout->point] = '.';
-        int length = count + layout->added;
-        out += length > layout->least ? length : layout->least;
-    } else if (exponent >= 8 && exponent <= POSITIONAL_MOST) {
-        out = put_large(out, first, rest, exponent);
-    } else {
-        out = put_exponent(out, first, rest, count, exponent);
-    }
+    out =
+        put_decimal(out, first, split_digits(decimal.digits % 100000000), decimal.power);
     return (size_t)(out - text);
+}
+
+/* A batch, whose digits are found all at once. */
+static char *put_batch(char *out, const float *values) {
+    struct wire_digits digits;
+    wire_digits_find(values, &digits);
+    for (size_t i = 0; i < WIRE_DIGITS_BATCH; i++) {
+        if (__builtin_expect(digits.special[i] != 0, 0)) {
+            out += wire_float_text(values[i], out);
+        } else {
+            *out = '-';
+            out += bits_of(values[i]) >> 31;
+            out = put_decimal(out, (char)('0' + digits.first[i]), digits.rest[i],
+                              (int)digits.exponent[i]);
+        }
+        *out++ = ',';
+    }
+    return out;
+}
+
+char *wire_floats_text(const float *values, size_t count, char *text) {
+    size_t i = 0;
+    for (; i + WIRE_DIGITS_BATCH <= count && wire_digits_available();
+         i += WIRE_DIGITS_BATCH)
+        text = put_batch(text, values + i);
+    for (; i < count; i++) {
+        text += wire_float_text(values[i], text);
+        *text++ = ',';
+    }
+    return text;
 }

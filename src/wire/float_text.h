@@ -17,4 +17,9 @@
  * locale. Thread-safe. */
 size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]);
 
+/* Writes the same for each of `count` values, with a comma after each; returns where it
+ * ends. `text` has room for WIRE_FLOAT_TEXT_MAX + 1 bytes for each, and
+ * WIRE_FLOAT_TEXT_ROOM more. */
+char *wire_floats_text(const float *values, size_t count, char *text);
+
 #endif

@@ -169,14 +169,6 @@ static char *close_row(struct wire_native_encoder *encoder, char *out) {
     return out;
 }
 
-static char *put_numbers(char *out, const float *numbers, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        out += wire_float_text(numbers[i], out);
-        *out++ = ',';
-    }
-    return out;
-}
-
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size) {
     char *out = piece, *end = piece + size;
@@ -187,7 +179,7 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
         size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
         if (count > width - encoder->column)
             count = width - encoder->column;
-        out = put_numbers(out, encoder->next, count);
+        out = wire_floats_text(encoder->next, count, out);
         encoder->next += count;
         encoder->column += count;
         if (encoder->column == width)

@@ -28,6 +28,18 @@ static size_t print_to_chars(float value, char *text) {
     return static_cast<size_t>(std::to_chars(text, text + 32, value).ptr - text);
 }
 
+// As a reply is printed: rows of numbers.
+static double nanoseconds_in_rows(const Numbers &numbers) {
+    const size_t width = 500;
+    static char text[width * 20 + 64];
+    auto start = std::chrono::steady_clock::now();
+    for (size_t i = 0; i + width <= numbers.size(); i += width)
+        wire_floats_text(numbers.data() + i, width, text);
+    std::chrono::duration<double, std::nano> took =
+        std::chrono::steady_clock::now() - start;
+    return took.count() / static_cast<double>(numbers.size() / width * width);
+}
+
 static double nanoseconds(Print print, const Numbers &numbers) {
     static char text[1 << 20];
     size_t used = 0;
@@ -47,10 +59,11 @@ static void compare(const char *name, const Numbers &numbers) {
     const Print printers[] = {wire_float_text, print_to_chars, float_text_plain};
     Numbers few(numbers.begin(),
                 numbers.begin() + static_cast<long>(numbers.size() / 50));
-    std::vector<double> times[3];
+    std::vector<double> times[4];
     for (int turn = 0; turn < turns; turn++) {
+        times[0].push_back(nanoseconds_in_rows(numbers));
         for (int i = 0; i < 3; i++) // the plain one is slow
-            times[i].push_back(nanoseconds(printers[i], i < 2 ? numbers : few));
+            times[i + 1].push_back(nanoseconds(printers[i], i < 2 ? numbers : few));
     }
     std::printf("%-24s", name);
     for (auto &of_one : times) {
@@ -81,7 +94,7 @@ static float from_bits(std::mt19937_64 &random) {
 int main() {
     std::normal_distribution<float> normal;
     std::uniform_real_distribution<float> uniform;
-    std::printf("%-24s %8s %8s %8s  (ns)\n", "numbers", "attnd", "to_chars", "plain");
+    std::printf("%-24s %8s %8s %8s %8s  (ns)\n", "numbers", "attnd", "singly", "to_chars", "plain");
     compare("normal (outputs)", make([&](auto &random) { return normal(random); }));
     compare("softmax of 512 (weights)",
             make([&](auto &random) { return std::exp(normal(random)) / 845.0f; }));

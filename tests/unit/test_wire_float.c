@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/float_digits.h"
 #include "wire/float_text.h"
 
 #include "float_text_plain.h"
@@ -149,6 +150,36 @@ static void test_sampled_patterns_print_as_the_plain_printer_prints_them(void **
         check_against_plain((uint32_t)bits);
 }
 
+/* Many at once go another way, 16 by 16: 61 are three batches and a rest. */
+static void check_many(const float values[61]) {
+    char texts[61 * (WIRE_FLOAT_TEXT_MAX + 1) + WIRE_FLOAT_TEXT_ROOM];
+    char one[WIRE_FLOAT_TEXT_ROOM];
+    const char *end = wire_floats_text(values, 61, texts), *at = texts;
+    for (size_t i = 0; i < 61; i++) {
+        size_t length = wire_float_text(values[i], one);
+        if (memcmp(at, one, length) != 0 || at[length] != ',')
+            fail_msg("%a printed as %.20s", (double)values[i], at);
+        at += length + 1;
+    }
+    assert_ptr_equal(at, end);
+}
+
+static void test_many_at_once_print_as_one_by_one(void **state) {
+    (void)state;
+    float values[61];
+    size_t count = 0;
+    uint32_t step = wire_digits_available() ? 211 : 100003; /* else it is the same code */
+    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += step) {
+        values[count] = from_bits((uint32_t)bits);
+        count += isfinite(values[count]) ? 1 : 0;
+        if (count == 61) {
+            check_many(values);
+            count = 0;
+        }
+    }
+    print_message("in vectors: %s\n", wire_digits_available() ? "yes" : "no");
+}
+
 static void
 test_smallest_subnormals_print_as_the_plain_printer_prints_them(void **state) {
     (void)state;
@@ -288,6 +319,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_floats_are_exact_and_shortest),
         cmocka_unit_test(test_sampled_patterns_print_as_the_plain_printer_prints_them),
+        cmocka_unit_test(test_many_at_once_print_as_one_by_one),
         cmocka_unit_test(test_smallest_subnormals_print_as_the_plain_printer_prints_them),
         cmocka_unit_test(
             test_floats_around_powers_of_ten_print_as_the_plain_printer_prints_them),
