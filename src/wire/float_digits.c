@@ -13,9 +13,9 @@
 #define AVX2           __attribute__((target("avx2")))
 #define LANES          4
 #define ALL(x)         ((lanes){(x), (x), (x), (x)})
-#define EXPONENT_BIAS  150 /* of c * 2^q with c an integer */
-#define BIAS           64  /* added to powers of ten, so that lanes stay positive */
-#define LOG2_BIAS      512 /* likewise, to powers of two */
+#define EXPONENT_BIAS  UINT64_C(150) /* of c * 2^q with c an integer */
+#define BIAS           UINT64_C(64) /* added to powers of ten, so that lanes stay positive */
+#define LOG2_BIAS      UINT64_C(512) /* likewise, to powers of two */
 #define EIGHT_ZEROS    100000000
 #define DIVIDE_BY_10   3435973837U /* >> 35 */
 #define DIVIDE_BY_10_4 3518437209U /* >> 45 */
@@ -73,16 +73,15 @@ AVX2 static void find_four(const uint32_t *bits, uint64_t *ret_first, uint64_t *
 
     /* k = floor(log10(2^q)), or of 3/4 * 2^q; then the power's shift, and the interval in
      * quarters of 10^k. */
-    lanes k = (multiply(exponent, ALL(1262611)) + ((uint64_t)BIAS << 22) -
-               (uint64_t)EXPONENT_BIAS * 1262611 - multiply(closer_below, ALL(524031))) >>
+    lanes k = (multiply(exponent, ALL(1262611)) + (BIAS << 22) - EXPONENT_BIAS * 1262611 -
+               multiply(closer_below, ALL(524031))) >>
               22;
-    lanes index = (uint64_t)(BIAS - FLOAT_POWERS_LEAST) - k;
+    lanes index = (BIAS - FLOAT_POWERS_LEAST) - k;
     lanes power = (lanes)_mm256_i64gather_epi64((const long long *)float_powers,
                                                 (__m256i)index, sizeof *float_powers);
-    lanes log2 = (multiply(2 * BIAS - k, ALL(1741647)) + ((uint64_t)LOG2_BIAS << 19) -
-                  (uint64_t)BIAS * 1741647) >>
-                 19;
-    lanes shift = exponent + log2 - (uint64_t)(EXPONENT_BIAS + LOG2_BIAS - 1);
+    lanes log2 =
+        (multiply(2 * BIAS - k, ALL(1741647)) + (LOG2_BIAS << 19) - BIAS * 1741647) >> 19;
+    lanes shift = exponent + log2 - (EXPONENT_BIAS + LOG2_BIAS - 1);
     lanes value = scale(power, (c << 2) << shift);
     lanes low = scale(power, ((c << 2) - 2 + closer_below) << shift) + (c & 1);
     lanes high = scale(power, ((c << 2) + 2) << shift) - (c & 1);
