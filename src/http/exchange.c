@@ -8,6 +8,7 @@
 #include "obs/log.h"
 
 #include <attnd/library.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -17,16 +18,18 @@
 #define DISCARD_SLACK ((size_t)8 * 1024 * 1024)
 #define RETRY_AFTER   "1" /* seconds */
 #define JSON_TYPE     "application/json"
-#define PROBLEM_TYPE  "application/problem+json"
-#define NO_MEMORY_PROBLEM                                                                \
-    "{\"status\":503,\"title\":\"Out of memory\",\"detail\":\"retry later\"}"
+
+/* Of a reply that is in memory. */
+static struct wire_reply_head plain_head(const char *content_type) {
+    return (struct wire_reply_head){content_type, WIRE_NO_SIZE, WIRE_NO_SIZE};
+}
 
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply);
-    if (wire_problem_print(problem, &exchange->reply) != ATTND_OK)
+    if (exchange->errors->print(problem, &exchange->reply) != ATTND_OK)
         buf_deinit(&exchange->reply); /* send() has a constant one for this */
     exchange->status = problem->status;
-    exchange->content_type = PROBLEM_TYPE;
+    exchange->head = plain_head(exchange->errors->content_type);
     exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE;
 }
 
@@ -38,7 +41,7 @@ void exchange_set_json(struct exchange *exchange, attnd_status status, int http_
         return;
     }
     exchange->status = http_status;
-    exchange->content_type = JSON_TYPE;
+    exchange->head = plain_head(JSON_TYPE);
 }
 
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
@@ -71,8 +74,13 @@ void exchange_keep(struct exchange *exchange, size_t bytes) {
 /* --- the reply --- */
 
 static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
-                            exchange->content_type);
+    const struct wire_reply_head *head = &exchange->head;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type);
+    if (head->json_size != WIRE_NO_SIZE) {
+        char size[24];
+        snprintf(size, sizeof size, "%zu", head->json_size);
+        MHD_add_response_header(response, EXCHANGE_JSON_SIZE_HEADER, size);
+    }
     MHD_add_response_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION);
     if (exchange->allow != NULL)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
@@ -93,11 +101,11 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
     } else if (data != NULL) {
         response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
     } else {
-        static char constant[] = NO_MEMORY_PROBLEM;
+        const struct wire_error_form *errors = exchange->errors;
         exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
-        exchange->content_type = PROBLEM_TYPE;
-        response = MHD_create_response_from_buffer(sizeof constant - 1, constant,
-                                                   MHD_RESPMEM_PERSISTENT);
+        exchange->head = plain_head(errors->content_type);
+        response = MHD_create_response_from_buffer(
+            strlen(errors->no_memory), errors->no_memory, MHD_RESPMEM_PERSISTENT);
     }
     if (response == NULL) {
         free(data);
@@ -253,6 +261,7 @@ static struct exchange *create(struct http_thread *thread,
     exchange->options = thread->options;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
+    exchange->errors = &wire_problem_form;
     buf_init(&exchange->reply, SIZE_MAX); /* what is written to it was reserved */
     stream_init(&exchange->stream);
     thread->num_exchanges++;

@@ -8,12 +8,16 @@
 #define ATTND_HTTP_EXCHANGE_H
 
 #include "base/buf.h"
+#include "http/call.h"
 #include "http/server.h"
 #include "http/stream.h"
 #include "http/thread.h"
-#include "wire/problem.h"
+#include "wire/protocol.h"
 
 #include <microhttpd.h>
+
+/* Says how many bytes of a body are JSON; tensors follow them. */
+#define EXCHANGE_JSON_SIZE_HEADER "Inference-Header-Content-Length"
 
 struct route;
 
@@ -31,6 +35,8 @@ struct exchange {
     struct MHD_Connection *connection;
     const struct route *route;
     const char *route_rest; /* what follows a route's path; libmicrohttpd's memory */
+    const struct wire_error_form *errors; /* how this route tells them */
+    struct call_form form;                /* call_submit()'s */
     enum exchange_state state;
     struct buf body;
     bool chunked;     /* the body's size is not known, so it was not reserved */
@@ -43,7 +49,7 @@ struct exchange {
     int status; /* HTTP; the reply from here on */
     struct buf reply;
     struct http_stream stream; /* begun: the reply comes from it instead */
-    const char *content_type;
+    struct wire_reply_head head;
     const char *allow; /* of 405; else NULL */
     bool retry_later;  /* Retry-After goes with it */
     bool close;        /* the connection ends with this reply */

@@ -72,6 +72,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t most)
 }
 
 struct MHD_Response *stream_create_response(struct exchange *exchange) {
-    return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream,
-                                             exchange, NULL);
+    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN, "both mean: not known");
+    return MHD_create_response_from_callback(exchange->head.size, BLOCK_BYTES,
+                                             read_stream, exchange, NULL);
 }

@@ -40,8 +40,8 @@ bool stream_begin(struct http_stream *stream, stream_fill *fill, void *source);
 
 bool stream_has_begun(const struct http_stream *stream);
 
-/* On the HTTP thread: returns the response that sends exchange->stream, chunked for
- * HTTP/1.1; NULL when memory is short. */
+/* On the HTTP thread: returns the response that sends exchange->stream; chunked for
+ * HTTP/1.1, unless exchange->head has its size. NULL when memory is short. */
 struct MHD_Response *stream_create_response(struct exchange *exchange);
 
 #endif

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native.h: the JSON of POST /v1/attention (docs/protocol.md). */
+/* native.h: the JSON of POST /v1/attention (docs/protocol.md), in parts; the two
+ * constants at the end are all that the server needs. */
 #ifndef ATTND_WIRE_NATIVE_H
 #define ATTND_WIRE_NATIVE_H
 
-#include "base/arena.h"
-#include "base/buf.h"
 #include "wire/json_cursor.h"
-#include "wire/problem.h"
-
-#include <attnd/attention.h>
+#include "wire/protocol.h"
 
 enum wire_member {
     WIRE_MODEL,
@@ -30,23 +27,6 @@ struct wire_native_scan {
     size_t decode_bytes; /* the most that decoding takes, besides the body itself */
 };
 
-/* Which of the weights the reply has, in the order of the lists: distinct indices, in
- * range. A list that is NULL means all. */
-struct wire_selection {
-    const size_t *heads; /* [num_heads] */
-    size_t num_heads;
-    const size_t *queries; /* [num_queries], of each sequence */
-    size_t num_queries;
-};
-
-/* A decoded request. All memory is the arena's. */
-struct wire_call {
-    const attn_model *model; /* borrowed from `models` */
-    attn_request request;
-    struct wire_selection selection;
-    bool batched; /* false: answer without the batch axis; num_sequences is then 1 */
-};
-
 /* Finds the members of a body without reading their values, and says how much memory that
  * will take, so that it can be reserved. Allocates next to nothing. Finds the errors of
  * the request's own object (Malformed JSON, Wrong type, Unknown key, Duplicate key) and
@@ -65,24 +45,11 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         struct arena *arena, struct wire_call *ret_call,
                         struct wire_problem *ret_problem);
 
-/* Whether the reply has some of the weights only, or in another order. */
-bool wire_native_selects(const struct wire_call *call);
-
-/* Returns how many weights the reply has: sizes->weights, or fewer by the selection. */
-size_t wire_native_num_weights(const struct wire_call *call, const attn_sizes *sizes);
-
-/* Copies the selected of all `weights`, as attn_run() writes them, to `ret_selected`,
- * wire_native_num_weights() floats. Thread-safe. */
-void wire_native_select(const struct wire_call *call, const float *weights,
-                        float *ret_selected);
-
 /* Returns the most bytes that the reply to a call of these sizes can take; SIZE_MAX when
  * that is too large to be computed. */
 size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *sizes);
 
 /* --- the reply's text, piece by piece --- */
-
-#define WIRE_NATIVE_PIECE_LEAST 1024 /* bytes */
 
 /* One tensor of a reply: sequences of planes of rows. */
 struct wire_native_lists {
@@ -109,7 +76,7 @@ struct wire_native_encoder {
     const float *next;
 };
 
-/* Starts a reply. result->weights are those that the reply has (wire_native_select()). */
+/* Starts a reply. result->weights are those that the reply has (wire_call_select()). */
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_call *call, const attn_result *result);
 
@@ -119,10 +86,15 @@ bool wire_native_encoder_check(const struct wire_native_encoder *encoder,
                                struct wire_problem *ret_problem);
 
 /* Writes the next piece of the reply to `piece`, which has room for `size` bytes, at
- * least WIRE_NATIVE_PIECE_LEAST; returns how many it wrote, 0 at the end. A piece that
- * has room for WIRE_NATIVE_PIECE_LEAST bytes more than all the rest is the last one. Does
+ * least WIRE_PIECE_LEAST; returns how many it wrote, 0 at the end. A piece that
+ * has room for WIRE_PIECE_LEAST bytes more than all the rest is the last one. Does
  * not allocate. */
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size);
+
+/* --- for the server --- */
+
+wire_read wire_native_read;
+extern const struct wire_writer wire_native_writer;
 
 #endif

@@ -21,7 +21,7 @@
 
 _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
                        ROW_END_BYTES <=
-                   WIRE_NATIVE_PIECE_LEAST,
+                   WIRE_PIECE_LEAST,
                "the least piece takes all in front of a number, and the number");
 
 /* --- where in the reply --- */
@@ -172,7 +172,7 @@ static char *close_row(struct wire_native_encoder *encoder, char *out) {
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size) {
     char *out = piece, *end = piece + size;
-    while (encoder->list < encoder->num_lists && end - out >= WIRE_NATIVE_PIECE_LEAST) {
+    while (encoder->list < encoder->num_lists && end - out >= WIRE_PIECE_LEAST) {
         size_t width = row_width(&encoder->lists[encoder->list], encoder->sequence);
         if (encoder->column == 0)
             out = open_row(encoder, out);
@@ -200,7 +200,7 @@ size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *s
     size_t queries = selection->queries != NULL
                          ? request->num_sequences * selection->num_queries
                          : sizes->num_queries; /* at most those */
-    size_t weights = wire_native_num_weights(call, sizes);
+    size_t weights = wire_call_num_weights(call, sizes);
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     size_t rows, lists; /* lists of planes, sequences included */
     if (!size_mul(queries, planes, &rows) ||

@@ -2,6 +2,7 @@
 #include "wire/problem.h"
 
 #include "wire/json_text.h"
+#include "wire/protocol.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,3 +53,9 @@ attnd_status wire_problem_print(const struct wire_problem *problem, struct buf *
         status = wire_json_string(body, problem->detail);
     return status == ATTND_OK ? buf_append_text(body, "}") : status;
 }
+
+static char no_memory[] =
+    "{\"status\":503,\"title\":\"Out of memory\",\"detail\":\"retry later\"}";
+
+const struct wire_error_form wire_problem_form = {"application/problem+json",
+                                                  wire_problem_print, no_memory};

@@ -41,7 +41,7 @@ static char *encode_in_pieces(const struct wire_call *call, float *outputs,
     size_t bound = wire_native_reply_bound(call, &sizes), used = 0, written;
     const attn_result result = {outputs, weights};
     if (size == 0)
-        size = bound + WIRE_NATIVE_PIECE_LEAST;
+        size = bound + WIRE_PIECE_LEAST;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
     wire_native_encoder_init(&encoder, call, &result);
     if (!wire_native_encoder_check(&encoder, &problem))
@@ -230,8 +230,8 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     for (int need = ATTN_WEIGHTS_NONE; need <= ATTN_WEIGHTS_MEAN; need++) {
         call.request.need_weights = (attn_need_weights)need;
         char *whole = encode(&call, numbers, numbers);
-        assert_true(strlen(whole) > 2 * WIRE_NATIVE_PIECE_LEAST);
-        for (size_t size = WIRE_NATIVE_PIECE_LEAST; size < 4000; size++) {
+        assert_true(strlen(whole) > 2 * WIRE_PIECE_LEAST);
+        for (size_t size = WIRE_PIECE_LEAST; size < 4000; size++) {
             char *text = encode_in_pieces(&call, numbers, numbers, size);
             assert_string_equal(text, whole);
             free(text);
@@ -271,10 +271,10 @@ static void test_selected_weights_come_in_the_order_given(void **state) {
                                     .queries = cases[i].queries ? queries : NULL,
                                     .num_queries = 1};
         attn_sizes sizes = plan(&call);
-        size_t count = wire_native_num_weights(&call, &sizes);
+        size_t count = wire_call_num_weights(&call, &sizes);
         float *selected = malloc(count * sizeof *selected);
-        assert_true(wire_native_selects(&call));
-        wire_native_select(&call, counted, selected);
+        assert_true(wire_call_selects(&call));
+        wire_call_select(&call, counted, selected);
         char *text = encode(&call, counted, selected);
         const char *weights = strstr(text, "\"attention_weights\":") + 20;
         if (strncmp(weights, cases[i].weights, strlen(cases[i].weights)) != 0 ||

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* call.h: a request that was read, whatever it was read from. */
+#ifndef ATTND_WIRE_CALL_H
+#define ATTND_WIRE_CALL_H
+
+#include <attnd/attention.h>
+
+/* Which of the weights the reply has, in the order of the lists: distinct indices, in
+ * range. A list that is NULL means all. */
+struct wire_selection {
+    const size_t *heads; /* [num_heads] */
+    size_t num_heads;
+    const size_t *queries; /* [num_queries], of each sequence */
+    size_t num_queries;
+};
+
+/* A decoded request. All memory is the arena's, or the body's where `in_body`. */
+struct wire_call {
+    const attn_model *model; /* borrowed from wire_input.models */
+    attn_request request;
+    struct wire_selection selection;
+    bool batched; /* false: answer without the batch axis; num_sequences is then 1 */
+    bool in_body; /* tensors lie in the body, which has to stay until they are used */
+};
+
+/* Whether the reply has some of the weights only, or in another order. */
+bool wire_call_selects(const struct wire_call *call);
+
+/* Returns how many weights the reply has: sizes->weights, or fewer by the selection. */
+size_t wire_call_num_weights(const struct wire_call *call, const attn_sizes *sizes);
+
+/* Copies the selected of all `weights`, as attn_run() writes them, to `ret_selected`,
+ * wire_call_num_weights() floats. Thread-safe. */
+void wire_call_select(const struct wire_call *call, const float *weights,
+                      float *ret_selected);
+
+#endif
