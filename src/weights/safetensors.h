@@ -13,7 +13,7 @@
 #ifndef ATTND_WEIGHTS_SAFETENSORS_H
 #define ATTND_WEIGHTS_SAFETENSORS_H
 
-#include "weights/dtype.h"
+#include "base/dtype.h"
 
 #include <attnd/status.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "weights/dtype.h"
+#include "base/dtype.h"
 
 #include <endian.h>
 #include <stdint.h>

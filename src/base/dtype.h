@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype.h: the element types of safetensors files. */
-#ifndef ATTND_WEIGHTS_DTYPE_H
-#define ATTND_WEIGHTS_DTYPE_H
+/* dtype.h: element types by their names in safetensors files, and conversion to float32. */
+#ifndef ATTND_BASE_DTYPE_H
+#define ATTND_BASE_DTYPE_H
 
 #include <stddef.h>
 
