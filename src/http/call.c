@@ -2,6 +2,7 @@
 /* call.c: everything that costs time happens on a worker. */
 #include "http/call.h"
 
+#include "base/clock.h"
 #include "base/size.h"
 #include "http/exchange.h"
 
@@ -24,6 +25,8 @@ struct job {
     struct arena *arena; /* of what the reply is printed from */
     attn_result result;
     attn_result reply; /* its weights are those selected */
+    /* clock_now_ns: when each of its steps ended. */
+    int64_t begun, decoded, computed, encoded;
 };
 
 /* attn_crew.run: idle workers take part. */
@@ -58,12 +61,9 @@ static bool decode(struct job *job, struct wire_problem *problem) {
 
 static bool refuse_reply(const struct job *job, size_t max_reply,
                          struct wire_problem *problem) {
-    wire_problem_set(
-        problem, MHD_HTTP_CONTENT_TOO_LARGE, "Reply too large", NULL,
-        "the reply may take %zu bytes, over --max-reply %zu; ask for \"need_weights\": "
-        "\"mean\" or false, select by weights_heads and weights_queries, or send fewer "
-        "sequences",
-        job->reply_bound, max_reply);
+    wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Reply too large", NULL,
+                     "the reply may take %zu bytes, over --max-reply %zu; %s",
+                     job->reply_bound, max_reply, job->exchange->form.writer->smaller);
     return false;
 }
 
@@ -167,16 +167,52 @@ static bool encode(struct job *job, struct wire_problem *problem) {
     return false;
 }
 
+/* The model's counters; NULL while it is not known. */
+static struct model_stats *stats_of(const struct job *job) {
+    const struct exchange *exchange = job->exchange;
+    const struct http_options *options = exchange->options;
+    const attn_model *model = job->call.model;
+    if (model == NULL && exchange->form.num_models == 1)
+        model = exchange->form.models[0];
+    for (size_t i = 0; i < options->num_models; i++) {
+        if (options->models[i] == model)
+            return &exchange->thread->stats[i];
+    }
+    return NULL;
+}
+
+static void count_success(const struct job *job) {
+    struct model_stats *stats = stats_of(job);
+    int64_t submitted = job->exchange->submitted;
+    model_stats_add(stats, MODEL_QUEUE, job->begun - submitted);
+    model_stats_add(stats, MODEL_INPUT, job->decoded - job->begun);
+    model_stats_add(stats, MODEL_INFER, job->computed - job->decoded);
+    model_stats_add(stats, MODEL_OUTPUT, job->encoded - job->computed);
+    model_stats_add(stats, MODEL_SUCCESS, job->encoded - submitted);
+    model_stats_touch(stats);
+}
+
+static void count_failure(const struct job *job) {
+    struct model_stats *stats = stats_of(job);
+    if (stats != NULL)
+        model_stats_add(stats, MODEL_FAIL, clock_now_ns() - job->exchange->submitted);
+}
+
 /* From body to reply; false with *problem set. */
-static bool answer(struct exchange *exchange, struct sched_worker *worker,
-                   struct wire_problem *problem) {
-    struct job job = {.exchange = exchange, .worker = worker};
+static bool answer(struct job *job, struct wire_problem *problem) {
+    struct exchange *exchange = job->exchange;
     size_t kept;
-    if (!decode(&job, problem) || !plan(&job, &kept, problem) || !compute(&job, problem))
+    job->begun = clock_now_ns();
+    if (!decode(job, problem))
         return false;
+    job->decoded = clock_now_ns();
+    if (!plan(job, &kept, problem) || !compute(job, problem))
+        return false;
+    job->computed = clock_now_ns();
     buf_deinit(&exchange->body);
-    if (!encode(&job, problem))
+    if (!encode(job, problem))
         return false;
+    job->encoded = clock_now_ns();
     exchange_keep(exchange, kept);
     return true;
 }
@@ -185,10 +221,13 @@ static bool answer(struct exchange *exchange, struct sched_worker *worker,
 static void run(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange =
         (struct exchange *)((char *)job - offsetof(struct exchange, job));
+    struct job call = {.exchange = exchange, .worker = worker};
     struct wire_problem problem;
-    if (answer(exchange, worker, &problem)) {
+    if (answer(&call, &problem)) {
+        count_success(&call);
         exchange->status = MHD_HTTP_OK;
     } else {
+        count_failure(&call);
         stream_deinit(&exchange->stream);
         exchange_set_problem(exchange, &problem);
     }
@@ -197,5 +236,6 @@ static void run(struct sched_job *job, struct sched_worker *worker) {
 
 void call_submit(struct exchange *exchange, const struct call_form *form) {
     exchange->form = *form;
+    exchange->submitted = clock_now_ns();
     exchange_submit(exchange, run);
 }

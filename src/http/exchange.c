@@ -18,6 +18,7 @@
 #define DISCARD_SLACK ((size_t)8 * 1024 * 1024)
 #define RETRY_AFTER   "1" /* seconds */
 #define JSON_TYPE     "application/json"
+#define BINARY_TYPE   "application/octet-stream" /* JSON, and tensors after it */
 
 /* Of a reply that is in memory. */
 static struct wire_reply_head plain_head(const char *content_type) {
@@ -120,10 +121,10 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
 
 /* --- the request --- */
 
-/* Whether `value` is JSON's media type, whatever its parameters. */
-static bool is_json(const char *value) {
-    size_t size = strlen(JSON_TYPE);
-    if (value == NULL || strncasecmp(value, JSON_TYPE, size) != 0)
+/* Whether `value` is the media type `type`, whatever its parameters. */
+static bool is_type(const char *value, const char *type) {
+    size_t size = strlen(type);
+    if (value == NULL || strncasecmp(value, type, size) != 0)
         return false;
     return strchr(" \t;", value[size]) != NULL; /* the terminator too */
 }
@@ -139,13 +140,15 @@ static bool check_media_type(struct exchange *exchange, struct wire_problem *pro
                          "bodies are taken as they are, not '%.60s'", encoding);
         return false;
     }
-    if (is_json(type))
+    bool is_oip = exchange->route->body == ROUTE_BODY_OIP;
+    if (is_type(type, JSON_TYPE) ||
+        (is_oip && (type == NULL || is_type(type, BINARY_TYPE))))
         return true;
     wire_problem_set(problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Unsupported media type",
                      "Content-Type",
                      "Content-Type is %.60s, not " JSON_TYPE
-                     "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
-                     type != NULL ? type : "missing");
+                     "%s; with curl, add -H 'Content-Type: " JSON_TYPE "'",
+                     type != NULL ? type : "missing", is_oip ? " or " BINARY_TYPE : "");
     return false;
 }
 
@@ -176,11 +179,10 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
 /* Decides by the headers alone; false with *problem set when the request is refused. */
 static bool accept_headers(struct exchange *exchange, const char *url, const char *method,
                            const struct framing *framing, struct wire_problem *problem) {
-    exchange->route =
-        route_find(url, method, &exchange->route_rest, &exchange->allow, problem);
+    exchange->route = route_find(url, method, exchange->words, &exchange->allow, problem);
     if (exchange->route == NULL)
         return false;
-    if (!exchange->route->takes_json) {
+    if (exchange->route->body == ROUTE_BODY_NONE) {
         exchange->state = EXCHANGE_DISCARDS_BODY;
         return true;
     }
@@ -194,6 +196,7 @@ static enum MHD_Result begin(struct exchange *exchange, const char *url,
                              const char *method) {
     struct framing framing;
     struct wire_problem problem;
+    exchange->errors = route_errors(url);
     if (!framing_check(exchange->connection, &framing, &problem)) {
         exchange_set_problem(exchange, &problem);
         exchange->close = true;
@@ -261,7 +264,6 @@ static struct exchange *create(struct http_thread *thread,
     exchange->options = thread->options;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
-    exchange->errors = &wire_problem_form;
     buf_init(&exchange->reply, SIZE_MAX); /* what is written to it was reserved */
     stream_init(&exchange->stream);
     thread->num_exchanges++;

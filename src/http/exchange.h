@@ -21,6 +21,14 @@
 
 struct route;
 
+#define ROUTE_WORDS_MOST 2
+
+/* A word of the path; libmicrohttpd's memory. */
+struct route_word {
+    const char *start;
+    size_t size;
+};
+
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive go to `body` */
     EXCHANGE_DISCARDS_BODY, /* the reply is known already; bytes that arrive are dropped
@@ -34,9 +42,9 @@ struct exchange {
     const struct http_options *options;
     struct MHD_Connection *connection;
     const struct route *route;
-    const char *route_rest; /* what follows a route's path; libmicrohttpd's memory */
-    const struct wire_error_form *errors; /* how this route tells them */
-    struct call_form form;                /* call_submit()'s */
+    struct route_word words[ROUTE_WORDS_MOST]; /* that the route leaves open */
+    const struct wire_error_form *errors;      /* how this route tells them */
+    struct call_form form;                     /* call_submit()'s */
     enum exchange_state state;
     struct buf body;
     bool chunked;     /* the body's size is not known, so it was not reserved */
@@ -44,7 +52,8 @@ struct exchange {
     size_t discarded; /* bytes */
     size_t reserved;  /* bytes of options->budget */
     struct sched_job job;
-    int64_t started; /* clock_now_ns */
+    int64_t started;   /* clock_now_ns */
+    int64_t submitted; /* likewise, by call_submit() */
 
     int status; /* HTTP; the reply from here on */
     struct buf reply;

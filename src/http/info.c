@@ -18,7 +18,7 @@ void models_handle_one(struct exchange *exchange) {
     const struct http_options *options = exchange->options;
     for (size_t i = 0; i < options->num_models; i++) {
         const attn_model_info *info = attn_model_get_info(options->models[i]);
-        if (strcmp(info->name, exchange->route_rest) != 0)
+        if (strcmp(info->name, exchange->words[0].start) != 0)
             continue;
         exchange_set_json(exchange, wire_model_print(info, &exchange->reply),
                           MHD_HTTP_OK);
@@ -27,7 +27,7 @@ void models_handle_one(struct exchange *exchange) {
     struct wire_problem problem;
     wire_problem_set(&problem, MHD_HTTP_NOT_FOUND, "Unknown model", "model",
                      "there is no model '%.100s'; GET /v1/models lists those there are",
-                     exchange->route_rest);
+                     exchange->words[0].start);
     exchange_set_problem(exchange, &problem);
 }
 

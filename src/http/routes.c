@@ -1,23 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/routes.h"
 
+#include "wire/oip.h"
+
 #include <string.h>
 
+#define READS   "GET, HEAD"
+#define MODEL   "/v2/models/*"
+#define VERSION MODEL "/versions/*"
+
 static const struct route routes[] = {
-    {"/v1/attention", "POST", true, attention_handle},
-    {"/v1/models", "GET, HEAD", false, models_handle_list},
-    {"/v1/models/", "GET, HEAD", false, models_handle_one},
-    {"/v2/health/live", "GET, HEAD", false, health_handle_live},
-    {"/v2/health/ready", "GET, HEAD", false, health_handle_ready},
+    {"/v1/attention", "POST", ROUTE_BODY_JSON, attention_handle},
+    {"/v1/models", READS, ROUTE_BODY_NONE, models_handle_list},
+    {"/v1/models/", READS, ROUTE_BODY_NONE, models_handle_one},
+    {"/v2", READS, ROUTE_BODY_NONE, oip_handle_server},
+    {"/v2/health/live", READS, ROUTE_BODY_NONE, health_handle_live},
+    {"/v2/health/ready", READS, ROUTE_BODY_NONE, health_handle_ready},
+    {"/v2/models/stats", READS, ROUTE_BODY_NONE, oip_handle_all_stats},
+    {MODEL, READS, ROUTE_BODY_NONE, oip_handle_model},
+    {VERSION, READS, ROUTE_BODY_NONE, oip_handle_model},
+    {MODEL "/ready", READS, ROUTE_BODY_NONE, oip_handle_ready},
+    {VERSION "/ready", READS, ROUTE_BODY_NONE, oip_handle_ready},
+    {MODEL "/config", READS, ROUTE_BODY_NONE, oip_handle_config},
+    {VERSION "/config", READS, ROUTE_BODY_NONE, oip_handle_config},
+    {MODEL "/stats", READS, ROUTE_BODY_NONE, oip_handle_stats},
+    {VERSION "/stats", READS, ROUTE_BODY_NONE, oip_handle_stats},
+    {MODEL "/infer", "POST", ROUTE_BODY_OIP, oip_handle_infer},
+    {VERSION "/infer", "POST", ROUTE_BODY_OIP, oip_handle_infer},
+    {"/v2/repository/index", "POST", ROUTE_BODY_OIP, oip_handle_index},
 };
 
-/* Returns what follows the route's path, or NULL when `path` is another. */
-static const char *match(const struct route *route, const char *path) {
-    size_t size = strlen(route->path);
-    if (strncmp(path, route->path, size) != 0)
-        return NULL;
-    bool takes_name = route->path[size - 1] == '/';
-    return takes_name == (path[size] != '\0') ? path + size : NULL;
+/* Whether `path` is one of the route's; the words that it leaves open then stand in
+ * ret_words[ROUTE_WORDS_MOST]. */
+static bool match(const struct route *route, const char *path,
+                  struct route_word *ret_words) {
+    const char *pattern = route->path;
+    size_t word = 0;
+    memset(ret_words, 0, ROUTE_WORDS_MOST * sizeof *ret_words);
+    for (; *pattern != '\0'; pattern++) {
+        if (*pattern == '*') {
+            size_t size = strcspn(path, "/");
+            if (size == 0)
+                return false;
+            ret_words[word++] = (struct route_word){path, size};
+            path += size;
+        } else if (*path++ != *pattern) {
+            return false;
+        }
+    }
+    if (pattern[-1] != '/')
+        return *path == '\0';
+    ret_words[word] = (struct route_word){path, strlen(path)};
+    return *path != '\0';
 }
 
 /* Whether `method` is one of the words of `allow`. */
@@ -32,11 +66,10 @@ static bool allows(const char *allow, const char *method) {
 }
 
 const struct route *route_find(const char *path, const char *method,
-                               const char **ret_rest, const char **ret_allow,
+                               struct route_word *ret_words, const char **ret_allow,
                                struct wire_problem *ret_problem) {
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        const char *rest = match(&routes[i], path);
-        if (rest == NULL)
+        if (!match(&routes[i], path, ret_words))
             continue;
         if (!allows(routes[i].allow, method)) {
             wire_problem_set(ret_problem, MHD_HTTP_METHOD_NOT_ALLOWED,
@@ -45,14 +78,19 @@ const struct route *route_find(const char *path, const char *method,
             *ret_allow = routes[i].allow;
             return NULL;
         }
-        *ret_rest = rest;
         return &routes[i];
     }
     wire_problem_set(
         ret_problem, MHD_HTTP_NOT_FOUND, "Unknown route", NULL,
         "there is no %.200s; there are POST /v1/attention, GET /v1/models, GET "
-        "/v1/models/NAME, GET /v2/health/live and GET /v2/health/ready",
+        "/v1/models/NAME, GET /v2/health/live and GET /v2/health/ready, and the Open "
+        "Inference Protocol from GET /v2 on",
         path);
     *ret_allow = NULL;
     return NULL;
+}
+
+const struct wire_error_form *route_errors(const char *path) {
+    bool is_oip = strncmp(path, "/v2", 3) == 0 && (path[3] == '/' || path[3] == '\0');
+    return is_oip ? &wire_oip_form : &wire_problem_form;
 }

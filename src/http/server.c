@@ -17,6 +17,7 @@ struct http_server {
     struct http_options options;
     char url[NI_MAXHOST + 16];
     struct http_thread *threads; /* [num_threads] */
+    struct model_stats *stats;   /* [num_models] */
     size_t num_started;
     atomic_bool draining; /* set once; `deadline` is written before */
     int64_t deadline;     /* clock_now_ns */
@@ -33,7 +34,8 @@ attnd_status http_server_create(const struct http_options *options,
     server->options = *options;
     atomic_init(&server->draining, false);
     server->threads = calloc(num_threads, sizeof *server->threads);
-    if (server->threads == NULL)
+    server->stats = calloc(options->num_models, sizeof *server->stats);
+    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0))
         goto fail;
     status = listen_open(options->listen, num_threads, fds, server->url,
                          sizeof server->url, ret_error);
@@ -41,6 +43,7 @@ attnd_status http_server_create(const struct http_options *options,
         goto fail_told;
     for (size_t i = 0; i < num_threads; i++) {
         server->threads[i] = (struct http_thread){.options = &server->options,
+                                                  .stats = server->stats,
                                                   .draining = &server->draining,
                                                   .deadline = &server->deadline};
         if (status == ATTND_OK)
@@ -110,5 +113,6 @@ void http_server_destroy(struct http_server *server) {
     if (server == NULL)
         return;
     free(server->threads);
+    free(server->stats);
     free(server);
 }

@@ -4,6 +4,7 @@
 #ifndef ATTND_HTTP_THREAD_H
 #define ATTND_HTTP_THREAD_H
 
+#include "http/model_stats.h"
 #include "http/server.h"
 
 #include <pthread.h>
@@ -19,9 +20,10 @@ struct http_thread {
     int wake_fd;  /* an eventfd */
     /* Exchanges that a worker may still touch, or this thread for their sake. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;       /* wake_fd was written and not yet read */
-    atomic_bool *draining;   /* the server's; only ever becomes true */
-    const int64_t *deadline; /* the server's; valid once `draining` */
+    atomic_bool woken;         /* wake_fd was written and not yet read */
+    struct model_stats *stats; /* [options->num_models], the server's */
+    atomic_bool *draining;     /* the server's; only ever becomes true */
+    const int64_t *deadline;   /* the server's; valid once `draining` */
     /* Only this thread's own: */
     bool quiesced;
     size_t num_exchanges; /* begun and not completed */

@@ -3,6 +3,7 @@
  * them; what is not selected never gets to the reply. */
 #include "wire/call.h"
 
+#include <math.h>
 #include <string.h>
 
 bool wire_call_selects(const struct wire_call *call) {
@@ -49,4 +50,11 @@ void wire_call_select(const struct wire_call *call, const float *weights,
         }
         weights += planes * queries * width; /* the next sequence's */
     }
+}
+
+bool wire_all_finite(const float *numbers, size_t count) {
+    bool finite = true;
+    for (size_t i = 0; i < count; i++)
+        finite &= isfinite(numbers[i]) != 0;
+    return finite;
 }

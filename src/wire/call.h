@@ -5,6 +5,8 @@
 
 #include <attnd/attention.h>
 
+struct wire_oip_reply;
+
 /* Which of the weights the reply has, in the order of the lists: distinct indices, in
  * range. A list that is NULL means all. */
 struct wire_selection {
@@ -20,6 +22,8 @@ struct wire_call {
     attn_request request;
     struct wire_selection selection;
     bool batched; /* false: answer without the batch axis; num_sequences is then 1 */
+    const struct wire_oip_reply
+        *oip;     /* of wire/oip.h; NULL: another protocol's request */
     bool in_body; /* tensors lie in the body, which has to stay until they are used */
 };
 
@@ -28,6 +32,9 @@ bool wire_call_selects(const struct wire_call *call);
 
 /* Returns how many weights the reply has: sizes->weights, or fewer by the selection. */
 size_t wire_call_num_weights(const struct wire_call *call, const attn_sizes *sizes);
+
+/* Whether the `count` numbers are finite; without a branch for each. */
+bool wire_all_finite(const float *numbers, size_t count);
 
 /* Copies the selected of all `weights`, as attn_run() writes them, to `ret_selected`,
  * wire_call_num_weights() floats. Thread-safe. */

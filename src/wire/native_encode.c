@@ -66,14 +66,6 @@ void wire_native_encoder_init(struct wire_native_encoder *encoder,
     };
 }
 
-/* Whether the first `count` numbers are finite; without a branch for each. */
-static bool all_finite(const float *numbers, size_t count) {
-    bool finite = true;
-    for (size_t i = 0; i < count; i++)
-        finite &= isfinite(numbers[i]) != 0;
-    return finite;
-}
-
 static void refuse_number(const struct wire_native_encoder *encoder,
                           const struct wire_native_lists *lists, const size_t index[4],
                           struct wire_problem *ret_problem) {
@@ -97,7 +89,7 @@ static bool check_lists(const struct wire_native_encoder *encoder,
     for (size_t b = 0; b < encoder->num_sequences; b++) {
         size_t rows = num_rows(lists, b), width = row_width(lists, b);
         for (size_t i = 0; i < lists->planes * rows; i++, numbers += width) {
-            if (all_finite(numbers, width))
+            if (wire_all_finite(numbers, width))
                 continue;
             size_t column = 0;
             while (isfinite(numbers[column]))

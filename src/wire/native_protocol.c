@@ -54,5 +54,7 @@ static size_t fill(void *encoder, char *piece, size_t size) {
     return wire_native_encoder_fill(encoder, piece, size);
 }
 
-const struct wire_writer wire_native_writer = {wire_native_reply_bound, memory, begin,
-                                               fill};
+const struct wire_writer wire_native_writer = {
+    wire_native_reply_bound, memory, begin, fill,
+    "ask for \"need_weights\": \"mean\" or false, select by weights_heads and "
+    "weights_queries, or send fewer sequences"};

@@ -4,15 +4,7 @@
 #define ATTND_WIRE_NATIVE_TENSORS_H
 
 #include "wire/native.h"
-#include "wire/tensor.h"
-
-#include <attnd/model.h>
-
-/* Keys that were left out are the queries, values that were left out are the keys: the
- * same memory, not a copy. */
-struct wire_tensors {
-    struct wire_tensor queries, keys, values;
-};
+#include "wire/tensor_check.h"
 
 /* Reads the three of a body's members, checked against the model and each other. Returns
  * false with *ret_problem set. */

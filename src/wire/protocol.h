@@ -65,6 +65,8 @@ struct wire_writer {
      * for WIRE_PIECE_LEAST bytes more than all the rest is the last one. Does not
      * allocate. */
     size_t (*fill)(void *encoder, char *piece, size_t size);
+
+    const char *smaller; /* how to ask for a smaller reply, for a person */
 };
 
 /* How a protocol tells its errors. */

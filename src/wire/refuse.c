@@ -14,7 +14,7 @@
 #define DIGITS_SHOWN   20 /* of an integer that may be longer */
 
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place) {
-    size_t used = (size_t)snprintf(ret_text, size, "%.15s", place->field);
+    size_t used = (size_t)snprintf(ret_text, size, "%.31s", place->field);
     for (size_t i = 0; i < place->depth && used < size; i++)
         used += (size_t)snprintf(ret_text + used, size - used, "[%zu]", place->index[i]);
 }

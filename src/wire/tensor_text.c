@@ -62,13 +62,13 @@ static bool allocate(struct reader *reader, const struct wire_span *span,
     tensor->batched = reader->levels == WIRE_LEVELS_BATCHED;
     tensor->lens =
         arena_alloc(arena, max_sequences(span, reader->levels), sizeof *tensor->lens);
-    tensor->rows = arena_alloc(arena, floats, sizeof *tensor->rows);
-    if (tensor->lens == NULL || tensor->rows == NULL) {
+    reader->out = arena_alloc(arena, floats, sizeof *reader->out);
+    if (tensor->lens == NULL || reader->out == NULL) {
         wire_problem_set_no_memory(reader->cursor.problem);
         return false;
     }
-    reader->out = tensor->rows;
-    reader->end = tensor->rows + floats;
+    tensor->rows = reader->out;
+    reader->end = reader->out + floats;
     return true;
 }
 

@@ -133,7 +133,7 @@ static bool learn_shape(const json_t *value, const char *field, struct arena *ar
 /* Second pass: the numbers. */
 static bool fill_rows(const json_t *value, const char *field, struct wire_tensor *tensor,
                       struct wire_problem *ret_problem) {
-    float *out = tensor->rows;
+    float *out = (float *)(uintptr_t)tensor->rows; /* ours */
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         struct wire_place place;
         const json_t *sequence = get_sequence(value, field, tensor->batched, b, &place);

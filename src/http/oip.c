@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* oip.c: the routes of the Open Inference Protocol v2. All but infer answer on the HTTP
+ * thread. */
+#include "wire/oip.h"
+
+#include "http/routes.h"
+#include "wire/oip_info.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* --- which model --- */
+
+static bool is_word(const struct route_word *word, const char *text) {
+    return strlen(text) == word->size && memcmp(word->start, text, word->size) == 0;
+}
+
+/* Finds the model that the path names, and its version where it names one. Makes the
+ * reply a 404 and returns false when there is none. */
+static bool find_model(struct exchange *exchange, size_t *ret_index) {
+    const struct http_options *options = exchange->options;
+    const struct route_word *model = &exchange->words[0], *version = &exchange->words[1];
+    struct wire_problem problem;
+    size_t i = 0;
+    while (i < options->num_models &&
+           !is_word(model, attn_model_get_info(options->models[i])->name))
+        i++;
+    *ret_index = i;
+    if (i < options->num_models &&
+        (version->start == NULL || is_word(version, WIRE_OIP_VERSION)))
+        return true;
+    if (i == options->num_models)
+        wire_problem_set(&problem, MHD_HTTP_NOT_FOUND, "Unknown model", "model",
+                         "there is no model '%.*s'; POST /v2/repository/index lists "
+                         "those there are",
+                         model->size < 100 ? (int)model->size : 100, model->start);
+    else
+        wire_problem_set(&problem, MHD_HTTP_NOT_FOUND, "Unknown version", "version",
+                         "model '%s' has no version '%.*s'; ask for version "
+                         "" WIRE_OIP_VERSION ", or none",
+                         attn_model_get_info(options->models[i])->name,
+                         version->size < 100 ? (int)version->size : 100, version->start);
+    exchange_set_problem(exchange, &problem);
+    return false;
+}
+
+/* Makes what is printed about the model that the path names the reply. */
+static void tell_model(struct exchange *exchange,
+                       attnd_status (*print)(const attn_model_info *info,
+                                             struct buf *body)) {
+    size_t i;
+    if (!find_model(exchange, &i))
+        return;
+    const attn_model_info *info = attn_model_get_info(exchange->options->models[i]);
+    exchange_set_json(exchange, print(info, &exchange->reply), MHD_HTTP_OK);
+}
+
+/* --- infer --- */
+
+/* The value of a header, and how often it came. */
+struct header {
+    const char *value;
+    size_t count;
+};
+
+/* MHD_KeyValueIterator */
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                    const char *value) {
+    struct header *header = cls;
+    (void)kind;
+    if (strcasecmp(name, EXCHANGE_JSON_SIZE_HEADER) == 0) {
+        header->count++;
+        header->value = value != NULL ? value : "";
+    }
+    return MHD_YES;
+}
+
+static bool find_json_size(struct exchange *exchange, size_t *ret_size,
+                           struct wire_problem *ret_problem) {
+    struct header header = {0};
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_header,
+                              &header);
+    *ret_size = WIRE_NO_SIZE;
+    if (header.count == 0)
+        return true;
+    if (header.count == 1)
+        return wire_oip_json_size(header.value, exchange->body.size, ret_size,
+                                  ret_problem);
+    wire_problem_set(ret_problem, MHD_HTTP_BAD_REQUEST, "Binary data",
+                     EXCHANGE_JSON_SIZE_HEADER,
+                     EXCHANGE_JSON_SIZE_HEADER " is given twice; send it once");
+    return false;
+}
+
+void oip_handle_infer(struct exchange *exchange) {
+    struct wire_problem problem;
+    struct call_form form = {
+        .read = wire_oip_read, .writer = &wire_oip_writer, .num_models = 1};
+    size_t i;
+    if (!find_model(exchange, &i))
+        return;
+    form.models = &exchange->options->models[i];
+    if (find_json_size(exchange, &form.json_size, &problem))
+        call_submit(exchange, &form);
+    else
+        exchange_set_problem(exchange, &problem);
+}
+
+/* --- what only tells --- */
+
+void oip_handle_server(struct exchange *exchange) {
+    exchange_set_json(exchange, wire_oip_print_server(&exchange->reply), MHD_HTTP_OK);
+}
+
+void oip_handle_model(struct exchange *exchange) {
+    tell_model(exchange, wire_oip_print_model);
+}
+
+void oip_handle_config(struct exchange *exchange) {
+    tell_model(exchange, wire_oip_print_config);
+}
+
+static bool is_ready(const struct exchange *exchange) {
+    return !atomic_load(exchange->thread->draining);
+}
+
+void oip_handle_ready(struct exchange *exchange) {
+    bool ready = is_ready(exchange);
+    size_t i;
+    if (!find_model(exchange, &i))
+        return;
+    const attn_model_info *info = attn_model_get_info(exchange->options->models[i]);
+    exchange_set_json(exchange, wire_oip_print_ready(info, ready, &exchange->reply),
+                      ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
+}
+
+/* Tells the statistics of `count` models. */
+static void tell_stats(struct exchange *exchange, size_t first, size_t count) {
+    struct wire_oip_statistics *statistics = calloc(count, sizeof *statistics);
+    attnd_status status = ATTND_E_NOMEM;
+    for (size_t i = 0; i < count && statistics != NULL; i++)
+        model_stats_get(&exchange->thread->stats[first + i], &statistics[i]);
+    if (statistics != NULL)
+        status = wire_oip_print_statistics(exchange->options->models + first, statistics,
+                                           count, &exchange->reply);
+    free(statistics);
+    exchange_set_json(exchange, status, MHD_HTTP_OK);
+}
+
+void oip_handle_stats(struct exchange *exchange) {
+    size_t i;
+    if (find_model(exchange, &i))
+        tell_stats(exchange, i, 1);
+}
+
+void oip_handle_all_stats(struct exchange *exchange) {
+    tell_stats(exchange, 0, exchange->options->num_models);
+}
+
+void oip_handle_index(struct exchange *exchange) {
+    const struct http_options *options = exchange->options;
+    const struct buf *body = &exchange->body;
+    bool ready = is_ready(exchange), ready_only;
+    struct wire_problem problem;
+    if (!wire_oip_read_index(body->data != NULL ? body->data : "", body->size,
+                             &ready_only, &problem)) {
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    size_t count = ready || !ready_only ? options->num_models : 0;
+    exchange_set_json(
+        exchange, wire_oip_print_index(options->models, count, ready, &exchange->reply),
+        MHD_HTTP_OK);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/tensor_check.h"
+
+#include "wire/refuse.h"
+
+#include <stdio.h>
+
+/* Prints [B,T,width] or [T,width]. */
+static void print_sizes(char ret_json[128], bool batched, size_t sequences, size_t rows,
+                        size_t width) {
+    const size_t shape[] = {sequences, rows, width};
+    wire_shape_print(ret_json, batched ? shape : shape + 1, batched ? 3 : 2);
+}
+
+/* Returns the length that all sequences have, or "any" when they differ. */
+static size_t common_len(const struct wire_tensor *tensor) {
+    for (size_t b = 1; b < tensor->num_sequences; b++) {
+        if (tensor->lens[b] != tensor->lens[0])
+            return WIRE_SHAPE_ANY;
+    }
+    return tensor->lens[0];
+}
+
+/* Checks the rows' width; `size_name` is what the model calls it. */
+static bool check_width(const struct wire_tensor *tensor, const char *field,
+                        const attn_model_info *model, const char *size_name, size_t size,
+                        struct wire_problem *ret_problem) {
+    if (tensor->width == size)
+        return true;
+    wire_problem_set(
+        ret_problem, 400, "Shape mismatch", field,
+        "%s are %zu wide, but model '%s' takes %s %zu; check that the request "
+        "is meant for this model",
+        field, tensor->width, model->name, size_name, size);
+    size_t rows = common_len(tensor);
+    print_sizes(ret_problem->expected, tensor->batched, tensor->num_sequences, rows,
+                size);
+    print_sizes(ret_problem->got, tensor->batched, tensor->num_sequences, rows,
+                tensor->width);
+    return false;
+}
+
+static bool check_num_sequences(const struct wire_tensor *tensor, const char *field,
+                                const struct wire_tensor *queries,
+                                struct wire_problem *ret_problem) {
+    if (tensor->num_sequences == queries->num_sequences)
+        return true;
+    wire_problem_set(ret_problem, 400, "Shape mismatch", field,
+                     "%s has %zu sequences, but queries has %zu; send as many of each",
+                     field, tensor->num_sequences, queries->num_sequences);
+    size_t rows = common_len(tensor);
+    print_sizes(ret_problem->expected, true, queries->num_sequences, rows, tensor->width);
+    print_sizes(ret_problem->got, true, tensor->num_sequences, rows, tensor->width);
+    return false;
+}
+
+/* Checks that values has as many rows as keys in every sequence. */
+static bool check_value_lens(const struct wire_tensors *tensors,
+                             struct wire_problem *ret_problem) {
+    const struct wire_tensor *keys = &tensors->keys, *values = &tensors->values;
+    for (size_t b = 0; b < keys->num_sequences; b++) {
+        if (values->lens[b] == keys->lens[b])
+            continue;
+        wire_problem_set(
+            ret_problem, 400, "Shape mismatch", "values",
+            "values has %zu rows in sequence %zu (counted from 0), but %s has "
+            "%zu; send one value for each key",
+            values->lens[b], b, tensors->keys_given ? "keys" : "queries (left-out keys)",
+            keys->lens[b]);
+        print_sizes(ret_problem->expected, keys->batched, keys->num_sequences,
+                    keys->lens[b], values->width);
+        print_sizes(ret_problem->got, keys->batched, keys->num_sequences, values->lens[b],
+                    values->width);
+        return false;
+    }
+    return true;
+}
+
+static bool check_context(const struct wire_tensor *tensor, const char *field,
+                          const attn_model_info *model,
+                          struct wire_problem *ret_problem) {
+    for (size_t b = 0; b < tensor->num_sequences && model->context_length > 0; b++) {
+        if (tensor->lens[b] <= model->context_length)
+            continue;
+        wire_problem_set(
+            ret_problem, 400, "Too many tokens", field,
+            "%s has %zu tokens in sequence %zu (counted from 0), but model '%s' "
+            "has context_length %zu; shorten the sequence",
+            field, tensor->lens[b], b, model->name, model->context_length);
+        snprintf(ret_problem->expected, sizeof ret_problem->expected, "[1,%zu]",
+                 model->context_length);
+        snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", tensor->lens[b]);
+        return false;
+    }
+    return true;
+}
+
+/* Refuses to let `field` default to `source`, whose rows have another width. */
+static bool refuse_default(const char *field, const char *source,
+                           const attn_model_info *model, size_t expected, size_t got,
+                           struct wire_problem *ret_problem) {
+    wire_problem_set(
+        ret_problem, 400, "Missing key", field,
+        "%s was left out and %s cannot stand in: model '%s' takes %s %zu wide, "
+        "not %zu; send %s",
+        field, source, model->name, field, expected, got, field);
+    return false;
+}
+
+bool wire_queries_check(const struct wire_tensors *tensors, const attn_model_info *model,
+                        struct wire_problem *ret_problem) {
+    const struct wire_tensor *queries = &tensors->queries;
+    return check_width(queries, "queries", model, "query_size", model->query_size,
+                       ret_problem) &&
+           check_context(queries, "queries", model, ret_problem);
+}
+
+bool wire_keys_check(struct wire_tensors *tensors, const attn_model_info *model,
+                     struct wire_problem *ret_problem) {
+    struct wire_tensor *keys = &tensors->keys;
+    if (tensors->keys_given)
+        return check_num_sequences(keys, "keys", &tensors->queries, ret_problem) &&
+               check_width(keys, "keys", model, "key_size", model->key_size,
+                           ret_problem) &&
+               check_context(keys, "keys", model, ret_problem);
+    *keys = tensors->queries;
+    return keys->width == model->key_size ||
+           refuse_default("keys", "queries", model, model->key_size, keys->width,
+                          ret_problem);
+}
+
+bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *model,
+                       struct wire_problem *ret_problem) {
+    struct wire_tensor *values = &tensors->values;
+    if (tensors->values_given)
+        return check_num_sequences(values, "values", &tensors->queries, ret_problem) &&
+               check_width(values, "values", model, "value_size", model->value_size,
+                           ret_problem) &&
+               check_value_lens(tensors, ret_problem);
+    *values = tensors->keys;
+    return values->width == model->value_size ||
+           refuse_default("values", tensors->keys_given ? "keys" : "queries", model,
+                          model->value_size, values->width, ret_problem);
+}

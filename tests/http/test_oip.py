@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Open Inference Protocol v2: by hand, and by the client that others use."""
+
+import threading
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
+
+from compare import assert_close
+from oip import HEADER, assert_error, pack, post, tensor, unpack
+from server import Server
+from test_golden import CASES, model_argument
+
+FORMS = [("FP32", False), ("FP64", False), ("FP16", False), ("FP32", True), ("FP64", True)]
+BOTH = [{"name": "outputs"}, {"name": "attention_weights"}]
+RANDOM = np.random.default_rng(5).standard_normal((2, 3, 100)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def server():
+    models = [word for case in CASES.values() for word in ("--model", model_argument(case))]
+    with Server(*models) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    client = triton.InferenceServerClient(f"127.0.0.1:{server.port}")
+    yield client
+    client.close()
+
+
+def inputs_of(request, datatype="FP32", binary=False, flat=True):
+    types = {"valid_lens": "INT64"}
+    return [tensor(name, request[name], types.get(name, datatype), binary, flat)
+            for name in ("queries", "keys", "values", "valid_lens", "head_mask")
+            if name in request]
+
+
+def parameters_of(request):
+    return {"causal": request["causal"]} if "causal" in request else {}
+
+
+# --- infer ---
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("datatype,binary", FORMS)
+@pytest.mark.parametrize("binary_output", [False, True])
+def test_golden_case_is_answered(server, name, datatype, binary, binary_output):
+    case = CASES[name]
+    parameters = parameters_of(case["request"]) | {"binary_data_output": binary_output}
+    body, headers = pack(inputs_of(case["request"], datatype, binary, flat=binary_output),
+                         outputs=BOTH, parameters=parameters, id="a\u00e9\"")
+    reply, got = unpack(post(server, name, body, headers))
+    assert (reply["model_name"], reply["model_version"], reply["id"]) == (name, "1", "a\u00e9\"")
+    assert list(got) == ["outputs", "attention_weights"]
+    for key in got:
+        assert_close(got[key], case["expected"][key], key)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("binary,binary_output", [(False, False), (True, True), (False, True),
+                                                  (True, False)])
+def test_golden_case_by_tritonclient(client, name, binary, binary_output):
+    case, inputs = CASES[name], []
+    types = {"valid_lens": ("INT64", np.int64)}
+    for key in ("queries", "keys", "values", "valid_lens", "head_mask"):
+        if key in case["request"]:
+            datatype, dtype = types.get(key, ("FP32", np.float32))
+            array = np.array(case["request"][key], dtype)
+            inputs.append(triton.InferInput(key, list(array.shape), datatype))
+            inputs[-1].set_data_from_numpy(array, binary_data=binary)
+    outputs = [triton.InferRequestedOutput(output["name"], binary_data=binary_output)
+               for output in BOTH]
+    answer = client.infer(name, inputs, outputs=outputs, request_id="7",
+                          parameters=parameters_of(case["request"]))
+    assert answer.get_response()["id"] == "7"
+    for key in ("outputs", "attention_weights"):
+        assert_close(answer.as_numpy(key), case["expected"][key], key)
+    alone = client.infer(name, inputs, model_version="1",
+                         parameters=parameters_of(case["request"]))
+    assert [output["name"] for output in alone.get_response()["outputs"]] == ["outputs"]
+    assert (alone.as_numpy("outputs") == answer.as_numpy("outputs")).all()
+
+
+@pytest.mark.parametrize("pad", range(4))
+def test_binary_data_at_any_address_gives_the_same_bytes(demo_server, pad):
+    plain, _ = pack([tensor("queries", RANDOM)], parameters={"binary_data_output": True})
+    body, headers = pack([tensor("queries", RANDOM, binary=True)], pad,
+                         parameters={"binary_data_output": True})
+    assert int(headers[HEADER]) % 4 == pad
+    expected = unpack(post(demo_server, "d2l", plain, {}))[1]["outputs"]
+    got = unpack(post(demo_server, "d2l", body, headers))[1]["outputs"]
+    assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_narrow_binary_input_is_exact(demo_server, datatype):
+    exact = np.round(RANDOM * 8) / 8  # both types hold it
+    body, headers = pack([tensor("queries", exact, datatype, binary=True)])
+    expected = unpack(post(demo_server, "d2l", *pack([tensor("queries", exact)])))[1]["outputs"]
+    got = unpack(post(demo_server, "d2l", body, headers))[1]["outputs"]
+    assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("lens,datatype", [([3, 1], "INT32"), ([[3, 1, 2], [1, 2, 0]], "INT64"),
+                                           ([[3, 1, 2], [1, 2, 0]], "INT32")])
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_valid_lens_of_any_form(demo_server, lens, datatype, binary, flat):
+    body, headers = pack([tensor("valid_lens", lens, datatype, binary, flat),
+                          tensor("queries", RANDOM, binary=not binary)], outputs=BOTH)
+    native = demo_server.attention({"model": "d2l", "queries": RANDOM.tolist(),
+                                    "valid_lens": lens, "need_weights": True}).json()
+    _, got = unpack(post(demo_server, "d2l", body, headers))
+    for key in got:
+        assert_close(got[key], native[key], key)
+
+
+@pytest.mark.parametrize("lens", [[2], [1, 2, 3]])
+def test_unbatched_request_gets_an_unbatched_answer(demo_server, lens):
+    body, headers = pack([tensor("queries", RANDOM[0]), tensor("valid_lens", lens, "INT64")],
+                         outputs=BOTH)
+    native = demo_server.attention({"model": "d2l", "queries": RANDOM[0].tolist(),
+                                    "valid_lens": lens[0] if len(lens) == 1 else lens,
+                                    "need_weights": True}).json()
+    _, got = unpack(post(demo_server, "d2l", body, headers))
+    assert got["outputs"].shape == (3, 100) and got["attention_weights"].shape == (5, 3, 3)
+    for key in got:
+        assert_close(got[key], native[key], key)
+
+
+def test_mean_weights_and_order_of_outputs(demo_server):
+    request = {"outputs": BOTH[::-1], "parameters": {"need_weights": "mean", "causal": True}}
+    body, headers = pack([tensor("queries", RANDOM)], **request)
+    native = demo_server.attention({"model": "d2l", "queries": RANDOM.tolist(), "causal": True,
+                                    "need_weights": "mean"}).json()
+    _, got = unpack(post(demo_server, "d2l", body, headers))
+    assert list(got) == ["attention_weights", "outputs"]
+    for key in got:
+        assert_close(got[key], native[key], key)
+
+
+def test_weights_alone(demo_server):
+    body, headers = pack([tensor("queries", RANDOM)], outputs=BOTH[1:])
+    assert list(unpack(post(demo_server, "d2l", body, headers))[1]) == ["attention_weights"]
+
+
+def test_output_overrides_the_request_on_binary_data(demo_server):
+    outputs = [BOTH[0] | {"parameters": {"binary_data": False}}, BOTH[1]]
+    body, headers = pack([tensor("queries", RANDOM)], outputs=outputs,
+                         parameters={"binary_data_output": True})
+    reply, got = unpack(post(demo_server, "d2l", body, headers))
+    assert ["data" in output for output in reply["outputs"]] == [True, False]
+    assert_close(got["attention_weights"].sum(axis=-1), np.ones((2, 5, 3)), "sums")
+
+
+def test_keys_left_out_or_null_or_with_escapes(demo_server):
+    plain = pack([tensor("queries", RANDOM)])[0]
+    other = plain.replace(b'"inputs"', b'"outputs":[],"id":null,"\\u0069nputs"') \
+        .replace(b'"queries"', b'"qu\\u0065ries"')
+    assert other != plain
+    answers = [post(demo_server, "d2l", body, {}).content for body in (plain, other)]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("content_type", [None, "application/json", "application/octet-stream"])
+def test_content_type_may_be_any_of_three(demo_server, content_type):
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    unpack(post(demo_server, "d2l", pack([tensor("queries", RANDOM)])[0], headers))
+
+
+def test_chunked_binary_request(demo_server):
+    body, headers = pack([tensor("queries", RANDOM, binary=True)])
+    pieces = (body[i:i + 100] for i in range(0, len(body), 100))
+    unpack(post(demo_server, "d2l", pieces, headers))
+
+
+@pytest.mark.parametrize("binary", [("outputs", "attention_weights"), ("attention_weights",), ()])
+def test_large_reply_is_streamed_with_its_length_where_that_is_known(demo_server, binary):
+    """2 x 5 x 128 x 128 weights are 640 KiB: over what is answered whole."""
+    queries = np.random.default_rng(1).standard_normal((2, 128, 100)).astype(np.float32)
+    outputs = [output | {"parameters": {"binary_data": output["name"] in binary}}
+               for output in BOTH]
+    body, headers = pack([tensor("queries", queries, binary=True)], outputs=outputs)
+    response = post(demo_server, "d2l", body, headers)
+    assert ("Content-Length" in response.headers) == (len(binary) > 0)
+    if binary:
+        assert int(response.headers["Content-Length"]) == len(response.content)
+    reply, got = unpack(response)
+    assert got["attention_weights"].shape == (2, 5, 128, 128)
+    assert_close(got["attention_weights"].sum(axis=-1), np.ones((2, 5, 128)), "sums")
+    plain, headers = pack([tensor("queries", queries, binary=True)])
+    assert_close(got["outputs"], unpack(post(demo_server, "d2l", plain, headers))[1]["outputs"],
+                 "outputs")
+
+
+def test_masked_key_may_hold_nan(demo_server):
+    queries, keys = RANDOM.copy(), RANDOM.copy()
+    keys[:, 2] = np.nan
+    body, headers = pack([tensor("queries", queries, binary=True),
+                          tensor("keys", keys, binary=True),
+                          tensor("valid_lens", [2, 2], "INT32", binary=True)])
+    assert np.isfinite(unpack(post(demo_server, "d2l", body, headers))[1]["outputs"]).all()
+
+
+def test_too_large_a_reply_is_refused_with_its_size(start_server):
+    server = start_server("--demo", "--max-reply", 2000)
+    error = assert_error(post(server, "d2l", *pack([tensor("queries", RANDOM)])), 413,
+                         "Reply too large")
+    assert "--max-reply 2000" in error and "binary" in error
+
+
+# --- what only tells ---
+
+def test_server_metadata_lists_what_is_tested_here(client):
+    metadata = client.get_server_metadata()
+    assert metadata["name"] == "attnd" and metadata["version"]
+    assert metadata["extensions"] == ["binary_tensor_data", "statistics", "model_configuration",
+                                      "model_repository"]
+
+
+def test_health_by_tritonclient(client):
+    assert client.is_server_live() and client.is_server_ready()
+    assert client.is_model_ready("d2l_example") and client.is_model_ready("d2l_example", "1")
+    assert not client.is_model_ready("nobody") and not client.is_model_ready("d2l_example", "2")
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_model_metadata(client, server, version):
+    metadata = client.get_model_metadata("torch_kdim_vdim", version)
+    told = server.get("/v1/models/torch_kdim_vdim").json()
+    assert metadata["versions"] == ["1"] and metadata["platform"] == "attnd"
+    inputs = {tensor["name"]: tensor for tensor in metadata["inputs"]}
+    assert list(inputs) == ["queries", "keys", "values", "valid_lens", "head_mask"]
+    assert inputs["valid_lens"]["datatype"] == "INT64"
+    assert [tensor["name"] for tensor in metadata["outputs"]] == ["outputs", "attention_weights"]
+    assert inputs["keys"]["shape"] == [-1, -1, told["key_size"]]
+
+
+def test_model_configuration(client, server):
+    told = server.get("/v1/models/torch_kdim_vdim").json()
+    config = client.get_model_config("torch_kdim_vdim")
+    inputs = {tensor["name"]: tensor for tensor in config["input"]}
+    assert config["max_batch_size"] == 0
+    assert inputs["keys"] == {"name": "keys", "data_type": "TYPE_FP32",
+                              "dims": [-1, -1, told["key_size"]]}  # not optional: other sizes
+    assert inputs["head_mask"]["optional"] and inputs["head_mask"]["dims"] == [told["num_heads"]]
+    assert client.get_model_config("d2l_example")["input"][1]["optional"]
+
+
+def test_repository_index(client, server):
+    index = client.get_model_repository_index()
+    assert [model["name"] for model in index] == list(CASES)
+    assert all(model | {"name": ""} == {"name": "", "version": "1", "state": "READY",
+                                        "reason": ""} for model in index)
+    for body in ("", "{}", '{"ready":true}', '{"ready":false}', '{"ready":null}'):
+        answer = requests.post(server.url + "/v2/repository/index", data=body, timeout=60)
+        assert answer.json() == index
+    for body, error in (('{"ready":1}', "Wrong type"), ("[]", "Wrong type"), ("{", "Malformed"),
+                        ('{"name":"x"}', "Unknown key")):
+        assert_error(requests.post(server.url + "/v2/repository/index", data=body, timeout=60),
+                     400, error)
+
+
+def test_statistics_count_requests_of_both_protocols(start_server):
+    server = start_server("--demo")
+    with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        for _ in range(3):
+            unpack(post(server, "d2l", *pack([tensor("queries", RANDOM)])))
+        assert server.attention({"model": "d2l", "queries": RANDOM.tolist()}).status_code == 200
+        assert_error(post(server, "d2l", "{}", {}), 400, "Missing input")
+        everything = client.get_inference_statistics()["model_stats"]
+        statistics = client.get_inference_statistics("d2l")["model_stats"]
+    assert [model["name"] for model in everything] == ["journey", "d2l"]
+    assert everything[0]["inference_count"] == 0 and everything[1:] == statistics
+    model = statistics[0]
+    assert (model["inference_count"], model["execution_count"]) == (4, 4)
+    assert model["last_inference"] > 1.6e12
+    times = model["inference_stats"]
+    assert {key: value["count"] for key, value in times.items()} == {
+        "success": 4, "fail": 1, "queue": 4, "compute_input": 4, "compute_infer": 4,
+        "compute_output": 4}
+    parts = sum(times[key]["ns"] for key in times if key not in ("success", "fail"))
+    assert parts == times["success"]["ns"] > 0
+
+
+def test_statistics_add_up_over_threads(start_server):
+    server = start_server("--demo", "--http-threads", 2)
+    body, headers = pack([tensor("queries", RANDOM, binary=True)])
+
+    def work():
+        for _ in range(20):
+            unpack(post(server, "d2l", body, headers))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    model = server.get("/v2/models/d2l/versions/1/stats").json()["model_stats"][0]
+    assert model["inference_count"] == model["inference_stats"]["success"]["count"] == 80
+
+
+def test_model_called_stats_is_there(start_server):
+    model = model_argument(CASES["d2l_example"]).replace("d2l_example=", "stats=", 1)
+    server = start_server("--model", model)
+    assert server.get("/v2/models/stats/versions/1").json()["name"] == "stats"
+    assert server.get("/v2/models/stats/stats").json()["model_stats"][0]["name"] == "stats"
+
+
+def test_head_of_infer_is_405(demo_server):
+    response = requests.head(demo_server.url + "/v2/models/d2l/infer", timeout=60)
+    assert (response.status_code, response.headers["Allow"]) == (405, "POST")
+
+
+def test_error_reaches_tritonclient(client):
+    queries = triton.InferInput("queries", [1, 1, 3], "FP32")
+    queries.set_data_from_numpy(np.zeros((1, 1, 3), np.float32))
+    with pytest.raises(InferenceServerException, match="Shape mismatch: queries are 3 wide"):
+        client.infer("d2l_example", [queries])

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is refused in the Open Inference Protocol: the table of malformed requests, each with its
+pinned answer, and a server that is still there afterwards."""
+
+import copy
+import json
+import struct
+
+import numpy as np
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from checkpoints import write_layer
+from oip import HEADER, assert_error, pack, post, tensor, unpack
+from server import Server
+
+QUERIES = {"name": "queries", "shape": [2, 3, 4], "datatype": "FP32", "data": [0.5] * 24}
+NESTED = [[[0.5] * 4] * 3] * 2
+LENS = {"name": "valid_lens", "shape": [2], "datatype": "INT64", "data": [3, 1]}
+GOOD = {"inputs": [QUERIES, LENS]}
+
+
+def queries(**changes):
+    """A request of one input; a change to None drops the member."""
+    told = {key: value for key, value in (QUERIES | changes).items() if value is not None}
+    return {"inputs": [told]}
+
+
+def lens(**changes):
+    return {"inputs": [QUERIES, LENS | changes]}
+
+
+def also(*inputs, **members):
+    return {"inputs": [QUERIES, *inputs]} | members
+
+
+def outputs(*names, **members):
+    return also(outputs=[{"name": name} if isinstance(name, str) else name for name in names],
+                **members)
+
+
+KEYS = QUERIES | {"name": "keys"}
+VALUES = QUERIES | {"name": "values"}
+MASK = {"name": "head_mask", "shape": [2], "datatype": "FP32", "data": [1, 0]}
+BIG = 1 << 60
+
+# Name: (body, what the error says). A body that is text is sent as it is. All are 400.
+JSON_DEFECTS = {
+    "empty body": ("", "Malformed JSON: line 1, column 1: the body is empty"),
+    "byte order mark": ("\ufeff{}", "byte order mark"),
+    "no object": ("[]", "the body is not a JSON object but of type array"),
+    "no JSON": ("{inputs}", "Malformed JSON: line 1, column 7: a key expected"),
+    "cut": ('{"inputs":[{"name":"queries"', "'}' expected near end of file"),
+    "bytes after the end": (json.dumps(GOOD) + "x", "end of file expected"),
+    "nested too deeply": ('{"inputs":' + "[" * 250000, "Nested too deeply"),
+    "nested data too deeply": (queries(data=json.loads("[" * 31 + "]" * 31)),
+                               "Nested too deeply"),
+    "unknown key": (GOOD | {"model": "x"}, "'model' is no key of a request"),
+    "duplicate key": ('{"id":"a","id":"b"}', "Duplicate key"),
+    "no inputs": ({}, "Missing input: queries is required"),
+    "empty inputs": ({"inputs": []}, "Missing input: queries is required"),
+    "inputs an object": ({"inputs": {}}, "inputs is an object; send an array"),
+    "input a number": ({"inputs": [1]}, "inputs[0] is an integer; send an object"),
+    "missing comma between inputs": ('{"inputs":[{"name":"keys"} {}]}', "Missing key"),
+    "id a number": (GOOD | {"id": 7}, "id is an integer; send a string"),
+    "id not UTF-8": (b'{"id":"\xff","inputs":[' + json.dumps(QUERIES).encode() + b"]}",
+                     "Malformed JSON"),
+    "id with a NUL": (GOOD | {"id": "\0"}, "Malformed JSON"),
+    "id with a lone surrogate": ('{"id":"\\ud800","inputs":[' + json.dumps(QUERIES) + "]}",
+                                 "Malformed JSON"),
+    # names
+    "no name": (queries(name=None), "inputs[0] has no name"),
+    "name a number": (queries(name=1), "name is an integer; send a string"),
+    "unknown input": (queries(name="query"), "inputs[0] is called 'query'; known are queries"),
+    "long name": (queries(name="q" * 100000), "Unknown input"),
+    "name with a NUL": (queries(name="queries\0"), "Malformed JSON"),
+    "duplicate input": (also(QUERIES), "inputs[1] is queries once more"),
+    "duplicate lens": (also(LENS, LENS), "inputs[2] is valid_lens once more"),
+    "many inputs": ({"inputs": [QUERIES] * 1000}, "Duplicate input"),
+    "unknown key of an input": (queries(size=3), "'size' is no key of an input"),
+    "unknown parameter of an input": (
+        queries(parameters={"shared_memory_region": "x"}),
+        "'shared_memory_region' is no key of an input's parameters"),
+    "input's parameters a list": (queries(parameters=[]), "parameters is an array"),
+    # datatypes
+    "no datatype": (queries(datatype=None), "queries has no datatype"),
+    "datatype a number": (queries(datatype=32), "datatype is an integer"),
+    "BYTES": (queries(datatype="BYTES", data=["a"]), "queries has datatype 'BYTES'; send it as FP32"),
+    "unknown datatype": (queries(datatype="FP8"), "Wrong datatype"),
+    "lower case datatype": (queries(datatype="fp32"), "Wrong datatype"),
+    "integers for queries": (queries(datatype="INT64"), "queries has datatype 'INT64'"),
+    "BOOL": (queries(datatype="BOOL"), "Wrong datatype"),
+    "BF16 in JSON": (queries(datatype="BF16"), "BF16, which goes as binary data only"),
+    "floats for lens": (lens(datatype="FP32"), "send it as INT32 or INT64"),
+    "unsigned lens": (lens(datatype="UINT32"), "send it as INT32 or INT64"),
+    # shapes
+    "no shape": (queries(shape=None), "queries has no shape"),
+    "empty shape": (queries(shape=[]), "queries.shape is an empty list"),
+    "shape a number": (queries(shape=24), "Wrong rank"),
+    "shape of strings": (queries(shape=["2", 3, 4]), "queries.shape[0] is a string"),
+    "shape of fractions": (queries(shape=[2.0, 3, 4]), "queries.shape[0] is a number"),
+    "shape of null": (queries(shape=[None, 3, 4]), "queries.shape[0] is null"),
+    "negative size": (queries(shape=[-2, 3, 4]), "queries.shape[0] is -2"),
+    "two negative sizes": (queries(shape=[-2, -3, 4]), "queries.shape[0] is -2"),
+    "variable size": (queries(shape=[-1, 3, 4]), "queries.shape[0] is -1"),
+    "size of zero": (queries(shape=[0, 3, 4], data=[]), "queries.shape[0] is 0"),
+    "size of 2^63": (queries(shape=[1 << 63, 1, 4]), "Out of range"),
+    "size of 2^64": (queries(shape=[1 << 64, 1, 4]), "queries.shape[0] is 18446744073709551616"),
+    "size of many digits": (queries(shape=[10 ** 400, 1, 4]), "Out of range"),
+    "overflow to 32": (queries(shape=[1 << 4, BIG + 2]), "multiplies to more than memory can hold"),
+    "overflow to 8": (queries(shape=[1 << 2, BIG + 2]), "multiplies to more than memory can hold"),
+    "overflow to 0": (queries(shape=[1 << 32, 1 << 32]), "multiplies to more than memory can hold"),
+    "overflow in bytes": (queries(shape=[1, 1, 1 << 62]), "multiplies to more than memory"),
+    "overflow by lens": (lens(shape=[1 << 4, BIG + 2]), "multiplies to more than memory can hold"),
+    "one dimension": (queries(shape=[24]), "queries has shape [24]; send it with shape [B,T,width]"),
+    "four dimensions": (queries(shape=[1, 2, 3, 4]), "more than 3 dimensions"),
+    "ten thousand dimensions": (queries(shape=[1] * 10000), "more than 3 dimensions"),
+    "another width": (queries(shape=[2, 4, 3]), "queries are 3 wide, but model 'd2l'"),
+    "keys of another batch": (also(KEYS | {"shape": [1, 6, 4]}), "keys has 1 sequences"),
+    "keys without batch": (also(KEYS | {"shape": [6, 4]}), "keys has shape [6,4]"),
+    "keys with batch alone": ({"inputs": [QUERIES | {"shape": [6, 4]}, KEYS]},
+                              "[T,width], as queries have no batch axis"),
+    "values of another length": (also(KEYS, VALUES | {"shape": [2, 2, 4], "data": [1] * 16}),
+                                 "values has 2 rows in sequence 0"),
+    # data
+    "no data": (queries(data=None), "queries has no data"),
+    "null data": ('{"inputs":[{"name":"queries","shape":[1,1,4],"datatype":"FP32","data":null}]}',
+                  "queries has no data"),
+    "data a number": (queries(data=1), "has fewer"),
+    "data a number of one": (queries(shape=[1, 1, 1], data=1), "queries are 1 wide"),
+    "too few numbers": (queries(data=[0.5] * 23), "shape of 24 elements, but its data has fewer"),
+    "too many numbers": (queries(data=[0.5] * 25), "has shape [2,3,4], which are 24 elements, "
+                                                   "but its data has 25"),
+    "no numbers": (queries(data=[]), "has fewer (at most 1)"),
+    "huge shape, small data": (queries(shape=[10 ** 9, 10 ** 8, 4]), "has fewer (at most 24)"),
+    "nested in another order": (queries(data=[[[0.5] * 4] * 2] * 3), "is nested in another way"),
+    "nested one level less": (queries(data=[[0.5] * 4] * 6), "data of 2 levels of lists"),
+    "nested one level more": (queries(data=[NESTED]), "data of 4 levels of lists"),
+    "ragged": (queries(data=[NESTED[0], [[0.5] * 4] * 2 + [[0.5] * 3]]), "at most 23"),
+    "ragged in rows": (queries(data=[[[0.5] * 4] * 3, [[0.5] * 4] * 2 + [[0.5] * 5]]),
+                       "Uneven rows"),
+    "string among the numbers": (queries(data=[0.5] * 23 + ["0.5"]), "queries[23] is a string"),
+    "list among the numbers": (queries(data=[0.5] * 23 + [[0.5]]), "Wrong rank"),
+    "null among the numbers": (queries(data=[0.5] * 23 + [None]), "queries[23] is null"),
+    "NaN": (json.dumps(queries(data=[0.5] * 23 + [float("nan")])), "Malformed JSON"),
+    "Infinity": (json.dumps(queries(data=[float("inf")] * 24)), "Malformed JSON"),
+    "over float32": (queries(data=[0.5] * 23 + [1e39]), "which no float32 holds"),
+    "over double": (json.dumps(queries()).replace("0.5", "1e999"), "which no float32 holds"),
+    # valid_lens and head_mask
+    "lens negative": (lens(data=[3, -1]), "valid_lens[1] is -1, but its sequence has 3 keys"),
+    "lens over the keys": (lens(data=[4, 1]), "valid_lens[0] is 4, but its sequence has 3 keys"),
+    "lens of 2^64": (lens(data=[1 << 64, 1]), "Out of range"),
+    "lens a fraction": (lens(data=[1.5, 1]), "valid_lens[0] is a number; send an integer"),
+    "lens too many": (lens(data=[1, 1, 1]), "valid_lens has shape [2]"),
+    "lens too few": (lens(data=[1]), "at most 1"),
+    "lens of another batch": (lens(shape=[3], data=[1, 1, 1]), "send it with shape [2] or [2,3]"),
+    "lens of another rank": (lens(shape=[2, 1], data=[[1], [1]]), "send it with shape [2] or [2,3]"),
+    "lens nested where flat": (lens(data=[[1, 1]]), "data of 2 levels of lists"),
+    "lens uneven": (lens(shape=[2, 3], data=[[1, 1], [1, 1, 1, 1]]), "has fewer than 3 in a list"),
+    "lens of too many lists": (lens(shape=[2, 3], data=[[1] * 3] * 3), "more or fewer lists"),
+    "lens of an empty list": (lens(shape=[2, 3], data=[[1] * 6, []]), "has more than 3 in a list"),
+    "head_mask of another size": (also(MASK | {"shape": [3], "data": [1, 1, 1]}),
+                                  "send it with shape [2], one number for each head"),
+    "head_mask of another rank": (also(MASK | {"shape": [1, 2]}), "one number for each head"),
+    # outputs and parameters
+    "unknown output": (outputs("output"), "outputs[0] is called 'output'"),
+    "duplicate output": (outputs("outputs", "outputs"), "outputs[1] is outputs once more"),
+    "many outputs": (outputs(*["attention_weights"] * 10000), "Duplicate output"),
+    "output without name": (outputs({}), "outputs[0] has no name"),
+    "output a string": (also(outputs=["outputs"]), "outputs[0] is a string; send an object"),
+    "output's name a number": (outputs({"name": 1}), "name is an integer"),
+    "outputs a string": (also(outputs="outputs"), "outputs is a string; send an array"),
+    "classification": (outputs({"name": "outputs", "parameters": {"classification": 2}}),
+                       "'classification' is no key of an output's parameters"),
+    "binary_data a number": (outputs({"name": "outputs", "parameters": {"binary_data": 1}}),
+                             "binary_data is an integer; send a boolean"),
+    "unknown parameter": (also(parameters={"sequence_id": 3}),
+                          "'sequence_id' is no key of a request's parameters"),
+    "parameters a list": (also(parameters=[]), "parameters is an array"),
+    "causal a string": (also(parameters={"causal": "true"}), "causal is a string"),
+    "causal misspelled": ('{"parameters":{"causal":truth}}', "Malformed JSON"),
+    "binary_data_output a number": (also(parameters={"binary_data_output": 1}),
+                                    "binary_data_output is an integer"),
+    "need_weights of another word": (also(parameters={"need_weights": "max"}), "three values"),
+    "need_weights a number": (also(parameters={"need_weights": 1}), "need_weights is an integer"),
+    "weights asked for, not named": (also(parameters={"need_weights": True}),
+                                     "Outputs disagree: need_weights asks for weights"),
+    "weights named, not wanted": (outputs("attention_weights", parameters={"need_weights": False}),
+                                  "Outputs disagree: outputs names attention_weights"),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "d2l.safetensors"
+    write_layer(path, num_heads=2, head_size=2, query_size=4)
+    with Server("--model", f"d2l={path}", "--max-body", 1 << 20) as running:
+        yield running
+
+
+def check(server, body, headers, contains, status=400):
+    error = assert_error(post(server, "d2l", body, headers), status, contains)
+    assert server.is_alive()
+    return error
+
+
+def test_the_request_that_is_broken_is_good(server):
+    assert unpack(post(server, "d2l", json.dumps(GOOD), {}))[1]["outputs"].shape == (2, 3, 4)
+    assert unpack(post(server, "d2l", json.dumps(queries(data=NESTED)), {}))
+
+
+@pytest.mark.parametrize("name", JSON_DEFECTS)
+def test_json_defect(server, name):
+    body, contains = JSON_DEFECTS[name]
+    if isinstance(body, str):
+        body = body.encode()
+    check(server, body if isinstance(body, bytes) else json.dumps(body), {}, contains)
+
+
+# --- binary data ---
+
+ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
+BINARY = tensor("queries", ROWS, binary=True)
+
+
+def told(size, shape=(2, 3, 4), datatype="FP32", data=None, **parameters):
+    """A binary input that says it has `size` bytes."""
+    input = {"name": "queries", "shape": list(shape), "datatype": datatype,
+             "parameters": {"binary_data_size": size} | parameters}
+    return input | ({} if data is None else {"data": data})
+
+
+BYTES = struct.pack("<I", 1) + b"a"
+# Name: (input, its bytes, what the error says)
+BINARY_DEFECTS = {
+    "too few bytes": (told(96), b"\0" * 95, "takes 96 bytes of binary data, but the body has only 95"),
+    "no bytes": (told(96), b"", "the body has only 0 left"),
+    "bytes too many": (told(96), b"\0" * 97, "1 bytes follow the last input's binary data"),
+    "size too small": (told(92), b"\0" * 96, "binary_data_size 92, but its shape and FP32 take 96"),
+    "size too large": (told(100), b"\0" * 100, "binary_data_size 100"),
+    "size of zero": (told(0), b"", "binary_data_size 0"),
+    "size negative": (told(-96), b"\0" * 96, "binary_data_size -96"),
+    "size of 2^64": (told(1 << 64), b"\0" * 96, "binary_data_size 18446744073709551616"),
+    "size a string": (told("96"), b"\0" * 96, "binary_data_size is a string"),
+    "size a fraction": (told(96.0), b"\0" * 96, "binary_data_size is a number"),
+    "size a list": (told([96]), b"\0" * 96, "Wrong rank"),
+    "size for another datatype": (told(96, datatype="FP64"), b"\0" * 96,
+                                  "its shape and FP64 take 192 bytes"),
+    "data as well": (told(96, data=[0.5] * 24), b"\0" * 96, "both data and binary_data_size"),
+    "BYTES": (told(5, [1], "BYTES"), BYTES, "queries has datatype 'BYTES'"),
+    "shape of more": (told(96, [2, 3, 5]), b"\0" * 96, "take 120 bytes"),
+    "shape that overflows": (told(32, [1 << 4, BIG + 2]), b"\0" * 32, "multiplies to more"),
+    "shape that overflows in bytes": (told(0, [1, 1, 1 << 62]), b"", "multiplies to more"),
+    "shape of 2^50": (told(96, [1 << 24, 1 << 24, 4]), b"\0" * 96, "take 4503599627370496"),
+    "shape of 2^50 said right": (told(4 << 50, [1 << 24, 1 << 24, 4]), b"\0" * 96,
+                                 "the body has only 96 left"),
+    "unknown parameter": (told(96, shared_memory_offset=0), b"\0" * 96, "Unknown key"),
+}
+
+
+@pytest.mark.parametrize("name", BINARY_DEFECTS)
+def test_binary_defect(server, name):
+    input, data, contains = BINARY_DEFECTS[name]
+    text = json.dumps({"inputs": [input]}).encode()
+    check(server, text + data, {HEADER: str(len(text))}, contains)
+
+
+def test_inputs_share_what_is_there(server):
+    keys = BINARY[0] | {"name": "keys"}
+    check(server, *pack([BINARY, (keys, b"\0" * 92)]),
+          "keys takes 96 bytes of binary data, but the body has only 92")
+
+
+@pytest.mark.parametrize("lens,datatype", [([3, -1], "INT32"), ([3, -1], "INT64"),
+                                           ([1 << 31, 1], "INT64"), ([3, 4], "INT32"),
+                                           ([-(1 << 63), 1], "INT64")])
+def test_binary_lens_out_of_range(server, lens, datatype):
+    bad = next(i for i, length in enumerate(lens) if not 0 <= length <= 3)
+    check(server, *pack([BINARY, tensor("valid_lens", lens, datatype, binary=True)]),
+          f"element {bad} of valid_lens (counted from 0) is {lens[bad]}, but its sequence has 3")
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP16", "FP64", "BF16"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_binary_input_that_is_not_finite_is_422(server, datatype, value):
+    rows = ROWS.copy()
+    rows[1, 2, 3] = value
+    check(server, *pack([tensor("queries", rows, datatype, binary=True)]),
+          "Result not finite: element", 422)
+
+
+def test_binary_double_over_float32_is_422(server):
+    check(server, *pack([tensor("queries", ROWS.astype(np.float64) * 1e300, "FP64", binary=True)]),
+          "Result not finite", 422)
+
+
+def test_overflow_on_the_way_is_422_in_both_forms(server):
+    for binary in (False, True):
+        check(server, *pack([tensor("queries", np.full((1, 2, 4), 3e38), binary=binary)]),
+              "Result not finite", 422)
+
+
+# --- the header ---
+
+TEXT = json.dumps({"inputs": [BINARY[0]]}).encode()
+BODY = TEXT + BINARY[1]
+SIZE = len(TEXT)
+HEADERS = {
+    "99999999999": "but the body has", "999999999999999999999999999": "but the body has",
+    "18446744073709551616": "but the body has", str(len(BODY) + 1): "but the body has",
+    "-1": "is '-1'; send the number of bytes", "+5": "is '+5'", "": "is ''", "x": "is 'x'",
+    "5x": "is '5x'", "0x10": "is '0x10'", "1e3": "is '1e3'", "5.0": "is '5.0'",
+    f"{SIZE}, {SIZE}": "send the number of bytes of JSON",
+    "0": "is 0, but a body without JSON has no shape", "000": "is 0",
+    str(SIZE - 1): "'}' expected", str(SIZE + 1): "end of file expected",
+    str(SIZE + 96): "end of file expected", "1": "expected",
+}
+
+
+@pytest.mark.parametrize("value", HEADERS)
+def test_wrong_header(server, value):
+    check(server, BODY, {HEADER: value}, HEADERS[value])
+
+
+def test_header_left_out(server):
+    check(server, TEXT, {}, "nothing says where binary data begins; send header " + HEADER)
+    check(server, BODY, {}, "end of file expected")
+
+
+@pytest.mark.parametrize("second", [SIZE, 5])
+def test_header_given_twice(server, second):
+    names = (HEADER, HEADER.lower())
+    request = requests.Request("POST", server.url + "/v2/models/d2l/infer", data=BODY).prepare()
+    request.headers = {"Content-Length": str(len(BODY)), names[0]: str(SIZE),
+                       names[1]: str(second)}
+    assert_error(requests.Session().send(request, timeout=60), 400, HEADER + " is given twice")
+
+
+def test_header_of_the_whole_body_is_fine(server):
+    body = json.dumps(GOOD)
+    unpack(post(server, "d2l", body, {HEADER: str(len(body))}))
+    unpack(post(server, "d2l", BODY, {HEADER: f"000{SIZE}"}))
+
+
+# --- everything else under /v2 ---
+
+@pytest.mark.parametrize("path", [
+    "/v2/", "/v2/health", "/v2/health/liver", "/v2/models", "/v2/models/", "/v2/models//infer",
+    "/v2/models/d2l/", "/v2/models/d2l/versions", "/v2/models/d2l/versions//infer",
+    "/v2/models/d2l/versions/1/", "/v2/models/d2l/versions/1/load", "/v2/models/d2l/infer/",
+    "/v2/models/d2l/generate", "/v2/repository/models/d2l/load", "/v2/logging", "/v2/repository",
+    "/v2/systemsharedmemory/status", "/v2/models/../../etc/passwd"])
+def test_unknown_route_is_404(server, path):
+    for method in ("GET", "POST"):
+        prepared = requests.Request(method, server.url, data=b"").prepare()
+        prepared.url = server.url + path
+        assert_error(requests.Session().send(prepared, timeout=60), 404, "Unknown route")
+
+
+@pytest.mark.parametrize("name", ["D2L", "nobody", "x" * 10000, "d2l%20", "%ff%fe", "*", "..",
+                                  "%2e%2e", "d2l.safetensors", "d2l%2fready"])
+@pytest.mark.parametrize("rest", ["", "/config", "/stats", "/ready", "/versions/1"])
+def test_unknown_model_is_404(server, name, rest):
+    prepared = requests.Request("GET", server.url).prepare()
+    prepared.url = f"{server.url}/v2/models/{name}{rest}"
+    error = requests.Session().send(prepared, timeout=60)
+    assert_error(error, 404, "Unknown model: there is no model")
+
+
+def test_infer_of_unknown_model_or_version_is_404(server):
+    assert_error(post(server, "nobody", BODY, {HEADER: str(SIZE)}), 404, "Unknown model")
+    for version in ("2", "0", "01", "latest", "-1"):
+        path = "/v2/models/{}/versions/" + version + "/infer"
+        assert_error(post(server, "d2l", BODY, {HEADER: str(SIZE)}, path), 404,
+                     f"model 'd2l' has no version '{version}'")
+
+
+def test_errors_before_the_body_have_the_same_form(server):
+    assert_error(post(server, "d2l", BODY, {"Content-Type": "text/plain"}), 415,
+                 "application/json or application/octet-stream")
+    assert_error(post(server, "d2l", BODY, {"Content-Encoding": "gzip"}), 415,
+                 "bodies are taken as they are")
+    assert_error(post(server, "d2l", b" " * ((1 << 20) + 1), {}), 413, "Body too large")
+    assert_error(post(server, "d2l", BODY, {"Expect": "200-maybe"}), 417, "Expectation failed")
+
+
+def test_memory_is_refused_before_it_is_taken(start_server, tmp_path):
+    write_layer(tmp_path / "d2l.safetensors", num_heads=2, head_size=2, query_size=4)
+    server = start_server("--model", f"d2l={tmp_path}/d2l.safetensors", "--max-memory", 16 << 20)
+    rows = np.zeros((1, 1, 4 << 18), np.float16)
+    check(server, *pack([tensor("queries", rows, "FP16", binary=True)]), "queries are 1048576 wide")
+    long = np.zeros((1, 1 << 17, 4), np.float32)
+    check(server, *pack([tensor("queries", long, binary=True)],
+                        outputs=[{"name": "attention_weights"}]), "Re", 413)
+
+
+# --- any bytes ---
+
+ANY = settings(max_examples=300, derandomize=True, deadline=None, database=None,
+               suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def assert_answered(response):
+    assert response.status_code in (200, 400, 413, 422), response.text
+    if response.status_code == 200:
+        unpack(response)
+    else:
+        assert_error(response, response.status_code, ": ")
+
+
+@ANY
+@given(st.data())
+def test_damaged_request_gets_an_answer_or_an_error(server, data):
+    body, headers = pack([BINARY, tensor("valid_lens", [3, 1], "INT32")],
+                         outputs=[{"name": "attention_weights"}, {"name": "outputs"}],
+                         parameters={"binary_data_output": True})
+    body = bytearray(body)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        if data.draw(st.booleans()):
+            body[at] = data.draw(st.integers(0, 255))
+        else:
+            del body[at]
+    assert_answered(post(server, "d2l", bytes(body), headers))
+
+
+VALUES_OF_ANY_KIND = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) |
+    st.sampled_from(["queries", "FP32", "outputs", [2, 3, 4]]),
+    lambda values: st.lists(values, max_size=4) |
+    st.dictionaries(st.sampled_from(["name", "shape", "datatype", "data", "parameters"]), values,
+                    max_size=4), max_leaves=15)
+
+
+@ANY
+@given(st.lists(st.tuples(st.sampled_from(["shape", "datatype", "data", "name", "parameters"]),
+                          VALUES_OF_ANY_KIND), max_size=3),
+       st.dictionaries(st.sampled_from(["id", "outputs", "parameters"]), VALUES_OF_ANY_KIND))
+def test_any_member_gets_an_answer_or_an_error(server, changes, members):
+    request = copy.deepcopy(GOOD) | members
+    for key, value in changes:
+        request["inputs"][0][key] = value
+    assert_answered(post(server, "d2l", json.dumps(request), {}))
