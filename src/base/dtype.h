@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype.h: element types by their names in safetensors files, and conversion to float32. */
+/* dtype.h: element types by their names in safetensors files, and conversion to float32.
+ */
 #ifndef ATTND_BASE_DTYPE_H
 #define ATTND_BASE_DTYPE_H
 

@@ -53,7 +53,10 @@ def test_draining_server_ends_every_connection(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--grace", 100)
-    with Connection(server.port) as kept, Connection(server.port) as poster:
+    with Connection(server.port) as kept, Connection(server.port) as poster, \
+            Connection(server.port) as model:
+        model.send(get_bytes("/v2/models/slow/ready"))
+        assert model.read_answer().json() == {"name": "slow", "ready": True}
         kept.send(get_bytes("/v2/health/ready"))
         poster.send(get_bytes("/v2/health/ready"))
         assert kept.read_answer().json() == poster.read_answer().json() == {"ready": True}
@@ -67,6 +70,10 @@ def test_draining_server_ends_every_connection(start_server, tmp_path):
         if answer is not None:
             assert (answer.status, answer.json()) == (503, {"ready": False, "reason": "draining"})
             assert kept.read_to_end() == b""
+        model.send(get_bytes("/v2/models/slow/ready"))
+        answer = model.read_answer()
+        if answer is not None:
+            assert (answer.status, answer.json()) == (503, {"name": "slow", "ready": False})
         poster.send(post_bytes(json.dumps(slow_request()).encode()))
         answer = poster.read_answer()
         if answer is not None:

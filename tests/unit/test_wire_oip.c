@@ -3,6 +3,7 @@
  * answered. What is refused stands in tests/http/test_oip_errors.py. */
 #include "fail_alloc.h"
 #include "wire/oip.h"
+#include "wire/oip_info.h"
 #include "wire_fixture.h"
 
 #include <jansson.h>
@@ -409,6 +410,59 @@ static void test_every_failed_allocation_of_writing_is_told(void **state) {
     }
 }
 
+/* Prints the `which`th text; ATTND_E_VALUE past the last. */
+static attnd_status print_text(const struct fixture *fixture, int which,
+                               struct buf *body) {
+    const attn_model *const *models = (const attn_model *const *)fixture->models;
+    const attn_model_info *info = attn_model_get_info(models[MODEL_NARROW]);
+    const struct wire_oip_statistics statistics[NUM_MODELS] = {{.inference_count = 7}};
+    const struct wire_problem problem = {.status = 400, .title = "T", .detail = "d"};
+    switch (which) {
+    case 0:
+        return wire_oip_print_server(body);
+    case 1:
+        return wire_oip_print_model(info, body);
+    case 2:
+        return wire_oip_print_ready(info, true, body);
+    case 3:
+        return wire_oip_print_config(info, body);
+    case 4:
+        return wire_oip_print_statistics(models, statistics, NUM_MODELS, body);
+    case 5:
+        return wire_oip_print_index(models, NUM_MODELS, false, body);
+    case 6:
+        return wire_oip_form.print(&problem, body);
+    default:
+        return ATTND_E_VALUE;
+    }
+}
+
+static void test_every_failed_allocation_of_telling_is_told(void **state) {
+    int which = 0;
+    for (;; which++) {
+        attnd_status status = ATTND_E_NOMEM;
+        for (size_t nth = 1; status == ATTND_E_NOMEM; nth++) {
+            struct buf body;
+            buf_init(&body, SIZE_MAX);
+            fail_alloc_at(nth);
+            status = print_text(*state, which, &body);
+            bool failed = fail_alloc_stop();
+            assert_true(failed == (status == ATTND_E_NOMEM));
+            if (status == ATTND_OK) {
+                json_t *root =
+                    json_loadb(body.data, body.size, JSON_REJECT_DUPLICATES, NULL);
+                assert_non_null(root);
+                assert_true(nth > 1);
+                json_decref(root);
+            }
+            buf_deinit(&body);
+        }
+        if (status == ATTND_E_VALUE)
+            break;
+    }
+    assert_int_equal(which, 7);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_is_read_flat_and_nested),
@@ -422,6 +476,7 @@ int main(void) {
         cmocka_unit_test(test_bound_saturates),
         cmocka_unit_test(test_every_failed_allocation_of_reading_is_told),
         cmocka_unit_test(test_every_failed_allocation_of_writing_is_told),
+        cmocka_unit_test(test_every_failed_allocation_of_telling_is_told),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
