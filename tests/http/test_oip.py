@@ -133,6 +133,43 @@ def test_unbatched_request_gets_an_unbatched_answer(demo_server, lens):
         assert_close(got[key], native[key], key)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_random_request_equals_the_native_protocol_bitwise(server, seed):
+    """Both protocols lead to the same call, so the same bytes of float32."""
+    random = np.random.default_rng(seed)
+    name = ("d2l_example", "d2l_head_mask", "torch_kdim_vdim", "additive_scoring")[seed % 4]
+    info = server.get("/v1/models/" + name).json()
+    batch, queries, keys = random.integers(1, 6, 3)
+    batched = random.random() < 0.7
+    request = {
+        key: random.standard_normal((batch, rows, info[size])).astype(np.float32)
+        for key, rows, size in (("queries", queries, "query_size"), ("keys", keys, "key_size"),
+                                ("values", keys, "value_size"))}
+    if random.random() < 0.7:
+        request["valid_lens"] = random.integers(0, keys + 1, (batch, queries)[:seed % 2 + 1])
+    if not batched:
+        request = {key: array[0] for key, array in request.items()}
+        if request.get("valid_lens", np.zeros(1)).ndim == 0:
+            request["valid_lens"] = request["valid_lens"][None]
+    if random.random() < 0.5:
+        request["head_mask"] = random.random(info["num_heads"]).astype(np.float32)
+    options = {"causal": bool(seed % 3 == 0), "need_weights": (True, "mean")[seed % 5 == 0]}
+    types = {"valid_lens": "INT32"}
+    inputs = [tensor(key, array, types.get(key, "FP32"), random.random() < 0.5,
+                     random.random() < 0.5) for key, array in request.items()]
+    random.shuffle(inputs)
+    body, headers = pack(inputs, outputs=BOTH, parameters=options | {
+        "binary_data_output": bool(seed % 2)})
+    _, got = unpack(post(server, name, body, headers))
+    native = {key: array.tolist() for key, array in request.items()} | options | {"model": name}
+    if not batched and len(native.get("valid_lens", ())) == 1:
+        native["valid_lens"] = native["valid_lens"][0]
+    answer = server.attention(native).json()
+    for key in got:
+        expected = np.array(answer[key], np.float32)
+        assert got[key].shape == expected.shape and (got[key] == expected).all(), key
+
+
 def test_mean_weights_and_order_of_outputs(demo_server):
     request = {"outputs": BOTH[::-1], "parameters": {"need_weights": "mean", "causal": True}}
     body, headers = pack([tensor("queries", RANDOM)], **request)
