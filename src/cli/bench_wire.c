@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_wire.c: times reading JSON numbers. Each text is read by attnd, as it reads a
- * request's, and by jansson, in turns, so that each ratio is of neighbours in time. */
+/* bench_wire.c: times reading and printing JSON numbers. Each text is read by attnd, as
+ * it reads a request's, and by jansson; and printed by attnd's printer and by the C
+ * library's. The two take turns, so that each ratio is of neighbours in time. */
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -12,6 +13,7 @@
 #include "wire/tensor_text.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,9 @@
 
 #define NUMBER_MAX 32 /* bytes */
 
+#define HEAD "{\"queries\":["
+#define TAIL "]}"
+
 /* What is timed, and on what. */
 struct text {
     struct buf body;
@@ -34,17 +39,35 @@ struct text {
 
 struct contender {
     const char *name;
-    bool (*run)(struct text *text); /* false: it failed, or the numbers are others */
+    bool (*run)(struct text *text); /* reads the body, or writes it anew; false: failed,
+                                       or the numbers read are others */
 };
 
 struct task {
     const char *name, *what;
-    const char *comma; /* between two numbers */
+    void (*make)(float *numbers); /* [NUMBERS] */
+    const char *comma;            /* between two numbers */
     size_t (*put)(float value, char out[NUMBER_MAX]);
     struct contender contenders[2]; /* attnd's and the baseline */
 };
 
 /* --- texts --- */
+
+static void make_outputs(float *numbers) {
+    noise_fill(numbers, NUMBERS, SCALE);
+}
+
+/* Each row is the softmax of noise. */
+static void make_weights(float *numbers) {
+    noise_fill(numbers, NUMBERS, SCALE);
+    for (float *row = numbers; row < numbers + NUMBERS; row += WIDTH) {
+        double sum = 0;
+        for (size_t i = 0; i < WIDTH; i++)
+            sum += exp((double)row[i]);
+        for (size_t i = 0; i < WIDTH; i++)
+            row[i] = (float)(exp((double)row[i]) / sum);
+    }
+}
 
 /* As json.dumps() of Python prints a float32: the shortest decimal that reads back to the
  * same double. */
@@ -60,15 +83,19 @@ static size_t put_as_double(float value, char out[NUMBER_MAX]) {
 
 static bool make_text(struct text *text, const struct task *task) {
     char number[NUMBER_MAX];
-    buf_init(&text->body, NUMBERS * (NUMBER_MAX + strlen(task->comma)) + 64);
-    attnd_status status = buf_append_text(&text->body, "{\"queries\":[");
+    size_t room = NUMBERS * (NUMBER_MAX + strlen(task->comma)) + 64;
+    task->make(text->numbers);
+    buf_init(&text->body, room);
+    attnd_status status = buf_reserve(&text->body, room);
+    if (status == ATTND_OK)
+        status = buf_append_text(&text->body, HEAD);
     for (size_t i = 0; i < NUMBERS && status == ATTND_OK; i++) {
         const char *before = i % WIDTH > 0 ? task->comma : i > 0 ? "],[" : "[";
         status = buf_append_text(&text->body, before);
         if (status == ATTND_OK)
             status = buf_append(&text->body, number, task->put(text->numbers[i], number));
     }
-    return status == ATTND_OK && buf_append_text(&text->body, "]]}") == ATTND_OK;
+    return status == ATTND_OK && buf_append_text(&text->body, "]" TAIL) == ATTND_OK;
 }
 
 /* --- reading --- */
@@ -102,28 +129,76 @@ static bool read_with_jansson(struct text *text) {
     return read && same_bits(out, text->numbers);
 }
 
+/* --- printing --- */
+
+/* As printf() prints a number that has to read back to the same float32. */
+static size_t put_with_snprintf(float value, char out[NUMBER_MAX]) {
+    return (size_t)snprintf(out, NUMBER_MAX, "%.9g", (double)value);
+}
+
+/* Writes the body anew; it has room for NUMBERS of NUMBER_MAX bytes. */
+static void print_body(struct text *text, size_t (*put)(float value, char *out)) {
+    char *at = text->body.data + strlen(HEAD);
+    for (size_t i = 0; i < NUMBERS; i++) {
+        if (i % WIDTH == 0)
+            *at++ = '[';
+        at += put(text->numbers[i], at);
+        if ((i + 1) % WIDTH == 0)
+            *at++ = ']';
+        *at++ = ',';
+    }
+    memcpy(--at, TAIL, strlen(TAIL)); /* over the last comma */
+    text->body.size = (size_t)(at - text->body.data) + strlen(TAIL);
+}
+
+static bool print_with_attnd(struct text *text) {
+    print_body(text, wire_float_text);
+    return true;
+}
+
+static bool print_with_snprintf(struct text *text) {
+    print_body(text, put_with_snprintf);
+    return true;
+}
+
 static const struct task tasks[] = {
     {"read 17 digits",
      "float32 as json.dumps() prints them",
+     make_outputs,
      ", ",
      put_as_double,
      {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
     {"read indented",
      "the same, each on a line of its own",
+     make_outputs,
      ",\n            ",
      put_as_double,
      {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
     {"read shortest",
      "float32 as attnd prints them",
+     make_outputs,
      ",",
      wire_float_text,
      {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
+    {"print outputs",
+     "float32 from -1.7 to 1.7",
+     make_outputs,
+     ",",
+     wire_float_text,
+     {{"attnd", print_with_attnd}, {"snprintf", print_with_snprintf}}},
+    {"print weights",
+     "float32 of softmax over 768 keys",
+     make_weights,
+     ",",
+     wire_float_text,
+     {{"attnd", print_with_attnd}, {"snprintf", print_with_snprintf}}},
 };
 
 /* --- timing --- */
 
 struct times {
     double seconds[2][BENCH_ROUNDS_MAX];
+    size_t bytes[2]; /* of the text that each reads or writes */
     size_t rounds;
 };
 
@@ -138,6 +213,17 @@ static double time_one(const struct contender *contender, struct text *text) {
         elapsed = clock_now_ns() - began;
     } while ((double)elapsed < LEAST_SECONDS * 1e9);
     return (double)elapsed * 1e-9 / (double)runs;
+}
+
+/* Runs each once: what it reads, or what it wrote and attnd reads, must be the numbers.
+ */
+static bool check_task(const struct task *task, struct text *text, struct times *times) {
+    for (size_t c = 0; c < 2; c++) {
+        if (!task->contenders[c].run(text) || !read_with_attnd(text))
+            return false;
+        times->bytes[c] = text->body.size;
+    }
+    return true;
 }
 
 static bool time_task(const struct task *task, struct text *text, size_t seconds,
@@ -155,15 +241,13 @@ static bool time_task(const struct task *task, struct text *text, size_t seconds
     return true;
 }
 
-static void print_text(const struct task *task, const struct text *text,
-                       const struct times *times) {
-    double bytes = (double)text->body.size;
+static void print_text(const struct task *task, const struct times *times) {
     printf("%s: %zu %s, %.1f bytes each; %zu rounds\n", task->name, NUMBERS, task->what,
-           bytes / (double)NUMBERS, times->rounds);
+           (double)times->bytes[0] / (double)NUMBERS, times->rounds);
     for (size_t c = 0; c < 2; c++) {
         struct bench_spread s = bench_spread(times->seconds[c], times->rounds);
         printf("  %-8s %8.1f MB/s  %7.2f ns a number (%.2f..%.2f)  %6.2fx %s\n",
-               task->contenders[c].name, bytes / s.median * 1e-6,
+               task->contenders[c].name, (double)times->bytes[c] / s.median * 1e-6,
                s.median / (double)NUMBERS * 1e9, s.least / (double)NUMBERS * 1e9,
                s.most / (double)NUMBERS * 1e9,
                bench_ratio(times->seconds[1], times->seconds[c], times->rounds),
@@ -172,19 +256,18 @@ static void print_text(const struct task *task, const struct text *text,
     fflush(stdout);
 }
 
-static void print_json(const struct task *task, const struct text *text,
-                       const struct times *times) {
-    double bytes = (double)text->body.size;
+static void print_json(const struct task *task, const struct times *times) {
     printf("{\"task\":\"%s\",\"numbers\":%zu,\"bytes\":%zu,\"rounds\":%zu,\"results\":[",
-           task->name, NUMBERS, text->body.size, times->rounds);
+           task->name, NUMBERS, times->bytes[0], times->rounds);
     for (size_t c = 0; c < 2; c++) {
         struct bench_spread s = bench_spread(times->seconds[c], times->rounds);
-        printf("%s{\"name\":\"%s\",\"mb_per_s\":%.3f,\"ns_per_number\":%.4f,"
-               "\"min_ns\":%.4f,\"max_ns\":%.4f,\"over_baseline\":%.4f}",
-               c > 0 ? "," : "", task->contenders[c].name, bytes / s.median * 1e-6,
-               s.median / (double)NUMBERS * 1e9, s.least / (double)NUMBERS * 1e9,
-               s.most / (double)NUMBERS * 1e9,
-               bench_ratio(times->seconds[1], times->seconds[c], times->rounds));
+        printf(
+            "%s{\"name\":\"%s\",\"bytes\":%zu,\"mb_per_s\":%.3f,\"ns_per_number\":%.4f,"
+            "\"min_ns\":%.4f,\"max_ns\":%.4f,\"over_baseline\":%.4f}",
+            c > 0 ? "," : "", task->contenders[c].name, times->bytes[c],
+            (double)times->bytes[c] / s.median * 1e-6, s.median / (double)NUMBERS * 1e9,
+            s.least / (double)NUMBERS * 1e9, s.most / (double)NUMBERS * 1e9,
+            bench_ratio(times->seconds[1], times->seconds[c], times->rounds));
     }
     printf("]}\n");
     fflush(stdout);
@@ -193,11 +276,12 @@ static void print_json(const struct task *task, const struct text *text,
 static bool run_task(const struct config *config, const struct task *task,
                      struct text *text) {
     static struct times times; /* too large for a stack */
-    bool done = make_text(text, task) && time_task(task, text, config->seconds, &times);
+    bool done = make_text(text, task) && check_task(task, text, &times) &&
+                time_task(task, text, config->seconds, &times);
     if (done && config->json)
-        print_json(task, text, &times);
+        print_json(task, &times);
     else if (done)
-        print_text(task, text, &times);
+        print_text(task, &times);
     buf_deinit(&text->body);
     return done;
 }
@@ -206,8 +290,6 @@ int bench_wire(const struct config *config) {
     struct text text = {.numbers = calloc(NUMBERS, sizeof(float))};
     bool done = text.numbers != NULL;
     arena_init(&text.arena, 2 * NUMBERS * sizeof(float));
-    if (done)
-        noise_fill(text.numbers, NUMBERS, SCALE);
     for (size_t i = 0; i < sizeof tasks / sizeof tasks[0] && done; i++) {
         done = run_task(config, &tasks[i], &text);
         if (!done)

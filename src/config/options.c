@@ -207,7 +207,8 @@ const struct option config_options[] = {
     {.name = "wire",
      .kind = OPTION_FLAG,
      .offset = AT(wire),
-     .help = "Time reading JSON numbers, beside jansson, instead of a layer.",
+     .help = "Time reading JSON numbers, beside jansson, and printing them, beside "
+             "snprintf(), instead of a layer.",
      .command = "bench",
      .command_line_only = true},
     {.name = "seconds",

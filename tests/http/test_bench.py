@@ -51,21 +51,26 @@ def test_text_names_peak_and_ratio():
         assert word in result.stdout
 
 
-def test_reading_json_is_timed_beside_jansson():
+def test_reading_and_printing_json_is_timed_beside_other_ways():
     reports = bench("--wire")
-    assert [r["task"] for r in reports] == ["read 17 digits", "read indented", "read shortest"]
+    assert [(r["task"], r["results"][1]["name"]) for r in reports] == [
+        ("read 17 digits", "jansson"), ("read indented", "jansson"), ("read shortest", "jansson"),
+        ("print outputs", "snprintf"), ("print weights", "snprintf")]
     for report in reports:
-        assert [r["name"] for r in report["results"]] == ["attnd", "jansson"]
+        assert report["results"][0]["name"] == "attnd" and len(report["results"]) == 2
         assert report["numbers"] == 128 * 768 and report["rounds"] >= 5
         for result in report["results"]:
             assert 0 < result["min_ns"] <= result["ns_per_number"] <= result["max_ns"]
             assert result["mb_per_s"] * result["ns_per_number"] == pytest.approx(
-                report["bytes"] / report["numbers"] * 1e3, rel=1e-3)
+                result["bytes"] / report["numbers"] * 1e3, rel=1e-3)
+        ours, other = (result["bytes"] for result in report["results"])
+        assert report["bytes"] == ours
+        assert ours == other if report["task"].startswith("read") else ours < other, report
         assert report["results"][-1]["over_baseline"] == 1
 
 
 def test_wire_text_names_rate_and_ratio():
     result = run_attnd("bench", "--wire", "--seconds", 1)
     assert result.returncode == 0, result
-    for word in ("MB/s", "ns a number", "x jansson", "bytes each"):
+    for word in ("MB/s", "ns a number", "x jansson", "x snprintf", "bytes each"):
         assert word in result.stdout
