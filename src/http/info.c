@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info.c: the routes that only tell: models and health. They answer on the HTTP thread,
- * so that no computation can hold them up. */
+/* info.c: the routes that only tell: models, health and the description of all routes.
+ * They answer on the HTTP thread, so that no computation can hold them up. */
 #include "http/routes.h"
 #include "wire/models.h"
 
+#include <stdint.h>
 #include <string.h>
+
+/* docs/openapi.json, by openapi.S. */
+extern const char attnd_openapi[];
+extern const uint64_t attnd_openapi_size;
 
 void models_handle_list(struct exchange *exchange) {
     const struct http_options *options = exchange->options;
@@ -45,4 +50,10 @@ void health_handle_ready(struct exchange *exchange) {
     else
         exchange_set_json(exchange, buf_append_text(&exchange->reply, "{\"ready\":true}"),
                           MHD_HTTP_OK);
+}
+
+void openapi_handle(struct exchange *exchange) {
+    exchange_set_json(
+        exchange, buf_append(&exchange->reply, attnd_openapi, (size_t)attnd_openapi_size),
+        MHD_HTTP_OK);
 }

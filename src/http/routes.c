@@ -28,6 +28,7 @@ static const struct route routes[] = {
     {MODEL "/infer", "POST", ROUTE_BODY_OIP, oip_handle_infer},
     {VERSION "/infer", "POST", ROUTE_BODY_OIP, oip_handle_infer},
     {"/v2/repository/index", "POST", ROUTE_BODY_OIP, oip_handle_index},
+    {"/openapi.json", READS, ROUTE_BODY_NONE, openapi_handle},
 };
 
 /* Whether `path` is one of the route's; the words that it leaves open then stand in
@@ -83,8 +84,8 @@ const struct route *route_find(const char *path, const char *method,
     wire_problem_set(
         ret_problem, MHD_HTTP_NOT_FOUND, "Unknown route", NULL,
         "there is no %.200s; there are POST /v1/attention, GET /v1/models, GET "
-        "/v1/models/NAME, GET /v2/health/live and GET /v2/health/ready, and the Open "
-        "Inference Protocol from GET /v2 on",
+        "/v1/models/NAME, GET /v2/health/live, GET /v2/health/ready and GET "
+        "/openapi.json, and the Open Inference Protocol from GET /v2 on",
         path);
     *ret_allow = NULL;
     return NULL;

@@ -45,5 +45,6 @@ void oip_handle_stats(struct exchange *exchange);
 void oip_handle_all_stats(struct exchange *exchange);
 void oip_handle_infer(struct exchange *exchange);
 void oip_handle_index(struct exchange *exchange);
+void openapi_handle(struct exchange *exchange);
 
 #endif

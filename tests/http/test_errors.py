@@ -21,7 +21,8 @@ DEFECTS = {path.parent.name: json.loads(path.read_text())
 BOTH = ("d2l", "narrow")  # what is loaded where a problem.json does not say
 JSON = {"Content-Type": "application/json"}
 SMALL = {"model": "journey", "queries": [[0.1, 0.2, 0.3]]}
-ROUTES = {"/v1/attention": "POST", "/v1/models": "GET, HEAD", "/v1/models/d2l": "GET, HEAD"}
+ROUTES = {"/v1/attention": "POST", "/v1/models": "GET, HEAD", "/v1/models/d2l": "GET, HEAD",
+          "/openapi.json": "GET, HEAD"}
 OIP_ROUTES = {path: "GET, HEAD" for path in (
     "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/models/d2l",
     "/v2/models/d2l/versions/1", "/v2/models/d2l/ready", "/v2/models/d2l/versions/1/ready",

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* openapi.S: docs/openapi.json, as GET /openapi.json serves it. OPENAPI_FILE, its path in
+ * quotes, comes from the build. Only directives that all architectures have. */
+
+    .section .rodata
+
+    .hidden attnd_openapi
+    .globl attnd_openapi
+attnd_openapi:
+    .incbin OPENAPI_FILE
+attnd_openapi_end:
+
+    .hidden attnd_openapi_size
+    .globl attnd_openapi_size
+    .balign 8
+attnd_openapi_size:
+    .8byte attnd_openapi_end - attnd_openapi
+
+    .section .note.GNU-stack, "", %progbits

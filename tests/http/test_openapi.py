@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/openapi.json: what the daemon serves, valid, and true: every example and, by schemathesis,
+thousands of requests that its schemas make, right and wrong ones.
+
+    SCHEMATHESIS_SECONDS    how long schemathesis may send (15)"""
+
+import copy
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import openapi_spec_validator
+import pytest
+import requests
+from jsonschema import Draft202012Validator
+
+from checkpoints import slow_request, write_slow_layer
+from http1 import Connection, get_bytes
+from server import ROOT, Server
+
+FILE = ROOT / "docs/openapi.json"
+DOCUMENT = json.loads(FILE.read_text())
+SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 15))
+OF_THE_MACHINE = {"engine", "cpu", "memory"}  # keys of a model
+# Examples that need more than one request; each has a test of its own.
+OF_CIRCUMSTANCES = {"queue_full", "out_of_memory", "draining"}
+
+
+def resolve(item):
+    """What a {"$ref": "#/a/b"} stands for."""
+    if "$ref" not in item:
+        return item
+    found = DOCUMENT
+    for key in item["$ref"].split("/")[1:]:
+        found = found[key]
+    return found
+
+
+def assert_conforms(value, schema):
+    Draft202012Validator(schema | {"components": DOCUMENT["components"]}).validate(value)
+
+
+def collect():
+    """Every example of a reply as (id, where), `where` = (path, method, operation, status, media
+    type, its schema and examples, name of the example). Those of components/responses that no
+    operation refers to come with the operation None."""
+    seen = []
+
+    def add(path, method, operation, status, response):
+        for media, content in resolve(response).get("content", {}).items():
+            for name in content.get("examples", {}):
+                if not any(s[5] is content and s[6] == name for s in seen):
+                    seen.append((path, method, operation, status, media, content, name))
+
+    for path, item in DOCUMENT["paths"].items():
+        for method in item.keys() & {"get", "post", "put", "delete"}:
+            for status, response in item[method]["responses"].items():
+                add(path, method, item[method], int(status), response)
+    for response in DOCUMENT["components"]["responses"].values():
+        for content in response.get("content", {}).values():
+            for example in content.get("examples", {}).values():
+                add(None, None, None, example["value"]["status"], response)
+    return seen
+
+
+EXAMPLES = collect()
+PLAIN = [example for example in EXAMPLES if example[6] not in OF_CIRCUMSTANCES]
+
+
+def example_named(name):
+    return next(content["examples"][name]["value"] for *_, content, n in EXAMPLES if n == name)
+
+
+@pytest.fixture(scope="module")
+def servers():
+    """Returns attnd --demo with more options, one for each set of them."""
+    with ExitStack() as stack:
+        running = {}
+
+        def get(options=()):
+            key = tuple(options)
+            if key not in running:
+                running[key] = stack.enter_context(Server("--demo", *key))
+            return running[key]
+
+        yield get
+
+
+def test_served_text_is_the_file(servers):
+    answer = servers().get("/openapi.json")
+    assert answer.status_code == 200 and answer.content == FILE.read_bytes()
+    assert answer.headers["Content-Type"] == "application/json"
+    head = requests.head(servers().url + "/openapi.json", timeout=60)
+    assert int(head.headers["Content-Length"]) == FILE.stat().st_size
+    assert answer.headers["Server"] == "attnd/" + DOCUMENT["info"]["version"]
+
+
+def test_document_is_valid():
+    openapi_spec_validator.validate(DOCUMENT)
+    for schema in DOCUMENT["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_routes_are_those_of_the_daemon(servers):
+    """The 404 of an unknown route names every route there is."""
+    detail = servers().get("/unknown").json()["detail"].split(";")[1]
+    routes = {(method.lower(), path.replace("NAME", "{name}"))
+              for method, path in re.findall(r"(GET|POST) (/[\w./{}-]+)", detail)}
+    assert routes == {(method, path) for path, item in DOCUMENT["paths"].items()
+                      for method in item.keys() - {"parameters", "head"}}
+    assert all(("get" in item) == ("head" in item) for item in DOCUMENT["paths"].values())
+
+
+def test_titles_of_errors_are_those_of_the_protocol():
+    rows = re.findall(r"^\| (\d{3}) \| (`.*?`) \|", (ROOT / "docs/protocol.md").read_text(), re.M)
+    told = {(int(status), title) for status, titles in rows for title in re.findall("`(.+?)`", titles)}
+    described = set()
+    for status, response in [(int(status), response) for item in DOCUMENT["paths"].values()
+                             for method in item.keys() & {"get", "post"}
+                             for status, response in item[method]["responses"].items()] + [
+            (404, DOCUMENT["components"]["responses"]["UnknownRoute"]),
+            (405, DOCUMENT["components"]["responses"]["MethodNotAllowed"])]:
+        content = resolve(response).get("content", {}).get("application/problem+json")
+        if content:
+            described |= {(status, title)
+                          for title in content["schema"]["allOf"][1]["properties"]["title"]["enum"]}
+    assert described == told
+    assert {title for _, title in told} == set(
+        DOCUMENT["components"]["schemas"]["Problem"]["properties"]["title"]["enum"])
+
+
+# --- examples ---
+
+def assert_same(got, expected, path=""):
+    """Equal, but for the last digits of a float32 and for what depends on the machine."""
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys(), path
+        for key in expected.keys() - OF_THE_MACHINE:
+            assert_same(got[key], expected[key], f"{path}.{key}")
+    elif isinstance(expected, list) and path.endswith((".outputs", ".attention_weights")):
+        flat_got, flat_expected = list(flatten(got)), list(flatten(expected))
+        assert np.allclose(flat_got, flat_expected, rtol=0, atol=1e-6), path
+    elif isinstance(expected, list):
+        assert len(got) == len(expected), path
+        for i, item in enumerate(expected):
+            assert_same(got[i], item, f"{path}[{i}]")
+    else:
+        assert got == expected, path
+
+
+def flatten(item):
+    """The numbers of nested lists, after the length of each list, so that shapes count."""
+    if isinstance(item, list):
+        yield float(len(item))
+        for inner in item:
+            yield from flatten(inner)
+    else:
+        yield item
+
+
+def ask(servers, path, method, operation, example, name):
+    asked = example.get("x-request")
+    server = servers(asked.get("options", ()) if asked else ())
+    if asked is None and method == "post":
+        content = operation["requestBody"]["content"]["application/json"]
+        asked = {"body": json.dumps(content["examples"][name]["value"])}
+    asked = asked or {"path": path.replace("{name}", "journey")}
+    headers = asked.get("headers", {"Content-Type": "application/json"} if "body" in asked else {})
+    return requests.request(asked.get("method", method), server.url + asked.get("path", path),
+                            data=asked.get("body"), headers=headers, timeout=60)
+
+
+def assert_documented(answer, status, media, content, response):
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == media
+    assert_conforms(answer.json(), content["schema"])
+    for name, header in response.get("headers", {}).items():
+        if header.get("required"):
+            value = answer.headers[name]
+            assert_conforms(int(value) if value.isdigit() else value, header["schema"])
+
+
+@pytest.mark.parametrize("example", PLAIN, ids=[f"{e[3]}-{e[6]}" for e in PLAIN])
+def test_example_is_what_the_daemon_answers(servers, example):
+    path, method, operation, status, media, content, name = example
+    assert_conforms(content["examples"][name]["value"], content["schema"])
+    answer = ask(servers, path, method, operation, content["examples"][name], name)
+    responses = [*DOCUMENT["components"]["responses"].values(),
+                 *map(resolve, operation["responses"].values() if operation else [])]
+    response, = {id(r): r for r in responses if r.get("content", {}).get(media) is content}.values()
+    assert_documented(answer, status, media, content, response)
+    assert_same(answer.json(), content["examples"][name]["value"])
+
+
+def test_every_example_of_a_request_conforms_and_has_its_reply():
+    post = DOCUMENT["paths"]["/v1/attention"]["post"]
+    content = post["requestBody"]["content"]["application/json"]
+    for example in content["examples"].values():
+        assert_conforms(example["value"], content["schema"])
+    replies = post["responses"]["200"]["content"]["application/json"]["examples"]
+    assert content["examples"].keys() == replies.keys()
+    titles = {content["examples"][name]["value"]["title"] for *_, content, name in EXAMPLES
+              if "title" in content["examples"][name]["value"]}
+    every = set(DOCUMENT["components"]["schemas"]["Problem"]["properties"]["title"]["enum"])
+    assert every - titles <= {"Bad request"}  # needs a malformed message: tests/http/test_framing.py
+
+
+def assert_problem_example(answer, name):
+    assert answer.json() == example_named(name)
+    responses = DOCUMENT["paths"]["/v1/attention"]["post"]["responses"]
+    media = "application/problem+json"
+    assert_documented(answer, 503, media, responses["503"]["content"][media], responses["503"])
+
+
+def test_example_of_a_full_queue(start_server, tmp_path):
+    write_slow_layer(tmp_path / "slow.safetensors")
+    server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
+                          "--queue", 1)
+    with ThreadPoolExecutor(12) as clients:
+        answers = list(clients.map(lambda seed: server.attention(slow_request(seed)), range(12)))
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert refused
+    for answer in refused:
+        assert_problem_example(answer, "queue_full")
+
+
+def test_example_of_short_memory(start_server):
+    """A body of 900 kB that never comes holds its memory; 300 kB more do not fit beside it."""
+    server = start_server("--demo", "--max-memory", 1_000_000)
+    body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).ljust(300_000)
+    with Connection(server.port) as holder:
+        holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
+                    b"\r\nContent-Length: 900000\r\n\r\n{")
+        for _ in range(100):  # until the daemon has seen the other one's headers
+            answer = requests.post(server.url + "/v1/attention", data=body, timeout=60,
+                                   headers={"Content-Type": "application/json"})
+            if answer.status_code != 200:
+                break
+        assert_problem_example(answer, "out_of_memory")
+
+
+def test_example_of_draining(start_server):
+    server = start_server("--demo", "--grace", 20)
+    body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode()
+    with Connection(server.port) as unfinished, Connection(server.port) as kept:
+        unfinished.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/"
+                        b"json\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:-1])
+        kept.send(get_bytes("/v2/health/ready"))
+        assert kept.read_answer().status == 200
+        server.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:  # until the signal has arrived
+            kept.send(get_bytes("/v2/health/ready"))
+            answer = kept.read_answer()
+            if answer.status != 200:
+                break
+        assert answer.status == 503 and answer.json() == example_named("draining")
+        content = DOCUMENT["paths"]["/v2/health/ready"]["get"]["responses"]["503"]["content"]
+        assert_conforms(answer.json(), content["application/json"]["schema"])
+        unfinished.send(body[-1:])
+        assert unfinished.read_answer().status == 200
+    server.wait()
+
+
+# --- schemathesis ---
+
+def run_schemathesis(server, document, seconds, *options):
+    command = [Path(sys.executable).with_name("schemathesis"), "run", document, "--url", server.url,
+               "--max-time", str(seconds), "--max-examples", "50", "--seed",
+               os.environ["PROPERTY_SEED"], "--generation-database", "none", "--no-color",
+               "--continue-on-failure", *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120,
+                            cwd=Path(document).parent)
+    assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
+    sent = int(re.search(r"([\d,]+) generated", result.stdout)[1].replace(",", ""))
+    assert sent > 100, result.stdout
+    assert server.is_alive()
+
+
+@pytest.mark.timeout(SECONDS + 180)
+def test_schemathesis_finds_no_answer_that_is_not_described(servers, tmp_path):
+    """Every check but one: a request that conforms may still have sizes that disagree with each
+    other or with the model, which no schema can say."""
+    path = tmp_path / "openapi.json"
+    path.write_bytes(servers().get("/openapi.json").content)
+    run_schemathesis(servers(), path, SECONDS, "--checks", "all", "--exclude-checks",
+                     "positive_data_acceptance")
+
+
+@pytest.mark.timeout(SECONDS + 180)
+def test_schemathesis_gets_answers_to_requests_that_fit_the_model(servers, tmp_path):
+    """The check left out above, where the schemas can say all sizes: self-attention of `journey`,
+    three wide, two heads, at most six tokens."""
+    narrow = copy.deepcopy(DOCUMENT)
+    schemas = narrow["components"]["schemas"]
+    schemas["Number"] = {"type": "number", "minimum": -1000, "maximum": 1000}
+    schemas["Row"] |= {"minItems": 3, "maxItems": 3}
+    schemas["Rows"] |= {"maxItems": 6}
+    for name in ("UnbatchedRequest", "BatchedRequest"):
+        schemas[name]["required"] = ["model", "queries"]
+        kept = {key: schemas[name]["properties"][key]
+                for key in ("queries", "causal", "need_weights", "head_mask")}
+        kept["head_mask"] |= {"minItems": 2, "maxItems": 2}
+        schemas[name]["properties"] = kept | {"model": {"const": "journey"}}
+    post = narrow["paths"]["/v1/attention"]["post"]
+    del post["requestBody"]["content"]["application/json"]["examples"]
+    for name in ("AttentionReply", "UnbatchedReply", "BatchedReply"):
+        schemas[name] = {"type": "object"}  # outputs are two wide: described above
+    path = tmp_path / "narrow.json"
+    path.write_text(json.dumps(narrow))
+    run_schemathesis(servers(), path, max(1, SECONDS // 3), "--checks",
+                     "not_a_server_error,status_code_conformance,positive_data_acceptance",
+                     "--mode", "positive", "--include-path", "/v1/attention")
