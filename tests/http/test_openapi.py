@@ -238,12 +238,10 @@ def test_example_of_short_memory(start_server):
     body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).ljust(300_000)
     with Connection(server.port) as holder:
         holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
-                    b"\r\nContent-Length: 900000\r\n\r\n{")
-        for _ in range(100):  # until the daemon has seen the other one's headers
-            answer = requests.post(server.url + "/v1/attention", data=body, timeout=60,
-                                   headers={"Content-Type": "application/json"})
-            if answer.status_code != 200:
-                break
+                    b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
+        assert holder.read_answer().status == 100  # its memory is taken
+        answer = requests.post(server.url + "/v1/attention", data=body, timeout=60,
+                               headers={"Content-Type": "application/json"})
         assert_problem_example(answer, "out_of_memory")
 
 

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The snippets of docs/clients.md print what it says that they print.
+
+They run in the order of the page and in one folder. A fence of `sh` or `python` is a program, and
+the `json` or `text` after it its output; where the first line of `python` or `lua` is the name of a
+file, it is kept as that and not run."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from http1 import Connection
+from server import ROOT, Server, clean_environment
+
+PAGE = ROOT / "docs/clients.md"
+HERE = "http://127.0.0.1:8080"  # in the page
+TOLERANCE = 2e-6
+NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]\d+)?")
+# What the test itself has done already.
+PREPARATION = {"attnd --demo\n", "python3 -m venv venv && venv/bin/pip install numpy requests\n"}
+
+
+def read_page():
+    """[language, text, expected output or None] of every snippet."""
+    snippets = []
+    for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), re.M | re.S):
+        if language in ("json", "text"):
+            assert snippets and snippets[-1][2] is None, f"output of nothing:\n{text}"
+            snippets[-1][2] = text
+        else:
+            assert language in ("sh", "python", "lua"), f"unknown language {language!r}"
+            snippets.append([language, text, None])
+    return snippets
+
+
+def assert_line(got, expected):
+    """Equal but for `...` and the last digits of numbers with a point."""
+    pattern = ""
+    for part in re.split(r"( ?\.\.\.)", NUMBER.sub("\0", expected)):
+        pattern += ".*" if part.endswith("...") else re.escape(part)
+    pattern = re.sub(r"(\\ )+", " +", pattern)  # numpy aligns by the number of digits
+    match = re.fullmatch(pattern.replace(re.escape("\0"), f"({NUMBER.pattern})"), got)
+    assert match, f"printed {got!r}, the page says {expected!r}"
+    for number, wanted in zip(match.groups(), NUMBER.findall(expected)):
+        assert abs(float(number) - float(wanted)) <= TOLERANCE, f"{got!r}, not {expected!r}"
+
+
+def assert_output(got, expected):
+    """A line of `...` stands for any number of lines."""
+    got, expected = got.rstrip("\n").splitlines(), expected.splitlines()
+    if "..." in expected:
+        at = expected.index("...")
+        tail = len(expected) - at - 1
+        assert len(got) >= len(expected) - 1, got
+        got, expected = got[:at] + got[len(got) - tail:], expected[:at] + expected[at + 1:]
+    assert len(got) == len(expected), "\n".join(got)
+    for line, wanted in zip(got, expected):
+        assert_line(line, wanted)
+
+
+def run(language, text, folder):
+    program = ["sh", "-e", "-c", text] if language == "sh" else [sys.executable, "-c", text]
+    environment = clean_environment(PYTHONDONTWRITEBYTECODE="1")
+    result = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True,
+                            timeout=60)
+    assert result.returncode == 0, f"{text}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+def test_snippets_print_what_the_page_says(tmp_path):
+    ran = 0
+    with Server("--demo") as server:
+        for language, text, expected in read_page():
+            if text in PREPARATION:
+                continue
+            text = text.replace(HERE, server.url)
+            name = re.match(r"(?:#|--) (\w+\.(?:py|lua))\n", text)
+            if name:
+                assert expected is None
+                (tmp_path / name[1]).write_text(text)
+                continue
+            assert expected is not None, f"the page does not say what this prints:\n{text}"
+            assert_output(run(language, text, tmp_path), expected.replace(HERE, server.url))
+            ran += 1
+    assert ran >= 8
+
+
+def test_wrong_output_is_noticed():
+    assert_output("a 1.0000001 b\nx\ny\nz\n", "a 1.0 b\n...\nz\n")
+    for got, expected in (("a 1.1 b\n", "a 1.0 b\n"), ("a\nb\n", "a\n"), ("a\n", "a\nb\n"),
+                          ("[1.0, 2.0]\n", "[1.0]\n"), ("a c\n", "a b ...\n"), ("1\n", "2\n")):
+        with pytest.raises(AssertionError):
+            assert_output(got, expected)
+
+
+def wait_for_refusals(server, count):
+    """Until the log, which has a line for every request, has `count` answers of 503."""
+    deadline = time.monotonic() + 30
+    while server.read_log().count("status=503") < count:
+        assert time.monotonic() < deadline, server.read_log()
+        time.sleep(0.01)
+
+
+def test_client_in_python_tries_again_after_503(start_server, tmp_path, monkeypatch):
+    """A body that never comes holds all memory but a little, until it is given up."""
+    module, = (text for _, text, _ in read_page() if text.startswith("# attention_client.py"))
+    (tmp_path / "attention_client.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    from attention_client import Client
+    server = start_server("--demo", "--max-memory", 1_000_000, "--log-level", "debug")
+    client, histories = Client(server.url), []
+    client.session.hooks["response"].append(
+        lambda reply, *_, **__: histories.append([r.status for r in reply.raw.retries.history]))
+    tokens = np.random.default_rng(0).normal(size=(60, 100)).astype(np.float32)  # 120 kB
+    with Connection(server.port) as holder, ThreadPoolExecutor(1) as thread:
+        holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
+                    b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
+        assert holder.read_answer().status == 100  # its memory is taken
+        answer = thread.submit(client.attend, "d2l", tokens)
+        wait_for_refusals(server, 1)
+        holder.socket.close()
+        outputs, weights = answer.result(timeout=60)
+    assert outputs.shape == (60, 100) and weights is None
+    assert histories[0] and set(histories[0]) == {503}
