@@ -19,11 +19,12 @@ from http1 import Connection
 from server import ROOT, Server, clean_environment
 
 PAGE = ROOT / "docs/clients.md"
-HERE = "http://127.0.0.1:8080"  # in the page
+HERE = "127.0.0.1:8080"  # in the page
 TOLERANCE = 2e-6
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]\d+)?")
 # What the test itself has done already.
-PREPARATION = {"attnd --demo\n", "python3 -m venv venv && venv/bin/pip install numpy requests\n"}
+PREPARATION = {"attnd --demo\n", "python3 -m venv venv && venv/bin/pip install numpy requests\n",
+               "venv/bin/pip install 'tritonclient[http]'\n"}
 
 
 def read_page():
@@ -80,14 +81,14 @@ def test_snippets_print_what_the_page_says(tmp_path):
         for language, text, expected in read_page():
             if text in PREPARATION:
                 continue
-            text = text.replace(HERE, server.url)
+            text = text.replace(HERE, f"127.0.0.1:{server.port}")
             name = re.match(r"(?:#|--) (\w+\.(?:py|lua))\n", text)
             if name:
                 assert expected is None
                 (tmp_path / name[1]).write_text(text)
                 continue
             assert expected is not None, f"the page does not say what this prints:\n{text}"
-            assert_output(run(language, text, tmp_path), expected.replace(HERE, server.url))
+            assert_output(run(language, text, tmp_path), expected.replace(HERE, f"127.0.0.1:{server.port}"))
             ran += 1
     assert ran >= 8
 
