@@ -10,7 +10,7 @@
 #   SOAK_SECONDS        length of the soak (20)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
 #   PROPERTY_SEED       their seed; printed, random when not given
-#   SCHEMATHESIS_SECONDS  how long schemathesis tries docs/openapi.json on the daemon, twice (10)
+#   SCHEMATHESIS_SECONDS  how long schemathesis tries docs/openapi.json on the daemon, three times (10)
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)

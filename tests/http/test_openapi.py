@@ -2,7 +2,7 @@
 """docs/openapi.json: what the daemon serves, valid, and true: every example and, by schemathesis,
 thousands of requests that its schemas make, right and wrong ones.
 
-    SCHEMATHESIS_SECONDS    how long schemathesis may send, twice (10)"""
+    SCHEMATHESIS_SECONDS    how long schemathesis may send, three times (10)"""
 
 import copy
 import json
@@ -333,3 +333,37 @@ def test_schemathesis_gets_answers_exactly_where_a_request_fits_the_model(server
         "[checks]\npositive_data_acceptance.expected-statuses = [200, 422]\n")
     run_schemathesis(servers(), path, SECONDS, "--checks", "all", "--include-path",
                      "/v1/attention")
+
+
+@pytest.mark.timeout(SECONDS + 180)
+def test_schemathesis_gets_answers_exactly_where_an_inference_fits_the_model(servers, tmp_path):
+    """As above for infer: one token of `journey` in JSON, and what may stand beside it."""
+    narrow = copy.deepcopy(DOCUMENT)
+    schemas = narrow["components"]["schemas"]
+    content = narrow["components"]["requestBodies"]["Infer"]["content"]
+    del content["application/octet-stream"], content["application/json"]["examples"]
+    number = {"$ref": "#/components/schemas/Number"}
+    row = {"type": "array", "minItems": 3, "maxItems": 3, "items": number}
+    schemas["InferInput"] = {
+        "type": "object", "required": ["name", "shape", "datatype", "data"],
+        "additionalProperties": False,
+        "properties": {"name": {"const": "queries"}, "shape": {"const": [1, 3]},
+                       "datatype": {"enum": ["FP32", "FP16", "FP64"]},
+                       "data": {"anyOf": [row, {"type": "array", "minItems": 1, "maxItems": 1,
+                                                "items": row}]}}}
+    request = schemas["InferRequest"]["properties"]
+    request["inputs"] |= {"maxItems": 1}
+    request["outputs"] = {"type": ["array", "null"], "maxItems": 1,
+                          "items": {"type": "object", "required": ["name"],
+                                    "additionalProperties": False,
+                                    "properties": {"name": {"const": "outputs"}}}}
+    request["parameters"]["properties"] = {"causal": {"type": ["boolean", "null"]}}
+    route = narrow["paths"]["/v2/models/{name}/infer"]
+    route["parameters"][0]["schema"] = {"const": "journey"}
+    del route["post"]["parameters"]
+    narrow["paths"] = {"/v2/models/{name}/infer": route}
+    path = tmp_path / "narrow.json"
+    path.write_text(json.dumps(narrow))
+    (tmp_path / "schemathesis.toml").write_text(
+        "[checks]\npositive_data_acceptance.expected-statuses = [200, 422]\n")
+    run_schemathesis(servers(), path, SECONDS, "--checks", "all")
