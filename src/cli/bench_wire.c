@@ -136,29 +136,39 @@ static size_t put_with_snprintf(float value, char out[NUMBER_MAX]) {
     return (size_t)snprintf(out, NUMBER_MAX, "%.9g", (double)value);
 }
 
-/* Writes the body anew; it has room for NUMBERS of NUMBER_MAX bytes. */
-static void print_body(struct text *text, size_t (*put)(float value, char *out)) {
+static char *put_row_with_snprintf(const float *row, char *out) {
+    for (size_t i = 0; i < WIDTH; i++) {
+        out += put_with_snprintf(row[i], out);
+        *out++ = ',';
+    }
+    return out;
+}
+
+static char *put_row_with_attnd(const float *row, char *out) {
+    return wire_floats_text(row, WIDTH, out);
+}
+
+/* Writes the body anew; it has room for NUMBERS of NUMBER_MAX bytes. `put_row` writes a
+ * row of numbers with a comma after each. */
+static bool print_body(struct text *text, char *(*put_row)(const float *row, char *out)) {
     char *at = text->body.data + strlen(HEAD);
-    for (size_t i = 0; i < NUMBERS; i++) {
-        if (i % WIDTH == 0)
-            *at++ = '[';
-        at += put(text->numbers[i], at);
-        if ((i + 1) % WIDTH == 0)
-            *at++ = ']';
+    for (size_t i = 0; i < ROWS; i++) {
+        *at++ = '[';
+        at = put_row(text->numbers + i * WIDTH, at);
+        at[-1] = ']'; /* over the last comma */
         *at++ = ',';
     }
-    memcpy(--at, TAIL, strlen(TAIL)); /* over the last comma */
+    memcpy(--at, TAIL, strlen(TAIL));
     text->body.size = (size_t)(at - text->body.data) + strlen(TAIL);
+    return true;
 }
 
 static bool print_with_attnd(struct text *text) {
-    print_body(text, wire_float_text);
-    return true;
+    return print_body(text, put_row_with_attnd);
 }
 
 static bool print_with_snprintf(struct text *text) {
-    print_body(text, put_with_snprintf);
-    return true;
+    return print_body(text, put_row_with_snprintf);
 }
 
 static const struct task tasks[] = {
