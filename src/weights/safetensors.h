@@ -1,33 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.h: reads files that need not be trusted in the safetensors format.
+/* safetensors.h: reads files in the safetensors format (tensors/header.h).
  *
- * A file is 8 bytes N (little-endian), N bytes of JSON, and the data:
- *
- *     {"__metadata__": {"num_heads": "2"},
- *      "W_q.weight": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}, ...}
- *
- * Opening checks all of the header: every tensor's span fits its shape, and the spans
- * follow each other without hole or overlap from the first byte of the data to the end of
- * the file. Data is read only when asked for, with pread: a mapped file that is truncated
- * later would kill the process. */
+ * Opening checks all of the header. Data is read only when asked for, with pread: a
+ * mapped file that is truncated later would kill the process. */
 #ifndef ATTND_WEIGHTS_SAFETENSORS_H
 #define ATTND_WEIGHTS_SAFETENSORS_H
 
-#include "base/dtype.h"
-
-#include <attnd/status.h>
-#include <stdint.h>
-
-#define SAFETENSORS_HEADER_MAX 100000000 /* bytes of JSON, as in the reference reader */
-
-struct safetensors_tensor {
-    const char *name;
-    const struct dtype *dtype;
-    size_t rank;
-    const size_t *shape; /* [rank] */
-    size_t elements;     /* product of the shape; 1 for rank 0 */
-    uint64_t begin, end; /* span in bytes, counted from the first byte of the data */
-};
+#include "tensors/header.h"
 
 struct safetensors;
 
