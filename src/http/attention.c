@@ -1,14 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c: POST /v1/attention. */
+/* attention.c: POST /v1/attention, whose body and reply each have a form of their own. */
 #include "http/routes.h"
+#include "wire/media.h"
 #include "wire/native.h"
+#include "wire/safetensors.h"
+
+#include <strings.h>
+
+static enum wire_media find_request_media(struct exchange *exchange) {
+    return wire_media_find(MHD_lookup_connection_value(
+        exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE));
+}
+
+/* MHD_KeyValueIterator: the lines of Accept. */
+static enum MHD_Result add_line(void *cls, enum MHD_ValueKind kind, const char *name,
+                                const char *value) {
+    (void)kind;
+    if (strcasecmp(name, MHD_HTTP_HEADER_ACCEPT) == 0)
+        wire_accept_add(cls, value != NULL ? value : "");
+    return MHD_YES;
+}
+
+static enum wire_media find_reply_media(struct exchange *exchange,
+                                        enum wire_media request) {
+    struct wire_accept accept = {0};
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_line, &accept);
+    return wire_accept_choose(&accept, request);
+}
+
+bool attention_check_media(struct exchange *exchange, struct wire_problem *ret_problem) {
+    enum wire_media request = find_request_media(exchange);
+    const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (request == WIRE_NUM_MEDIA) {
+        wire_problem_set(ret_problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                         "Unsupported media type", MHD_HTTP_HEADER_CONTENT_TYPE,
+                         "Content-Type is %.60s, not " WIRE_MEDIA_LIST
+                         "; with curl, add -H 'Content-Type: application/json'",
+                         type != NULL ? type : "missing");
+        return false;
+    }
+    if (find_reply_media(exchange, request) != WIRE_NUM_MEDIA)
+        return true;
+    wire_problem_set(ret_problem, MHD_HTTP_NOT_ACCEPTABLE, "Not acceptable",
+                     MHD_HTTP_HEADER_ACCEPT,
+                     "Accept allows none of the forms that a reply can have; send "
+                     "one of " WIRE_MEDIA_LIST ", or leave it out");
+    return false;
+}
 
 void attention_handle(struct exchange *exchange) {
+    static const struct wire_writer *const writers[] = {
+        [WIRE_MEDIA_JSON] = &wire_native_writer,
+        [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
+        [WIRE_MEDIA_OCTETS] = &wire_octets_writer};
     const struct http_options *options = exchange->options;
-    const struct call_form form = {.read = wire_native_read,
-                                   .writer = &wire_native_writer,
-                                   .json_size = WIRE_NO_SIZE,
-                                   .models = options->models,
-                                   .num_models = options->num_models};
+    enum wire_media request = find_request_media(exchange);
+    const struct call_form form = {
+        .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
+        .writer = writers[find_reply_media(exchange, request)],
+        .json_size = WIRE_NO_SIZE,
+        .models = options->models,
+        .num_models = options->num_models};
     call_submit(exchange, &form);
 }

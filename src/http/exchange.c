@@ -140,15 +140,15 @@ static bool check_media_type(struct exchange *exchange, struct wire_problem *pro
                          "bodies are taken as they are, not '%.60s'", encoding);
         return false;
     }
-    bool is_oip = exchange->route->body == ROUTE_BODY_OIP;
-    if (is_type(type, JSON_TYPE) ||
-        (is_oip && (type == NULL || is_type(type, BINARY_TYPE))))
+    if (exchange->route->body == ROUTE_BODY_NATIVE)
+        return attention_check_media(exchange, problem);
+    if (type == NULL || is_type(type, JSON_TYPE) || is_type(type, BINARY_TYPE))
         return true;
     wire_problem_set(problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Unsupported media type",
                      "Content-Type",
-                     "Content-Type is %.60s, not " JSON_TYPE
-                     "%s; with curl, add -H 'Content-Type: " JSON_TYPE "'",
-                     type != NULL ? type : "missing", is_oip ? " or " BINARY_TYPE : "");
+                     "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
+                     "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
+                     type);
     return false;
 }
 

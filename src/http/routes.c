@@ -10,7 +10,7 @@
 #define VERSION MODEL "/versions/*"
 
 static const struct route routes[] = {
-    {"/v1/attention", "POST", ROUTE_BODY_JSON, attention_handle},
+    {"/v1/attention", "POST", ROUTE_BODY_NATIVE, attention_handle},
     {"/v1/models", READS, ROUTE_BODY_NONE, models_handle_list},
     {"/v1/models/", READS, ROUTE_BODY_NONE, models_handle_one},
     {"/v2", READS, ROUTE_BODY_NONE, oip_handle_server},

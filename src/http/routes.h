@@ -6,9 +6,9 @@
 #include "http/exchange.h"
 
 enum route_body {
-    ROUTE_BODY_NONE, /* one that comes is dropped */
-    ROUTE_BODY_JSON, /* kept; its Content-Type must be JSON's */
-    ROUTE_BODY_OIP   /* kept; JSON, binary data after JSON, or without Content-Type */
+    ROUTE_BODY_NONE,   /* one that comes is dropped */
+    ROUTE_BODY_NATIVE, /* kept; attention_check_media() */
+    ROUTE_BODY_OIP     /* kept; JSON, binary data after JSON, or without Content-Type */
 };
 
 struct route {
@@ -30,6 +30,10 @@ const struct route *route_find(const char *path, const char *method,
 
 /* How errors of requests for this path are told, whether there is such a route or not. */
 const struct wire_error_form *route_errors(const char *path);
+
+/* Checks Content-Type and Accept of POST /v1/attention. Returns false with *ret_problem
+ * set: 415 or 406. */
+bool attention_check_media(struct exchange *exchange, struct wire_problem *ret_problem);
 
 /* The handlers, each in the file of its name. */
 void attention_handle(struct exchange *exchange);

@@ -24,6 +24,7 @@ struct wire_call {
     bool batched; /* false: answer without the batch axis; num_sequences is then 1 */
     const struct wire_oip_reply
         *oip;     /* of wire/oip.h; NULL: another protocol's request */
+    bool packed;  /* lengths came as tensors, and go back so where a reply has such */
     bool in_body; /* tensors lie in the body, which has to stay until they are used */
 };
 

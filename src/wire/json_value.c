@@ -77,11 +77,19 @@ static void refuse(const char *body, const struct wire_span *span,
     }
 }
 
-json_t *wire_json_load(const char *body, const struct wire_span *span,
-                       struct wire_problem *ret_problem) {
+void wire_json_watch(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_noting_malloc);
     allocation_failed = false;
+}
+
+bool wire_json_ran_short(void) {
+    return allocation_failed;
+}
+
+json_t *wire_json_load(const char *body, const struct wire_span *span,
+                       struct wire_problem *ret_problem) {
+    wire_json_watch();
     json_error_t error;
     json_t *root = json_loadb(span->start, (size_t)(span->end - span->start),
                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);

@@ -17,6 +17,11 @@
 json_t *wire_json_load(const char *body, const struct wire_span *span,
                        struct wire_problem *ret_problem);
 
+/* The same care for a parser that calls jansson itself: forgets earlier failures of this
+ * thread; says whether an allocation has failed since. */
+void wire_json_watch(void);
+bool wire_json_ran_short(void);
+
 /* Refuses the key at `span`, quotes included, because its object has it already. */
 bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
                            struct wire_problem *ret_problem);

@@ -2,14 +2,13 @@
 /* native_decode.c: the envelope of a request: JSON, keys, model, options. */
 #include "wire/json_value.h"
 #include "wire/list_text.h"
+#include "wire/model_find.h"
 #include "wire/native.h"
 #include "wire/native_lens.h"
 #include "wire/native_select.h"
 #include "wire/native_tensors.h"
 
 #include <stdio.h>
-
-#define NAMES_SHOWN 5 /* models that a detail lists */
 
 /* What is being decoded, and with what. */
 struct decoder {
@@ -31,56 +30,17 @@ static bool load(const struct decoder *decoder, enum wire_member member,
     return *ret_value != NULL;
 }
 
-/* Writes "'a', 'b', ..." of the first few models. */
-static void list_models(const attn_model *const *models, size_t num_models,
-                        char ret_text[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8]) {
-    char *out = ret_text;
-    *out = '\0';
-    for (size_t i = 0; i < num_models && i < NAMES_SHOWN; i++)
-        out += sprintf(out, "%s'%s'", i == 0 ? "" : ", ",
-                       attn_model_get_info(models[i])->name);
-    if (num_models > NAMES_SHOWN)
-        sprintf(out, ", ...");
-}
-
-/* Finds the model of that name, or the only one when `value` is NULL. */
-static bool find_model(const json_t *value, const attn_model *const *models,
-                       size_t num_models, const attn_model **ret_model,
-                       struct wire_problem *ret_problem) {
-    char names[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8];
-    list_models(models, num_models, names);
-    if (value == NULL && num_models == 1) {
-        *ret_model = models[0];
-        return true;
-    }
-    if (value == NULL) {
-        wire_problem_set(ret_problem, 400, "Model not named", "model",
-                         "%zu models are loaded: %s; name one of them", num_models,
-                         names);
-        return false;
-    }
-    if (!json_is_string(value)) {
-        const struct wire_place place = {.field = "model"};
-        return wire_refuse_type(&place, "string", wire_json_type(value), ret_problem);
-    }
-    const char *name = json_string_value(value);
-    for (size_t i = 0; i < num_models; i++) {
-        if (strcmp(name, attn_model_get_info(models[i])->name) == 0) {
-            *ret_model = models[i];
-            return true;
-        }
-    }
-    wire_problem_set(ret_problem, 404, "Unknown model", "model",
-                     "no model is called '%.64s'; name one of %s", name, names);
-    return false;
-}
-
 static bool read_model(const struct decoder *decoder, const attn_model *const *models,
                        size_t num_models, const attn_model **ret_model) {
     json_t *value;
     if (!load(decoder, WIRE_MODEL, &value))
         return false;
-    bool found = find_model(value, models, num_models, ret_model, decoder->problem);
+    const struct wire_place place = {.field = "model"};
+    bool found =
+        value == NULL || json_is_string(value)
+            ? wire_model_find(json_string_value(value), models, num_models, ret_model,
+                              decoder->problem)
+            : wire_refuse_type(&place, "string", wire_json_type(value), decoder->problem);
     json_decref(value);
     return found;
 }
@@ -146,16 +106,8 @@ static bool read_head_mask(const struct decoder *decoder, const attn_model_info 
     }
     if (!wire_row_read(&cursor, &place, mask, mask + room, &count))
         return false;
-    if (count != info->num_heads) {
-        wire_problem_set(
-            problem, 400, "Shape mismatch", place.field,
-            "head_mask has %zu numbers, but model '%s' has %zu heads; send one "
-            "number for each",
-            count, info->name, info->num_heads);
-        wire_shape_print(problem->expected, &info->num_heads, 1);
-        wire_shape_print(problem->got, &count, 1);
+    if (!wire_head_mask_check(count, info, problem))
         return false;
-    }
     request->head_mask = mask;
     return true;
 }
@@ -170,13 +122,7 @@ static bool read_request(const struct decoder *decoder, const attn_model_info *i
         !wire_tensors_read(decoder->body, decoder->members, info, decoder->arena,
                            &tensors, decoder->problem))
         return false;
-    call->batched = tensors.queries.batched;
-    request->num_sequences = tensors.queries.num_sequences;
-    request->query_lens = tensors.queries.lens;
-    request->key_lens = tensors.keys.lens;
-    request->queries = tensors.queries.rows;
-    request->keys = tensors.keys.rows;
-    request->values = tensors.values.rows;
+    wire_tensors_give(&tensors, call);
     const struct wire_span *lens = &decoder->members[WIRE_VALID_LENS];
     return wire_selection_read(decoder->body, decoder->members, decoder->arena, call,
                                decoder->problem) &&

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +106,11 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
     return false;
 }
 
+static void print_float_range(struct wire_problem *ret_problem) {
+    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%.9g,%.9g]",
+             (double)-FLT_MAX, (double)FLT_MAX);
+}
+
 bool wire_refuse_number(const struct wire_place *place, double got,
                         struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
@@ -115,8 +121,7 @@ bool wire_refuse_number(const struct wire_place *place, double got,
     wire_problem_set(ret_problem, 400, "Out of range", place->field,
                      "%s is %s, which no float32 holds; send numbers within +-%.9g",
                      where, number, (double)FLT_MAX);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%.9g,%.9g]",
-             (double)-FLT_MAX, (double)FLT_MAX);
+    print_float_range(ret_problem);
     if (isfinite(got)) /* JSON has no word for the others */
         snprintf(ret_problem->got, sizeof ret_problem->got, "%.17g", got);
     return false;
@@ -145,5 +150,30 @@ bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", most);
     if (fits_64_bits(got, digits)) /* many readers of JSON have no larger ones */
         snprintf(ret_problem->got, sizeof ret_problem->got, "%.*s", shown, got);
+    return false;
+}
+
+bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t least,
+                         size_t most, const char *limit,
+                         struct wire_problem *ret_problem) {
+    char where[PLACE_TEXT_MAX];
+    print_place(where, place);
+    wire_problem_set(ret_problem, 400, "Out of range", place->field,
+                     "%s is %" PRId64 ", but %s; send %zu to %zu", where, got, limit,
+                     least, most);
+    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%zu,%zu]", least,
+             most);
+    snprintf(ret_problem->got, sizeof ret_problem->got, "%" PRId64, got);
+    return false;
+}
+
+bool wire_refuse_not_finite(const struct wire_place *place, double got,
+                            struct wire_problem *ret_problem) {
+    char where[PLACE_TEXT_MAX];
+    print_place(where, place);
+    wire_problem_set(ret_problem, 400, "Out of range", place->field,
+                     "%s is %s; send numbers within +-%.9g", where,
+                     isnan(got) ? "not a number (NaN)" : "infinite", (double)FLT_MAX);
+    print_float_range(ret_problem);
     return false;
 }

@@ -52,6 +52,15 @@ bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
                               size_t digits, const char *limit, size_t most,
                               struct wire_problem *ret_problem);
 
+/* Likewise, for a number outside `least`..`most` that was not read from text. */
+bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t least,
+                         size_t most, const char *limit,
+                         struct wire_problem *ret_problem);
+
+/* A number that is not finite. */
+bool wire_refuse_not_finite(const struct wire_place *place, double got,
+                            struct wire_problem *ret_problem);
+
 /* Writes a shape as JSON into problem->expected or problem->got: [2,null,4]. */
 void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels);
 

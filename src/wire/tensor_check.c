@@ -142,3 +142,27 @@ bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *mode
            refuse_default("values", tensors->keys_given ? "keys" : "queries", model,
                           model->value_size, values->width, ret_problem);
 }
+
+void wire_tensors_give(const struct wire_tensors *tensors, struct wire_call *call) {
+    attn_request *request = &call->request;
+    call->batched = tensors->queries.batched;
+    request->num_sequences = tensors->queries.num_sequences;
+    request->query_lens = tensors->queries.lens;
+    request->key_lens = tensors->keys.lens;
+    request->queries = tensors->queries.rows;
+    request->keys = tensors->keys.rows;
+    request->values = tensors->values.rows;
+}
+
+bool wire_head_mask_check(size_t count, const attn_model_info *model,
+                          struct wire_problem *ret_problem) {
+    if (count == model->num_heads)
+        return true;
+    wire_problem_set(ret_problem, 400, "Shape mismatch", "head_mask",
+                     "head_mask has %zu numbers, but model '%s' has %zu heads; send one "
+                     "number for each",
+                     count, model->name, model->num_heads);
+    wire_shape_print(ret_problem->expected, &model->num_heads, 1);
+    wire_shape_print(ret_problem->got, &count, 1);
+    return false;
+}

@@ -4,6 +4,7 @@
 #ifndef ATTND_WIRE_TENSOR_CHECK_H
 #define ATTND_WIRE_TENSOR_CHECK_H
 
+#include "wire/call.h"
 #include "wire/problem.h"
 #include "wire/tensor.h"
 
@@ -25,5 +26,13 @@ bool wire_keys_check(struct wire_tensors *tensors, const attn_model_info *model,
                      struct wire_problem *ret_problem);
 bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *model,
                        struct wire_problem *ret_problem);
+
+/* Makes the three the call's. */
+void wire_tensors_give(const struct wire_tensors *tensors, struct wire_call *call);
+
+/* Checks that head_mask has one number for each head. Returns false with *ret_problem
+ * set. */
+bool wire_head_mask_check(size_t count, const attn_model_info *model,
+                          struct wire_problem *ret_problem);
 
 #endif

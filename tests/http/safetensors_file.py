@@ -16,7 +16,8 @@ def to_bfloat16(array):
 def stored_bytes(array, dtype):
     if dtype == "BF16":
         return to_bfloat16(array).astype("<u2").tobytes()
-    return np.asarray(array).astype({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype]).tobytes()
+    return np.asarray(array).astype({"F16": "<f2", "F32": "<f4", "F64": "<f8", "I32": "<i4",
+                                     "I64": "<i8", "U8": "u1"}[dtype]).tobytes()
 
 
 def as_stored(array, dtype):
@@ -26,8 +27,9 @@ def as_stored(array, dtype):
     return np.asarray(array).astype({"F16": "f2", "F32": "f4", "F64": "f8"}[dtype]).astype("f4")
 
 
-def write_safetensors(path, tensors, dtype="F32", metadata=None):
-    """Writes `tensors`, a dict of name to array. `dtype` is one name, or one for each tensor."""
+def make_safetensors(tensors, dtype="F32", metadata=None):
+    """Returns `tensors`, a dict of name to array, as bytes. `dtype` is one name, or one for each
+    tensor."""
     header, data, offset = {}, [], 0
     if metadata:
         header["__metadata__"] = metadata
@@ -38,24 +40,41 @@ def write_safetensors(path, tensors, dtype="F32", metadata=None):
                         "data_offsets": [offset, offset + len(raw)]}
         offset += len(raw)
         data.append(raw)
-    write_raw(path, json.dumps(header).encode(), b"".join(data))
+    return make_raw(json.dumps(header).encode(), b"".join(data))
+
+
+def write_safetensors(path, tensors, dtype="F32", metadata=None):
+    path.write_bytes(make_safetensors(tensors, dtype, metadata))
+
+
+def make_raw(header, data):
+    """Any header bytes before any data: broken bodies are made with this."""
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + data
 
 
 def write_raw(path, header, data):
     """Writes any header bytes before any data: broken files are made with this."""
-    header += b" " * (-len(header) % 8)
-    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+    path.write_bytes(make_raw(header, data))
 
 
 def read_safetensors(path):
     """The float32 tensors of a file that we trust; for the golden cases."""
-    raw = path.read_bytes()
+    return parse_safetensors(path.read_bytes())[0]
+
+
+def parse_safetensors(raw):
+    """The F32 and I64 tensors of bytes that we trust, and their metadata. They must be aligned
+    and fill the bytes to the last."""
     (size,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8:8 + size])
-    header.pop("__metadata__", None)
-    tensors = {}
+    metadata = header.pop("__metadata__", {})
+    tensors, last = {}, 8 + size
     for name, entry in header.items():
-        assert entry["dtype"] == "F32", f"{path}: {name} is {entry['dtype']}"
+        dtype = np.dtype({"F32": "<f4", "I64": "<i8"}[entry["dtype"]])
         begin, end = (8 + size + offset for offset in entry["data_offsets"])
-        tensors[name] = np.frombuffer(raw[begin:end], "<f4").reshape(entry["shape"])
-    return tensors
+        assert begin % dtype.itemsize == 0, name
+        tensors[name] = np.frombuffer(raw[begin:end], dtype).reshape(entry["shape"])
+        last = max(last, end)
+    assert last == len(raw)
+    return tensors, metadata

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/media.h"
+
+#include <string.h>
+#include <strings.h>
+
+static const char *const names[WIRE_NUM_MEDIA] = {
+    [WIRE_MEDIA_JSON] = "application/json",
+    [WIRE_MEDIA_SAFETENSORS] = "application/vnd.safetensors",
+    [WIRE_MEDIA_OCTETS] = "application/octet-stream",
+};
+
+/* Whether the first `size` bytes of `text` are `name`, in any case. */
+static bool is_name(const char *text, size_t size, const char *name) {
+    return strlen(name) == size && strncasecmp(text, name, size) == 0;
+}
+
+enum wire_media wire_media_find(const char *content_type) {
+    size_t size = content_type == NULL ? 0 : strcspn(content_type, " \t;");
+    int media = 0;
+    while (media < WIRE_NUM_MEDIA && !is_name(content_type, size, names[media]))
+        media++;
+    return (enum wire_media)media;
+}
+
+/* Reads "0.5", "1" and the like, at most three digits past the point, in thousandths. */
+static int read_weight(const char *text) {
+    int weight = (*text == '1') * 1000;
+    if (*text != '0' && *text != '1')
+        return 0;
+    if (*++text == '.') {
+        for (int unit = 100; *++text >= '0' && *text <= '9' && unit > 0; unit /= 10)
+            weight += (*text - '0') * unit;
+    }
+    return weight > 1000 || strchr(" \t;,", *text) == NULL ? 0 : weight;
+}
+
+/* Returns the weight among the parameters that begin at `text` and end before `end`. */
+static int find_weight(const char *text, const char *end) {
+    while (text < end) {
+        text += strspn(text, "; \t");
+        if (end - text > 2 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=')
+            return read_weight(text + 2);
+        text += strcspn(text, ";,");
+    }
+    return 1000;
+}
+
+static int match(const char *range, size_t size, enum wire_media media) {
+    if (is_name(range, size, names[media]))
+        return 3;
+    if (is_name(range, size, "application/*"))
+        return 2;
+    return is_name(range, size, "*/*") ? 1 : 0;
+}
+
+void wire_accept_add(struct wire_accept *accept, const char *value) {
+    accept->any_line = true;
+    while (*value != '\0') {
+        value += strspn(value, ", \t");
+        const char *end = value + strcspn(value, ",");
+        size_t size = strcspn(value, ";, \t");
+        int weight = find_weight(value + size, end);
+        for (int i = 0; i < WIRE_NUM_MEDIA; i++) {
+            int specific = match(value, size, (enum wire_media)i);
+            if (specific == 0 || specific < accept->specific[i])
+                continue;
+            accept->specific[i] = specific;
+            accept->weight[i] = weight;
+        }
+        value = end;
+    }
+}
+
+enum wire_media wire_accept_choose(const struct wire_accept *accept,
+                                   enum wire_media request) {
+    enum wire_media own =
+        request == WIRE_MEDIA_JSON ? WIRE_MEDIA_JSON : WIRE_MEDIA_SAFETENSORS;
+    if (!accept->any_line)
+        return own;
+    enum wire_media best = own;
+    for (int i = 0; i < WIRE_NUM_MEDIA; i++) {
+        if (accept->weight[i] > accept->weight[best])
+            best = (enum wire_media)i;
+    }
+    return accept->weight[best] > 0 ? best : WIRE_NUM_MEDIA;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/model_find.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAMES_SHOWN 5 /* models that a detail lists */
+
+/* Writes "'a', 'b', ..." of the first few models. */
+static void list_models(const attn_model *const *models, size_t num_models,
+                        char ret_text[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8]) {
+    char *out = ret_text;
+    *out = '\0';
+    for (size_t i = 0; i < num_models && i < NAMES_SHOWN; i++)
+        out += sprintf(out, "%s'%s'", i == 0 ? "" : ", ",
+                       attn_model_get_info(models[i])->name);
+    if (num_models > NAMES_SHOWN)
+        sprintf(out, ", ...");
+}
+
+bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
+                     const attn_model **ret_model, struct wire_problem *ret_problem) {
+    char names[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8];
+    list_models(models, num_models, names);
+    if (name == NULL && num_models == 1) {
+        *ret_model = models[0];
+        return true;
+    }
+    if (name == NULL) {
+        wire_problem_set(ret_problem, 400, "Model not named", "model",
+                         "%zu models are loaded: %s; name one of them", num_models,
+                         names);
+        return false;
+    }
+    for (size_t i = 0; i < num_models; i++) {
+        if (strcmp(name, attn_model_get_info(models[i])->name) == 0) {
+            *ret_model = models[i];
+            return true;
+        }
+    }
+    wire_problem_set(ret_problem, 404, "Unknown model", "model",
+                     "no model is called '%.64s'; name one of %s", name, names);
+    return false;
+}

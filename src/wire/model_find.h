@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_find.h: which model a request means. */
+#ifndef ATTND_WIRE_MODEL_FIND_H
+#define ATTND_WIRE_MODEL_FIND_H
+
+#include "wire/problem.h"
+
+#include <attnd/model.h>
+#include <stdbool.h>
+
+/* Finds the model of that name, or the only one when `name` is NULL. Returns false with
+ * *ret_problem set: 400 when several are loaded and none is named, 404. */
+bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
+                     const attn_model **ret_model, struct wire_problem *ret_problem);
+
+#endif
