@@ -39,7 +39,7 @@ static int read_weight(const char *text) {
 static int find_weight(const char *text, const char *end) {
     while (text < end) {
         text += strspn(text, "; \t");
-        if (end - text > 2 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=')
+        if (end - text >= 2 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=')
             return read_weight(text + 2);
         text += strcspn(text, ";,");
     }

@@ -239,14 +239,17 @@ static bool read_lens(const struct wire_parts *parts, enum wire_part part,
         return false;
     tensor->num_sequences = parts->tensors[lens]->elements;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
-        if (!size_add(sum, tensor->lens[b], &sum))
-            sum = SIZE_MAX; /* and so no number of rows */
+        if (!size_add(sum, tensor->lens[b], &sum) || sum > INT64_MAX)
+            sum =
+                INT64_MAX; /* and so no number of rows; readers of JSON have no larger */
     }
     if (sum == tensor->num_rows)
         return true;
-    wire_problem_set(problem, 400, "Shape mismatch", names[part],
-                     "%s has %zu rows, but %s add up to %zu; send one row for each token",
-                     names[part], tensor->num_rows, names[lens], sum);
+    wire_problem_set(
+        problem, 400, "Shape mismatch", names[part],
+        "%s has %zu rows, but %s add up to %zu%s; send one row for each token",
+        names[part], tensor->num_rows, names[lens], sum,
+        sum == INT64_MAX ? " or more" : "");
     const size_t expected[] = {sum, tensor->width};
     wire_shape_print(problem->expected, expected, 2);
     wire_shape_print(problem->got, parts->tensors[part]->shape, 2);

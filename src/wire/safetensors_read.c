@@ -51,7 +51,10 @@ static bool reserve_header(const struct wire_input *input, const char *json, siz
         snprintf(detail, sizeof detail, "header: %.200s", ret_problem->detail);
         return refuse_format(NULL, detail, ret_problem);
     }
-    wire_json_cost(json, size, &bytes);
+    /* jansson would find that too, but the depth of what follows is not known */
+    if (wire_cursor_next(&cursor) != '\0' || cursor.at != cursor.end)
+        return refuse_format(NULL, "header goes on behind its object", ret_problem);
+    wire_json_cost(span.start, (size_t)(span.end - span.start), &bytes);
     return input->reserve(input->context, bytes, ret_problem);
 }
 
