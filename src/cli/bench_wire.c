@@ -158,8 +158,8 @@ static bool print_body(struct text *text, char *(*put_row)(const float *row, cha
         at[-1] = ']'; /* over the last comma */
         *at++ = ',';
     }
-    memcpy(--at, TAIL, strlen(TAIL));
-    text->body.size = (size_t)(at - text->body.data) + strlen(TAIL);
+    at = stpcpy(at - 1, TAIL);
+    text->body.size = (size_t)(at - text->body.data);
     return true;
 }
 

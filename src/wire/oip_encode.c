@@ -6,6 +6,7 @@
 #include "wire/json_text.h"
 #include "wire/oip.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <math.h>
 #include <stdio.h>
@@ -92,6 +93,7 @@ static size_t memory(const struct wire_call *call) {
 
 static bool check(const struct tensor *tensor, struct wire_problem *problem) {
     size_t i = 0;
+    assert(tensor->numbers != NULL); /* named outputs are computed */
     if (wire_all_finite(tensor->numbers, tensor->count))
         return true;
     while (isfinite(tensor->numbers[i]))
@@ -152,6 +154,7 @@ static void lay_out(const struct wire_call *call, const attn_result *result,
 /* Returns the bytes of `count` numbers with a comma between two. */
 static size_t measure(const float *numbers, size_t count) {
     char text[NUMBER_ROOM];
+    assert(numbers != NULL);
     size_t bytes = count - 1;
     for (size_t i = 0; i < count; i++)
         bytes += wire_float_text(numbers[i], text);

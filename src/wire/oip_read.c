@@ -18,7 +18,7 @@ static bool is_in_place(const struct wire_oip_input *input) {
 }
 
 size_t wire_oip_cost(const struct wire_oip_input *input) {
-    size_t bytes = 2 * ARENA_ALIGNMENT;
+    size_t bytes = (size_t)2 * ARENA_ALIGNMENT;
     bool fits = size_add_mul(&bytes, input->shape[0], sizeof(size_t)); /* lengths */
     if (input->type->dtype == NULL)
         fits = fits && size_add_mul(&bytes, input->count, sizeof(size_t));
@@ -114,7 +114,7 @@ const float *wire_oip_floats(const struct wire_oip_reader *reader,
                              const struct wire_oip_input *input) {
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
                                  reader->problem};
-    bool flat;
+    bool flat = false;
     if (is_in_place(input))
         return (const float *)(const void *)input->bytes;
     if (input->bytes == NULL)
@@ -171,7 +171,7 @@ static bool read_list(struct wire_cursor *cursor, const struct wire_place *place
 static bool read_text(struct wire_cursor *cursor, struct wholes *wholes) {
     const struct wire_oip_input *input = wholes->input;
     struct wire_place place = {.field = input->name};
-    bool flat, more = true;
+    bool flat = false, more = true;
     if (!find_levels(cursor, input, &flat))
         return false;
     if (flat)

@@ -249,7 +249,7 @@ static size_t cost_of(const struct wire_oip_scan *scan) {
     if (scan->reply.id != NULL)
         wire_json_cost(scan->reply.id, scan->reply.id_size, &bytes);
     add(&bytes, scan->reply.id_size);
-    add(&bytes, sizeof scan->reply + 2 * ARENA_ALIGNMENT);
+    add(&bytes, sizeof scan->reply + (size_t)2 * ARENA_ALIGNMENT);
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++) {
         if (scan->inputs[i].type != NULL)
             add(&bytes, wire_oip_cost(&scan->inputs[i]));

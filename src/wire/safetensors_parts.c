@@ -5,6 +5,7 @@
 #include "wire/call.h"
 #include "wire/refuse.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <inttypes.h>
 #include <math.h>
@@ -53,7 +54,7 @@ size_t wire_parts_cost(const struct wire_parts *parts) {
         if (tensor == NULL)
             continue;
         /* the numbers; and lengths, or a mark for each index, of what is selected from */
-        fits = fits && size_add(bytes, 3 * ARENA_ALIGNMENT, &bytes);
+        fits = fits && size_add(bytes, (size_t)3 * ARENA_ALIGNMENT, &bytes);
         if (i >= WIRE_PART_QUERY_LENS) /* read once for each tensor */
             fits = fits && size_add_mul(&bytes, tensor->elements, 3 * sizeof(size_t));
         else if (!is_float_part(i))
@@ -237,6 +238,7 @@ static bool read_lens(const struct wire_parts *parts, enum wire_part part,
     if (!wire_part_check_rank(parts, lens, 1, 1, "one length for each sequence, [B]") ||
         !wire_part_read_integers(parts, lens, 1, &tensor->lens))
         return false;
+    assert(tensor->lens != NULL);
     tensor->num_sequences = parts->tensors[lens]->elements;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         if (!size_add(sum, tensor->lens[b], &sum) || sum > INT64_MAX)
