@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#define NARROW_FLOPS  4 /* what making one number narrow counts for */
 #define GATHER_PANELS 4 /* fewer panels would not read a head's rows often enough */
 
 /* Where a panel of queries stands. */
@@ -270,7 +269,7 @@ static void narrow_keys_and_values(const struct run *run) {
     a.num_items = run->request->num_sequences * info->num_heads;
     a.chunk = a.num_items / (run->plan->num_slots * RUN_TASKS_A_SLOT) + 1;
     run_share(run,
-              NARROW_FLOPS * 2.0 * (double)run->plan->sizes.num_keys *
+              RUN_NARROW_FLOPS * 2.0 * (double)run->plan->sizes.num_keys *
                   (double)run->plan->hidden,
               (a.num_items + a.chunk - 1) / a.chunk, narrow_heads, &a);
 }

@@ -3,10 +3,9 @@
  * kernels for bfloat16 the rows are narrowed before. */
 #include "math/run.h"
 
-#define ROW_CHUNK    192 /* rows of a projection that stay in the second-level cache */
-#define PIECE_MOST   8   /* panels of weights in one piece of work */
-#define FEW_ROWS     8   /* fewer take as long as these: their weights must be read */
-#define NARROW_FLOPS 4   /* what making one number narrow counts for */
+#define ROW_CHUNK  192 /* rows of a projection that stay in the second-level cache */
+#define PIECE_MOST 8   /* panels of weights in one piece of work */
+#define FEW_ROWS   8   /* fewer take as long as these: their weights must be read */
 
 /* Rows to be made into elements. */
 struct narrowing {
@@ -78,7 +77,7 @@ static void narrow_rows(const struct run *run, struct projections *p) {
                           .rows = p->rows,
                           .width = p->linears[0]->in,
                           .to_ld = p->narrow == p->x ? p->x_ld : (p->x_ld + 1) / 2};
-    run_share(run, NARROW_FLOPS * (double)p->rows * (double)n.width,
+    run_share(run, RUN_NARROW_FLOPS * (double)p->rows * (double)n.width,
               (p->rows + ROW_CHUNK - 1) / ROW_CHUNK, narrow_chunk, &n);
     p->x = n.to;
     p->x_ld = n.to_ld;

@@ -8,6 +8,7 @@
 #include "math/plan.h"
 
 #define RUN_TASKS_A_SLOT 8 /* tasks per thread, so that none waits long for the last */
+#define RUN_NARROW_FLOPS 4 /* what making one number narrow counts for in run_share() */
 
 /* What every step of one call needs. */
 struct run {
