@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "http/exchange.h"
+#include "wire/selection.h"
 
 #include <stddef.h>
 
@@ -89,7 +90,7 @@ static bool plan(struct job *job, size_t *ret_kept, struct wire_problem *problem
     job->arena = job->streamed ? &job->exchange->stream.arena : &job->worker->arena;
 
     /* The results, and, when streamed, what the encoder keeps; else the text. */
-    size_t weights = wire_call_num_weights(&job->call, sizes);
+    size_t weights = wire_selection_num_weights(&job->call, sizes);
     size_t results = 0, kept = job->reply_bound + WIRE_PIECE_LEAST;
     size_t encoder = writer->memory(&job->call);
     bool fits = size_add_mul(&results, sizes->outputs, sizeof(float)) &&
@@ -102,7 +103,7 @@ static bool plan(struct job *job, size_t *ret_kept, struct wire_problem *problem
     size_t bytes = sizes->scratch_bytes;
     fits = fits && size_add(bytes, kept, &bytes) &&
            (job->streamed || size_add(bytes, results, &bytes)) &&
-           (!wire_call_selects(&job->call) ||
+           (!wire_selection_is_partial(&job->call) ||
             size_add_mul(&bytes, sizes->weights, sizeof(float)));
     *ret_kept = kept;
     return exchange_reserve(job->exchange, fits ? bytes : SIZE_MAX, problem);
@@ -117,7 +118,7 @@ static bool allocate(struct arena *arena, size_t count, float **ret_floats) {
 static bool compute(struct job *job, struct wire_problem *problem) {
     struct arena *arena = &job->worker->arena;
     const attn_sizes *sizes = &job->sizes;
-    bool selects = wire_call_selects(&job->call);
+    bool selects = wire_selection_is_partial(&job->call);
     void *scratch = arena_alloc(arena, sizes->scratch_bytes, 1);
     if (scratch == NULL || !allocate(job->arena, sizes->outputs, &job->result.outputs) ||
         !allocate(selects ? arena : job->arena, sizes->weights, &job->result.weights)) {
@@ -129,12 +130,12 @@ static bool compute(struct job *job, struct wire_problem *problem) {
     job->reply = job->result;
     if (!selects)
         return true;
-    if (!allocate(job->arena, wire_call_num_weights(&job->call, sizes),
+    if (!allocate(job->arena, wire_selection_num_weights(&job->call, sizes),
                   &job->reply.weights)) {
         wire_problem_set_no_memory(problem);
         return false;
     }
-    wire_call_select(&job->call, job->result.weights, job->reply.weights);
+    wire_selection_copy(&job->call, job->result.weights, job->reply.weights);
     return true;
 }
 

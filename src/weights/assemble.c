@@ -5,11 +5,11 @@
 #include "weights/assemble.h"
 
 #include "base/error.h"
+#include "base/finite.h"
 #include "math/model.h"
 #include "weights/fold.h"
 #include "weights/sizes.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct assembly {
@@ -19,14 +19,6 @@ struct assembly {
     attnd_error *ret_error;
     struct layer_sizes sizes;
 };
-
-static bool all_finite(const float *values, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (!isfinite(values[i]))
-            return false;
-    }
-    return true;
-}
 
 /* Reads all of a tensor; NULL is nothing to read. */
 static attnd_status read_all(const struct assembly *assembly,
@@ -92,11 +84,11 @@ static attnd_status fold_head(const struct assembly *assembly, size_t which, siz
         return status;
     fold(scratch->head, scratch->stage, NULL, head_size, stage_size, in_size,
          scratch->sums, ret_weight);
-    bool finite = all_finite(ret_weight, head_size * in_size);
+    bool finite = finite_end(ret_weight, head_size * in_size) == head_size * in_size;
     if (ret_bias != NULL) {
         fold(scratch->head, scratch->stage_bias, scratch->head_bias, head_size,
              stage_size, 1, scratch->sums, ret_bias);
-        finite = finite && all_finite(ret_bias, head_size);
+        finite = finite && finite_end(ret_bias, head_size) == head_size;
     }
     if (!finite)
         return error_set(

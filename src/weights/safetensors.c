@@ -2,6 +2,7 @@
 #include "weights/safetensors.h"
 
 #include "base/error.h"
+#include "base/finite.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -154,22 +155,20 @@ const char *safetensors_get_metadata(const struct safetensors *file, const char 
 static attnd_status check_finite(const struct safetensors_tensor *tensor, size_t index,
                                  const unsigned char *bytes, const float *values,
                                  size_t count, attnd_error *ret_error) {
-    for (size_t i = 0; i < count; i++) {
-        if (isfinite(values[i]))
-            continue;
-        uint64_t bits = 0;
-        double value = (double)values[i];
-        if (tensor->dtype->bits == 64) {
-            memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-            bits = le64toh(bits);
-            memcpy(&value, &bits, sizeof value);
-        }
-        return error_set(
-            ret_error, ATTND_E_VALUE, "tensor '%.80s': element %zu is %g, %s",
-            tensor->name, index + i, value,
-            isfinite(value) ? "too large for float32" : "not a finite number");
+    size_t i = finite_end(values, count);
+    if (i == count)
+        return ATTND_OK;
+
+    double value = (double)values[i];
+    if (tensor->dtype->bits == 64) { /* it may only have been too large for float32 */
+        uint64_t bits;
+        memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
+        bits = le64toh(bits);
+        memcpy(&value, &bits, sizeof value);
     }
-    return ATTND_OK;
+    return error_set(ret_error, ATTND_E_VALUE, "tensor '%.80s': element %zu is %g, %s",
+                     tensor->name, index + i, value,
+                     isfinite(value) ? "too large for float32" : "not a finite number");
 }
 
 attnd_status safetensors_read(const struct safetensors *file,

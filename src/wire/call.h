@@ -28,18 +28,4 @@ struct wire_call {
     bool in_body; /* tensors lie in the body, which has to stay until they are used */
 };
 
-/* Whether the reply has some of the weights only, or in another order. */
-bool wire_call_selects(const struct wire_call *call);
-
-/* Returns how many weights the reply has: sizes->weights, or fewer by the selection. */
-size_t wire_call_num_weights(const struct wire_call *call, const attn_sizes *sizes);
-
-/* Whether the `count` numbers are finite; without a branch for each. */
-bool wire_all_finite(const float *numbers, size_t count);
-
-/* Copies the selected of all `weights`, as attn_run() writes them, to `ret_selected`,
- * wire_call_num_weights() floats. Thread-safe. */
-void wire_call_select(const struct wire_call *call, const float *weights,
-                      float *ret_selected);
-
 #endif

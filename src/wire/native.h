@@ -6,6 +6,7 @@
 
 #include "wire/json_cursor.h"
 #include "wire/protocol.h"
+#include "wire/reply.h"
 
 enum wire_member {
     WIRE_MODEL,
@@ -51,39 +52,21 @@ size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *s
 
 /* --- the reply's text, piece by piece --- */
 
-/* One tensor of a reply: sequences of planes of rows. */
-struct wire_native_lists {
-    const char *name;
-    const float *numbers;
-    size_t planes;      /* lists of rows in each sequence, e.g. one per head */
-    bool plane_axis;    /* false: one plane, written without its list */
-    const size_t *rows; /* [B], of each plane; NULL: all `num_rows` */
-    size_t num_rows;
-    const size_t *widths; /* [B], of each row; NULL: all `width` */
-    size_t width;
-};
-
 /* A reply that is being written, and how far it is. Borrows the model, the results and
  * the lengths of the sequences until it is done. Owned by one thread at a time. */
 struct wire_native_encoder {
     const char *model; /* its name */
-    size_t num_sequences;
-    bool batched;
-    size_t num_lists;
-    struct wire_native_lists lists[2]; /* outputs, weights */
-    /* The next number; list == num_lists at the end. */
-    size_t list, sequence, plane, row, column;
+    size_t num_tensors;
+    struct wire_reply_tensor tensors[2]; /* outputs, weights */
+    /* The next number; tensor == num_tensors at the end. */
+    size_t tensor, sequence, plane, row, column;
     const float *next;
 };
 
-/* Starts a reply. result->weights are those that the reply has (wire_call_select()). */
+/* Starts a reply. result->weights are those that the reply has (wire_selection_copy()).
+ */
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_call *call, const attn_result *result);
-
-/* Whether all numbers are finite, as JSON has no others; false with *ret_problem set
- * (422). To be asked before the first byte is written. */
-bool wire_native_encoder_check(const struct wire_native_encoder *encoder,
-                               struct wire_problem *ret_problem);
 
 /* Writes the next piece of the reply to `piece`, which has room for `size` bytes, at
  * least WIRE_PIECE_LEAST; returns how many it wrote, 0 at the end. A piece that

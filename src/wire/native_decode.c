@@ -124,8 +124,8 @@ static bool read_request(const struct decoder *decoder, const attn_model_info *i
         return false;
     wire_tensors_give(&tensors, call);
     const struct wire_span *lens = &decoder->members[WIRE_VALID_LENS];
-    return wire_selection_read(decoder->body, decoder->members, decoder->arena, call,
-                               decoder->problem) &&
+    return wire_native_selection_read(decoder->body, decoder->members, decoder->arena,
+                                      call, decoder->problem) &&
            (lens->start == NULL ||
             wire_lens_read(decoder->body, lens, &tensors.queries, &tensors.keys,
                            decoder->arena, request, decoder->problem));

@@ -7,9 +7,8 @@
 #include "wire/float_text.h"
 #include "wire/json_text.h"
 #include "wire/native.h"
+#include "wire/selection.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define NUMBER_BYTES (WIRE_FLOAT_TEXT_MAX + 1) /* with its comma */
@@ -24,91 +23,16 @@ _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
                    WIRE_PIECE_LEAST,
                "the least piece takes all in front of a number, and the number");
 
-/* --- where in the reply --- */
-
-static size_t num_rows(const struct wire_native_lists *lists, size_t sequence) {
-    return lists->rows != NULL ? lists->rows[sequence] : lists->num_rows;
-}
-
-static size_t row_width(const struct wire_native_lists *lists, size_t sequence) {
-    return lists->widths != NULL ? lists->widths[sequence] : lists->width;
-}
-
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_call *call, const attn_result *result) {
-    const attn_model_info *info = attn_model_get_info(call->model);
-    const attn_request *request = &call->request;
-    const struct wire_selection *selection = &call->selection;
     *encoder = (struct wire_native_encoder){
-        .model = info->name,
-        .num_sequences = request->num_sequences,
-        .batched = call->batched,
-        .num_lists = 1,
-        .lists = {{.name = "outputs",
-                   .numbers = result->outputs,
-                   .planes = 1,
-                   .rows = request->query_lens,
-                   .width = info->out_size}},
+        .model = attn_model_get_info(call->model)->name,
+        .num_tensors = 1,
+        .tensors = {wire_reply_outputs(call, result)},
         .next = result->outputs,
     };
-    if (request->need_weights == ATTN_WEIGHTS_NONE)
-        return;
-    bool all = request->need_weights == ATTN_WEIGHTS_ALL;
-    size_t heads = selection->heads != NULL ? selection->num_heads : info->num_heads;
-    encoder->lists[encoder->num_lists++] = (struct wire_native_lists){
-        .name = "attention_weights",
-        .numbers = result->weights,
-        .planes = all ? heads : 1,
-        .plane_axis = all,
-        .rows = selection->queries != NULL ? NULL : request->query_lens,
-        .num_rows = selection->num_queries,
-        .widths = request->key_lens,
-    };
-}
-
-static void refuse_number(const struct wire_native_encoder *encoder,
-                          const struct wire_native_lists *lists, const size_t index[4],
-                          struct wire_problem *ret_problem) {
-    char where[128];
-    int used = snprintf(where, sizeof where, "%s", lists->name);
-    const bool shown[] = {encoder->batched, lists->plane_axis, true, true};
-    for (size_t i = 0; i < 4; i++) {
-        if (shown[i])
-            used +=
-                snprintf(where + used, sizeof where - (size_t)used, "[%zu]", index[i]);
-    }
-    wire_problem_set(
-        ret_problem, 422, "Result not finite", NULL,
-        "%s is not finite: float32 overflowed on the way; send smaller numbers", where);
-}
-
-static bool check_lists(const struct wire_native_encoder *encoder,
-                        const struct wire_native_lists *lists,
-                        struct wire_problem *ret_problem) {
-    const float *numbers = lists->numbers;
-    for (size_t b = 0; b < encoder->num_sequences; b++) {
-        size_t rows = num_rows(lists, b), width = row_width(lists, b);
-        for (size_t i = 0; i < lists->planes * rows; i++, numbers += width) {
-            if (wire_all_finite(numbers, width))
-                continue;
-            size_t column = 0;
-            while (isfinite(numbers[column]))
-                column++;
-            refuse_number(encoder, lists, (size_t[]){b, i / rows, i % rows, column},
-                          ret_problem);
-            return false;
-        }
-    }
-    return true;
-}
-
-bool wire_native_encoder_check(const struct wire_native_encoder *encoder,
-                               struct wire_problem *ret_problem) {
-    for (size_t i = 0; i < encoder->num_lists; i++) {
-        if (!check_lists(encoder, &encoder->lists[i], ret_problem))
-            return false;
-    }
-    return true;
+    if (call->request.need_weights != ATTN_WEIGHTS_NONE)
+        encoder->tensors[encoder->num_tensors++] = wire_reply_weights(call, result);
 }
 
 /* --- text --- */
@@ -116,7 +40,7 @@ bool wire_native_encoder_check(const struct wire_native_encoder *encoder,
 /* What stands between the number before and the row that begins here, with its bracket.
  */
 static char *open_row(const struct wire_native_encoder *encoder, char *out) {
-    const struct wire_native_lists *lists = &encoder->lists[encoder->list];
+    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
     if (encoder->row > 0)
         return stpcpy(out, ",[");
     if (encoder->plane > 0)
@@ -124,48 +48,49 @@ static char *open_row(const struct wire_native_encoder *encoder, char *out) {
     if (encoder->sequence > 0) {
         *out++ = ',';
     } else {
-        if (encoder->list == 0) {
+        if (encoder->tensor == 0) {
             out = stpcpy(out, "{\"model\":");
             out = wire_json_put_string(out, encoder->model);
         }
         out = stpcpy(out, ",\"");
-        out = stpcpy(out, lists->name);
-        out = stpcpy(out, encoder->batched ? "\":[" : "\":");
+        out = stpcpy(out, tensor->name);
+        out = stpcpy(out, tensor->batched ? "\":[" : "\":");
     }
-    return stpcpy(out, lists->plane_axis ? "[[[" : "[[");
+    return stpcpy(out, tensor->plane_axis ? "[[[" : "[[");
 }
 
 /* Ends the row, and all lists that end with it; moves on to the next row. */
 static char *close_row(struct wire_native_encoder *encoder, char *out) {
-    const struct wire_native_lists *lists = &encoder->lists[encoder->list];
+    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
     encoder->column = 0;
     *out++ = ']';
-    if (++encoder->row < num_rows(lists, encoder->sequence))
+    if (++encoder->row < wire_reply_rows(tensor, encoder->sequence))
         return out;
     encoder->row = 0;
     *out++ = ']';
-    if (++encoder->plane < lists->planes)
+    if (++encoder->plane < tensor->num_planes)
         return out;
     encoder->plane = 0;
-    if (lists->plane_axis)
+    if (tensor->plane_axis)
         *out++ = ']';
-    if (++encoder->sequence < encoder->num_sequences)
+    if (++encoder->sequence < tensor->num_sequences)
         return out;
     encoder->sequence = 0;
-    if (encoder->batched)
+    if (tensor->batched)
         *out++ = ']';
-    if (++encoder->list == encoder->num_lists)
+    if (++encoder->tensor == encoder->num_tensors)
         *out++ = '}';
     else
-        encoder->next = encoder->lists[encoder->list].numbers;
+        encoder->next = encoder->tensors[encoder->tensor].numbers;
     return out;
 }
 
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size) {
     char *out = piece, *end = piece + size;
-    while (encoder->list < encoder->num_lists && end - out >= WIRE_PIECE_LEAST) {
-        size_t width = row_width(&encoder->lists[encoder->list], encoder->sequence);
+    while (encoder->tensor < encoder->num_tensors && end - out >= WIRE_PIECE_LEAST) {
+        size_t width =
+            wire_reply_width(&encoder->tensors[encoder->tensor], encoder->sequence);
         if (encoder->column == 0)
             out = open_row(encoder, out);
         size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
@@ -192,7 +117,7 @@ size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *s
     size_t queries = selection->queries != NULL
                          ? request->num_sequences * selection->num_queries
                          : sizes->num_queries; /* at most those */
-    size_t weights = wire_call_num_weights(call, sizes);
+    size_t weights = wire_selection_num_weights(call, sizes);
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     size_t rows, lists; /* lists of planes, sequences included */
     if (!size_mul(queries, planes, &rows) ||

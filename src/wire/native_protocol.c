@@ -44,7 +44,7 @@ static void *begin(struct arena *arena, const struct wire_call *call,
         return NULL;
     }
     wire_native_encoder_init(encoder, &kept, result);
-    if (!wire_native_encoder_check(encoder, ret_problem))
+    if (!wire_reply_check(&kept, result, ret_problem))
         return NULL;
     *ret_head = (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
     return encoder;

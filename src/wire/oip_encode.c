@@ -5,10 +5,10 @@
 #include "wire/float_text.h"
 #include "wire/json_text.h"
 #include "wire/oip.h"
+#include "wire/reply.h"
 
 #include <assert.h>
 #include <endian.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,19 +91,18 @@ static size_t memory(const struct wire_call *call) {
 
 /* --- the beginning --- */
 
-static bool check(const struct tensor *tensor, struct wire_problem *problem) {
-    size_t i = 0;
-    assert(tensor->numbers != NULL); /* named outputs are computed */
-    if (wire_all_finite(tensor->numbers, tensor->count))
-        return true;
-    while (isfinite(tensor->numbers[i]))
-        i++;
-    wire_problem_set(problem, 422, "Result not finite", tensor->name,
-                     "element %zu of %s (counted from 0) is not finite: an input is not, "
-                     "where it is attended to, or float32 overflowed on the way; send "
-                     "finite and smaller numbers",
-                     i, tensor->name);
-    return false;
+/* Checks the outputs that the reply names, and no others. */
+static bool check_result(const struct wire_call *call, const attn_result *result,
+                         struct wire_problem *problem) {
+    for (size_t i = 0; i < call->oip->num_outputs; i++) {
+        const struct wire_reply_tensor tensor = call->oip->outputs[i].weights
+                                                    ? wire_reply_weights(call, result)
+                                                    : wire_reply_outputs(call, result);
+        assert(tensor.numbers != NULL); /* named outputs are computed */
+        if (!wire_reply_tensor_check(&tensor, problem))
+            return false;
+    }
+    return true;
 }
 
 static void add_part(struct encoder *encoder, int kind, const void *data, size_t count) {
@@ -195,11 +194,8 @@ static void *begin(struct arena *arena, const struct wire_call *call,
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    for (size_t i = 0; i < call->oip->num_outputs; i++) {
-        struct tensor tensor = get_tensor(call, result, i);
-        if (!check(&tensor, ret_problem))
-            return NULL;
-    }
+    if (!check_result(call, result, ret_problem))
+        return NULL;
     *encoder = (struct encoder){0};
     lay_out(call, result, encoder, text);
     add_binary(call, result, encoder, ret_head);

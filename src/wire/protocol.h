@@ -53,9 +53,9 @@ struct wire_writer {
     size_t (*memory)(const struct wire_call *call);
 
     /* Returns an encoder for this reply, which borrows only the model and the numbers of
-     * `result`; result->weights are those that the reply has (wire_call_select()). Looks
-     * at everything that can fail, so that a reply that was begun can be ended. NULL with
-     * *ret_problem set: 422 when numbers are not finite, 503. */
+     * `result`; result->weights are those that the reply has (wire_selection_copy()).
+     * Looks at everything that can fail, so that a reply that was begun can be ended.
+     * NULL with *ret_problem set: 422 when numbers are not finite, 503. */
     void *(*begin)(struct arena *arena, const struct wire_call *call,
                    const attn_result *result, struct wire_reply_head *ret_head,
                    struct wire_problem *ret_problem);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/safetensors_parts.h"
 
+#include "base/finite.h"
 #include "base/size.h"
-#include "wire/call.h"
 #include "wire/refuse.h"
 
 #include <assert.h>
@@ -11,9 +11,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Numbers that are looked at together. */
-#define BLOCK 1024
 
 static const char *const names[WIRE_NUM_PARTS] = {
     [WIRE_PART_QUERIES] = "queries",
@@ -130,17 +127,9 @@ static struct wire_place place_of(const struct wire_parts *parts, enum wire_part
 static bool check_finite(const struct wire_parts *parts, enum wire_part part,
                          const float *numbers) {
     const struct safetensors_tensor *tensor = parts->tensors[part];
-    size_t i = 0;
-    while (i < tensor->elements) {
-        size_t count = tensor->elements - i < BLOCK ? tensor->elements - i : BLOCK;
-        if (!wire_all_finite(numbers + i, count))
-            break;
-        i += count;
-    }
+    size_t i = finite_end(numbers, tensor->elements);
     if (i == tensor->elements)
         return true;
-    while (isfinite(numbers[i]))
-        i++;
     const struct wire_place place = place_of(parts, part, i);
     double value = (double)numbers[i];
     if (tensor->dtype->bits == 64) { /* it may have been too large for float32 only */

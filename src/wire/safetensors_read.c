@@ -4,9 +4,9 @@
 #include "wire/json_cost.h"
 #include "wire/json_value.h"
 #include "wire/model_find.h"
-#include "wire/native_select.h"
 #include "wire/safetensors.h"
 #include "wire/safetensors_parts.h"
+#include "wire/selection.h"
 #include "wire/tensor_check.h"
 
 #include <stdio.h>
@@ -335,15 +335,31 @@ static bool read_valid_lens(const struct reader *reader,
 }
 
 static bool read_selection(const struct reader *reader, enum wire_part part,
-                           enum wire_member member) {
+                           enum wire_selected which) {
     const struct wire_parts *parts = &reader->parts;
-    size_t *indices;
-    return parts->tensors[part] == NULL ||
-           (wire_part_check_rank(parts, part, 1, 1, "a list of indices, [N]") &&
-            wire_part_read_integers(parts, part, 0, &indices) &&
-            wire_selection_take(reader->call, member, indices,
-                                parts->tensors[part]->elements, parts->arena,
-                                parts->problem));
+    const struct safetensors_tensor *tensor = parts->tensors[part];
+    struct wire_indices indices;
+    size_t *list;
+    if (tensor == NULL)
+        return true;
+    if (!wire_part_check_rank(parts, part, 1, 1, "a list of indices, [N]") ||
+        !wire_part_read_integers(parts, part, 0, &list) ||
+        !wire_indices_init(&indices, reader->call, which, parts->arena, parts->problem))
+        return false;
+
+    for (size_t i = 0; i < tensor->elements; i++) {
+        const struct wire_place at = {.field = indices.field, .depth = 1, .index = {i}};
+        if (list[i] >= indices.limit) {
+            char limit[WIRE_INDICES_LIMIT_MAX];
+            wire_indices_limit(&indices, limit);
+            return wire_refuse_integer(&at, (int64_t)list[i], 0, indices.limit - 1, limit,
+                                       parts->problem);
+        }
+        if (!wire_indices_add(&indices, i, list[i], parts->problem))
+            return false;
+    }
+    wire_selection_set(reader->call, which, list, tensor->elements);
+    return true;
 }
 
 /* Reads everything but the model. */
@@ -358,8 +374,8 @@ static bool read_request(const struct reader *reader) {
     wire_tensors_give(&tensors, call);
     call->packed = parts->tensors[WIRE_PART_QUERY_LENS] != NULL ||
                    parts->tensors[WIRE_PART_KEY_LENS] != NULL;
-    return read_selection(reader, WIRE_PART_WEIGHTS_HEADS, WIRE_WEIGHTS_HEADS) &&
-           read_selection(reader, WIRE_PART_WEIGHTS_QUERIES, WIRE_WEIGHTS_QUERIES) &&
+    return read_selection(reader, WIRE_PART_WEIGHTS_HEADS, WIRE_SELECTED_HEADS) &&
+           read_selection(reader, WIRE_PART_WEIGHTS_QUERIES, WIRE_SELECTED_QUERIES) &&
            wire_selection_check(call, parts->problem) &&
            read_valid_lens(reader, &tensors);
 }

@@ -4,8 +4,9 @@
  * tensor stands at a multiple of its elements' size. */
 #include "base/size.h"
 #include "wire/json_text.h"
-#include "wire/native.h"
+#include "wire/reply.h"
 #include "wire/safetensors.h"
+#include "wire/selection.h"
 
 #include <endian.h>
 #include <stdio.h>
@@ -31,7 +32,6 @@ struct part {
 
 /* A reply that is being written, and how far it is. */
 struct encoder {
-    struct wire_native_encoder numbers; /* tells where a number is not finite */
     char header[HEADER_MAX];
     size_t header_size;
     struct part parts[PARTS_MAX];
@@ -145,7 +145,7 @@ static size_t count_reply(const struct encoder *encoder) {
 
 static size_t bound(const struct wire_call *call, const attn_sizes *sizes) {
     struct encoder encoder = {0};
-    size_t weights = wire_call_num_weights(call, sizes), bytes = 0;
+    size_t weights = wire_selection_num_weights(call, sizes), bytes = 0;
     if (!size_add_mul(&bytes, sizes->outputs, sizeof(float)) ||
         !size_add_mul(&bytes, weights, sizeof(float)) ||
         !size_add_mul(&bytes, call->request.num_sequences, 2 * sizeof(int64_t)) ||
@@ -185,8 +185,7 @@ static void *begin_as(const char *content_type, struct arena *arena,
         return NULL;
     }
     *encoder = (struct encoder){0};
-    wire_native_encoder_init(&encoder->numbers, call, result);
-    if (!wire_native_encoder_check(&encoder->numbers, ret_problem))
+    if (!wire_reply_check(call, result, ret_problem))
         return NULL;
     attn_sizes sizes = {0};
     attn_need_weights need = request->need_weights;
@@ -197,7 +196,7 @@ static void *begin_as(const char *content_type, struct arena *arena,
         sizes.num_queries += request->query_lens[b];
         sizes.weights += planes * request->query_lens[b] * request->key_lens[b];
     }
-    list_parts(encoder, call, sizes.num_queries, wire_call_num_weights(call, &sizes),
+    list_parts(encoder, call, sizes.num_queries, wire_selection_num_weights(call, &sizes),
                result);
     for (size_t i = 0; i < encoder->num_parts; i++) {
         if (encoder->parts[i].data == request->query_lens)

@@ -305,7 +305,7 @@ NUMBERS = {
                             "valid_lens[1] is -1"),
     "valid_lens_count": ({"queries": X, "valid_lens": [1, 1, 1]}, "valid_lens", [3], "3 numbers"),
     "head_too_high": ({"queries": X, "weights_heads": [0, 9]}, "weights_heads", 9, "heads"),
-    "query_twice": ({"queries": X, "weights_queries": [1, 1]}, "weights_queries", None, "before"),
+    "query_twice": ({"queries": X, "weights_queries": [1, 1]}, "weights_queries", None, "duplicates"),
     "sums_overflow": ({"queries": X, "query_lens": [2**63 - 1, 2**63 - 1, 4]}, "queries", [2, 3],
                       "add up"),
 }

@@ -56,7 +56,7 @@ static void test_batched_request_keeps_rows_in_order(void **state) {
     assert_null(request->head_mask);
     assert_false(request->causal);
     assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
-    assert_false(wire_call_selects(&fixture->call));
+    assert_false(wire_selection_is_partial(&fixture->call));
 }
 
 static void test_unbatched_request_is_one_sequence(void **state) {

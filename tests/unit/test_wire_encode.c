@@ -44,7 +44,7 @@ static char *encode_in_pieces(const struct wire_call *call, float *outputs,
         size = bound + WIRE_PIECE_LEAST;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
     wire_native_encoder_init(&encoder, call, &result);
-    if (!wire_native_encoder_check(&encoder, &problem))
+    if (!wire_reply_check(call, &result, &problem))
         fail_msg("%s: %s", problem.title, problem.detail);
     while ((written = wire_native_encoder_fill(&encoder, piece, size)) > 0) {
         assert_true(written <= size);
@@ -144,13 +144,11 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         float outputs[NUMBERS_MAX] = {0}, weights[NUMBERS_MAX] = {0};
         struct wire_problem problem;
-        struct wire_native_encoder encoder;
         outputs[cases[i].output] = bad[i];
         weights[cases[i].weight] = bad[i];
         call.request.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
         const attn_result result = {outputs, weights};
-        wire_native_encoder_init(&encoder, &call, &result);
-        assert_false(wire_native_encoder_check(&encoder, &problem));
+        assert_false(wire_reply_check(&call, &result, &problem));
         assert_int_equal(problem.status, 422);
         assert_string_equal(problem.title, "Result not finite");
         if (strstr(problem.detail, cases[i].where) != problem.detail)
@@ -271,10 +269,10 @@ static void test_selected_weights_come_in_the_order_given(void **state) {
                                     .queries = cases[i].queries ? queries : NULL,
                                     .num_queries = 1};
         attn_sizes sizes = plan(&call);
-        size_t count = wire_call_num_weights(&call, &sizes);
+        size_t count = wire_selection_num_weights(&call, &sizes);
         float *selected = malloc(count * sizeof *selected);
-        assert_true(wire_call_selects(&call));
-        wire_call_select(&call, counted, selected);
+        assert_true(wire_selection_is_partial(&call));
+        wire_selection_copy(&call, counted, selected);
         char *text = encode(&call, counted, selected);
         const char *weights = strstr(text, "\"attention_weights\":") + 20;
         if (strncmp(weights, cases[i].weights, strlen(cases[i].weights)) != 0 ||

@@ -6,6 +6,7 @@
 
 #include "math/model.h"
 #include "wire/native.h"
+#include "wire/selection.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/selection.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- the two lists --- */
+
+static size_t shortest_query_len(const attn_request *request) {
+    size_t shortest = request->query_lens[0];
+    for (size_t b = 1; b < request->num_sequences; b++) {
+        if (request->query_lens[b] < shortest)
+            shortest = request->query_lens[b];
+    }
+    return shortest;
+}
+
+bool wire_indices_init(struct wire_indices *indices, const struct wire_call *call,
+                       enum wire_selected which, struct arena *arena,
+                       struct wire_problem *ret_problem) {
+    if (which == WIRE_SELECTED_HEADS)
+        *indices = (struct wire_indices){
+            .field = "weights_heads",
+            .things = "heads",
+            .limit = attn_model_get_info(call->model)->num_heads,
+        };
+    else
+        *indices = (struct wire_indices){
+            .field = "weights_queries",
+            .things = "queries in the shortest sequence",
+            .limit = shortest_query_len(&call->request),
+        };
+
+    indices->seen = arena_alloc(arena, indices->limit, sizeof *indices->seen);
+    if (indices->seen == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return false;
+    }
+    memset(indices->seen, 0, indices->limit * sizeof *indices->seen);
+    return true;
+}
+
+bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
+                      struct wire_problem *ret_problem) {
+    if (indices->seen[index]) {
+        wire_problem_set(ret_problem, 400, "Duplicate index", indices->field,
+                         "%s[%zu] is %zu, which duplicates an earlier index; send each "
+                         "index once",
+                         indices->field, i, index);
+        return false;
+    }
+    indices->seen[index] = true;
+    return true;
+}
+
+void wire_indices_limit(const struct wire_indices *indices,
+                        char ret_text[WIRE_INDICES_LIMIT_MAX]) {
+    snprintf(ret_text, WIRE_INDICES_LIMIT_MAX, "there are %zu %s", indices->limit,
+             indices->things);
+}
+
+void wire_selection_set(struct wire_call *call, enum wire_selected which,
+                        const size_t *list, size_t count) {
+    struct wire_selection *selection = &call->selection;
+    if (which == WIRE_SELECTED_HEADS) {
+        selection->heads = list;
+        selection->num_heads = count;
+    } else {
+        selection->queries = list;
+        selection->num_queries = count;
+    }
+}
+
+bool wire_selection_check(const struct wire_call *call,
+                          struct wire_problem *ret_problem) {
+    attn_need_weights need = call->request.need_weights;
+    const struct wire_selection *selection = &call->selection;
+    if (selection->heads != NULL && need != ATTN_WEIGHTS_ALL) {
+        wire_problem_set(ret_problem, 400, "Nothing to select from", "weights_heads",
+                         "weights_heads selects among the weights of every head; send "
+                         "\"need_weights\": true with it, or leave it out");
+        return false;
+    }
+    if (selection->queries != NULL && need == ATTN_WEIGHTS_NONE) {
+        wire_problem_set(ret_problem, 400, "Nothing to select from", "weights_queries",
+                         "weights_queries selects rows of the weights; send "
+                         "\"need_weights\": true or \"mean\" with it, or leave it out");
+        return false;
+    }
+    return true;
+}
+
+/* --- the selected weights --- */
+
+bool wire_selection_is_partial(const struct wire_call *call) {
+    return call->selection.heads != NULL || call->selection.queries != NULL;
+}
+
+size_t wire_selection_num_weights(const struct wire_call *call, const attn_sizes *sizes) {
+    const struct wire_selection *selection = &call->selection;
+    const attn_request *request = &call->request;
+    if (request->need_weights == ATTN_WEIGHTS_NONE)
+        return 0;
+    if (!wire_selection_is_partial(call))
+        return sizes->weights;
+
+    /* At most sizes->weights, so nothing here can overflow. */
+    size_t heads = attn_model_get_info(call->model)->num_heads, weights = 0;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN)
+        heads = 1;
+    else if (selection->heads != NULL)
+        heads = selection->num_heads;
+    for (size_t b = 0; b < request->num_sequences; b++)
+        weights += heads * request->key_lens[b] *
+                   (selection->queries != NULL ? selection->num_queries
+                                               : request->query_lens[b]);
+    return weights;
+}
+
+void wire_selection_copy(const struct wire_call *call, const float *weights,
+                         float *ret_selected) {
+    const struct wire_selection *selection = &call->selection;
+    const attn_request *request = &call->request;
+    bool all = request->need_weights == ATTN_WEIGHTS_ALL;
+    size_t planes = all ? attn_model_get_info(call->model)->num_heads : 1;
+    size_t heads = selection->heads != NULL ? selection->num_heads : planes;
+
+    for (size_t b = 0; b < request->num_sequences; b++) {
+        size_t queries = request->query_lens[b], width = request->key_lens[b];
+        size_t rows = selection->queries != NULL ? selection->num_queries : queries;
+        for (size_t h = 0; h < heads; h++) {
+            size_t plane = selection->heads != NULL ? selection->heads[h] : h;
+            for (size_t i = 0; i < rows; i++, ret_selected += width) {
+                size_t row = selection->queries != NULL ? selection->queries[i] : i;
+                memcpy(ret_selected, weights + (plane * queries + row) * width,
+                       width * sizeof *weights);
+            }
+        }
+        weights += planes * queries * width; /* the next sequence's */
+    }
+}
