@@ -91,14 +91,18 @@ bool http_server_stop(struct http_server *server, int64_t deadline) {
     atomic_store(&server->draining, true);
     for (size_t i = 0; i < server->num_started; i++)
         http_thread_wake(&server->threads[i]);
-    while (server->num_started > 0) {
-        struct http_thread *thread = &server->threads[server->num_started - 1];
-        if (!join_until(thread->id, deadline + LAST_WAIT_NS))
-            return false;
-        http_thread_deinit(thread);
-        server->num_started--;
+
+    bool all_ended = true;
+    for (size_t i = 0; i < server->num_started; i++) {
+        struct http_thread *thread = &server->threads[i];
+        if (join_until(thread->id, deadline + LAST_WAIT_NS)) {
+            http_thread_deinit(thread);
+        } else { /* it may still end before the process does */
+            pthread_detach(thread->id);
+            all_ended = false;
+        }
     }
-    return true;
+    return all_ended;
 }
 
 bool http_server_answered_all(const struct http_server *server) {

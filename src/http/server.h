@@ -36,7 +36,8 @@ const char *http_server_url(const struct http_server *server);
 
 /* Stops accepting, answers what was accepted, and ends the threads. Past `deadline`
  * (clock_now_ns) clients that are still sending are cut off. Returns false when a request
- * is still being computed a second after the deadline: then the process may only exit. */
+ * is still being computed a second after the deadline: then every thread that has ended
+ * is joined, the others are detached, and the process may only exit. */
 bool http_server_stop(struct http_server *server, int64_t deadline);
 
 /* Whether every request that had arrived complete was answered; after http_server_stop()
