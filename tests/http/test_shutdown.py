@@ -2,9 +2,11 @@
 """SIGTERM and SIGINT: what was accepted is answered, then attnd exits 0."""
 
 import json
+import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,12 @@ def send_slow(server, seed):
     connection = Connection(server.port, timeout=120)
     connection.send(post_bytes(json.dumps(slow_request(seed)).encode()))
     return connection
+
+
+def cpu_seconds(server):
+    """CPU time that the server's threads have used."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
@@ -118,6 +126,23 @@ def test_request_that_outlives_the_grace_is_told_by_the_exit_code(start_server, 
     answered = sum(connection.read_answer() is not None for connection in connections)
     # At the last moment a reply may get out while the exit code says that it may not have.
     assert answered == 8 or server.process.returncode == 1
+
+
+def test_http_threads_that_ended_are_joined_although_one_request_outlives_the_grace(
+        start_server, tmp_path):
+    """Seven threads end at once, the eighth waits for its worker; ThreadSanitizer looks on."""
+    path = tmp_path / "slow.safetensors"
+    write_slow_layer(path)
+    server = start_server("--model", f"slow={path}", "--workers", 1, "--http-threads", 8,
+                          "--grace", 0)
+    idle = cpu_seconds(server)
+    with Connection(server.port) as connection:
+        connection.send(post_bytes(json.dumps(slow_request(tokens=4000)).encode()))  # some 20 s
+        while cpu_seconds(server) < idle + 0.1:  # until the worker has it
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 1, server.read_log()
+    assert "requests unfinished" in server.read_log()
 
 
 def test_stopping_under_load_loses_nothing_many_times(start_server):
