@@ -5,6 +5,7 @@
 #include "base/machine.h"
 #include "cli/commands.h"
 #include "cli/load.h"
+#include "http/listen.h"
 #include "http/server.h"
 #include "obs/log.h"
 
@@ -146,7 +147,7 @@ static int serve(const struct config *config) {
     int exit_code = EXIT_FAILURE;
     log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
     json_object_seed(0); /* before threads, which would race for it */
-    if (http_check_listen(config->listen, &error) != ATTND_OK ||
+    if (listen_check(config->listen, &error) != ATTND_OK ||
         load_check(config, &error) != ATTND_OK)
         return fail(&error, EXIT_USAGE);
     if (attnd_init(&error) != ATTND_OK)
@@ -198,7 +199,7 @@ int main(int argc, char **argv) {
     else if (inspect)
         exit_code = command_inspect(&config, &operands);
     else if (health)
-        exit_code = http_check_listen(config.listen, &error) == ATTND_OK
+        exit_code = listen_check(config.listen, &error) == ATTND_OK
                         ? command_health(&config)
                         : fail(&error, EXIT_USAGE);
     else if (bench)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c: POST /v1/attention, whose body and reply each have a form of their own. */
-#include "http/routes.h"
+#include "http/call.h"
+#include "http/exchange.h"
+#include "http/handlers.h"
 #include "wire/media.h"
 #include "wire/native.h"
 #include "wire/safetensors.h"
@@ -28,7 +30,7 @@ static enum wire_media find_reply_media(struct exchange *exchange,
     return wire_accept_choose(&accept, request);
 }
 
-bool attention_check_media(struct exchange *exchange, struct wire_problem *ret_problem) {
+bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem) {
     enum wire_media request = find_request_media(exchange);
     const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_CONTENT_TYPE);
@@ -56,11 +58,11 @@ void attention_handle(struct exchange *exchange) {
         [WIRE_MEDIA_OCTETS] = &wire_octets_writer};
     const struct http_options *options = exchange->options;
     enum wire_media request = find_request_media(exchange);
-    const struct call_form form = {
+    const struct exchange_codec codec = {
         .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
         .writer = writers[find_reply_media(exchange, request)],
         .json_size = WIRE_NO_SIZE,
         .models = options->models,
         .num_models = options->num_models};
-    call_submit(exchange, &form);
+    call_submit(exchange, &codec);
 }

@@ -43,17 +43,17 @@ static bool reserve(void *context, size_t bytes, struct wire_problem *ret_proble
 
 static bool decode(struct job *job, struct wire_problem *problem) {
     struct exchange *exchange = job->exchange;
-    const struct call_form *form = &exchange->form;
+    const struct exchange_codec *codec = &exchange->codec;
     const struct buf *body = &exchange->body;
     const struct wire_input input = {.body = body->data != NULL ? body->data : "",
                                      .size = body->size,
-                                     .json_size = form->json_size,
-                                     .models = form->models,
-                                     .num_models = form->num_models,
+                                     .json_size = codec->json_size,
+                                     .models = codec->models,
+                                     .num_models = codec->num_models,
                                      .arena = &job->worker->arena,
                                      .reserve = reserve,
                                      .context = exchange};
-    if (!form->read(&input, &job->call, problem))
+    if (!codec->read(&input, &job->call, problem))
         return false;
     if (!job->call.in_body)
         buf_deinit(&exchange->body);
@@ -64,7 +64,7 @@ static bool refuse_reply(const struct job *job, size_t max_reply,
                          struct wire_problem *problem) {
     wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Reply too large", NULL,
                      "the reply may take %zu bytes, over --max-reply %zu; %s",
-                     job->reply_bound, max_reply, job->exchange->form.writer->smaller);
+                     job->reply_bound, max_reply, job->exchange->codec.writer->smaller);
     return false;
 }
 
@@ -82,7 +82,7 @@ static bool plan(struct job *job, size_t *ret_kept, struct wire_problem *problem
                          "%s; send fewer or shorter sequences", error.text);
         return false;
     }
-    const struct wire_writer *writer = job->exchange->form.writer;
+    const struct wire_writer *writer = job->exchange->codec.writer;
     job->reply_bound = writer->bound(&job->call, sizes);
     if (job->reply_bound > options->max_reply)
         return refuse_reply(job, options->max_reply, problem);
@@ -148,14 +148,14 @@ static bool print(struct job *job, void *encoder, struct wire_problem *problem) 
         wire_problem_set_no_memory(problem);
         return false;
     }
-    text->size = job->exchange->form.writer->fill(encoder, text->data, room);
+    text->size = job->exchange->codec.writer->fill(encoder, text->data, room);
     return true;
 }
 
 /* Writes the reply, or its first piece; the stream makes the others. */
 static bool encode(struct job *job, struct wire_problem *problem) {
     struct exchange *exchange = job->exchange;
-    const struct wire_writer *writer = exchange->form.writer;
+    const struct wire_writer *writer = exchange->codec.writer;
     void *encoder =
         writer->begin(job->arena, &job->call, &job->reply, &exchange->head, problem);
     if (encoder == NULL)
@@ -173,8 +173,8 @@ static struct model_stats *stats_of(const struct job *job) {
     const struct exchange *exchange = job->exchange;
     const struct http_options *options = exchange->options;
     const attn_model *model = job->call.model;
-    if (model == NULL && exchange->form.num_models == 1)
-        model = exchange->form.models[0];
+    if (model == NULL && exchange->codec.num_models == 1)
+        model = exchange->codec.models[0];
     for (size_t i = 0; i < options->num_models; i++) {
         if (options->models[i] == model)
             return &exchange->thread->stats[i];
@@ -235,8 +235,8 @@ static void run(struct sched_job *job, struct sched_worker *worker) {
     exchange_resume(exchange);
 }
 
-void call_submit(struct exchange *exchange, const struct call_form *form) {
-    exchange->form = *form;
+void call_submit(struct exchange *exchange, const struct exchange_codec *codec) {
+    exchange->codec = *codec;
     exchange->submitted = clock_now_ns();
     exchange_submit(exchange, run);
 }

@@ -4,21 +4,21 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "http/framing.h"
-#include "http/routes.h"
 #include "obs/log.h"
 
 #include <attnd/library.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* A body that is refused is still read when it is at most this much over the limit: a
  * client that has not finished sending does not look at the answer. */
 #define DISCARD_SLACK ((size_t)8 * 1024 * 1024)
 #define RETRY_AFTER   "1" /* seconds */
 #define JSON_TYPE     "application/json"
-#define BINARY_TYPE   "application/octet-stream" /* JSON, and tensors after it */
+/* What libmicrohttpd buffers for a client of HTTP/1.0, which has no chunks. */
+#define STREAM_BLOCK_BYTES ((size_t)32 * 1024)
 
 /* Of a reply that is in memory. */
 static struct wire_reply_head plain_head(const char *content_type) {
@@ -72,6 +72,93 @@ void exchange_keep(struct exchange *exchange, size_t bytes) {
     exchange->reserved = bytes;
 }
 
+/* --- to a worker and back --- */
+
+/* Suspended before it is submitted: a worker may be done before this returns, and
+ * resuming what is not suspended is undefined. */
+static void lend(struct exchange *exchange,
+                 void (*run)(struct sched_job *job, struct sched_worker *worker),
+                 void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
+    exchange->state = EXCHANGE_WITH_WORKER;
+    exchange->thread->num_suspended++;
+    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
+    exchange->job.run = run;
+    MHD_suspend_connection(exchange->connection);
+    submit(exchange->options->pool, &exchange->job);
+}
+
+void exchange_submit(struct exchange *exchange,
+                     void (*run)(struct sched_job *job, struct sched_worker *worker)) {
+    struct sched_pool *pool = exchange->options->pool;
+    if (!sched_reserve(pool)) {
+        struct wire_problem problem;
+        wire_problem_set(
+            &problem, MHD_HTTP_SERVICE_UNAVAILABLE, "Queue full", NULL,
+            "as many requests as --queue allows are waiting; retry after " RETRY_AFTER
+            " s");
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    lend(exchange, run, sched_submit);
+}
+
+/* On the HTTP thread: the connection was resumed. */
+static void take_back(struct exchange *exchange) {
+    exchange->thread->num_suspended--;
+    exchange->state = EXCHANGE_REPLIES;
+}
+
+void exchange_resume(struct exchange *exchange) {
+    struct http_thread *thread =
+        exchange->thread; /* the exchange may be gone any moment */
+    MHD_resume_connection(exchange->connection);
+    http_thread_wake(thread);
+    /* Last: from here on the thread may stop its daemon, which the calls above still use.
+     */
+    atomic_fetch_sub(&thread->num_with_workers, 1);
+}
+
+/* --- a streamed reply --- */
+
+/* The job of every piece but the first. */
+static void run_piece(struct sched_job *job, struct sched_worker *worker) {
+    struct exchange *exchange =
+        (struct exchange *)((char *)job - offsetof(struct exchange, job));
+    (void)worker;
+    stream_write_piece(&exchange->stream);
+    exchange_resume(exchange);
+}
+
+/* MHD_ContentReaderCallback: on the HTTP thread, when the socket accepts more. */
+static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) {
+    struct exchange *exchange = cls;
+    struct http_stream *stream = &exchange->stream;
+    (void)position;
+    if (exchange->state == EXCHANGE_WITH_WORKER)
+        take_back(exchange);
+    if (stream_has_ended(stream))
+        return MHD_CONTENT_READER_END_OF_STREAM;
+
+    size_t sent = stream_send(stream, out, max);
+    if (sent > 0)
+        return (ssize_t)sent;
+    if (http_thread_time_is_up(exchange->thread)) {
+        exchange->thread->cut_off = true;
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    /* In front of all jobs that wait: this reply holds memory until it is sent. */
+    lend(exchange, run_piece, sched_resubmit);
+    return 0; /* nothing yet, and not before the connection is resumed */
+}
+
+/* Returns the response that sends the stream; chunked for HTTP/1.1, unless its size is
+ * known. NULL when memory is short. */
+static struct MHD_Response *create_streamed_response(struct exchange *exchange) {
+    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN, "both mean: not known");
+    return MHD_create_response_from_callback(exchange->head.size, STREAM_BLOCK_BYTES,
+                                             read_stream, exchange, NULL);
+}
+
 /* --- the reply --- */
 
 static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
@@ -98,7 +185,7 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
     size_t size;
     char *data = buf_take(&exchange->reply, &size);
     if (stream_has_begun(&exchange->stream)) {
-        response = stream_create_response(exchange);
+        response = create_streamed_response(exchange);
     } else if (data != NULL) {
         response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
     } else {
@@ -121,34 +208,17 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
 
 /* --- the request --- */
 
-/* Whether `value` is the media type `type`, whatever its parameters. */
-static bool is_type(const char *value, const char *type) {
-    size_t size = strlen(type);
-    if (value == NULL || strncasecmp(value, type, size) != 0)
-        return false;
-    return strchr(" \t;", value[size]) != NULL; /* the terminator too */
-}
-
-static bool check_media_type(struct exchange *exchange, struct wire_problem *problem) {
+/* Checks the headers of a request whose body is kept. */
+static bool check_headers(struct exchange *exchange, struct wire_problem *problem) {
     const char *encoding = MHD_lookup_connection_value(
         exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
-    const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
-                                                   MHD_HTTP_HEADER_CONTENT_TYPE);
-    if (encoding != NULL) {
-        wire_problem_set(problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
-                         "Unsupported media type", "Content-Encoding",
-                         "bodies are taken as they are, not '%.60s'", encoding);
-        return false;
-    }
-    if (exchange->route->body == ROUTE_BODY_NATIVE)
-        return attention_check_media(exchange, problem);
-    if (type == NULL || is_type(type, JSON_TYPE) || is_type(type, BINARY_TYPE))
-        return true;
+    if (encoding == NULL)
+        return exchange->route->check(exchange, problem);
     wire_problem_set(problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Unsupported media type",
-                     "Content-Type",
-                     "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
-                     "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
-                     type);
+                     MHD_HTTP_HEADER_CONTENT_ENCODING,
+                     "Content-Encoding '%.60s' is not supported; send the body without "
+                     "one",
+                     encoding);
     return false;
 }
 
@@ -182,12 +252,11 @@ static bool accept_headers(struct exchange *exchange, const char *url, const cha
     exchange->route = route_find(url, method, exchange->words, &exchange->allow, problem);
     if (exchange->route == NULL)
         return false;
-    if (exchange->route->body == ROUTE_BODY_NONE) {
+    if (exchange->route->check == NULL) {
         exchange->state = EXCHANGE_DISCARDS_BODY;
         return true;
     }
-    return check_media_type(exchange, problem) &&
-           prepare_body(exchange, framing, problem);
+    return check_headers(exchange, problem) && prepare_body(exchange, framing, problem);
 }
 
 /* First call for a request: its headers are there. Answers at once what must not be read
@@ -282,7 +351,7 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
         return exchange != NULL ? begin(exchange, url, method) : MHD_NO;
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
-        exchange_take_back(exchange);
+        take_back(exchange);
         return send_reply(exchange);
     }
     if (*upload_data_size > 0) {
@@ -302,7 +371,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
         return;
     *req_cls = NULL;
     if (exchange->state == EXCHANGE_WITH_WORKER)
-        exchange_take_back(exchange); /* resumed to find that the client has gone */
+        take_back(exchange); /* resumed to find that the client has gone */
     log_write(
         LOG_DEBUG, "request",
         LOG_TEXT("route", exchange->route != NULL ? exchange->route->path : "none"),
@@ -316,54 +385,4 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     buf_deinit(&exchange->reply);
     stream_deinit(&exchange->stream);
     free(exchange);
-}
-
-/* --- to a worker and back --- */
-
-/* Suspended before it is submitted: a worker may be done before this returns, and
- * resuming what is not suspended is undefined. */
-static void lend(struct exchange *exchange,
-                 void (*run)(struct sched_job *job, struct sched_worker *worker),
-                 void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
-    exchange->state = EXCHANGE_WITH_WORKER;
-    exchange->thread->num_suspended++;
-    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
-    exchange->job.run = run;
-    MHD_suspend_connection(exchange->connection);
-    submit(exchange->options->pool, &exchange->job);
-}
-
-void exchange_submit(struct exchange *exchange,
-                     void (*run)(struct sched_job *job, struct sched_worker *worker)) {
-    struct sched_pool *pool = exchange->options->pool;
-    if (!sched_reserve(pool)) {
-        struct wire_problem problem;
-        wire_problem_set(
-            &problem, MHD_HTTP_SERVICE_UNAVAILABLE, "Queue full", NULL,
-            "as many requests as --queue allows are waiting; retry after " RETRY_AFTER
-            " s");
-        exchange_set_problem(exchange, &problem);
-        return;
-    }
-    lend(exchange, run, sched_submit);
-}
-
-void exchange_resubmit(struct exchange *exchange,
-                       void (*run)(struct sched_job *job, struct sched_worker *worker)) {
-    lend(exchange, run, sched_resubmit);
-}
-
-void exchange_take_back(struct exchange *exchange) {
-    exchange->thread->num_suspended--;
-    exchange->state = EXCHANGE_REPLIES;
-}
-
-void exchange_resume(struct exchange *exchange) {
-    struct http_thread *thread =
-        exchange->thread; /* the exchange may be gone any moment */
-    MHD_resume_connection(exchange->connection);
-    http_thread_wake(thread);
-    /* Last: from here on the thread may stop its daemon, which the calls above still use.
-     */
-    atomic_fetch_sub(&thread->num_with_workers, 1);
 }

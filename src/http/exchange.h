@@ -8,8 +8,8 @@
 #define ATTND_HTTP_EXCHANGE_H
 
 #include "base/buf.h"
-#include "http/call.h"
-#include "http/server.h"
+#include "http/options.h"
+#include "http/routes.h"
 #include "http/stream.h"
 #include "http/thread.h"
 #include "wire/protocol.h"
@@ -19,16 +19,6 @@
 /* Says how many bytes of a body are JSON; tensors follow them. */
 #define EXCHANGE_JSON_SIZE_HEADER "Inference-Header-Content-Length"
 
-struct route;
-
-#define ROUTE_WORDS_MOST 2
-
-/* A word of the path; libmicrohttpd's memory. */
-struct route_word {
-    const char *start;
-    size_t size;
-};
-
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive go to `body` */
     EXCHANGE_DISCARDS_BODY, /* the reply is known already; bytes that arrive are dropped
@@ -37,14 +27,24 @@ enum exchange_state {
     EXCHANGE_REPLIES        /* the reply is known and the request is complete */
 };
 
+/* How one request is decoded and answered. All is borrowed; the models must outlive the
+ * exchange, the rest is constant. */
+struct exchange_codec {
+    wire_read *read;
+    const struct wire_writer *writer;
+    size_t json_size; /* wire_input.json_size */
+    const attn_model *const *models;
+    size_t num_models;
+};
+
 struct exchange {
     struct http_thread *thread;
     const struct http_options *options;
     struct MHD_Connection *connection;
     const struct route *route;
-    struct route_word words[ROUTE_WORDS_MOST]; /* that the route leaves open */
-    const struct wire_error_form *errors;      /* how this route tells them */
-    struct call_form form;                     /* call_submit()'s */
+    struct route_word words[ROUTE_WORDS_MAX]; /* that the route leaves open */
+    const struct wire_error_form *errors;     /* how this route tells them */
+    struct exchange_codec codec;              /* call_submit()'s */
     enum exchange_state state;
     struct buf body;
     bool chunked;     /* the body's size is not known, so it was not reserved */
@@ -93,14 +93,6 @@ void exchange_keep(struct exchange *exchange, size_t bytes);
  * exchange_resume(). A full queue makes the reply a 503 instead. */
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker));
-
-/* Does the same again once the reply is on its way, in front of all others; cannot fail.
- * exchange_take_back() must follow the resumption. */
-void exchange_resubmit(struct exchange *exchange,
-                       void (*run)(struct sched_job *job, struct sched_worker *worker));
-
-/* On the HTTP thread: the connection was resumed. */
-void exchange_take_back(struct exchange *exchange);
 
 /* On the worker: gives the exchange, with its reply, back to its HTTP thread. The worker
  * must not touch it afterwards. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* info.c: the routes that only tell: models, health and the description of all routes.
  * They answer on the HTTP thread, so that no computation can hold them up. */
-#include "http/routes.h"
+#include "http/exchange.h"
+#include "http/handlers.h"
 #include "wire/models.h"
 
 #include <stdint.h>

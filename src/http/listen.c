@@ -2,10 +2,10 @@
 #include "http/listen.h"
 
 #include "base/error.h"
-#include "http/server.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ attnd_status listen_parse(const char *listen, char host[static NI_MAXHOST],
     return ATTND_OK;
 }
 
-attnd_status http_check_listen(const char *listen, attnd_error *ret_error) {
+attnd_status listen_check(const char *listen, attnd_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
     return listen_parse(listen, host, port, ret_error);
 }

@@ -12,6 +12,9 @@
 attnd_status listen_parse(const char *listen, char host[static NI_MAXHOST],
                           char port[static NI_MAXSERV], attnd_error *ret_error);
 
+/* Checks that `listen` is HOST:PORT without binding it; errors as listen_parse(). */
+attnd_status listen_check(const char *listen, attnd_error *ret_error);
+
 /* Opens `count` non-blocking sockets that share one address, so that each thread accepts
  * from its own, and listens on them. The caller closes ret_fds [count]. ret_url
  * [url_size] is the address as a URL. Errors: ATTND_E_VALUE for an unknown host,

@@ -3,12 +3,17 @@
  * thread. */
 #include "wire/oip.h"
 
-#include "http/routes.h"
+#include "http/call.h"
+#include "http/exchange.h"
+#include "http/handlers.h"
 #include "wire/oip_info.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#define JSON_TYPE   "application/json"
+#define BINARY_TYPE "application/octet-stream" /* JSON, and tensors after it */
 
 /* --- which model --- */
 
@@ -58,6 +63,26 @@ static void tell_model(struct exchange *exchange,
 
 /* --- infer --- */
 
+/* Whether `value` is the media type `type`, whatever its parameters. */
+static bool is_type(const char *value, const char *type) {
+    size_t size = strlen(type);
+    return strncasecmp(value, type, size) == 0 &&
+           strchr(" \t;", value[size]) != NULL; /* the terminator too */
+}
+
+bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
+    const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (type == NULL || is_type(type, JSON_TYPE) || is_type(type, BINARY_TYPE))
+        return true;
+    wire_problem_set(ret_problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                     "Unsupported media type", MHD_HTTP_HEADER_CONTENT_TYPE,
+                     "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
+                     "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
+                     type);
+    return false;
+}
+
 /* The value of a header, and how often it came. */
 struct header {
     const char *value;
@@ -95,14 +120,14 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
 
 void oip_handle_infer(struct exchange *exchange) {
     struct wire_problem problem;
-    struct call_form form = {
+    struct exchange_codec codec = {
         .read = wire_oip_read, .writer = &wire_oip_writer, .num_models = 1};
     size_t i;
     if (!find_model(exchange, &i))
         return;
-    form.models = &exchange->options->models[i];
-    if (find_json_size(exchange, &form.json_size, &problem))
-        call_submit(exchange, &form);
+    codec.models = &exchange->options->models[i];
+    if (find_json_size(exchange, &codec.json_size, &problem))
+        call_submit(exchange, &codec);
     else
         exchange_set_problem(exchange, &problem);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/routes.h"
 
+#include "http/handlers.h"
 #include "wire/oip.h"
 
 #include <string.h>
@@ -10,34 +11,34 @@
 #define VERSION MODEL "/versions/*"
 
 static const struct route routes[] = {
-    {"/v1/attention", "POST", ROUTE_BODY_NATIVE, attention_handle},
-    {"/v1/models", READS, ROUTE_BODY_NONE, models_handle_list},
-    {"/v1/models/", READS, ROUTE_BODY_NONE, models_handle_one},
-    {"/v2", READS, ROUTE_BODY_NONE, oip_handle_server},
-    {"/v2/health/live", READS, ROUTE_BODY_NONE, health_handle_live},
-    {"/v2/health/ready", READS, ROUTE_BODY_NONE, health_handle_ready},
-    {"/v2/models/stats", READS, ROUTE_BODY_NONE, oip_handle_all_stats},
-    {MODEL, READS, ROUTE_BODY_NONE, oip_handle_model},
-    {VERSION, READS, ROUTE_BODY_NONE, oip_handle_model},
-    {MODEL "/ready", READS, ROUTE_BODY_NONE, oip_handle_ready},
-    {VERSION "/ready", READS, ROUTE_BODY_NONE, oip_handle_ready},
-    {MODEL "/config", READS, ROUTE_BODY_NONE, oip_handle_config},
-    {VERSION "/config", READS, ROUTE_BODY_NONE, oip_handle_config},
-    {MODEL "/stats", READS, ROUTE_BODY_NONE, oip_handle_stats},
-    {VERSION "/stats", READS, ROUTE_BODY_NONE, oip_handle_stats},
-    {MODEL "/infer", "POST", ROUTE_BODY_OIP, oip_handle_infer},
-    {VERSION "/infer", "POST", ROUTE_BODY_OIP, oip_handle_infer},
-    {"/v2/repository/index", "POST", ROUTE_BODY_OIP, oip_handle_index},
-    {"/openapi.json", READS, ROUTE_BODY_NONE, openapi_handle},
+    {"/v1/attention", "POST", attention_check, attention_handle},
+    {"/v1/models", READS, NULL, models_handle_list},
+    {"/v1/models/", READS, NULL, models_handle_one},
+    {"/v2", READS, NULL, oip_handle_server},
+    {"/v2/health/live", READS, NULL, health_handle_live},
+    {"/v2/health/ready", READS, NULL, health_handle_ready},
+    {"/v2/models/stats", READS, NULL, oip_handle_all_stats},
+    {MODEL, READS, NULL, oip_handle_model},
+    {VERSION, READS, NULL, oip_handle_model},
+    {MODEL "/ready", READS, NULL, oip_handle_ready},
+    {VERSION "/ready", READS, NULL, oip_handle_ready},
+    {MODEL "/config", READS, NULL, oip_handle_config},
+    {VERSION "/config", READS, NULL, oip_handle_config},
+    {MODEL "/stats", READS, NULL, oip_handle_stats},
+    {VERSION "/stats", READS, NULL, oip_handle_stats},
+    {MODEL "/infer", "POST", oip_check, oip_handle_infer},
+    {VERSION "/infer", "POST", oip_check, oip_handle_infer},
+    {"/v2/repository/index", "POST", oip_check, oip_handle_index},
+    {"/openapi.json", READS, NULL, openapi_handle},
 };
 
 /* Whether `path` is one of the route's; the words that it leaves open then stand in
- * ret_words[ROUTE_WORDS_MOST]. */
+ * ret_words[ROUTE_WORDS_MAX]. */
 static bool match(const struct route *route, const char *path,
                   struct route_word *ret_words) {
     const char *pattern = route->path;
     size_t word = 0;
-    memset(ret_words, 0, ROUTE_WORDS_MOST * sizeof *ret_words);
+    memset(ret_words, 0, ROUTE_WORDS_MAX * sizeof *ret_words);
     for (; *pattern != '\0'; pattern++) {
         if (*pattern == '*') {
             size_t size = strcspn(path, "/");
@@ -73,16 +74,15 @@ const struct route *route_find(const char *path, const char *method,
         if (!match(&routes[i], path, ret_words))
             continue;
         if (!allows(routes[i].allow, method)) {
-            wire_problem_set(ret_problem, MHD_HTTP_METHOD_NOT_ALLOWED,
-                             "Method not allowed", NULL, "%s takes %s, not %.20s", path,
-                             routes[i].allow, method);
+            wire_problem_set(ret_problem, 405, "Method not allowed", NULL,
+                             "%s takes %s, not %.20s", path, routes[i].allow, method);
             *ret_allow = routes[i].allow;
             return NULL;
         }
         return &routes[i];
     }
     wire_problem_set(
-        ret_problem, MHD_HTTP_NOT_FOUND, "Unknown route", NULL,
+        ret_problem, 404, "Unknown route", NULL,
         "there is no %.200s; there are POST /v1/attention, GET /v1/models, GET "
         "/v1/models/NAME, GET /v2/health/live, GET /v2/health/ready and GET "
         "/openapi.json, and the Open Inference Protocol from GET /v2 on",

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "http/exchange.h"
 #include "http/listen.h"
 #include "http/thread.h"
 
@@ -42,10 +43,12 @@ attnd_status http_server_create(const struct http_options *options,
     if (status != ATTND_OK)
         goto fail_told;
     for (size_t i = 0; i < num_threads; i++) {
-        server->threads[i] = (struct http_thread){.options = &server->options,
-                                                  .stats = server->stats,
-                                                  .draining = &server->draining,
-                                                  .deadline = &server->deadline};
+        server->threads[i] =
+            (struct http_thread){.options = &server->options,
+                                 .callbacks = {exchange_handle, exchange_completed},
+                                 .stats = server->stats,
+                                 .draining = &server->draining,
+                                 .deadline = &server->deadline};
         if (status == ATTND_OK)
             status = http_thread_start(&server->threads[i], fds[i]);
         else

@@ -3,25 +3,11 @@
 #ifndef ATTND_HTTP_SERVER_H
 #define ATTND_HTTP_SERVER_H
 
-#include "sched/budget.h"
-#include "sched/pool.h"
+#include "http/options.h"
 
-#include <attnd/model.h>
+#include <attnd/status.h>
+#include <stdbool.h>
 #include <stdint.h>
-
-/* Everything is borrowed and must outlive the server. */
-struct http_options {
-    const char *listen;     /* HOST:PORT, [IPv6]:PORT */
-    size_t num_threads;     /* at least 1 */
-    size_t max_connections; /* over all threads */
-    size_t idle_timeout;    /* seconds */
-    size_t max_body;        /* bytes */
-    size_t max_reply;       /* bytes */
-    const attn_model *const *models;
-    size_t num_models;
-    struct sched_pool *pool;
-    struct sched_budget *budget;
-};
 
 struct http_server;
 
@@ -46,9 +32,5 @@ bool http_server_answered_all(const struct http_server *server);
 
 /* Gives the memory back, after http_server_stop() returned true. NULL is fine. */
 void http_server_destroy(struct http_server *server);
-
-/* Checks that `listen` is HOST:PORT without binding it; errors as http_server_create().
- */
-attnd_status http_check_listen(const char *listen, attnd_error *ret_error);
 
 #endif

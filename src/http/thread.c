@@ -9,7 +9,6 @@
 #include "http/thread.h"
 
 #include "base/clock.h"
-#include "http/exchange.h"
 #include "obs/log.h"
 
 #include <errno.h>
@@ -140,12 +139,12 @@ static struct MHD_Daemon *start_daemon(struct http_thread *thread, int listen_fd
         (options->max_connections + options->num_threads - 1) / options->num_threads;
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
-        NULL, NULL, exchange_handle, thread, MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)limit,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
+        NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER, log_mhd,
+        NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)limit, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_NOTIFY_COMPLETED, exchange_completed, thread, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread, MHD_OPTION_END);
 }
 
 static bool watch(int epoll_fd, int fd) {

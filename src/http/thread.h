@@ -5,15 +5,22 @@
 #define ATTND_HTTP_THREAD_H
 
 #include "http/model_stats.h"
-#include "http/server.h"
+#include "http/options.h"
 
+#include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
-struct MHD_Daemon;
+/* What libmicrohttpd calls for each request, with the http_thread as `cls`. */
+struct http_callbacks {
+    MHD_AccessHandlerCallback handle;
+    MHD_RequestCompletedCallback completed;
+};
 
 struct http_thread {
     const struct http_options *options;
+    struct http_callbacks callbacks;
     struct MHD_Daemon *daemon;
     pthread_t id;
     int epoll_fd; /* watches the daemon's own epoll and wake_fd */

@@ -2,6 +2,7 @@
 /* oip_decode.c: what was found in a request, held against the model, and its numbers. */
 #include "wire/json_value.h"
 #include "wire/oip_read.h"
+#include "wire/oip_scan.h"
 #include "wire/tensor_check.h"
 
 #include <stdio.h>

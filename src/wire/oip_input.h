@@ -3,7 +3,7 @@
 #ifndef ATTND_WIRE_OIP_INPUT_H
 #define ATTND_WIRE_OIP_INPUT_H
 
-#include "wire/oip_scan.h"
+#include "wire/oip_request.h"
 
 /* The binary data of a request that no input has taken yet. */
 struct wire_oip_binary {

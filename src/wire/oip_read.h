@@ -3,7 +3,7 @@
 #ifndef ATTND_WIRE_OIP_READ_H
 #define ATTND_WIRE_OIP_READ_H
 
-#include "wire/oip_scan.h"
+#include "wire/oip_request.h"
 
 /* Where numbers are read from, and what for. */
 struct wire_oip_reader {

@@ -2,7 +2,6 @@
 #include "wire/problem.h"
 
 #include "wire/json_text.h"
-#include "wire/protocol.h"
 
 #include <stdarg.h>
 #include <stdio.h>

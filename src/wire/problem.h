@@ -30,4 +30,15 @@ void wire_problem_set_no_memory(struct wire_problem *problem);
  * ATTND_OK or ATTND_E_NOMEM. Thread-safe for distinct arguments. */
 attnd_status wire_problem_print(const struct wire_problem *problem, struct buf *body);
 
+/* How a protocol writes its errors. */
+struct wire_error_form {
+    const char *content_type; /* constant */
+    /* Adds the text to `body`; ATTND_OK or ATTND_E_NOMEM. */
+    attnd_status (*print)(const struct wire_problem *problem, struct buf *body);
+    char *no_memory; /* constant text, for when there is none even for that: 503 */
+};
+
+/* application/problem+json (RFC 9457). */
+extern const struct wire_error_form wire_problem_form;
+
 #endif

@@ -69,15 +69,4 @@ struct wire_writer {
     const char *smaller; /* how to ask for a smaller reply, for a person */
 };
 
-/* How a protocol tells its errors. */
-struct wire_error_form {
-    const char *content_type; /* constant */
-    /* Adds the text to `body`; ATTND_OK or ATTND_E_NOMEM. */
-    attnd_status (*print)(const struct wire_problem *problem, struct buf *body);
-    char *no_memory; /* constant text, for when there is none even for that: 503 */
-};
-
-/* application/problem+json (RFC 9457). */
-extern const struct wire_error_form wire_problem_form;
-
 #endif

@@ -11,8 +11,9 @@
 
 enum wire_selected { WIRE_SELECTED_HEADS, WIRE_SELECTED_QUERIES };
 
-#define WIRE_INDICES_LIMIT_MAX 64 /* bytes of wire_indices_limit(), terminator included  \
-                                   */
+#define WIRE_INDICES_LIMIT_MAX                                                           \
+    64 /* bytes of wire_indices_limit(), terminator included                             \
+        */
 
 /* The indices of one list, which are checked one by one. */
 struct wire_indices {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "math/kernels.h"
-
+/* dispatch.c: which of the sets of kernels runs on this CPU. */
 #include "base/size.h"
 #include "math/kernel_sets.h"
 
