@@ -2,12 +2,12 @@
 /* main.c: start order, stop order, signals. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "http/listen.h"
 #include "http/server.h"
-#include "obs/log.h"
 
 #include <attnd/library.h>
 #include <jansson.h>
@@ -21,7 +21,8 @@
 
 #define EXIT_USAGE 2
 #define ARENA_KEEP                                                                       \
-    ((size_t)64 * 1024 * 1024) /* bytes that a worker keeps between jobs                 \
+    ((size_t)64 * 1024 *                                                                 \
+     1024) /* bytes that a worker keeps between jobs                 \
                                 */
 
 extern char **environ;

@@ -8,8 +8,8 @@
 #include "base/noise.h"
 #include "cli/commands.h"
 #include "config/options.h"
-#include "math/attn_tiles.h"
 #include "math/model.h"
+#include "math/tiles.h"
 #include "sched/pool.h"
 
 #include <semaphore.h>

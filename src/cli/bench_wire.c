@@ -8,9 +8,9 @@
 #include "base/noise.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
-#include "wire/float_text.h"
-#include "wire/native.h"
-#include "wire/tensor_text.h"
+#include "wire/decimal/print.h"
+#include "wire/json/tensor.h"
+#include "wire/native/native.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c: POST /v1/attention, whose body and reply each have a form of their own. */
-#include "http/call.h"
 #include "http/exchange.h"
 #include "http/handlers.h"
+#include "http/infer.h"
 #include "wire/media.h"
-#include "wire/native.h"
-#include "wire/safetensors.h"
+#include "wire/native/native.h"
+#include "wire/safetensors/safetensors.h"
 
 #include <strings.h>
 

@@ -2,9 +2,9 @@
 #include "http/exchange.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/size.h"
 #include "http/framing.h"
-#include "obs/log.h"
 
 #include <attnd/library.h>
 #include <stddef.h>

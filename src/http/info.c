@@ -3,7 +3,7 @@
  * They answer on the HTTP thread, so that no computation can hold them up. */
 #include "http/exchange.h"
 #include "http/handlers.h"
-#include "wire/models.h"
+#include "wire/native/describe.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef ATTND_HTTP_MODEL_STATS_H
 #define ATTND_HTTP_MODEL_STATS_H
 
-#include "wire/oip_info.h"
+#include "wire/oip/describe.h"
 
 #include <stdatomic.h>
 

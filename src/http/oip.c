@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* oip.c: the routes of the Open Inference Protocol v2. All but infer answer on the HTTP
  * thread. */
-#include "wire/oip.h"
+#include "wire/oip/oip.h"
 
-#include "http/call.h"
 #include "http/exchange.h"
 #include "http/handlers.h"
-#include "wire/oip_info.h"
+#include "http/infer.h"
+#include "wire/oip/describe.h"
 
 #include <stdlib.h>
 #include <string.h>

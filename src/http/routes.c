@@ -2,7 +2,7 @@
 #include "http/routes.h"
 
 #include "http/handlers.h"
-#include "wire/oip.h"
+#include "wire/oip/oip.h"
 
 #include <string.h>
 

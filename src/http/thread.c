@@ -9,7 +9,7 @@
 #include "http/thread.h"
 
 #include "base/clock.h"
-#include "obs/log.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <limits.h>

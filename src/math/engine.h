@@ -6,7 +6,7 @@
 #ifndef ATTND_MATH_ENGINE_H
 #define ATTND_MATH_ENGINE_H
 
-#include "math/kernels.h"
+#include "math/kernels/kernels.h"
 
 #include <attnd/model.h>
 

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/finite.h"
+#include "math/fold.h"
 #include "math/model.h"
-#include "weights/fold.h"
 #include "weights/sizes.h"
 
 #include <stdlib.h>

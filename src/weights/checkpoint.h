@@ -3,7 +3,7 @@
 #ifndef ATTND_WEIGHTS_CHECKPOINT_H
 #define ATTND_WEIGHTS_CHECKPOINT_H
 
-#include "weights/safetensors.h"
+#include "safetensors/file.h"
 
 #include <attnd/model.h>
 

@@ -3,7 +3,7 @@
 #ifndef ATTND_WEIGHTS_LAYOUT_H
 #define ATTND_WEIGHTS_LAYOUT_H
 
-#include "weights/safetensors.h"
+#include "safetensors/file.h"
 
 #include <stdbool.h>
 

@@ -1,68 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/models.h"
 
-#include "wire/json_text.h"
+#include <stdio.h>
+#include <string.h>
 
-static const char *boolean(bool value) {
-    return value ? "true" : "false";
+#define NAMES_SHOWN 5 /* models that a detail lists */
+
+/* Writes "'a', 'b', ..." of the first few models. */
+static void list_models(const attn_model *const *models, size_t num_models,
+                        char ret_text[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8]) {
+    char *out = ret_text;
+    *out = '\0';
+    for (size_t i = 0; i < num_models && i < NAMES_SHOWN; i++)
+        out += sprintf(out, "%s'%s'", i == 0 ? "" : ", ",
+                       attn_model_get_info(models[i])->name);
+    if (num_models > NAMES_SHOWN)
+        sprintf(out, ", ...");
 }
 
-static attnd_status print_names(const attn_model_info *info, struct buf *body) {
-    attnd_status status = buf_append_text(body, "{\"name\":");
-    if (status == ATTND_OK)
-        status = wire_json_string(body, info->name);
-    if (status == ATTND_OK)
-        status = buf_append_text(body, ",\"layout\":");
-    if (status == ATTND_OK)
-        status = wire_json_string(body, info->layout);
-    if (status == ATTND_OK)
-        status = wire_json_format(body, ",\"scoring\":\"%s\"",
-                                  info->scoring == ATTN_ADDITIVE ? "additive"
-                                                                 : "scaled_dot_product");
-    return status;
-}
-
-static attnd_status print_sizes(const attn_model_info *info, struct buf *body) {
-    attnd_status status =
-        wire_json_format(body,
-                         ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
-                         ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu",
-                         info->query_size, info->key_size, info->value_size,
-                         info->out_size, info->num_heads, info->head_size);
-    if (status == ATTND_OK)
-        status = wire_json_format(
-            body, ",\"causal\":%s,\"context_length\":", boolean(info->causal));
-    if (status != ATTND_OK)
-        return status;
-    if (info->context_length == 0)
-        return buf_append_text(body, "null");
-    return wire_json_format(body, "%zu", info->context_length);
-}
-
-attnd_status wire_model_print(const attn_model_info *info, struct buf *body) {
-    attnd_status status = print_names(info, body);
-    if (status == ATTND_OK)
-        status = print_sizes(info, body);
-    if (status != ATTND_OK)
-        return status;
-    bool bias =
-        info->query_bias || info->key_bias || info->value_bias || info->output_bias;
-    return wire_json_format(
-        body,
-        ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
-        "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
-        boolean(info->output_projection), boolean(bias), info->engine, info->cpu,
-        info->precision, info->parameters, info->bytes, info->memory);
-}
-
-attnd_status wire_models_print(const attn_model *const *models, size_t num_models,
-                               struct buf *body) {
-    attnd_status status = buf_append_text(body, "{\"models\":[");
-    for (size_t i = 0; i < num_models && status == ATTND_OK; i++) {
-        if (i > 0)
-            status = buf_append_text(body, ",");
-        if (status == ATTND_OK)
-            status = wire_model_print(attn_model_get_info(models[i]), body);
+bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
+                     const attn_model **ret_model, struct wire_problem *ret_problem) {
+    char names[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8];
+    list_models(models, num_models, names);
+    if (name == NULL && num_models == 1) {
+        *ret_model = models[0];
+        return true;
     }
-    return status == ATTND_OK ? buf_append_text(body, "]}") : status;
+    if (name == NULL) {
+        wire_problem_set(ret_problem, 400, "Model not named", "model",
+                         "%zu models are loaded: %s; name one of them", num_models,
+                         names);
+        return false;
+    }
+    for (size_t i = 0; i < num_models; i++) {
+        if (strcmp(name, attn_model_get_info(models[i])->name) == 0) {
+            *ret_model = models[i];
+            return true;
+        }
+    }
+    wire_problem_set(ret_problem, 404, "Unknown model", "model",
+                     "no model is called '%.64s'; name one of %s", name, names);
+    return false;
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.h: models as GET /v1/models and GET /v1/models/NAME describe them. */
+/* models.h: which model a request means. */
 #ifndef ATTND_WIRE_MODELS_H
 #define ATTND_WIRE_MODELS_H
 
-#include "base/buf.h"
+#include "wire/problem.h"
 
 #include <attnd/model.h>
+#include <stdbool.h>
 
-/* Adds one model's description as a JSON object; ATTND_OK or ATTND_E_NOMEM. */
-attnd_status wire_model_print(const attn_model_info *info, struct buf *body);
-
-/* Adds {"models":[...]}; ATTND_OK or ATTND_E_NOMEM. */
-attnd_status wire_models_print(const attn_model *const *models, size_t num_models,
-                               struct buf *body);
+/* Finds the model of that name, or the only one when `name` is NULL. Returns false with
+ * *ret_problem set: 400 when several are loaded and none is named, 404. */
+bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
+                     const attn_model **ret_model, struct wire_problem *ret_problem);
 
 #endif

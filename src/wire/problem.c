@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/problem.h"
 
-#include "wire/json_text.h"
+#include "wire/json/write.h"
 
 #include <stdarg.h>
 #include <stdio.h>

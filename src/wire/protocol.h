@@ -7,8 +7,8 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "wire/call.h"
 #include "wire/problem.h"
+#include "wire/request.h"
 
 #define WIRE_NO_SIZE     SIZE_MAX
 #define WIRE_PIECE_LEAST 1024 /* bytes */

@@ -3,8 +3,8 @@
 #ifndef ATTND_WIRE_REPLY_H
 #define ATTND_WIRE_REPLY_H
 
-#include "wire/call.h"
 #include "wire/problem.h"
+#include "wire/request.h"
 
 /* One tensor of a reply: sequences of planes of rows, contiguous. Borrows its numbers and
  * the lengths of the request. */

@@ -6,8 +6,8 @@
 #define ATTND_WIRE_SELECTION_H
 
 #include "base/arena.h"
-#include "wire/call.h"
 #include "wire/problem.h"
+#include "wire/request.h"
 
 enum wire_selected { WIRE_SELECTED_HEADS, WIRE_SELECTED_QUERIES };
 

@@ -4,8 +4,8 @@
 #ifndef ATTND_WIRE_TENSOR_CHECK_H
 #define ATTND_WIRE_TENSOR_CHECK_H
 
-#include "wire/call.h"
 #include "wire/problem.h"
+#include "wire/request.h"
 #include "wire/tensor.h"
 
 #include <attnd/model.h>

@@ -94,7 +94,8 @@ static float from_bits(std::mt19937_64 &random) {
 int main() {
     std::normal_distribution<float> normal;
     std::uniform_real_distribution<float> uniform;
-    std::printf("%-24s %8s %8s %8s %8s  (ns)\n", "numbers", "attnd", "singly", "to_chars", "plain");
+    std::printf("%-24s %8s %8s %8s %8s  (ns)\n", "numbers", "attnd", "singly", "to_chars",
+                "plain");
     compare("normal (outputs)", make([&](auto &random) { return normal(random); }));
     compare("softmax of 512 (weights)",
             make([&](auto &random) { return std::exp(normal(random)) / 845.0f; }));

@@ -17,7 +17,7 @@
 #include <vector>
 
 extern "C" {
-#include "wire/float_read.h"
+#include "wire/decimal/read.h"
 }
 
 static const size_t rows = 128, width = 768, rounds = 101;

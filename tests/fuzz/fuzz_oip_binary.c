@@ -2,7 +2,7 @@
 /* fuzz_oip_binary.c: a line that is the value of Inference-Header-Content-Length, then a
  * body of JSON and binary data. */
 #include "oip_one.h"
-#include "wire/oip.h"
+#include "wire/oip/oip.h"
 
 #define VALUE_MOST 64 /* bytes */
 

@@ -2,7 +2,7 @@
 /* fuzz_safetensors.c: any body, read as safetensors, gives a call whose numbers are all
  * there, in the memory that was asked for, or a problem that is JSON itself. */
 #include "native_one.h"
-#include "wire/safetensors.h"
+#include "wire/safetensors/safetensors.h"
 
 /* wire_input.reserve */
 static bool reserve(void *context, size_t bytes, struct wire_problem *ret_problem) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oip_one.h"
 
-#include "wire/oip.h"
+#include "wire/oip/oip.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -16,7 +16,7 @@ for header in include/attnd/*.h; do
     fi
     checked=$((checked + 1))
 done
-for header in src/*/*.h; do
+for header in $(find src -name "*.h"); do
     echo "#include \"${header#src/}\"" |
         "$@" -xc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror \
             -Iinclude -Isrc -fsyntax-only -

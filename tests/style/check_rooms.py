@@ -1,51 +1,78 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_rooms.py SOURCE_ROOT: the rooms of docs/architecture.md, held against the code.
+"""check_rooms.py ROOT: the table of rooms in src/meson.build, held against the code.
 
-A room includes only rooms below it; an external header has one home; files and functions stay
-short; every file carries its licence line."""
+A room includes only itself and what the table says that it uses; an external header is included
+only by rooms that list its library; every source is in the table. Files and functions stay short, and every file has its licence line."""
+import ast
 import pathlib
 import re
 import sys
 
-BELOW = {
-    "base": set(),
-    "tensors": {"base"},
-    "math": {"base"},
-    "weights": {"math", "tensors", "base"},
-    "wire": {"math", "tensors", "base"},
-    "sched": {"base"},
-    "obs": {"base"},
-    "config": {"base"},
-    "http": {"wire", "sched", "math", "obs", "base"},
-    "cli": {"config", "sched", "weights", "wire", "math", "base"},
-    "main.c": {"cli", "config", "http", "sched", "obs", "base"},
-}
-HOMES = {
-    "cblas.h": {"math/blas.c"},
-    "microhttpd.h": {"http"},
-    # main seeds its hash once; the bench has it as a baseline
-    "jansson.h": {"wire", "tensors", "weights", "config", "main.c", "cli/bench_wire.c"},
-}
+# Headers of libraries, and the one file that may include one where a whole room must not.
+LIBRARY_HEADERS = {"jansson.h": "jansson", "microhttpd.h": "microhttpd", "cblas.h": "openblas"}
+ONLY_HOME = {"cblas.h": "math/blas.c"}
+# Public headers that know of models; status.h knows of nothing.
+MODEL_HEADERS = {"attnd/attention.h", "attnd/library.h", "attnd/model.h"}
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
+CODE = ("*.c", "*.h", "*.inc", "*.cc", "*.cpp")
 
 
-def room_of(path, source):
-    return path.relative_to(source).parts[0]
+def read_rooms(source):
+    """The dict of src/meson.build, whose notation is Python's, too."""
+    text = (source / "meson.build").read_text()
+    table = re.search(r"^rooms = (\{.*?^\})", text, re.S | re.M)
+    return ast.literal_eval(table.group(1))
 
 
-def check_includes(path, source):
-    room = room_of(path, source)
+def find_files(folder, patterns):
+    return sorted(path for pattern in patterns for path in folder.rglob(pattern))
+
+
+def room_of(name, rooms):
+    """The innermost room that a file is in; main.c is the room main."""
+    folder = name.rpartition("/")[0] or name.partition(".")[0]
+    while folder and folder not in rooms:
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def check_table(rooms, source):
+    seen = set()
+    for room, entry in rooms.items():
+        for used in entry["uses"]:
+            is_header = (source / f"{used}.h").exists()
+            if used not in seen and not is_header:
+                yield f"src/meson.build: {room} uses {used}, which is not a room above it in the table"
+        seen.add(room)
+    listed = {s if room == "main" else f"{room}/{s}" for room, e in rooms.items() for s in e["sources"]}
+    for path in find_files(source, ["*.c"]):
+        name = str(path.relative_to(source))
+        if name not in listed and not (name.startswith("math/kernels/")):
+            yield f"{path}: no room lists it"
+
+
+def check_includes(path, name, rooms):
+    room = room_of(name, rooms)
+    entry = rooms[room]
     for line in path.read_text().splitlines():
-        own = re.match(r'#include "(\w+)/', line)
-        if own and own.group(1) != room and own.group(1) not in BELOW[room]:
-            yield f"{path}: room {room} may not include {own.group(1)}"
-        external = re.match(r"#include <(\w+\.h)>", line)
-        if external and external.group(1) in HOMES:
-            homes = HOMES[external.group(1)]
-            if room not in homes and str(path.relative_to(source)) not in homes:
-                yield f"{path}: {external.group(1)} has its home in {sorted(homes)}"
+        own = re.match(r'\s*#\s*include "([^"]+)"', line)
+        if own:
+            other = room_of(own.group(1), rooms)
+            header = own.group(1).rpartition(".")[0]
+            if other != room and other not in entry["uses"] and header not in entry["uses"]:
+                yield f"{path}: room {room} may not include {own.group(1)}"
+        external = re.match(r"\s*#\s*include <([\w/]+\.h)>", line)
+        if not external:
+            continue
+        header = external.group(1)
+        if LIBRARY_HEADERS.get(header, "") and LIBRARY_HEADERS[header] not in entry["libraries"]:
+            yield f"{path}: room {room} does not list {LIBRARY_HEADERS[header]}"
+        if header in ONLY_HOME and name != ONLY_HOME[header]:
+            yield f"{path}: {header} is included by {ONLY_HOME[header]} alone"
+        if header in MODEL_HEADERS and room != "math" and "math" not in entry["uses"]:
+            yield f"{path}: room {room} knows no model, so it may not include {header}"
 
 
 def check_sizes(path):
@@ -70,19 +97,21 @@ def check_licence(path):
 def main():
     root = pathlib.Path(sys.argv[1])
     source = root / "src"
-    problems = []
-    for path in sorted(source.rglob("*.[ch]")):
-        problems += check_includes(path, source)
-    code = [p for folder in ("src", "include", "tests", "docs") for p in (root / folder).rglob("*.[ch]")]
-    for path in sorted(code):
+    rooms = read_rooms(source)
+    problems = [*check_table(rooms, source)]
+    texts = {str(path.relative_to(source)): path.read_text() for path in find_files(source, CODE)}
+    for name in texts:
+        problems += check_includes(source / name, name, rooms)
+    code = [p for folder in ("src", "include", "tests", "docs") for p in find_files(root / folder, CODE)]
+    for path in code:
         problems += check_sizes(path)
         problems += check_licence(path)
-    scripts = [p for folder in ("tests", "deploy") for ending in ("py", "sh", "lua")
-               for p in (root / folder).rglob("*." + ending)]
-    for path in sorted(scripts):
+    scripts = [p for folder in ("src", "tests", "deploy")
+               for p in find_files(root / folder, ["*.py", "*.sh", "*.lua"])]
+    for path in scripts:
         problems += check_licence(path)
-    print("\n".join(map(str, problems)) or f"{len(code)} C files and {len(scripts)} scripts are in order")
-    return 1 if problems or len(code) < 10 else 0
+    print("\n".join(problems) or f"{len(rooms)} rooms, {len(code)} C files and {len(scripts)} scripts are in order")
+    return 1 if problems or len(rooms) < 10 or len(code) < 10 else 0
 
 
 sys.exit(main())

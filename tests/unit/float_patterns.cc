@@ -19,7 +19,7 @@
 #include <vector>
 
 extern "C" {
-#include "wire/float_text.h"
+#include "wire/decimal/print.h"
 }
 
 namespace {
@@ -73,7 +73,7 @@ bool right(float value) {
     return false;
 }
 
-// Sixteen at once are found by another program (float_digits.c): the same text, comma by
+// Sixteen at once are found by another program (decimal/print_avx2.c): the same text, comma by
 // comma.
 bool batch_right(const float *values) {
     char texts[512], one[WIRE_FLOAT_TEXT_ROOM];

@@ -3,7 +3,7 @@
 #ifndef ATTND_TESTS_FLOAT_TEXT_PLAIN_H
 #define ATTND_TESTS_FLOAT_TEXT_PLAIN_H
 
-#include "wire/float_text.h"
+#include "wire/decimal/print.h"
 
 /* As wire_float_text(). Independent of the locale as long as nobody calls setlocale(). */
 size_t float_text_plain(float value, char text[WIRE_FLOAT_TEXT_MAX]);

@@ -2,8 +2,8 @@
 #include "tensor_oracle.h"
 
 #include "base/size.h"
-#include "wire/json_value.h"
-#include "wire/tensor_text.h"
+#include "wire/json/tensor.h"
+#include "wire/json/value.h"
 
 #include <math.h>
 #include <stdlib.h>

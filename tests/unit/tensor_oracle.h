@@ -2,7 +2,7 @@
 /* tensor_oracle.h: reads tensors from jansson's values.
  *
  * Plain and slow, and nobody optimises it: the oracle of the reader that works on the
- * text itself (wire/tensor_text.h). It differs on purpose in the integer -0, which
+ * text itself (wire/json/tensor.h). It differs on purpose in the integer -0, which
  * jansson reads as +0, and in integers over 64 bits and numbers over the largest double,
  * which jansson refuses. */
 #ifndef ATTND_TESTS_TENSOR_ORACLE_H

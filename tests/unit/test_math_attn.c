@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "math/attn_ref.h"
 #include "math/model.h"
+#include "math/ref.h"
 #include "random_model.h"
 
 #include <attnd/attention.h>

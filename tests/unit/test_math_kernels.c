@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "math/attn_tiles.h"
-#include "math/kernels.h"
+#include "math/kernels/kernels.h"
 #include "math/model.h"
+#include "math/tiles.h"
 #include "random_model.h"
 
 #include <attnd/library.h>
@@ -17,7 +17,7 @@
 /* cmocka.h wants those above. */
 #include <cmocka.h>
 
-#define MAX_ULPS 2.0 /* as src/math/kernels.h promises for exp2 */
+#define MAX_ULPS 2.0 /* as src/math/kernels/kernels.h promises for exp2 */
 
 static const struct kernels *kernels;
 static attn_engine_options asked; /* the native engine with them */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "weights_create.h"
 
-#include "weights/fold.h"
+#include "math/fold.h"
 
 #include <math.h>
 

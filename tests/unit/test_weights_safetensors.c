@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "weights/safetensors.h"
+#include "safetensors/file.h"
 #include "weights_file.h"
 
 #include <math.h>

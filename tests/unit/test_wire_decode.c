@@ -289,7 +289,7 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
     }
 }
 
-/* jansson's lexer swallows failed allocations; see wire/json_value.h. */
+/* jansson's lexer swallows failed allocations; see wire/json/value.h. */
 static void test_every_failed_allocation_is_told(void **state) {
     const char *body =
         "{\"mod\\u0065l\":\"d2l\",\"queries\":[[[0.12345678901234567e-05,2,3,4],"

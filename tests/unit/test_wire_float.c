@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/float_digits.h"
-#include "wire/float_text.h"
+#include "wire/decimal/print.h"
+#include "wire/decimal/print_avx2.h"
 
 #include "float_text_plain.h"
 

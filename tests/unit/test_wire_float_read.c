@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of numbers against strtod(), bit by bit, and against the grammar. */
-#include "wire/float_read.h"
-#include "wire/ten_powers.h"
+#include "wire/decimal/read.h"
+#include "wire/decimal/read_powers.h"
 #include "wire_fixture.h"
 
 #include <float.h>

@@ -2,8 +2,8 @@
 /* The Open Inference Protocol: what is read from JSON and binary data, and what is
  * answered. What is refused stands in tests/http/test_oip_errors.py. */
 #include "fail_alloc.h"
-#include "wire/oip.h"
-#include "wire/oip_info.h"
+#include "wire/oip/describe.h"
+#include "wire/oip/oip.h"
 #include "wire_fixture.h"
 
 #include <jansson.h>

@@ -3,6 +3,7 @@
 #include "fail_alloc.h"
 #include "math/model.h"
 #include "wire/models.h"
+#include "wire/native/describe.h"
 #include "wire/problem.h"
 
 #include <jansson.h>

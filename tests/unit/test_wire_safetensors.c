@@ -4,7 +4,7 @@
 #include "fail_alloc.h"
 #include "weights_file.h"
 #include "wire/media.h"
-#include "wire/safetensors.h"
+#include "wire/safetensors/safetensors.h"
 #include "wire_fixture.h"
 
 #define FIRST_CHUNK ((size_t)256 * 1024) /* bytes, as base/arena.c has it */

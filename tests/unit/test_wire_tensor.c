@@ -2,7 +2,7 @@
 /* The reader of tensors against the oracle, which has jansson build the whole tree: on
  * random tensors, and on texts damaged at every position. */
 #include "tensor_oracle.h"
-#include "wire/tensor_text.h"
+#include "wire/json/tensor.h"
 #include "wire_fixture.h"
 
 #include "fail_alloc.h"

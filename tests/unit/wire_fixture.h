@@ -5,7 +5,7 @@
 #define ATTND_TESTS_WIRE_FIXTURE_H
 
 #include "math/model.h"
-#include "wire/native.h"
+#include "wire/native/native.h"
 #include "wire/selection.h"
 
 #include <stdio.h>

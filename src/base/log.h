@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* log.h: one line per event on standard error, for people (text) or machines (JSON).
+ *
+ *     log_write(LOG_INFO, "listening", LOG_TEXT("url", url), LOG_NUMBER("workers", n));
+ *
+ * Thread-safe: a line is one write(2). A text is cut after 500 bytes. Bytes outside
+ * printable ASCII are escaped, so that no request can forge a line. */
+#ifndef ATTND_BASE_LOG_H
+#define ATTND_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+enum log_format { LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
+
+struct log_field {
+    const char *key;
+    const char *text; /* NULL: the number counts */
+    long long number;
+};
+
+#define LOG_TEXT(key, text)     ((struct log_field){(key), (text), 0})
+#define LOG_NUMBER(key, number) ((struct log_field){(key), NULL, (long long)(number)})
+
+/* Call once before other threads run; until then: text, info and above. */
+void log_init(enum log_format format, enum log_level level);
+
+/* Returns whether events of this level are written; asking first saves making the fields.
+ */
+bool log_enabled(enum log_level level);
+
+void log_fields(enum log_level level, const char *message, const struct log_field *fields,
+                size_t count);
+
+#define log_write(level, message, ...)                                                   \
+    log_fields((level), (message), (const struct log_field[]){__VA_ARGS__},              \
+               sizeof((const struct log_field[]){__VA_ARGS__}) /                         \
+                   sizeof(struct log_field))
+
+#endif

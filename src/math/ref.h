@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ref.h: the layer computed plainly, from its definition, in float64. Nobody
+ * optimises it: it is the oracle that every kernel is compared with. */
+#ifndef ATTND_MATH_REF_H
+#define ATTND_MATH_REF_H
+
+#include <attnd/attention.h>
+
+/* Computes what attn_run() computes, for a request that attn_plan() accepts. `outputs`
+ * and `weights` (NULL when not wanted) are laid out as in attn_result, in float64.
+ * Allocates; returns ATTND_OK or ATTND_E_NOMEM. Thread-safe. */
+attnd_status attn_ref_run(const attn_model *model, const attn_request *request,
+                          double *ret_outputs, double *ret_weights);
+
+#endif

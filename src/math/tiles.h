@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tiles.h: the layer as a good program over cblas computes it, block by block. It is
+ * what the kernels have to beat: the baseline of attnd bench, and a second opinion in the
+ * tests. */
+#ifndef ATTND_MATH_TILES_H
+#define ATTND_MATH_TILES_H
+
+#include "math/parts.h"
+
+/* As attn_run_parts(), on the calling thread alone, with attn_tiles_scratch() bytes of
+ * scratch. Additive scoring and mean weights it does not know: ATTND_E_UNSUPPORTED. */
+attnd_status attn_tiles_run(const attn_model *model, const attn_request *request,
+                            void *scratch, const attn_result *result, unsigned parts);
+
+/* Returns the bytes of scratch for a request of these sizes, a multiple of
+ * ATTN_ALIGNMENT. */
+size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes);
+
+#endif

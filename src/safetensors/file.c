@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "safetensors/file.h"
+
+#include "base/error.h"
+#include "base/finite.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_CHUNK                                                                       \
+    ((size_t)16 *                                                                        \
+     1024) /* bytes read at once; a multiple of any element                 \
+                         */
+
+struct safetensors {
+    int fd;                      /* -1: `memory` is read */
+    const unsigned char *memory; /* [size] */
+    uint64_t size;               /* bytes of the whole file */
+    uint64_t data_size;          /* bytes past the header */
+    struct safetensors_header header;
+};
+
+/* Reads `size` bytes at `offset` of the file. */
+static attnd_status read_at(const struct safetensors *file, uint64_t offset, size_t size,
+                            unsigned char *ret_bytes, attnd_error *ret_error) {
+    if (file->fd < 0) {
+        memcpy(ret_bytes, file->memory + offset, size);
+        return ATTND_OK;
+    }
+    while (size > 0) {
+        ssize_t got = pread(file->fd, ret_bytes, size, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return error_set(ret_error, ATTND_E_IO, "cannot be read: %s",
+                             strerror(errno));
+        if (got == 0)
+            return error_set(
+                ret_error, ATTND_E_IO,
+                "ends at byte %" PRIu64 ": it became shorter while being read", offset);
+        ret_bytes += got;
+        offset += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return ATTND_OK;
+}
+
+static attnd_status no_memory(attnd_error *ret_error) {
+    return error_set(ret_error, ATTND_E_NOMEM, "no memory left for the header");
+}
+
+/* Reads and parses the header; sets file->header and file->data_size. */
+static attnd_status load_header(struct safetensors *file, attnd_error *ret_error) {
+    unsigned char length[SAFETENSORS_LENGTH_BYTES] = {0};
+    size_t header_size;
+    attnd_status status = ATTND_OK;
+    if (file->size >= sizeof length)
+        status = read_at(file, 0, sizeof length, length, ret_error);
+    if (status == ATTND_OK)
+        status = safetensors_find_header(length, file->size, SAFETENSORS_HEADER_MAX,
+                                         &header_size, ret_error);
+    if (status != ATTND_OK)
+        return status;
+    file->data_size = file->size - sizeof length - header_size;
+    char *text = malloc(header_size);
+    if (text == NULL)
+        return no_memory(ret_error);
+    status = read_at(file, sizeof length, header_size, (unsigned char *)text, ret_error);
+    if (status == ATTND_OK)
+        status = safetensors_header_parse(text, header_size, file->data_size,
+                                          &file->header, ret_error);
+    free(text);
+    return status;
+}
+
+/* Finishes an opened source; closes it on failure. */
+static attnd_status open_source(struct safetensors *file, struct safetensors **ret_file,
+                                attnd_error *ret_error) {
+    attnd_status status = load_header(file, ret_error);
+    if (status != ATTND_OK) {
+        safetensors_close(file);
+        return status;
+    }
+    *ret_file = file;
+    return ATTND_OK;
+}
+
+attnd_status safetensors_open_file(const char *path, struct safetensors **ret_file,
+                                   attnd_error *ret_error) {
+    struct safetensors *file = calloc(1, sizeof *file);
+    if (file == NULL)
+        return no_memory(ret_error);
+    attnd_status status;
+    struct stat stat;
+    /* O_NONBLOCK: opening a fifo must not wait for somebody to write to it */
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file->fd < 0 || fstat(file->fd, &stat) < 0) {
+        status =
+            error_set(ret_error, ATTND_E_IO, "cannot be opened: %s", strerror(errno));
+        goto fail;
+    }
+    if (!S_ISREG(stat.st_mode)) {
+        status = error_set(ret_error, ATTND_E_IO, "is %s, not a regular file",
+                           S_ISDIR(stat.st_mode) ? "a directory" : "a pipe or device");
+        goto fail;
+    }
+    file->size = (uint64_t)stat.st_size;
+    return open_source(file, ret_file, ret_error);
+fail:
+    safetensors_close(file);
+    return status;
+}
+
+attnd_status safetensors_open_memory(const void *memory, size_t size,
+                                     struct safetensors **ret_file,
+                                     attnd_error *ret_error) {
+    struct safetensors *file = calloc(1, sizeof *file);
+    if (file == NULL)
+        return no_memory(ret_error);
+    file->fd = -1;
+    file->memory = memory;
+    file->size = size;
+    return open_source(file, ret_file, ret_error);
+}
+
+void safetensors_close(struct safetensors *file) {
+    if (file == NULL)
+        return;
+    if (file->fd >= 0)
+        close(file->fd);
+    safetensors_header_deinit(&file->header);
+    free(file);
+}
+
+const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,
+                                                         size_t *ret_count) {
+    *ret_count = file->header.num_tensors;
+    return file->header.tensors;
+}
+
+const char *safetensors_get_metadata(const struct safetensors *file, const char *key) {
+    const json_t *metadata = safetensors_header_get_metadata(&file->header);
+    return json_string_value(json_object_get(metadata, key));
+}
+
+/* Refuses the first of `count` values that is not finite; `index` is the first one's in
+ * the tensor, `bytes` is what they were converted from. */
+static attnd_status check_finite(const struct safetensors_tensor *tensor, size_t index,
+                                 const unsigned char *bytes, const float *values,
+                                 size_t count, attnd_error *ret_error) {
+    size_t i = finite_end(values, count);
+    if (i == count)
+        return ATTND_OK;
+
+    double value = (double)values[i];
+    if (tensor->dtype->bits == 64) { /* it may only have been too large for float32 */
+        uint64_t bits;
+        memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
+        bits = le64toh(bits);
+        memcpy(&value, &bits, sizeof value);
+    }
+    return error_set(ret_error, ATTND_E_VALUE, "tensor '%.80s': element %zu is %g, %s",
+                     tensor->name, index + i, value,
+                     isfinite(value) ? "too large for float32" : "not a finite number");
+}
+
+attnd_status safetensors_read(const struct safetensors *file,
+                              const struct safetensors_tensor *tensor, size_t first,
+                              size_t count, float *ret_values, attnd_error *ret_error) {
+    if (tensor->dtype->to_float == NULL)
+        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+                         "tensor '%.80s' has dtype %s; store it as F32, F16, BF16 or F64",
+                         tensor->name, tensor->dtype->name);
+    unsigned char chunk[READ_CHUNK];
+    size_t element_size = tensor->dtype->bits / 8;
+    uint64_t data_begin = file->size - file->data_size;
+    while (count > 0) {
+        size_t n = READ_CHUNK / element_size < count ? READ_CHUNK / element_size : count;
+        uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
+        attnd_status status = read_at(file, offset, n * element_size, chunk, ret_error);
+        if (status != ATTND_OK)
+            return status;
+        tensor->dtype->to_float(chunk, n, ret_values);
+        status = check_finite(tensor, first, chunk, ret_values, n, ret_error);
+        if (status != ATTND_OK)
+            return status;
+        first += n;
+        ret_values += n;
+        count -= n;
+    }
+    return ATTND_OK;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.h: reads files in the safetensors format (safetensors/header.h).
+ *
+ * Opening checks all of the header. Data is read only when asked for, with pread: a
+ * mapped file that is truncated later would kill the process. */
+#ifndef ATTND_SAFETENSORS_FILE_H
+#define ATTND_SAFETENSORS_FILE_H
+
+#include "safetensors/header.h"
+
+struct safetensors;
+
+/* Opens the regular file at `path`. The caller owns *ret_file. On failure ret_error,
+ * which may be NULL, holds one line that names the tensor and the reason, but not the
+ * file. Errors: ATTND_E_IO, _FORMAT, _NOMEM. */
+attnd_status safetensors_open_file(const char *path, struct safetensors **ret_file,
+                                   attnd_error *ret_error);
+
+/* The same for a file in memory, which is borrowed until safetensors_close(). */
+attnd_status safetensors_open_memory(const void *memory, size_t size,
+                                     struct safetensors **ret_file,
+                                     attnd_error *ret_error);
+
+/* Closes the file; NULL is fine. Tensors and metadata that were borrowed are gone. */
+void safetensors_close(struct safetensors *file);
+
+/* Borrows all tensors, sorted by name as strcmp() does. */
+const struct safetensors_tensor *safetensors_get_tensors(const struct safetensors *file,
+                                                         size_t *ret_count);
+
+/* Borrows the text of `key` in __metadata__; NULL when there is none. */
+const char *safetensors_get_metadata(const struct safetensors *file, const char *key);
+
+/* Reads elements first .. first+count-1 of a tensor of this file, which must be within
+ * it, as float32. Refuses what attnd cannot compute with, naming tensor and element:
+ * other types than F32, F16, BF16 and F64 (ATTND_E_UNSUPPORTED), numbers that are not
+ * finite or too large for float32 (ATTND_E_VALUE); and ATTND_E_IO. ret_values then holds
+ * rubbish. */
+attnd_status safetensors_read(const struct safetensors *file,
+                              const struct safetensors_tensor *tensor, size_t first,
+                              size_t count, float *ret_values, attnd_error *ret_error);
+
+#endif

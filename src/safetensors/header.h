@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* header.h: the safetensors format, of files and of requests alike. Neither is trusted.
+ *
+ * 8 bytes N (little-endian), N bytes of JSON, and the data:
+ *
+ *     {"__metadata__": {"num_heads": "2"},
+ *      "W_q.weight": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}, ...}
+ *
+ * All of the header is checked: every tensor's span fits its shape, and the spans follow
+ * each other without hole or overlap from the first byte of the data to the last. The
+ * data itself is not looked at. */
+#ifndef ATTND_SAFETENSORS_HEADER_H
+#define ATTND_SAFETENSORS_HEADER_H
+
+#include "base/dtype.h"
+
+#include <attnd/status.h>
+#include <stdint.h>
+
+#define SAFETENSORS_LENGTH_BYTES 8 /* in front of the JSON */
+/* Bytes of JSON, as in the reference reader. */
+#define SAFETENSORS_HEADER_MAX ((size_t)100000000)
+
+struct safetensors_tensor {
+    const char *name;
+    const struct dtype *dtype;
+    size_t rank;
+    const size_t *shape; /* [rank] */
+    size_t elements;     /* product of the shape; 1 for rank 0 */
+    uint64_t begin, end; /* span in bytes, counted from the first byte of the data */
+};
+
+struct json_t; /* of jansson */
+
+/* A parsed header. Zeroed it is empty. */
+struct safetensors_header {
+    struct json_t *json;                /* owns the names and the metadata */
+    struct safetensors_tensor *tensors; /* [num_tensors], sorted by name as strcmp() does
+                                         */
+    size_t num_tensors;
+    size_t *dims;      /* the shapes of all tensors, one after the other */
+    const char *wrong; /* after a failure: the tensor that it is about, or NULL */
+};
+
+/* Says how many bytes of JSON follow the first 8 of `size` bytes, at most `most`. Errors,
+ * with one line in ret_error, which may be NULL: ATTND_E_FORMAT. */
+attnd_status safetensors_find_header(const unsigned char *bytes, uint64_t size,
+                                     size_t most, size_t *ret_header_size,
+                                     attnd_error *ret_error);
+
+/* Parses the `size` bytes of JSON, at least 2, of a file or body with `data_size` bytes
+ * behind them. The text may go afterwards. *ret_header, whatever it held, is the
+ * caller's to deinit, also after a failure, when only `wrong` may be read. Errors, with
+ * one line that names the tensor and the reason: ATTND_E_FORMAT, _NOMEM. */
+attnd_status safetensors_header_parse(const char *text, size_t size, uint64_t data_size,
+                                      struct safetensors_header *ret_header,
+                                      attnd_error *ret_error);
+
+/* Gives the memory back; what was borrowed is gone. */
+void safetensors_header_deinit(struct safetensors_header *header);
+
+/* Borrows the object of strings __metadata__; NULL when there is none. */
+const struct json_t *
+safetensors_header_get_metadata(const struct safetensors_header *header);
+
+#endif

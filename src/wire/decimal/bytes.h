@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bytes.h: a text's bytes, one and eight at a time, never past its end. */
+#ifndef ATTND_WIRE_DECIMAL_BYTES_H
+#define ATTND_WIRE_DECIMAL_BYTES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define WIRE_ALL_BYTES(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+/* Returns the byte at `at`, or 0 at the end. */
+static inline char wire_peek(const char *at, const char *end) {
+    return at < end ? *at : '\0';
+}
+
+/* Returns the next 8 bytes, the first in the lowest bits, zeros past the end. */
+static inline uint64_t wire_load_word(const char *at, const char *end) {
+    uint64_t word = 0;
+    if (__builtin_expect(end - at >= (ptrdiff_t)sizeof word, 1)) {
+        memcpy(&word, at, sizeof word);
+    } else {
+        for (size_t i = 0; at + i < end; i++)
+            ((char *)&word)[i] = at[i];
+    }
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
+/* Returns the first byte that is no white space of JSON. */
+static inline const char *wire_skip_space(const char *at, const char *end) {
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) {
+        at++;
+        /* What follows a line break is most often a run of spaces. */
+        uint64_t others;
+        while ((others = wire_load_word(at, end) ^ WIRE_ALL_BYTES(' ')) == 0)
+            at += sizeof others;
+        at += __builtin_ctzll(others) / 8;
+    }
+    return at;
+}
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/json/cursor.h"
+
+#include "wire/decimal/read.h"
+
+#include <stdio.h>
+
+#define BLOCK_BYTES  16
+#define BLOCKS_MOST  255 /* that a byte can count commas in */
+#define TOKEN_SHOWN  20  /* bytes */
+#define PATH_MAX_LEN 96
+
+typedef uint8_t block __attribute__((vector_size(BLOCK_BYTES)));
+
+/* --- where --- */
+
+static bool is_word(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           c == '-' || c == '+' || c == '.' || c == '_';
+}
+
+/* Returns the end of the number, the word or the one character at the cursor. */
+static const char *token_end(const struct wire_cursor *cursor) {
+    const char *end = cursor->at;
+    while (end < cursor->end && is_word(*end))
+        end++;
+    if (end > cursor->at || end == cursor->end)
+        return end;
+    do
+        end++;
+    while (end < cursor->end && (*end & 0xC0) == 0x80);
+    return end;
+}
+
+void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *place) {
+    place->line = 1;
+    place->column = 0;
+    for (const char *c = cursor->body, *end = token_end(cursor); c < end; c++) {
+        if (*c == '\n') {
+            place->line++;
+            place->column = 0;
+        } else if ((*c & 0xC0) != 0x80) { /* in characters, as jansson counts */
+            place->column++;
+        }
+    }
+}
+
+bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_place *place,
+                        const char *what) {
+    struct wire_place at = {.field = ""};
+    if (place != NULL)
+        at = *place;
+    char path[PATH_MAX_LEN] = "";
+    wire_cursor_locate(cursor, &at);
+    if (place != NULL)
+        wire_place_print(path, sizeof path, place);
+    const char *end = token_end(cursor);
+    int shown = end - cursor->at < TOKEN_SHOWN ? (int)(end - cursor->at) : TOKEN_SHOWN;
+    wire_problem_set(
+        cursor->problem, 400, "Malformed JSON", NULL,
+        "line %zu, column %zu: %s%s%s near %s%.*s%s; send one JSON object in "
+        "UTF-8",
+        at.line, at.column, path, path[0] != '\0' ? ": " : "", what,
+        shown > 0 ? "'" : "end of file", shown, cursor->at, shown > 0 ? "'" : "");
+    return false;
+}
+
+/* --- what --- */
+
+/* Whether the word `text` stands at the cursor. */
+static bool is_literal(const struct wire_cursor *cursor, const char *text) {
+    size_t length = strlen(text);
+    return (size_t)(token_end(cursor) - cursor->at) == length &&
+           memcmp(cursor->at, text, length) == 0;
+}
+
+static const char *number_type(const struct wire_cursor *cursor) {
+    const char *end = wire_number_end(cursor->at, cursor->end);
+    if (end == NULL || is_word(wire_peek(end, cursor->end)))
+        return NULL;
+    for (const char *c = cursor->at; c < end; c++) {
+        if (*c == '.' || (*c | 0x20) == 'e')
+            return "number";
+    }
+    return "integer";
+}
+
+const char *wire_cursor_type(const struct wire_cursor *cursor) {
+    switch (wire_peek(cursor->at, cursor->end)) {
+    case '[':
+        return "array";
+    case '{':
+        return "object";
+    case '"':
+        return "string";
+    case 't':
+    case 'f':
+        return is_literal(cursor, "true") || is_literal(cursor, "false") ? "boolean"
+                                                                         : NULL;
+    case 'n':
+        return is_literal(cursor, "null") ? "null" : NULL;
+    default:
+        return number_type(cursor);
+    }
+}
+
+bool wire_cursor_at_number(const struct wire_cursor *cursor) {
+    return number_type(cursor) != NULL;
+}
+
+bool wire_refuse_value(const struct wire_cursor *cursor, struct wire_place *place,
+                       const char *expected) {
+    const char *type = wire_cursor_type(cursor);
+    if (type == NULL)
+        return wire_refuse_syntax(cursor, place, "a value expected");
+    wire_cursor_locate(cursor, place);
+    return wire_refuse_type(place, expected, type, cursor->problem);
+}
+
+size_t wire_cursor_levels(struct wire_cursor *cursor) {
+    size_t levels = 0;
+    while (wire_cursor_next(cursor) == '[') {
+        levels++;
+        cursor->at++;
+    }
+    return levels;
+}
+
+/* --- walking --- */
+
+/* Bit 7 of each byte of the word that is `byte`; exact. */
+static uint64_t find_byte(uint64_t word, unsigned char byte) {
+    const uint64_t low = WIRE_ALL_BYTES(0x7F);
+    uint64_t others = word ^ WIRE_ALL_BYTES(byte);
+    return ~(((others & low) + low) | others | low);
+}
+
+/* Brackets, braces, quotes and a few letters: 0x26 makes the former 0x7F. */
+static uint64_t find_special(uint64_t word) {
+    return find_byte(word | WIRE_ALL_BYTES(0x26), 0x7F) | find_byte(word, '"');
+}
+
+static size_t count_bits(uint64_t bits) {
+    return (size_t)((bits >> 7) * WIRE_ALL_BYTES(1) >> 56);
+}
+
+/* Skips blocks without special bytes and counts their commas. */
+static const char *skip_blocks(const char *at, const char *end, size_t *commas) {
+    block counts = {0};
+    for (int i = 0; i < BLOCKS_MOST && end - at >= BLOCK_BYTES; i++) {
+        block bytes;
+        memcpy(&bytes, at, sizeof bytes);
+        block special = (block)((bytes | 0x26) == 0x7F) | (block)(bytes == '"');
+        uint64_t any[2];
+        memcpy(any, &special, sizeof any);
+        if ((any[0] | any[1]) != 0)
+            break;
+        counts -= (block)(bytes == ','); /* true is -1 */
+        at += BLOCK_BYTES;
+    }
+    for (int i = 0; i < BLOCK_BYTES; i++)
+        *commas += counts[i];
+    return at;
+}
+
+/* Returns the next bracket, brace, quote or 'Y', '_', 'y' or DEL, or the end; adds the
+ * commas before it. */
+static const char *skip_plain(const char *at, const char *end, size_t *commas) {
+    at = skip_blocks(at, end, commas);
+    while (at < end) {
+        uint64_t word = wire_load_word(at, end), special = find_special(word);
+        uint64_t found = find_byte(word, ',');
+        if (special != 0) {
+            uint64_t before = (special & -special) - 1;
+            *commas += count_bits(found & before);
+            return at + __builtin_ctzll(special) / 8;
+        }
+        *commas += count_bits(found);
+        at += sizeof word;
+        if (end - at >= (ptrdiff_t)2 * BLOCK_BYTES)
+            at = skip_blocks(at, end, commas);
+    }
+    return end;
+}
+
+/* Skips a string, from its quote on. */
+static bool skip_string(struct wire_cursor *cursor) {
+    const char *c = cursor->at + 1, *end = cursor->end;
+    while (c < end && *c != '"')
+        c += *c == '\\' ? 2 : 1;
+    if (c < end) {
+        cursor->at = c + 1;
+        return true;
+    }
+    cursor->at = end;
+    return wire_refuse_syntax(cursor, NULL, "the end of a string expected");
+}
+
+static bool refuse_depth(const struct wire_cursor *cursor) {
+    struct wire_place place = {.field = ""};
+    wire_cursor_locate(cursor, &place);
+    wire_problem_set(
+        cursor->problem, 400, "Nested too deeply", NULL,
+        "line %zu, column %zu: the %dth level of nested lists and objects; a "
+        "request needs 4, and %d are read",
+        place.line, place.column, WIRE_MAX_DEPTH + 1, WIRE_MAX_DEPTH);
+    strcpy(cursor->problem->expected, "[1,32]");
+    strcpy(cursor->problem->got, "33");
+    _Static_assert(WIRE_MAX_DEPTH == 32, "the two lines above");
+    return false;
+}
+
+/* Skips a list or an object. */
+static bool skip_nested(struct wire_cursor *cursor, size_t outer,
+                        struct wire_span *span) {
+    bool is_list[WIRE_MAX_DEPTH];
+    size_t depth = outer;
+    do {
+        char c = wire_peek(cursor->at, cursor->end);
+        switch (c) {
+        case '[':
+        case '{':
+            if (depth >= WIRE_MAX_DEPTH)
+                return refuse_depth(cursor);
+            span->lists += c == '[' && depth == outer + 1;
+            is_list[depth++] = c == '[';
+            break;
+        case ']':
+        case '}':
+            if (is_list[depth - 1] != (c == ']'))
+                return wire_refuse_syntax(
+                    cursor, NULL, is_list[depth - 1] ? "']' expected" : "'}' expected");
+            depth--;
+            break;
+        case '"':
+            if (!skip_string(cursor))
+                return false;
+            /* Where a bracket is missing, the next key shows it soonest. */
+            if (is_list[depth - 1] && wire_cursor_next(cursor) == ':')
+                return wire_refuse_syntax(cursor, NULL, "']' expected");
+            cursor->at--;
+            break;
+        case '\0':
+            if (cursor->at == cursor->end)
+                return wire_refuse_syntax(
+                    cursor, NULL, is_list[depth - 1] ? "']' expected" : "'}' expected");
+            break;
+        default:
+            break;
+        }
+        cursor->at++;
+        if (depth > outer)
+            cursor->at = skip_plain(cursor->at, cursor->end, &span->commas);
+    } while (depth > outer);
+    return true;
+}
+
+bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
+                      struct wire_span *ret_span) {
+    struct wire_span span = {.start = cursor->at};
+    switch (wire_peek(cursor->at, cursor->end)) {
+    case '[':
+    case '{':
+        if (!skip_nested(cursor, depth, &span))
+            return false;
+        break;
+    case '"':
+        if (!skip_string(cursor))
+            return false;
+        break;
+    default:
+        while (is_word(wire_peek(cursor->at, cursor->end)))
+            cursor->at++;
+        if (cursor->at == span.start)
+            return wire_refuse_syntax(cursor, NULL, "a value expected");
+    }
+    span.end = cursor->at;
+    *ret_span = span;
+    return true;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/json/list.h"
+
+#include "wire/decimal/read.h"
+
+bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t levels) {
+    if (wire_cursor_next(cursor) == '[') {
+        cursor->at++;
+        if (wire_cursor_next(cursor) != ']')
+            return true;
+        wire_cursor_locate(cursor, place);
+        return wire_refuse_empty(place, cursor->problem);
+    }
+    if (wire_cursor_at_number(cursor)) {
+        wire_cursor_locate(cursor, place);
+        return wire_refuse_levels(place, levels, levels, place->depth, cursor->problem);
+    }
+    return wire_refuse_value(cursor, place, "array");
+}
+
+bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
+                    bool *ret_more) {
+    char c = wire_cursor_next(cursor);
+    if (c != ',' && c != ']')
+        return wire_refuse_syntax(cursor, place, "',' or ']' expected");
+    cursor->at++;
+    *ret_more = c == ',';
+    return true;
+}
+
+/* Returns the value of the integer from `at` on, not negative; the largest size_t when it
+ * is larger. */
+static size_t value_of(const char *at, const char *end) {
+    size_t value = 0;
+    for (; at < end; at++) {
+        size_t digit = (size_t)(*at - '0');
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, digit, &value))
+            return SIZE_MAX;
+    }
+    return value;
+}
+
+bool wire_whole_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
+                     size_t *ret_number, struct wire_span *ret_text) {
+    bool minus = wire_cursor_next(cursor) == '-';
+    if (wire_peek(cursor->at, cursor->end) == '[') {
+        struct wire_cursor inner = *cursor;
+        size_t got = place->depth + wire_cursor_levels(&inner);
+        wire_cursor_locate(cursor, place);
+        return wire_refuse_levels(place, levels, levels, got, cursor->problem);
+    }
+    const char *type = wire_cursor_type(cursor);
+    if (type == NULL || strcmp(type, "integer") != 0)
+        return wire_refuse_value(cursor, place, "integer");
+    *ret_text =
+        (struct wire_span){cursor->at, wire_number_end(cursor->at, cursor->end), 0, 0};
+    *ret_number = value_of(ret_text->start + minus, ret_text->end);
+    if (minus && *ret_number > 0)
+        *ret_number = SIZE_MAX;
+    cursor->at = ret_text->end;
+    return true;
+}
+
+bool wire_refuse_whole(const struct wire_cursor *cursor, struct wire_place *place,
+                       const struct wire_span *text, const char *limit, size_t most) {
+    struct wire_cursor there = *cursor;
+    there.at = text->start;
+    wire_cursor_locate(&there, place);
+    return wire_refuse_out_of_range(place, text->start, (size_t)(text->end - text->start),
+                                    limit, most, cursor->problem);
+}
+
+/* Says why reading the row stopped at the element `place`. */
+static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *place,
+                           enum wire_stop stop, double refused) {
+    switch (stop) {
+    case WIRE_STOP_NO_NUMBER:
+        if (wire_peek(cursor->at, cursor->end) == '[') {
+            struct wire_cursor inner = *cursor;
+            size_t levels = place->depth + wire_cursor_levels(&inner);
+            wire_cursor_locate(cursor, place);
+            return wire_refuse_levels(place, place->depth, place->depth, levels,
+                                      cursor->problem);
+        }
+        return wire_refuse_value(cursor, place, "number");
+    case WIRE_STOP_RANGE:
+        wire_cursor_locate(cursor, place);
+        return wire_refuse_number(place, refused, cursor->problem);
+    case WIRE_STOP_NO_MEMORY:
+        wire_problem_set_no_memory(cursor->problem);
+        return false;
+    case WIRE_STOP_CLOSED:
+    case WIRE_STOP_NO_COMMA:
+    case WIRE_STOP_FULL: /* cannot be: there is room for a number more than commas */
+        break;
+    }
+    return wire_refuse_syntax(cursor, place, "',' or ']' expected");
+}
+
+bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *out,
+                   float *out_end, size_t *ret_count) {
+    if (!wire_list_open(cursor, place, place->depth + 1))
+        return false;
+    struct wire_floats floats = {
+        .at = cursor->at, .end = cursor->end, .out = out, .out_end = out_end};
+    enum wire_stop stop = wire_floats_read(&floats);
+    size_t count = (size_t)(floats.out - out);
+    cursor->at = floats.at;
+    if (stop != WIRE_STOP_CLOSED) {
+        struct wire_place at = *place;
+        at.index[at.depth++] = stop == WIRE_STOP_NO_COMMA ? count - 1 : count;
+        return refuse_element(cursor, &at, stop, floats.refused);
+    }
+    cursor->at++;
+    *ret_count = count;
+    return true;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/json/object.h"
+
+#include "wire/json/value.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static bool refuse_body(const struct wire_cursor *cursor, const char *key) {
+    const char *type = wire_cursor_type(cursor);
+    if (type == NULL)
+        return wire_refuse_syntax(cursor, NULL, "an object expected");
+    wire_problem_set(cursor->problem, 400, "Wrong type", NULL,
+                     "the body is not a JSON object but of type %s; send an object with "
+                     "the key %s",
+                     type, key);
+    strcpy(cursor->problem->expected, "\"object\"");
+    snprintf(cursor->problem->got, sizeof cursor->problem->got, "\"%s\"", type);
+    return false;
+}
+
+bool wire_body_open(struct wire_cursor *cursor, const char *key) {
+    size_t size = (size_t)(cursor->end - cursor->at);
+    if (size == 0) {
+        wire_problem_set(cursor->problem, 400, "Malformed JSON", NULL,
+                         "line 1, column 1: the body is empty; send one JSON object");
+        return false;
+    }
+    if (size >= 3 && memcmp(cursor->at, "\xEF\xBB\xBF", 3) == 0) {
+        wire_problem_set(cursor->problem, 400, "Malformed JSON", NULL,
+                         "line 1, column 1: the body begins with a byte order mark; send "
+                         "UTF-8 without one");
+        return false;
+    }
+    return wire_cursor_next(cursor) == '{' || refuse_body(cursor, key);
+}
+
+bool wire_body_close(struct wire_cursor *cursor) {
+    wire_cursor_next(cursor);
+    return cursor->at == cursor->end ||
+           wire_refuse_syntax(cursor, NULL, "end of file expected");
+}
+
+/* Returns the index of the key of that name, or keys->count. */
+static size_t find_key(const struct wire_keys *keys, const char *name, size_t length) {
+    size_t i = 0;
+    while (i < keys->count && (strlen(keys->names[i]) != length ||
+                               memcmp(keys->names[i], name, length) != 0))
+        i++;
+    return i;
+}
+
+static bool refuse_unknown(const struct wire_keys *keys, const char *key, size_t length,
+                           struct wire_problem *ret_problem) {
+    char shown[sizeof ret_problem->field];
+    if (length > sizeof shown - 1)
+        length = sizeof shown - 1;
+    memcpy(shown, key, length);
+    shown[length] = '\0';
+    wire_problem_set(ret_problem, 400, "Unknown key", shown,
+                     "'%.64s' is no key of %s; leave it out. Known are %s", shown,
+                     keys->owner, keys->known);
+    return false;
+}
+
+bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                    char ret_word[WIRE_WORD_MOST + 1], bool *ret_whole) {
+    const char *text = span->start + 1;
+    size_t length = (size_t)(span->end - span->start) - 2;
+    *ret_whole = length <= WIRE_WORD_MOST;
+    if (!*ret_whole) {
+        memcpy(ret_word, text, WIRE_WORD_MOST);
+        ret_word[WIRE_WORD_MOST] = '\0';
+        return true;
+    }
+    /* It may be written with escapes, or be no text at all. */
+    json_t *word = wire_json_load(cursor->body, span, cursor->problem);
+    if (word == NULL)
+        return false;
+    memcpy(ret_word, json_string_value(word), json_string_length(word) + 1);
+    json_decref(word);
+    return true;
+}
+
+/* Says which key the one at `span`, quotes included, is. */
+static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *keys,
+                     const struct wire_span *span, size_t *ret_key) {
+    char word[WIRE_WORD_MOST + 1];
+    bool whole;
+    *ret_key = find_key(keys, span->start + 1, (size_t)(span->end - span->start) - 2);
+    if (*ret_key < keys->count)
+        return true;
+    if (!wire_word_read(cursor, span, word, &whole))
+        return false;
+    *ret_key = find_key(keys, word, strlen(word));
+    return *ret_key < keys->count ||
+           refuse_unknown(keys, word, strlen(word), cursor->problem);
+}
+
+/* Finds one member, from its key on. */
+static bool scan_member(struct wire_cursor *cursor, size_t depth,
+                        const struct wire_keys *keys, bool seen[WIRE_KEYS_MOST],
+                        struct wire_span *members) {
+    struct wire_span key_text, value;
+    size_t key;
+    if (wire_cursor_next(cursor) != '"')
+        return wire_refuse_syntax(cursor, NULL, "a key expected");
+    if (!wire_cursor_skip(cursor, depth, &key_text) ||
+        !read_key(cursor, keys, &key_text, &key))
+        return false;
+    if (seen[key])
+        return wire_refuse_duplicate(cursor->body, &key_text, cursor->problem);
+    seen[key] = true;
+    if (wire_cursor_next(cursor) != ':')
+        return wire_refuse_syntax(cursor, NULL, "':' expected");
+    cursor->at++;
+    wire_cursor_next(cursor);
+    if (!wire_cursor_skip(cursor, depth, &value))
+        return false;
+    /* null means the same as leaving it out. */
+    if (value.end - value.start != 4 || memcmp(value.start, "null", 4) != 0)
+        members[key] = value;
+    return true;
+}
+
+bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size_t depth,
+                      const struct wire_keys *keys, struct wire_span *ret_members) {
+    bool seen[WIRE_KEYS_MOST] = {false};
+    assert(keys->count <= WIRE_KEYS_MOST);
+    memset(ret_members, 0, keys->count * sizeof *ret_members);
+    if (wire_cursor_next(cursor) != '{')
+        return wire_refuse_value(cursor, place, "object");
+    cursor->at++;
+    char c = wire_cursor_next(cursor);
+    while (c != '}') {
+        if (!scan_member(cursor, depth, keys, seen, ret_members))
+            return false;
+        c = wire_cursor_next(cursor);
+        if (c != ',' && c != '}')
+            return wire_refuse_syntax(cursor, NULL, "',' or '}' expected");
+        cursor->at += c == ',';
+    }
+    cursor->at++;
+    return true;
+}

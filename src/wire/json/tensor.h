@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensor.h: reads tensors from nested lists in a request's text, in one pass. */
+#ifndef ATTND_WIRE_JSON_TENSOR_H
+#define ATTND_WIRE_JSON_TENSOR_H
+
+#include "base/arena.h"
+#include "wire/json/cursor.h"
+#include "wire/tensor.h"
+
+/* Returns the most bytes that reading the tensor takes of an arena; SIZE_MAX when that
+ * does not fit. */
+size_t wire_tensor_cost(const struct wire_span *span);
+
+/* Reads the tensor at `span` of the body, lists of least..most levels (WIRE_LEVELS_...),
+ * all rows equally wide; knows nothing of models. Returns false with *ret_problem set, of
+ * the first error in the text: Malformed JSON, Wrong type, Wrong rank, Empty tensor,
+ * Uneven rows, Out of range, Out of memory. */
+bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
+                      size_t least, size_t most, struct arena *arena,
+                      struct wire_tensor *ret_tensor, struct wire_problem *ret_problem);
+
+#endif

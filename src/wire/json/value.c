@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/json/value.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static _Thread_local bool allocation_failed;
+
+static void *noting_malloc(size_t size) {
+    void *memory = malloc(size);
+    if (memory == NULL)
+        allocation_failed = true;
+    return memory;
+}
+
+static void use_noting_malloc(void) {
+    json_set_alloc_funcs(noting_malloc, free);
+}
+
+bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
+                           struct wire_problem *ret_problem) {
+    struct wire_cursor cursor = {body, span->end, span->end, ret_problem};
+    struct wire_place place = {.field = ""};
+    char key[sizeof ret_problem->field];
+    size_t length = (size_t)(span->end - span->start) - 2;
+    if (length > sizeof key - 1)
+        length = sizeof key - 1;
+    memcpy(key, span->start + 1, length); /* as it stands there, escapes and all */
+    key[length] = '\0';
+    wire_cursor_locate(&cursor, &place);
+    wire_problem_set(
+        ret_problem, 400, "Duplicate key", key,
+        "line %zu, column %zu: '%s' stands twice in one object; send it once", place.line,
+        place.column, key);
+    return false;
+}
+
+/* Returns the string that ends before `end`; empty when there is none. */
+static struct wire_span string_before(const char *start, const char *end) {
+    static const char empty[] = "\"\"";
+    struct wire_span span = {.start = start, .end = end};
+    if (end - start < 2 || end[-1] != '"')
+        return (struct wire_span){.start = empty, .end = empty + 2};
+    span.start = end - 2; /* of the text, going back from the closing quote */
+    while (span.start > start &&
+           (*span.start != '"' || (span.start > start && span.start[-1] == '\\')))
+        span.start--;
+    return span;
+}
+
+/* Says what jansson found after `position` bytes of the span. */
+static void refuse(const char *body, const struct wire_span *span,
+                   const json_error_t *error, struct wire_problem *ret_problem) {
+    size_t size = (size_t)(span->end - span->start);
+    size_t position = error->position < 0 ? 0 : (size_t)error->position;
+    const char *at = span->start + (position < size ? position : size);
+    struct wire_cursor cursor = {body, at, at, ret_problem};
+    struct wire_place place = {.field = ""};
+    struct wire_span key;
+    wire_cursor_locate(&cursor, &place);
+    switch (json_error_code(error)) {
+    case json_error_duplicate_key:
+        key = string_before(span->start, at);
+        wire_refuse_duplicate(body, &key, ret_problem);
+        break;
+    case json_error_numeric_overflow:
+        wire_problem_set(ret_problem, 400, "Out of range", NULL,
+                         "line %zu, column %zu: %s; send numbers that fit a float32, and "
+                         "integers over 64 bits with a decimal point or an exponent",
+                         place.line, place.column, error->text);
+        break;
+    default:
+        wire_problem_set(ret_problem, 400, "Malformed JSON", NULL,
+                         "line %zu, column %zu: %s; send one JSON object in UTF-8",
+                         place.line, place.column, error->text);
+        break;
+    }
+}
+
+void wire_json_watch(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, use_noting_malloc);
+    allocation_failed = false;
+}
+
+bool wire_json_ran_short(void) {
+    return allocation_failed;
+}
+
+json_t *wire_json_load(const char *body, const struct wire_span *span,
+                       struct wire_problem *ret_problem) {
+    wire_json_watch();
+    json_error_t error;
+    json_t *root = json_loadb(span->start, (size_t)(span->end - span->start),
+                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    if (allocation_failed) {
+        json_decref(root);
+        wire_problem_set_no_memory(ret_problem);
+        return NULL;
+    }
+    if (root == NULL)
+        refuse(body, span, &error, ret_problem);
+    return root;
+}
+
+const char *wire_json_type(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "object";
+    case JSON_ARRAY:
+        return "array";
+    case JSON_STRING:
+        return "string";
+    case JSON_INTEGER:
+        return "integer";
+    case JSON_REAL:
+        return "number";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "boolean";
+    case JSON_NULL:
+        break;
+    }
+    return "null";
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* value.h: the parts of a request that jansson reads. */
+#ifndef ATTND_WIRE_JSON_VALUE_H
+#define ATTND_WIRE_JSON_VALUE_H
+
+#include "wire/json/cursor.h"
+
+#include <jansson.h>
+
+/* Parses the value at `span` of the body, refusing duplicate keys. Returns a new
+ * reference, or NULL with *ret_problem set, which says where in the body: Malformed JSON,
+ * Duplicate key, Out of range, Out of memory. Thread-safe.
+ *
+ * jansson 2.14's lexer takes a failed allocation for the end of the token and may then
+ * read a cut number without an error. So the first call gives jansson an allocator that
+ * notes failures for its thread (and takes memory from malloc, as before). */
+json_t *wire_json_load(const char *body, const struct wire_span *span,
+                       struct wire_problem *ret_problem);
+
+/* The same care for a parser that calls jansson itself: forgets earlier failures of this
+ * thread; says whether an allocation has failed since. */
+void wire_json_watch(void);
+bool wire_json_ran_short(void);
+
+/* Refuses the key at `span`, quotes included, because its object has it already. */
+bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
+                           struct wire_problem *ret_problem);
+
+/* Returns a constant name: "integer", "number", "string", "array", "object", "boolean",
+ * "null". */
+const char *wire_json_type(const json_t *value);
+
+#endif

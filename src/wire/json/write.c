@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/json/write.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Returns how many bytes the UTF-8 character at `text` has, or 0 when there is none: a
+ * stray or missing continuation, an overlong form, a surrogate, or beyond U+10FFFF (RFC
+ * 3629). */
+static size_t utf8_size(const unsigned char *text) {
+    unsigned lead = text[0];
+    if (lead < 0x80)
+        return 1;
+    size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if (lead < 0xC2 || lead > 0xF4)
+        return 0;
+    /* A terminator is no continuation, so nothing past the end is read. */
+    for (size_t i = 1; i < size; i++) {
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+    }
+    if ((lead == 0xE0 && text[1] < 0xA0) || (lead == 0xED && text[1] > 0x9F) ||
+        (lead == 0xF0 && text[1] < 0x90) || (lead == 0xF4 && text[1] > 0x8F))
+        return 0;
+    return size;
+}
+
+/* Writes the character at `text` as it stands in a JSON string; returns its bytes in
+ * `text`. */
+static size_t put_character(const unsigned char *text, char *out, size_t *ret_written) {
+    size_t size = utf8_size(text);
+    if (size == 0) {
+        *out = '?';
+        *ret_written = 1;
+        return 1;
+    }
+    if (*text == '"' || *text == '\\') {
+        out[0] = '\\';
+        out[1] = (char)*text;
+        *ret_written = 2;
+    } else if (*text < 0x20 || *text == 0x7F) {
+        *ret_written = (size_t)sprintf(out, "\\u%04x", *text);
+    } else {
+        memcpy(out, text, size);
+        *ret_written = size;
+    }
+    return size;
+}
+
+char *wire_json_put_string(char *out, const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    *out++ = '"';
+    while (*c != '\0') {
+        size_t written;
+        c += put_character(c, out, &written);
+        out += written;
+    }
+    *out++ = '"';
+    return out;
+}
+
+attnd_status wire_json_string(struct buf *body, const char *text) {
+    attnd_status status = buf_append_text(body, "\"");
+    const unsigned char *c = (const unsigned char *)text;
+    while (status == ATTND_OK && *c != '\0') {
+        char escaped[WIRE_JSON_BYTE_MAX + 1];
+        size_t written;
+        c += put_character(c, escaped, &written);
+        status = buf_append(body, escaped, written);
+    }
+    return status == ATTND_OK ? buf_append_text(body, "\"") : status;
+}
+
+attnd_status wire_json_format(struct buf *body, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    assert(length >= 0 && (size_t)length < sizeof text);
+    return buf_append(body, text, (size_t)length);
+}

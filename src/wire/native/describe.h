@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* describe.h: models as GET /v1/models and GET /v1/models/NAME describe them. */
+#ifndef ATTND_WIRE_NATIVE_DESCRIBE_H
+#define ATTND_WIRE_NATIVE_DESCRIBE_H
+
+#include "base/buf.h"
+
+#include <attnd/model.h>
+
+/* Adds one model's description as a JSON object; ATTND_OK or ATTND_E_NOMEM. */
+attnd_status wire_model_print(const attn_model_info *info, struct buf *body);
+
+/* Adds {"models":[...]}; ATTND_OK or ATTND_E_NOMEM. */
+attnd_status wire_models_print(const attn_model *const *models, size_t num_models,
+                               struct buf *body);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* encode.c: results, straight into the reply's text, piece by piece.
+ *
+ * A piece may end after any number. The brackets around a row are written with it, so the
+ * position of the next number is all that has to be remembered. */
+#include "base/size.h"
+#include "wire/decimal/print.h"
+#include "wire/json/write.h"
+#include "wire/native/native.h"
+#include "wire/selection.h"
+
+#include <string.h>
+
+#define NUMBER_BYTES (WIRE_FLOAT_TEXT_MAX + 1) /* with its comma */
+#define LIST_BYTES   3                         /* [ ] and a comma */
+#define KEYS_BYTES   64 /* {"model":"","outputs":,"attention_weights":} and its lists' */
+/* Kept free behind the numbers of a row: for the end of all lists, and for what the
+ * printer of numbers may touch. */
+#define ROW_END_BYTES (16 + WIRE_FLOAT_TEXT_ROOM)
+
+_Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
+                       ROW_END_BYTES <=
+                   WIRE_PIECE_LEAST,
+               "the least piece takes all in front of a number, and the number");
+
+void wire_native_encoder_init(struct wire_native_encoder *encoder,
+                              const struct wire_call *call, const attn_result *result) {
+    *encoder = (struct wire_native_encoder){
+        .model = attn_model_get_info(call->model)->name,
+        .num_tensors = 1,
+        .tensors = {wire_reply_outputs(call, result)},
+        .next = result->outputs,
+    };
+    if (call->request.need_weights != ATTN_WEIGHTS_NONE)
+        encoder->tensors[encoder->num_tensors++] = wire_reply_weights(call, result);
+}
+
+/* --- text --- */
+
+/* What stands between the number before and the row that begins here, with its bracket.
+ */
+static char *open_row(const struct wire_native_encoder *encoder, char *out) {
+    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
+    if (encoder->row > 0)
+        return stpcpy(out, ",[");
+    if (encoder->plane > 0)
+        return stpcpy(out, ",[[");
+    if (encoder->sequence > 0) {
+        *out++ = ',';
+    } else {
+        if (encoder->tensor == 0) {
+            out = stpcpy(out, "{\"model\":");
+            out = wire_json_put_string(out, encoder->model);
+        }
+        out = stpcpy(out, ",\"");
+        out = stpcpy(out, tensor->name);
+        out = stpcpy(out, tensor->batched ? "\":[" : "\":");
+    }
+    return stpcpy(out, tensor->plane_axis ? "[[[" : "[[");
+}
+
+/* Ends the row, and all lists that end with it; moves on to the next row. */
+static char *close_row(struct wire_native_encoder *encoder, char *out) {
+    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
+    encoder->column = 0;
+    *out++ = ']';
+    if (++encoder->row < wire_reply_rows(tensor, encoder->sequence))
+        return out;
+    encoder->row = 0;
+    *out++ = ']';
+    if (++encoder->plane < tensor->num_planes)
+        return out;
+    encoder->plane = 0;
+    if (tensor->plane_axis)
+        *out++ = ']';
+    if (++encoder->sequence < tensor->num_sequences)
+        return out;
+    encoder->sequence = 0;
+    if (tensor->batched)
+        *out++ = ']';
+    if (++encoder->tensor == encoder->num_tensors)
+        *out++ = '}';
+    else
+        encoder->next = encoder->tensors[encoder->tensor].numbers;
+    return out;
+}
+
+size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
+                                size_t size) {
+    char *out = piece, *end = piece + size;
+    while (encoder->tensor < encoder->num_tensors && end - out >= WIRE_PIECE_LEAST) {
+        size_t width =
+            wire_reply_width(&encoder->tensors[encoder->tensor], encoder->sequence);
+        if (encoder->column == 0)
+            out = open_row(encoder, out);
+        size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
+        if (count > width - encoder->column)
+            count = width - encoder->column;
+        out = wire_floats_text(encoder->next, count, out);
+        encoder->next += count;
+        encoder->column += count;
+        if (encoder->column == width)
+            out = close_row(encoder, out - 1); /* in place of the last comma */
+    }
+    return (size_t)(out - piece);
+}
+
+/* --- sizes --- */
+
+size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *sizes) {
+    const attn_model_info *info = attn_model_get_info(call->model);
+    const attn_request *request = &call->request;
+    const struct wire_selection *selection = &call->selection;
+    size_t planes = request->need_weights != ATTN_WEIGHTS_ALL ? 1
+                    : selection->heads != NULL                ? selection->num_heads
+                                                              : info->num_heads;
+    size_t queries = selection->queries != NULL
+                         ? request->num_sequences * selection->num_queries
+                         : sizes->num_queries; /* at most those */
+    size_t weights = wire_selection_num_weights(call, sizes);
+    size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
+    size_t rows, lists; /* lists of planes, sequences included */
+    if (!size_mul(queries, planes, &rows) ||
+        !size_mul(request->num_sequences, planes, &lists) ||
+        !size_add_mul(&lists, request->num_sequences, 3) ||
+        !size_add(rows, sizes->num_queries, &rows) ||
+        !size_add_mul(&bound, sizes->outputs, NUMBER_BYTES) ||
+        !size_add_mul(&bound, weights, NUMBER_BYTES) ||
+        !size_add_mul(&bound, rows, LIST_BYTES) ||
+        !size_add_mul(&bound, lists, LIST_BYTES))
+        return SIZE_MAX;
+    return bound;
+}
+
+/* --- wire_writer --- */
+
+/* The lengths of sequences, twice. */
+static size_t memory(const struct wire_call *call) {
+    size_t bytes = 0;
+    bool fits = size_add_mul(&bytes, call->request.num_sequences, 2 * sizeof(size_t));
+    return fits ? bytes : SIZE_MAX;
+}
+
+/* Copies lengths, which outlive the call then; NULL when memory is short. */
+static const size_t *keep_lengths(struct arena *arena, const size_t *lengths,
+                                  size_t count) {
+    size_t *kept = arena_alloc(arena, count, sizeof *kept);
+    if (kept != NULL)
+        memcpy(kept, lengths, count * sizeof *kept);
+    return kept;
+}
+
+static void *begin(struct arena *arena, const struct wire_call *call,
+                   const attn_result *result, struct wire_reply_head *ret_head,
+                   struct wire_problem *ret_problem) {
+    struct wire_call kept = *call;
+    attn_request *request = &kept.request;
+    struct wire_native_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
+    request->query_lens =
+        keep_lengths(arena, request->query_lens, request->num_sequences);
+    request->key_lens = keep_lengths(arena, request->key_lens, request->num_sequences);
+    if (encoder == NULL || request->query_lens == NULL || request->key_lens == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return NULL;
+    }
+    wire_native_encoder_init(encoder, &kept, result);
+    if (!wire_reply_check(&kept, result, ret_problem))
+        return NULL;
+    *ret_head = (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
+    return encoder;
+}
+
+static size_t fill(void *encoder, char *piece, size_t size) {
+    return wire_native_encoder_fill(encoder, piece, size);
+}
+
+const struct wire_writer wire_native_writer = {
+    wire_native_reply_bound, memory, begin, fill,
+    "ask for \"need_weights\": \"mean\" or false, select by weights_heads and "
+    "weights_queries, or send fewer sequences"};

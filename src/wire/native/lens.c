@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/native/lens.h"
+
+#include "wire/json/list.h"
+
+#include <stdio.h>
+
+static const char *const lens_field = "valid_lens";
+
+/* What is read from and written to. */
+struct reader {
+    struct wire_cursor cursor;
+    const struct wire_tensor *queries, *keys;
+    size_t levels; /* of lists that valid_lens has */
+    size_t *out;   /* the next length to be written */
+};
+
+/* Reads the length at `place`. */
+static bool read_length(struct reader *reader, struct wire_place *place,
+                        size_t sequence) {
+    size_t most = reader->keys->lens[sequence];
+    struct wire_span text;
+    char limit[64];
+    if (!wire_whole_read(&reader->cursor, place, reader->levels, reader->out, &text))
+        return false;
+    if (*reader->out++ <= most)
+        return true;
+    snprintf(limit, sizeof limit, "its sequence has %zu keys", most);
+    return wire_refuse_whole(&reader->cursor, place, &text, limit, most);
+}
+
+/* Reads a list of one length per query of `sequence`. */
+static bool read_query_lengths(struct reader *reader, struct wire_place *place,
+                               size_t sequence) {
+    struct wire_cursor *cursor = &reader->cursor;
+    size_t expected = reader->queries->lens[sequence], count;
+    if (!wire_list_open(cursor, place, reader->levels))
+        return false;
+    struct wire_place at = *place;
+    at.depth++;
+    bool more = true;
+    for (count = 0; more; count++) {
+        struct wire_span surplus;
+        wire_cursor_next(cursor);
+        at.index[place->depth] = count;
+        if (!(count < expected ? read_length(reader, &at, sequence)
+                               : wire_cursor_skip(cursor, at.depth, &surplus)) ||
+            !wire_list_next(cursor, &at, &more))
+            return false;
+    }
+    if (count == expected)
+        return true;
+    cursor->at--; /* the bracket that came too soon or too late */
+    wire_cursor_locate(cursor, place);
+    return wire_refuse_uneven(place, expected, count,
+                              "one for each query of its sequence", cursor->problem);
+}
+
+static bool refuse_count(const struct reader *reader, size_t got) {
+    struct wire_problem *problem = reader->cursor.problem;
+    size_t sequences = reader->queries->num_sequences;
+    wire_problem_set(problem, 400, "Shape mismatch", lens_field,
+                     "valid_lens has %zu elements, but queries has %zu sequences; send "
+                     "one element for each",
+                     got, sequences);
+    const size_t expected[] = {sequences, WIRE_SHAPE_ANY},
+                 shape[] = {got, WIRE_SHAPE_ANY};
+    wire_shape_print(problem->expected, expected, reader->levels);
+    wire_shape_print(problem->got, shape, reader->levels);
+    return false;
+}
+
+/* Reads an element of a list of one element per sequence: a length, or a list of one per
+ * query; skips it when it is one too many. */
+static bool read_element(struct reader *reader, struct wire_place *place, size_t b,
+                         bool per_query) {
+    struct wire_span surplus;
+    wire_cursor_next(&reader->cursor);
+    if (b >= reader->queries->num_sequences)
+        return wire_cursor_skip(&reader->cursor, 1, &surplus);
+    return per_query ? read_query_lengths(reader, place, b)
+                     : read_length(reader, place, b);
+}
+
+static bool read_batch(struct reader *reader, bool per_query) {
+    struct wire_place place = {.field = lens_field};
+    bool more = true;
+    size_t b;
+    if (!wire_list_open(&reader->cursor, &place, reader->levels))
+        return false;
+    place.depth = 1;
+    for (b = 0; more; b++) {
+        place.index[0] = b;
+        if (!read_element(reader, &place, b, per_query) ||
+            !wire_list_next(&reader->cursor, &place, &more))
+            return false;
+    }
+    return b == reader->queries->num_sequences || refuse_count(reader, b);
+}
+
+/* Checks the levels along the first elements. */
+static bool find_levels(struct reader *reader) {
+    struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
+    struct wire_place place = {.field = lens_field};
+    size_t least = reader->queries->batched ? 1 : 0;
+    size_t levels = wire_cursor_levels(&ahead);
+    if (levels > least + 1 || (levels < least && wire_cursor_at_number(&ahead))) {
+        wire_cursor_locate(cursor, &place);
+        return wire_refuse_levels(&place, least, least + 1, levels, cursor->problem);
+    }
+    if (levels > 0 && wire_peek(ahead.at, ahead.end) == ']') {
+        place.depth = levels - 1;
+        wire_cursor_locate(&ahead, &place);
+        return wire_refuse_empty(&place, cursor->problem);
+    }
+    if (levels < least)
+        return wire_refuse_value(&ahead, &place, "array");
+    reader->levels = levels;
+    return true;
+}
+
+bool wire_lens_read(const char *body, const struct wire_span *span,
+                    const struct wire_tensor *queries, const struct wire_tensor *keys,
+                    struct arena *arena, attn_request *request,
+                    struct wire_problem *ret_problem) {
+    struct reader reader = {.cursor = {body, span->start, span->end, ret_problem},
+                            .queries = queries,
+                            .keys = keys};
+    if (!find_levels(&reader))
+        return false;
+    bool per_query = reader.levels == (queries->batched ? 2 : 1);
+    /* Each length that is read has a comma before it, but the first. */
+    size_t *lens = arena_alloc(arena, span->commas + 1, sizeof *lens);
+    if (lens == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return false;
+    }
+    reader.out = lens;
+    struct wire_place whole = {.field = lens_field};
+    bool read = queries->batched ? read_batch(&reader, per_query)
+                : per_query      ? read_query_lengths(&reader, &whole, 0)
+                                 : read_length(&reader, &whole, 0);
+    if (!read)
+        return false;
+    request->valid_lens = lens;
+    request->valid_lens_per_query = per_query;
+    return true;
+}

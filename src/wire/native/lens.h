@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lens.h: reads valid_lens. */
+#ifndef ATTND_WIRE_NATIVE_LENS_H
+#define ATTND_WIRE_NATIVE_LENS_H
+
+#include "base/arena.h"
+#include "wire/json/cursor.h"
+#include "wire/tensor.h"
+
+#include <attnd/attention.h>
+
+/* Reads the value at `span` of the body for these queries and keys, whose batch axes
+ * agree, into request->valid_lens and valid_lens_per_query. Returns false with
+ * *ret_problem set. */
+bool wire_lens_read(const char *body, const struct wire_span *span,
+                    const struct wire_tensor *queries, const struct wire_tensor *keys,
+                    struct arena *arena, attn_request *request,
+                    struct wire_problem *ret_problem);
+
+#endif

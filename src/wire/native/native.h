@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* native.h: the JSON of POST /v1/attention (docs/protocol.md), in parts; the two
+ * constants at the end are all that the server needs. */
+#ifndef ATTND_WIRE_NATIVE_NATIVE_H
+#define ATTND_WIRE_NATIVE_NATIVE_H
+
+#include "wire/json/cursor.h"
+#include "wire/protocol.h"
+#include "wire/reply.h"
+
+enum wire_member {
+    WIRE_MODEL,
+    WIRE_QUERIES,
+    WIRE_KEYS,
+    WIRE_VALUES,
+    WIRE_VALID_LENS,
+    WIRE_CAUSAL,
+    WIRE_NEED_WEIGHTS,
+    WIRE_HEAD_MASK,
+    WIRE_WEIGHTS_HEADS,
+    WIRE_WEIGHTS_QUERIES,
+    WIRE_NUM_MEMBERS
+};
+
+/* What was found in a body; it points into it. */
+struct wire_native_scan {
+    struct wire_span members[WIRE_NUM_MEMBERS]; /* empty: left out, or null */
+    size_t decode_bytes; /* the most that decoding takes, besides the body itself */
+};
+
+/* Finds the members of a body without reading their values, and says how much memory that
+ * will take, so that it can be reserved. Allocates next to nothing. Finds the errors of
+ * the request's own object (Malformed JSON, Wrong type, Unknown key, Duplicate key) and
+ * what is nested too deeply. Returns false with *ret_problem set. Thread-safe. */
+bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
+                      struct wire_problem *ret_problem);
+
+/* Decodes and checks a body that was scanned, against the model that it names (or the
+ * only one). Every size in ret_call has been checked, so that attn_plan() can only fail
+ * on overflow.
+ *
+ * Returns false with *ret_problem set (400, 404, or 503 when memory is short), ret_call
+ * untouched. Thread-safe for distinct arenas. */
+bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
+                        const attn_model *const *models, size_t num_models,
+                        struct arena *arena, struct wire_call *ret_call,
+                        struct wire_problem *ret_problem);
+
+/* Returns the most bytes that the reply to a call of these sizes can take; SIZE_MAX when
+ * that is too large to be computed. */
+size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *sizes);
+
+/* --- the reply's text, piece by piece --- */
+
+/* A reply that is being written, and how far it is. Borrows the model, the results and
+ * the lengths of the sequences until it is done. Owned by one thread at a time. */
+struct wire_native_encoder {
+    const char *model; /* its name */
+    size_t num_tensors;
+    struct wire_reply_tensor tensors[2]; /* outputs, weights */
+    /* The next number; tensor == num_tensors at the end. */
+    size_t tensor, sequence, plane, row, column;
+    const float *next;
+};
+
+/* Starts a reply. result->weights are those that the reply has (wire_selection_copy()).
+ */
+void wire_native_encoder_init(struct wire_native_encoder *encoder,
+                              const struct wire_call *call, const attn_result *result);
+
+/* Writes the next piece of the reply to `piece`, which has room for `size` bytes, at
+ * least WIRE_PIECE_LEAST; returns how many it wrote, 0 at the end. A piece that
+ * has room for WIRE_PIECE_LEAST bytes more than all the rest is the last one. Does
+ * not allocate. */
+size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
+                                size_t size);
+
+/* --- for the server --- */
+
+wire_read wire_native_read;
+extern const struct wire_writer wire_native_writer;
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scan.c: finds the members of a request, and what decoding them will take. */
+#include "base/size.h"
+#include "wire/json/cost.h"
+#include "wire/json/object.h"
+#include "wire/json/tensor.h"
+#include "wire/native/native.h"
+
+static const struct wire_keys keys = {
+    .owner = "a request",
+    .known = "model, queries, keys, values, valid_lens, causal, need_weights, "
+             "head_mask, weights_heads and weights_queries",
+    .count = WIRE_NUM_MEMBERS,
+    .names = {[WIRE_MODEL] = "model",
+              [WIRE_QUERIES] = "queries",
+              [WIRE_KEYS] = "keys",
+              [WIRE_VALUES] = "values",
+              [WIRE_VALID_LENS] = "valid_lens",
+              [WIRE_CAUSAL] = "causal",
+              [WIRE_NEED_WEIGHTS] = "need_weights",
+              [WIRE_HEAD_MASK] = "head_mask",
+              [WIRE_WEIGHTS_HEADS] = "weights_heads",
+              [WIRE_WEIGHTS_QUERIES] = "weights_queries"},
+};
+
+static void add(size_t *sum, size_t bytes) {
+    if (!size_add(*sum, bytes, sum))
+        *sum = SIZE_MAX;
+}
+
+/* Returns the most bytes that decoding takes. */
+static size_t cost_of(const struct wire_native_scan *scan) {
+    size_t bytes = 0;
+    for (int i = 0; i < WIRE_NUM_MEMBERS; i++) {
+        const struct wire_span *span = &scan->members[i];
+        if (span->start == NULL)
+            continue;
+        switch ((enum wire_member)i) {
+        case WIRE_QUERIES:
+        case WIRE_KEYS:
+        case WIRE_VALUES:
+            add(&bytes, wire_tensor_cost(span));
+            break;
+        case WIRE_WEIGHTS_QUERIES: /* and a byte for each row of queries */
+            add(&bytes, scan->members[WIRE_QUERIES].commas + 1 + ARENA_ALIGNMENT);
+            __attribute__((fallthrough));
+        case WIRE_WEIGHTS_HEADS: /* and a byte for each head of the model */
+        case WIRE_VALID_LENS:
+        case WIRE_HEAD_MASK:
+            if (!size_add_mul(&bytes, span->commas + 1, sizeof(size_t)))
+                bytes = SIZE_MAX;
+            add(&bytes, ARENA_ALIGNMENT);
+            break;
+        case WIRE_MODEL:
+        case WIRE_CAUSAL:
+        case WIRE_NEED_WEIGHTS:
+        case WIRE_NUM_MEMBERS:
+            wire_json_cost(span->start, (size_t)(span->end - span->start), &bytes);
+            break;
+        }
+    }
+    return bytes;
+}
+
+bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
+                      struct wire_problem *ret_problem) {
+    struct wire_cursor cursor = {body, body, body + size, ret_problem};
+    struct wire_native_scan scan = {0};
+    if (!wire_body_open(&cursor, "queries") ||
+        !wire_object_scan(&cursor, NULL, 1, &keys, scan.members) ||
+        !wire_body_close(&cursor))
+        return false;
+    scan.decode_bytes = cost_of(&scan);
+    *ret_scan = scan;
+    return true;
+}

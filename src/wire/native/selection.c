@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/native/selection.h"
+
+#include "wire/json/list.h"
+#include "wire/selection.h"
+
+/* Reads the elements of an open list. A list of more than `limit` elements repeats one or
+ * has one out of range, so no more than that many are looked at. */
+static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indices,
+                         size_t *list, size_t *ret_count) {
+    struct wire_place at = {.field = indices->field, .depth = 1};
+    bool more = true;
+    for (size_t i = 0; more; i++) {
+        struct wire_span text;
+        at.index[0] = i;
+        if (!wire_whole_read(cursor, &at, 1, &list[i], &text))
+            return false;
+        if (list[i] >= indices->limit) {
+            char limit[WIRE_INDICES_LIMIT_MAX];
+            wire_indices_limit(indices, limit);
+            return wire_refuse_whole(cursor, &at, &text, limit, indices->limit - 1);
+        }
+        if (!wire_indices_add(indices, i, list[i], cursor->problem) ||
+            !wire_list_next(cursor, &at, &more))
+            return false;
+        *ret_count = i + 1;
+    }
+    return true;
+}
+
+/* Reads one of the two lists, which may be left out. */
+static bool read_list(const char *body, const struct wire_span *span,
+                      enum wire_selected which, struct arena *arena,
+                      struct wire_call *call, struct wire_problem *ret_problem) {
+    struct wire_cursor cursor = {body, span->start, span->end, ret_problem};
+    struct wire_indices indices;
+    if (span->start == NULL)
+        return true;
+    if (!wire_indices_init(&indices, call, which, arena, ret_problem))
+        return false;
+
+    size_t *list = arena_alloc(arena, span->commas + 1, sizeof *list), count = 0;
+    if (list == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return false;
+    }
+    struct wire_place place = {.field = indices.field};
+    if (!wire_list_open(&cursor, &place, 1) ||
+        !read_indices(&cursor, &indices, list, &count))
+        return false;
+    wire_selection_set(call, which, list, count);
+    return true;
+}
+
+bool wire_native_selection_read(const char *body, const struct wire_span *members,
+                                struct arena *arena, struct wire_call *call,
+                                struct wire_problem *ret_problem) {
+    return read_list(body, &members[WIRE_WEIGHTS_HEADS], WIRE_SELECTED_HEADS, arena, call,
+                     ret_problem) &&
+           read_list(body, &members[WIRE_WEIGHTS_QUERIES], WIRE_SELECTED_QUERIES, arena,
+                     call, ret_problem) &&
+           wire_selection_check(call, ret_problem);
+}

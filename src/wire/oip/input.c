@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/oip/input.h"
+
+#include "base/size.h"
+#include "wire/json/list.h"
+#include "wire/json/object.h"
+
+#include <stdio.h>
+
+#define INPUT_DEPTH  3  /* of its members: below request and inputs */
+#define NAME_SHOWN   64 /* bytes */
+#define FIELD_NAMED  32 /* bytes of "valid_lens.shape" */
+#define FLOAT_TYPES  "FP32, FP16, FP64 or (as binary data) BF16"
+#define WHOLE_TYPES  "INT32 or INT64"
+#define KNOWN_INPUTS "queries, keys, values, valid_lens and head_mask"
+
+static const char *const names[WIRE_OIP_NUM_INPUTS] = {
+    [WIRE_OIP_QUERIES] = "queries",     [WIRE_OIP_KEYS] = "keys",
+    [WIRE_OIP_VALUES] = "values",       [WIRE_OIP_VALID_LENS] = "valid_lens",
+    [WIRE_OIP_HEAD_MASK] = "head_mask",
+};
+
+static const struct wire_oip_type types[] = {
+    {"FP32", 4, "F32", false}, {"FP16", 2, "F16", false}, {"FP64", 8, "F64", false},
+    {"BF16", 2, "BF16", true}, {"INT32", 4, NULL, false}, {"INT64", 8, NULL, false},
+};
+
+enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, NUM_MEMBERS };
+
+static const struct wire_keys keys = {
+    .owner = "an input",
+    .known = "name, shape, datatype, parameters and data",
+    .count = NUM_MEMBERS,
+    .names = {[NAME] = "name",
+              [SHAPE] = "shape",
+              [DATATYPE] = "datatype",
+              [PARAMETERS] = "parameters",
+              [DATA] = "data"},
+};
+
+static const struct wire_keys parameter_keys = {.owner = "an input's parameters",
+                                                .known = "binary_data_size alone",
+                                                .count = 1,
+                                                .names = {"binary_data_size"}};
+
+static bool refuse_missing(struct wire_problem *problem, const char *whose,
+                           const char *key) {
+    wire_problem_set(problem, 400, "Missing key", key, "%s has no %s; send it", whose,
+                     key);
+    return false;
+}
+
+/* Reads a member that must be a string; `whose` is for a person. */
+static bool read_word(const struct wire_cursor *cursor, const struct wire_span *span,
+                      const char *field, char ret_word[WIRE_WORD_MOST + 1]) {
+    struct wire_cursor there = *cursor;
+    struct wire_place place = {.field = field};
+    bool whole;
+    there.at = span->start;
+    if (*span->start != '"')
+        return wire_refuse_value(&there, &place, "string");
+    return wire_word_read(cursor, span, ret_word, &whole);
+}
+
+/* Finds which input this is. */
+static bool find_input(const struct wire_cursor *cursor, const struct wire_span *span,
+                       size_t index, struct wire_oip_input *inputs,
+                       struct wire_oip_input **ret_input) {
+    char whose[48], word[WIRE_WORD_MOST + 1];
+    snprintf(whose, sizeof whose, "inputs[%zu]", index);
+    if (span->start == NULL)
+        return refuse_missing(cursor->problem, whose, "name");
+    if (!read_word(cursor, span, "name", word))
+        return false;
+    size_t i = 0;
+    while (i < WIRE_OIP_NUM_INPUTS && strcmp(names[i], word) != 0)
+        i++;
+    if (i == WIRE_OIP_NUM_INPUTS) {
+        wire_problem_set(cursor->problem, 400, "Unknown input", "inputs",
+                         "%s is called '%.*s'; known are " KNOWN_INPUTS, whose,
+                         NAME_SHOWN, word);
+        return false;
+    }
+    if (inputs[i].type != NULL) {
+        wire_problem_set(cursor->problem, 400, "Duplicate input", names[i],
+                         "%s is %s once more; send each input once", whose, names[i]);
+        return false;
+    }
+    *ret_input = &inputs[i];
+    inputs[i].name = names[i];
+    return true;
+}
+
+static bool read_type(const struct wire_cursor *cursor, const struct wire_span *span,
+                      struct wire_oip_input *input) {
+    bool whole = input->name == names[WIRE_OIP_VALID_LENS];
+    char word[WIRE_WORD_MOST + 1];
+    if (span->start == NULL)
+        return refuse_missing(cursor->problem, input->name, "datatype");
+    if (!read_word(cursor, span, "datatype", word))
+        return false;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(types[i].name, word) == 0 && whole == (types[i].dtype == NULL)) {
+            input->type = &types[i];
+            return true;
+        }
+    }
+    wire_problem_set(cursor->problem, 400, "Wrong datatype", input->name,
+                     "%s has datatype '%.*s'; send it as %s", input->name, NAME_SHOWN,
+                     word, whole ? WHOLE_TYPES : FLOAT_TYPES);
+    return false;
+}
+
+/* Reads the sizes of an open list, at most WIRE_OIP_RANK_MOST. */
+static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
+                       struct wire_oip_input *input) {
+    bool more = true;
+    place->depth = 1;
+    for (input->rank = 0; more; input->rank++) {
+        struct wire_span text;
+        size_t size;
+        if (input->rank == WIRE_OIP_RANK_MOST) {
+            wire_problem_set(cursor->problem, 400, "Wrong rank", input->name,
+                             "%s has a shape of more than %d dimensions", input->name,
+                             WIRE_OIP_RANK_MOST);
+            return false;
+        }
+        place->index[0] = input->rank;
+        if (!wire_whole_read(cursor, place, 1, &size, &text))
+            return false;
+        if (size == 0 || size == SIZE_MAX) {
+            int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
+            wire_problem_set(cursor->problem, 400,
+                             size == 0 ? "Empty tensor" : "Out of range", input->name,
+                             "%s[%zu] is %.*s; send sizes of at least 1 that memory can "
+                             "hold",
+                             place->field, input->rank, shown, text.start);
+            return false;
+        }
+        input->shape[input->rank] = size;
+        if (!wire_list_next(cursor, place, &more))
+            return false;
+    }
+    return true;
+}
+
+static bool read_shape(const struct wire_cursor *cursor, const struct wire_span *span,
+                       struct wire_oip_input *input) {
+    char field[FIELD_NAMED];
+    snprintf(field, sizeof field, "%s.shape", input->name);
+    struct wire_place place = {.field = field};
+    struct wire_cursor there = {cursor->body, span->start, span->end, cursor->problem};
+    if (span->start == NULL)
+        return refuse_missing(cursor->problem, input->name, "shape");
+    if (!wire_list_open(&there, &place, 1) || !read_sizes(&there, &place, input))
+        return false;
+    input->count = 1;
+    for (size_t i = 0; i < input->rank; i++) {
+        size_t bytes; /* so that the size in bytes does not wrap either */
+        if (!size_mul(input->count, input->shape[i], &input->count) ||
+            !size_mul(input->count, sizeof(double), &bytes)) {
+            wire_problem_set(cursor->problem, 400, "Out of range", input->name,
+                             "%s multiplies to more than memory can hold; send the "
+                             "tensor's own shape",
+                             field);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Takes the input's bytes of what is left. */
+static bool take_binary(const struct wire_cursor *cursor, const struct wire_span *span,
+                        struct wire_oip_binary *binary, struct wire_oip_input *input) {
+    struct wire_cursor there = {cursor->body, span->start, span->end, cursor->problem};
+    struct wire_place place = {.field = "binary_data_size"};
+    struct wire_span text;
+    size_t size, needed = input->count * input->type->size;
+    if (!wire_whole_read(&there, &place, 0, &size, &text))
+        return false;
+    int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
+    if (size != needed) {
+        wire_problem_set(cursor->problem, 400, "Binary data", input->name,
+                         "%s has binary_data_size %.*s, but its shape and %s take %zu "
+                         "bytes; make them agree",
+                         input->name, shown, text.start, input->type->name, needed);
+        return false;
+    }
+    if (binary->at == NULL) {
+        wire_problem_set(cursor->problem, 400, "Binary data", input->name,
+                         "%s has binary_data_size, but nothing says where binary data "
+                         "begins; send header Inference-Header-Content-Length with the "
+                         "number of bytes of JSON",
+                         input->name);
+        return false;
+    }
+    if (size > binary->size) {
+        wire_problem_set(cursor->problem, 400, "Binary data", input->name,
+                         "%s takes %zu bytes of binary data, but the body has only %zu "
+                         "left; send all of it, and nothing in front",
+                         input->name, size, binary->size);
+        return false;
+    }
+    input->bytes = binary->at;
+    binary->at += size;
+    binary->size -= size;
+    return true;
+}
+
+/* Finds the data in one of its two forms. */
+static bool find_data(const struct wire_cursor *cursor, const struct wire_span *members,
+                      const struct wire_span *binary_size, struct wire_oip_binary *binary,
+                      struct wire_oip_input *input) {
+    const struct wire_span *data = &members[DATA];
+    struct wire_problem *problem = cursor->problem;
+    if (data->start == NULL && binary_size->start == NULL)
+        return refuse_missing(problem, input->name, "data");
+    if (data->start != NULL && binary_size->start != NULL) {
+        wire_problem_set(problem, 400, "Binary data", input->name,
+                         "%s has both data and binary_data_size; send one of them",
+                         input->name);
+        return false;
+    }
+    if (binary_size->start != NULL)
+        return take_binary(cursor, binary_size, binary, input);
+    if (input->type->is_binary_only) {
+        wire_problem_set(problem, 400, "Wrong datatype", input->name,
+                         "%s has datatype %s, which goes as binary data only; send FP32 "
+                         "in JSON",
+                         input->name, input->type->name);
+        return false;
+    }
+    input->data = *data;
+    if (input->count - 1 <= data->commas)
+        return true;
+    wire_problem_set(problem, 400, "Shape mismatch", input->name,
+                     "%s has a shape of %zu elements, but its data has fewer (at most "
+                     "%zu); make them agree",
+                     input->name, input->count, data->commas + 1);
+    return false;
+}
+
+bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
+                         struct wire_oip_binary *binary, struct wire_oip_input *inputs) {
+    struct wire_span members[NUM_MEMBERS], binary_size = {0};
+    struct wire_place place = {.field = "inputs", .depth = 1, .index = {index}};
+    struct wire_place parameters_place = {.field = "parameters"};
+    struct wire_oip_input *input;
+    if (!wire_object_scan(cursor, &place, INPUT_DEPTH, &keys, members) ||
+        !find_input(cursor, &members[NAME], index, inputs, &input))
+        return false;
+    if (members[PARAMETERS].start != NULL) {
+        struct wire_cursor parameters = *cursor;
+        parameters.at = members[PARAMETERS].start;
+        if (!wire_object_scan(&parameters, &parameters_place, INPUT_DEPTH + 1,
+                              &parameter_keys, &binary_size))
+            return false;
+    }
+    if (!read_shape(cursor, &members[SHAPE], input) ||
+        !read_type(cursor, &members[DATATYPE], input))
+        return false;
+    return find_data(cursor, members, &binary_size, binary, input);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* oip.h: the Open Inference Protocol v2 over REST, with the binary tensor data extension
+ * (docs/protocol-v2.md). */
+#ifndef ATTND_WIRE_OIP_OIP_H
+#define ATTND_WIRE_OIP_OIP_H
+
+#include "wire/protocol.h"
+
+#define WIRE_OIP_VERSION "1" /* the only version that a model has */
+
+/* What a reply has besides numbers. */
+struct wire_oip_reply {
+    const char *id; /* [id_size] as JSON, quotes included; NULL: none */
+    size_t id_size;
+    size_t num_outputs; /* at least 1 */
+    struct {
+        bool weights; /* attention_weights; else outputs */
+        bool binary;
+    } outputs[2];
+};
+
+/* Reads the value of Inference-Header-Content-Length for a body of `body_size` bytes.
+ * Returns false with *ret_problem set (400): no number, 0, over the body. */
+bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,
+                        struct wire_problem *ret_problem);
+
+/* POST /v2/models/M/infer; input->models holds just M. float32 that is binary and lies
+ * aligned is used where it is. */
+wire_read wire_oip_read;
+extern const struct wire_writer wire_oip_writer;
+
+/* {"error":"..."} */
+extern const struct wire_error_form wire_oip_form;
+
+#endif

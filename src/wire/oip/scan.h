@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scan.h: finds the inputs, outputs and parameters of a request. */
+#ifndef ATTND_WIRE_OIP_SCAN_H
+#define ATTND_WIRE_OIP_SCAN_H
+
+#include "wire/oip/request.h"
+
+/* Finds and checks all but the numbers. Allocates next to nothing. Returns false with
+ * *ret_problem set. Thread-safe. */
+bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_scan,
+                   struct wire_problem *ret_problem);
+
+#endif

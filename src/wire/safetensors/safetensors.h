@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors.h: /v1/attention as safetensors (docs/protocol.md), as the server calls it.
+ *
+ * The tensors of a request are named as the keys of the JSON, with query_lens and
+ * key_lens for batches without padding; options are strings in __metadata__. */
+#ifndef ATTND_WIRE_SAFETENSORS_SAFETENSORS_H
+#define ATTND_WIRE_SAFETENSORS_SAFETENSORS_H
+
+#include "wire/protocol.h"
+
+#define WIRE_SAFETENSORS_HEADER_MAX ((size_t)64 * 1024) /* bytes of a request's JSON */
+
+/* float32 at a multiple of 4 bytes stays where it lies: wire_call.in_body. */
+wire_read wire_safetensors_read;
+
+/* Its replies have a size that is known. They differ in the Content-Type:
+ * application/vnd.safetensors, and application/octet-stream for who accepts only that. */
+extern const struct wire_writer wire_safetensors_writer, wire_octets_writer;
+
+#endif
