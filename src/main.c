@@ -35,7 +35,7 @@ struct daemon {
     struct http_server *server;
 };
 
-static int fail(const attnd_error *error, int exit_code) {
+static int fail(const attn_error *error, int exit_code) {
     fprintf(stderr, "attnd: %s\n", error->text);
     return exit_code;
 }
@@ -57,8 +57,8 @@ static void catch_signals(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-static attnd_status start(struct daemon *daemon, const struct config *config,
-                          attnd_error *error) {
+static attn_status start(struct daemon *daemon, const struct config *config,
+                         attn_error *error) {
     size_t cpus = machine_cpus("");
     size_t half_memory = machine_memory("") / 2;
     sched_budget_init(&daemon->budget,
@@ -69,10 +69,10 @@ static attnd_status start(struct daemon *daemon, const struct config *config,
         .arena_keep = ARENA_KEEP,
         .on_start = attn_warm_up,
     };
-    attnd_status status = sched_pool_create(&sched, &daemon->pool);
-    if (status != ATTND_OK)
+    attn_status status = sched_pool_create(&sched, &daemon->pool);
+    if (status != ATTN_OK)
         return error_set(error, status, "cannot start %zu workers: %s", sched.num_workers,
-                         attnd_status_text(status));
+                         attn_status_text(status));
     const struct http_options http = {
         .listen = config->listen,
         .num_threads = config->http_threads > 0 ? config->http_threads : (cpus + 7) / 8,
@@ -86,23 +86,23 @@ static attnd_status start(struct daemon *daemon, const struct config *config,
         .budget = &daemon->budget,
     };
     status = http_server_create(&http, &daemon->server, error);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         log_write(LOG_INFO, "listening", LOG_TEXT("url", http_server_url(daemon->server)),
                   LOG_NUMBER("workers", sched.num_workers),
                   LOG_NUMBER("http_threads", http.num_threads),
                   LOG_NUMBER("max_memory", daemon->budget.limit),
-                  LOG_TEXT("blas", attnd_blas_text()));
+                  LOG_TEXT("blas", attn_blas_text()));
     return status;
 }
 
 /* Warms every model up, and tells which engine it is served with. */
-static attnd_status warm_up(const struct models *models, attnd_error *error) {
+static attn_status warm_up(const struct models *models, attn_error *error) {
     for (size_t i = 0; i < models->count; i++) {
         const attn_model_info *info = attn_model_get_info(models->items[i]);
         const char *asked = info->engine;
         double difference;
-        attnd_status status = attn_model_verify(models->items[i], &difference, error);
-        if (status != ATTND_OK)
+        attn_status status = attn_model_verify(models->items[i], &difference, error);
+        if (status != ATTN_OK)
             return status;
         attn_model_trim(models->items[i]);
         if (strcmp(asked, info->engine) != 0)
@@ -117,7 +117,7 @@ static attnd_status warm_up(const struct models *models, attnd_error *error) {
                   LOG_TEXT("precision", info->precision),
                   LOG_NUMBER("memory", info->memory));
     }
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 /* Waits for a signal, then stops; returns the exit code. */
@@ -144,17 +144,17 @@ static int run_until_stopped(struct daemon *daemon, const struct config *config)
 
 static int serve(const struct config *config) {
     struct daemon daemon = {.pool = NULL};
-    attnd_error error;
+    attn_error error;
     int exit_code = EXIT_FAILURE;
     log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
     json_object_seed(0); /* before threads, which would race for it */
-    if (listen_check(config->listen, &error) != ATTND_OK ||
-        load_check(config, &error) != ATTND_OK)
+    if (listen_check(config->listen, &error) != ATTN_OK ||
+        load_check(config, &error) != ATTN_OK)
         return fail(&error, EXIT_USAGE);
-    if (attnd_init(&error) != ATTND_OK)
+    if (attn_init(&error) != ATTN_OK)
         return fail(&error, EXIT_FAILURE);
-    if (load_models(config, &daemon.models, &error) != ATTND_OK ||
-        warm_up(&daemon.models, &error) != ATTND_OK) {
+    if (load_models(config, &daemon.models, &error) != ATTN_OK ||
+        warm_up(&daemon.models, &error) != ATTN_OK) {
         load_models_deinit(&daemon.models);
         return fail(&error, EXIT_FAILURE);
     }
@@ -164,7 +164,7 @@ static int serve(const struct config *config) {
         goto done;
     }
     catch_signals();
-    if (start(&daemon, config, &error) != ATTND_OK)
+    if (start(&daemon, config, &error) != ATTN_OK)
         fail(&error, exit_code);
     else
         exit_code = run_until_stopped(&daemon, config);
@@ -178,7 +178,7 @@ done:
 int main(int argc, char **argv) {
     struct config config;
     struct config_texts operands = {NULL, 0};
-    attnd_error error;
+    attn_error error;
     const char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "serve";
     int skip = argc > 1 && argv[1][0] != '-' ? 2 : argc > 0 ? 1 : 0;
     bool inspect = strcmp(command, "inspect") == 0;
@@ -188,7 +188,7 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     if (config_read(argc - skip, argv + skip, environ, &config,
-                    inspect ? &operands : NULL, &error) != ATTND_OK)
+                    inspect ? &operands : NULL, &error) != ATTN_OK)
         return fail(&error, EXIT_USAGE);
     int exit_code = EXIT_SUCCESS;
     if (config.help)
@@ -196,16 +196,16 @@ int main(int argc, char **argv) {
     else if (config.man)
         config_print_man();
     else if (config.version)
-        printf("attnd %s\n", attnd_version());
+        printf("attnd %s\n", attn_version());
     else if (inspect)
         exit_code = command_inspect(&config, &operands);
     else if (health)
-        exit_code = listen_check(config.listen, &error) == ATTND_OK
+        exit_code = listen_check(config.listen, &error) == ATTN_OK
                         ? command_health(&config)
                         : fail(&error, EXIT_USAGE);
     else if (bench)
-        exit_code = attnd_init(&error) == ATTND_OK ? command_bench(&config)
-                                                   : fail(&error, EXIT_FAILURE);
+        exit_code = attn_init(&error) == ATTN_OK ? command_bench(&config)
+                                                 : fail(&error, EXIT_FAILURE);
     else
         exit_code = serve(&config);
     config_texts_deinit(&operands);

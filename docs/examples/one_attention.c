@@ -19,15 +19,15 @@ static const float tokens[6 * 3] = {
 
 int main(void) {
     const size_t length[] = {6};
-    attnd_error error = {.text = "out of memory"};
+    attn_error error = {.text = "out of memory"};
     attn_model *model = NULL;
     attn_result result = {0};
     attn_sizes sizes;
     void *scratch = NULL;
     int exit_code = EXIT_FAILURE;
 
-    if (attnd_init(&error) != ATTND_OK ||
-        attn_model_demo("journey", &model, &error) != ATTND_OK)
+    if (attn_init(&error) != ATTN_OK ||
+        attn_model_demo("journey", &model, &error) != ATTN_OK)
         goto done;
     const attn_model_info *info = attn_model_get_info(model);
     const attn_request request = {
@@ -39,7 +39,7 @@ int main(void) {
         .values = tokens,
         .causal = info->causal,
     };
-    if (attn_plan(model, &request, &sizes, &error) != ATTND_OK)
+    if (attn_plan(model, &request, &sizes, &error) != ATTN_OK)
         goto done;
     result.outputs = malloc(sizes.outputs * sizeof *result.outputs);
     scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);

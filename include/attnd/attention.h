@@ -6,7 +6,7 @@
  * follow each other without padding: queries are [sum of Tq, query_size].
  *
  *     attn_sizes sizes;
- *     if (attn_plan(model, &request, &sizes, &error) != ATTND_OK) ...
+ *     if (attn_plan(model, &request, &sizes, &error) != ATTN_OK) ...
  *     result.outputs = malloc(sizes.outputs * sizeof(float));
  *     scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
  *     attn_run(model, &request, scratch, &result);
@@ -82,10 +82,10 @@ typedef struct attn_sizes {
  * Reads neither queries, keys nor values. Thread-safe; does not allocate.
  *
  * Errors, with one line in ret_error (which may be NULL) and nothing written to
- * ret_sizes: ATTND_E_SHAPE for an empty batch or sequence, or more tokens than the
- * context length; ATTND_E_VALUE for a valid_lens over Tk; ATTND_E_OVERFLOW. */
-ATTND_API attnd_status attn_plan(const attn_model *model, const attn_request *request,
-                                 attn_sizes *ret_sizes, attnd_error *ret_error);
+ * ret_sizes: ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the
+ * context length; ATTN_E_VALUE for a valid_lens over Tk; ATTN_E_OVERFLOW. */
+ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,
+                               attn_sizes *ret_sizes, attn_error *ret_error);
 
 /* Computes outputs and, when asked for, weights.
  *
@@ -98,10 +98,10 @@ ATTND_API attnd_status attn_plan(const attn_model *model, const attn_request *re
  *
  * `scratch` is attn_sizes.scratch_bytes of uninitialised memory at ATTN_ALIGNMENT.
  * Thread-safe for distinct scratch and results; does not allocate, lock or print.
- * attnd_init() must have succeeded. Returns ATTND_OK, or what attn_plan() returns, with
+ * attn_init() must have succeeded. Returns ATTN_OK, or what attn_plan() returns, with
  * nothing written. */
-ATTND_API attnd_status attn_run(const attn_model *model, const attn_request *request,
-                                void *scratch, const attn_result *result);
+ATTN_API attn_status attn_run(const attn_model *model, const attn_request *request,
+                              void *scratch, const attn_result *result);
 
 #ifdef __cplusplus
 }

@@ -63,17 +63,17 @@ typedef struct attn_model_options {
  * Weights in F32, F16, BF16 and F64 are taken; float32 inside. The file is read, not
  * mapped, and is closed on return. The caller owns *ret_model. On failure nothing is left
  * behind and ret_error, which may be NULL, holds one line that names the file, the tensor
- * and the remedy. Thread-safe. Errors: ATTND_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED,
+ * and the remedy. Thread-safe. Errors: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED,
  * _NOMEM. */
-ATTND_API attnd_status attn_model_load(const char *name, const char *path,
-                                       const attn_model_options *options,
-                                       attn_model **ret_model, attnd_error *ret_error);
+ATTN_API attn_status attn_model_load(const char *name, const char *path,
+                                     const attn_model_options *options,
+                                     attn_model **ret_model, attn_error *ret_error);
 
 /* Creates a model that is compiled in, under its own name: "journey" (3 wide, 2 heads of
  * size 1, causal, context length 6) or "d2l" (100 wide, 5 heads). Otherwise as
- * attn_model_load(); ATTND_E_VALUE for another name. */
-ATTND_API attnd_status attn_model_demo(const char *name, attn_model **ret_model,
-                                       attnd_error *ret_error);
+ * attn_model_load(); ATTN_E_VALUE for another name. */
+ATTN_API attn_status attn_model_demo(const char *name, attn_model **ret_model,
+                                     attn_error *ret_error);
 
 /* What a model computes with. NULL means the first word of each. */
 typedef struct attn_engine_options {
@@ -90,11 +90,11 @@ typedef struct attn_engine_options {
 
 /* Chooses what the model computes with; models are loaded with all of the above NULL. No
  * other thread may use the model meanwhile. On failure the model is as it was:
- * ATTND_E_VALUE for an unknown word, ATTND_E_UNSUPPORTED for kernels that this build or
- * CPU lacks or a model that was trimmed, ATTND_E_OVERFLOW, ATTND_E_NOMEM. */
-ATTND_API attnd_status attn_model_set_engine(attn_model *model,
-                                             const attn_engine_options *options,
-                                             attnd_error *ret_error);
+ * ATTN_E_VALUE for an unknown word, ATTN_E_UNSUPPORTED for kernels that this build or
+ * CPU lacks or a model that was trimmed, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
+ATTN_API attn_status attn_model_set_engine(attn_model *model,
+                                           const attn_engine_options *options,
+                                           attn_error *ret_error);
 
 /* What two engines may differ by, relative to the largest output. */
 #define ATTN_TOLERANCE_F32  1e-5
@@ -104,21 +104,21 @@ ATTND_API attnd_status attn_model_set_engine(attn_model *model,
  * through OpenBLAS too, and when the outputs differ by more than the precision's
  * tolerance the model is left with "openblas" and "f32" (see attn_model_info).
  * *ret_difference is what they differ by, relative to the largest. As
- * attn_model_set_engine(): no other thread; ATTND_E_UNSUPPORTED for a model that was
- * trimmed, ATTND_E_NOMEM. */
-ATTND_API attnd_status attn_model_verify(attn_model *model, double *ret_difference,
-                                         attnd_error *ret_error);
+ * attn_model_set_engine(): no other thread; ATTN_E_UNSUPPORTED for a model that was
+ * trimmed, ATTN_E_NOMEM. */
+ATTN_API attn_status attn_model_verify(attn_model *model, double *ret_difference,
+                                       attn_error *ret_error);
 
 /* Gives back the weights as they were loaded when the engine has a copy of its own, as
  * "native" has: half of the memory, or two thirds with bf16. The model's engine can then
  * not be changed any more. As attn_model_set_engine(): no other thread. */
-ATTND_API void attn_model_trim(attn_model *model);
+ATTN_API void attn_model_trim(attn_model *model);
 
 /* Gives the memory back; NULL is fine. No other thread may use the model any more. */
-ATTND_API void attn_model_destroy(attn_model *model);
+ATTN_API void attn_model_destroy(attn_model *model);
 
 /* Borrows the description of a model; lives as long as the model. Thread-safe. */
-ATTND_API const attn_model_info *attn_model_get_info(const attn_model *model);
+ATTN_API const attn_model_info *attn_model_get_info(const attn_model *model);
 
 #ifdef __cplusplus
 }

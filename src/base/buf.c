@@ -15,34 +15,34 @@ void buf_deinit(struct buf *buf) {
     buf_init(buf, buf->max);
 }
 
-attnd_status buf_reserve(struct buf *buf, size_t more) {
+attn_status buf_reserve(struct buf *buf, size_t more) {
     if (more > buf->max - buf->size)
-        return ATTND_E_NOMEM;
+        return ATTN_E_NOMEM;
     size_t needed = buf->size + more;
     if (needed <= buf->capacity)
-        return ATTND_OK;
+        return ATTN_OK;
     size_t capacity =
         buf->capacity < BUF_FIRST_CAPACITY ? BUF_FIRST_CAPACITY : buf->capacity;
     while (capacity < needed)
         capacity = capacity > buf->max / 2 ? buf->max : capacity * 2;
     char *data = realloc(buf->data, capacity);
     if (data == NULL)
-        return ATTND_E_NOMEM;
+        return ATTN_E_NOMEM;
     buf->data = data;
     buf->capacity = capacity;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status buf_append(struct buf *buf, const void *data, size_t size) {
-    attnd_status status = buf_reserve(buf, size);
-    if (status == ATTND_OK && size > 0) {
+attn_status buf_append(struct buf *buf, const void *data, size_t size) {
+    attn_status status = buf_reserve(buf, size);
+    if (status == ATTN_OK && size > 0) {
         memcpy(buf->data + buf->size, data, size);
         buf->size += size;
     }
     return status;
 }
 
-attnd_status buf_append_text(struct buf *buf, const char *text) {
+attn_status buf_append_text(struct buf *buf, const char *text) {
     return buf_append(buf, text, strlen(text));
 }
 

@@ -22,15 +22,15 @@ void buf_init(struct buf *buf, size_t max);
 /* Gives the memory back; the buffer is then as after buf_init(). */
 void buf_deinit(struct buf *buf);
 
-/* Makes room for `more` bytes past `size`. Returns ATTND_OK, or ATTND_E_NOMEM with the
+/* Makes room for `more` bytes past `size`. Returns ATTN_OK, or ATTN_E_NOMEM with the
  * buffer as it was: over the maximum, or no memory. */
-attnd_status buf_reserve(struct buf *buf, size_t more);
+attn_status buf_reserve(struct buf *buf, size_t more);
 
 /* Adds `size` bytes; as buf_reserve(). */
-attnd_status buf_append(struct buf *buf, const void *data, size_t size);
+attn_status buf_append(struct buf *buf, const void *data, size_t size);
 
 /* Adds a string without its terminator; as buf_reserve(). */
-attnd_status buf_append_text(struct buf *buf, const char *text);
+attn_status buf_append_text(struct buf *buf, const char *text);
 
 /* Hands the bytes over: the caller frees them with free(). The buffer is empty
  * afterwards. */

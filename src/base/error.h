@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* error.h: fills an attnd_error. */
+/* error.h: fills an attn_error. */
 #ifndef ATTND_BASE_ERROR_H
 #define ATTND_BASE_ERROR_H
 
@@ -8,7 +8,7 @@
 /* Writes the formatted line to ret_error unless that is NULL; returns `status`, so that a
  * failing function ends in `return error_set(...)`. Bytes that are not printable ASCII,
  * which a hostile file may bring, become '?'. Too long a line is cut. */
-__attribute__((format(printf, 3, 4))) attnd_status
-error_set(attnd_error *ret_error, attnd_status status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) attn_status
+error_set(attn_error *ret_error, attn_status status, const char *format, ...);
 
 #endif

@@ -4,25 +4,25 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static const char *const status_texts[ATTND_E_STATUS_COUNT] = {
-    [ATTND_OK] = "ok",
-    [ATTND_E_NOMEM] = "out of memory",
-    [ATTND_E_OVERFLOW] = "size too large",
-    [ATTND_E_SHAPE] = "sizes disagree",
-    [ATTND_E_VALUE] = "value out of range",
-    [ATTND_E_FORMAT] = "malformed file",
-    [ATTND_E_UNSUPPORTED] = "not supported",
-    [ATTND_E_IO] = "input or output error",
+static const char *const status_texts[ATTN_E_STATUS_COUNT] = {
+    [ATTN_OK] = "ok",
+    [ATTN_E_NOMEM] = "out of memory",
+    [ATTN_E_OVERFLOW] = "size too large",
+    [ATTN_E_SHAPE] = "sizes disagree",
+    [ATTN_E_VALUE] = "value out of range",
+    [ATTN_E_FORMAT] = "malformed file",
+    [ATTN_E_UNSUPPORTED] = "not supported",
+    [ATTN_E_IO] = "input or output error",
 };
 
-const char *attnd_status_text(attnd_status status) {
-    if ((unsigned)status >= ATTND_E_STATUS_COUNT)
+const char *attn_status_text(attn_status status) {
+    if ((unsigned)status >= ATTN_E_STATUS_COUNT)
         return "unknown status";
     return status_texts[status];
 }
 
-attnd_status error_set(attnd_error *ret_error, attnd_status status, const char *format,
-                       ...) {
+attn_status error_set(attn_error *ret_error, attn_status status, const char *format,
+                      ...) {
     if (ret_error == NULL)
         return status;
     ret_error->status = status;

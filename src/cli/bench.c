@@ -35,7 +35,7 @@ struct bench {
     void *scratch;
     size_t *lens; /* query_lens, key_lens and valid_lens, [B] each */
     float *input;
-    attnd_status status;
+    attn_status status;
     sem_t done; /* posted at the end of the job */
 };
 
@@ -153,7 +153,7 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
     b->request.crew = &b->crew;
     for (size_t c = 0; c < r->num_contenders; c++) {
         time_contender(b, c); /* touches the memory */
-        if (b->status != ATTND_OK)
+        if (b->status != ATTN_OK)
             return;
     }
     int64_t end = clock_now_ns() + (int64_t)b->config->seconds * 1000000000;
@@ -174,8 +174,8 @@ static void run_job(struct sched_job *job, struct sched_worker *worker) {
 
 /* --- what is timed --- */
 
-static attnd_status make_model(const struct bench *b, const attn_engine_options *engine,
-                               attn_model **ret_model, attnd_error *error) {
+static attn_status make_model(const struct bench *b, const attn_engine_options *engine,
+                              attn_model **ret_model, attn_error *error) {
     size_t width = b->report->width;
     const attn_model_info info = {.name = "bench",
                                   .layout = "bench",
@@ -186,8 +186,8 @@ static attnd_status make_model(const struct bench *b, const attn_engine_options 
                                   .num_heads = b->report->heads,
                                   .head_size = width / b->report->heads,
                                   .output_projection = true};
-    attnd_status status = attn_model_create(&info, ret_model);
-    if (status != ATTND_OK)
+    attn_status status = attn_model_create(&info, ret_model);
+    if (status != ATTN_OK)
         return status;
     float *const weights[] = {(*ret_model)->query_weight, (*ret_model)->key_weight,
                               (*ret_model)->value_weight, (*ret_model)->output_weight};
@@ -198,21 +198,21 @@ static attnd_status make_model(const struct bench *b, const attn_engine_options 
 
 /* Both engines, or the one that was asked for, native in the precision that was asked for
  * and in float32; then the baseline, which is single-threaded. */
-static attnd_status make_contenders(struct bench *b, attnd_error *error) {
+static attn_status make_contenders(struct bench *b, attn_error *error) {
     struct bench_report *r = b->report;
     const char *asked = option_choice("engine", b->config->engine);
     const char *cpu = option_choice("cpu", b->config->cpu);
     const char *precision = option_choice("precision", b->config->precision);
     const attn_engine_options engines[ENGINES_MAX] = {
         {"native", cpu, precision}, {"native", cpu, "f32"}, {"openblas", cpu, "f32"}};
-    attnd_status status = ATTND_OK;
+    attn_status status = ATTN_OK;
     for (size_t i = strcmp(precision, "f32") == 0 ? 1 : 0;
-         i < ENGINES_MAX && status == ATTND_OK; i++) {
+         i < ENGINES_MAX && status == ATTN_OK; i++) {
         if (strcmp(asked, "auto") != 0 && strcmp(asked, engines[i].engine) != 0)
             continue;
         attn_model **model = &b->models[r->num_contenders];
         status = make_model(b, &engines[i], model, error);
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             r->contenders[r->num_contenders++] =
                 (struct bench_times){.name = engines[i].engine,
                                      .cpu = (*model)->info.cpu,
@@ -223,13 +223,13 @@ static attnd_status make_contenders(struct bench *b, attnd_error *error) {
     return status;
 }
 
-static attnd_status make_request(struct bench *b) {
+static attn_status make_request(struct bench *b) {
     struct bench_report *r = b->report;
     size_t rows = r->sequences * (r->query_len > r->key_len ? r->query_len : r->key_len);
     b->lens = calloc(r->sequences, 3 * sizeof *b->lens);
     b->input = calloc(rows, r->width * sizeof *b->input);
     if (b->lens == NULL || b->input == NULL)
-        return ATTND_E_NOMEM;
+        return ATTN_E_NOMEM;
     noise_fill(b->input, rows * r->width, 1.0F);
     for (size_t s = 0; s < r->sequences; s++) {
         b->lens[s] = r->query_len;
@@ -250,8 +250,8 @@ static attnd_status make_request(struct bench *b) {
         .crew = &b->crew,
     };
     attn_sizes sizes;
-    attnd_status status = attn_plan(b->models[0], &b->request, &sizes, NULL);
-    if (status != ATTND_OK)
+    attn_status status = attn_plan(b->models[0], &b->request, &sizes, NULL);
+    if (status != ATTN_OK)
         return status;
     size_t tiles = attn_tiles_scratch(b->models[0], &sizes);
     b->scratch = aligned_alloc(ATTN_ALIGNMENT,
@@ -260,21 +260,21 @@ static attnd_status make_request(struct bench *b) {
     b->result.weights = sizes.weights > 0 ? malloc(sizes.weights * sizeof(float)) : NULL;
     if (b->scratch == NULL || b->result.outputs == NULL ||
         (sizes.weights > 0 && b->result.weights == NULL))
-        return ATTND_E_NOMEM;
-    return ATTND_OK;
+        return ATTN_E_NOMEM;
+    return ATTN_OK;
 }
 
 /* Runs the rounds on a pool of its own, which is gone when they are done. */
-static attnd_status run_bench(struct bench *b, attnd_error *error) {
+static attn_status run_bench(struct bench *b, attn_error *error) {
     const struct sched_options options = {.num_workers = b->report->threads,
                                           .queue_slots = 1};
     struct sched_pool *pool;
-    attnd_status status = make_contenders(b, error);
-    if (status == ATTND_OK)
+    attn_status status = make_contenders(b, error);
+    if (status == ATTN_OK)
         status = make_request(b);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = sched_pool_create(&options, &pool);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return status;
     count_work(b);
     b->job.run = run_job;
@@ -300,7 +300,7 @@ static void bench_deinit(struct bench *b) {
 
 static int bench_shape(const struct config *config, const char *shape) {
     static struct bench_report report; /* too large for a stack */
-    attnd_error error = {.text = ""};
+    attn_error error = {.text = ""};
     struct bench b = {.config = config, .report = &report};
     sem_init(&b.done, 0, 0);
     report = (struct bench_report){
@@ -317,11 +317,11 @@ static int bench_shape(const struct config *config, const char *shape) {
                 shape);
         return 2;
     }
-    attnd_status status = run_bench(&b, &error);
+    attn_status status = run_bench(&b, &error);
     bench_deinit(&b);
-    if (status != ATTND_OK) {
+    if (status != ATTN_OK) {
         fprintf(stderr, "attnd: bench %s: %s\n", shape,
-                error.text[0] != '\0' ? error.text : attnd_status_text(status));
+                error.text[0] != '\0' ? error.text : attn_status_text(status));
         return 1;
     }
     if (config->json)

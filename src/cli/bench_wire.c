@@ -86,16 +86,16 @@ static bool make_text(struct text *text, const struct task *task) {
     size_t room = NUMBERS * (NUMBER_MAX + strlen(task->comma)) + 64;
     task->make(text->numbers);
     buf_init(&text->body, room);
-    attnd_status status = buf_reserve(&text->body, room);
-    if (status == ATTND_OK)
+    attn_status status = buf_reserve(&text->body, room);
+    if (status == ATTN_OK)
         status = buf_append_text(&text->body, HEAD);
-    for (size_t i = 0; i < NUMBERS && status == ATTND_OK; i++) {
+    for (size_t i = 0; i < NUMBERS && status == ATTN_OK; i++) {
         const char *before = i % WIDTH > 0 ? task->comma : i > 0 ? "],[" : "[";
         status = buf_append_text(&text->body, before);
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = buf_append(&text->body, number, task->put(text->numbers[i], number));
     }
-    return status == ATTND_OK && buf_append_text(&text->body, "]" TAIL) == ATTND_OK;
+    return status == ATTN_OK && buf_append_text(&text->body, "]" TAIL) == ATTN_OK;
 }
 
 /* --- reading --- */

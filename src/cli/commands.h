@@ -15,7 +15,7 @@ int command_inspect(const struct config *config, const struct config_texts *file
 int command_health(const struct config *config);
 
 /* Times the layer, or with --wire reading JSON, and prints the figures: 0, or 1 when it
- * cannot be run, 2 for a malformed --shape. attnd_init() must have succeeded. */
+ * cannot be run, 2 for a malformed --shape. attn_init() must have succeeded. */
 int command_bench(const struct config *config);
 
 #endif

@@ -35,13 +35,13 @@ static void print_info(const char *path, const attn_model_info *info) {
 static bool inspect(const struct config *config, const char *path,
                     const attn_model_options *options, const char *precision) {
     attn_model *model;
-    attnd_error error;
-    if (attn_model_load("inspected", path, options, &model, &error) != ATTND_OK) {
+    attn_error error;
+    if (attn_model_load("inspected", path, options, &model, &error) != ATTN_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }
     const attn_engine_options engine = load_engine_options(config, precision);
-    if (attn_model_set_engine(model, &engine, &error) != ATTND_OK) {
+    if (attn_model_set_engine(model, &engine, &error) != ATTN_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         attn_model_destroy(model);
         return false;
@@ -54,8 +54,8 @@ static bool inspect(const struct config *config, const char *path,
 
 static bool inspect_spec(const struct config *config, const char *text) {
     struct model_spec spec;
-    attnd_error error;
-    if (model_spec_parse(text, &spec, &error) != ATTND_OK) {
+    attn_error error;
+    if (model_spec_parse(text, &spec, &error) != ATTN_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }

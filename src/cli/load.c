@@ -25,18 +25,18 @@ attn_engine_options load_engine_options(const struct config *config,
 }
 
 /* Takes a model over, also on failure, and gives it its engine. */
-static attnd_status add(struct models *models, attn_model *model,
-                        const attn_engine_options *engine, attnd_error *ret_error) {
+static attn_status add(struct models *models, attn_model *model,
+                       const attn_engine_options *engine, attn_error *ret_error) {
     const char *name = attn_model_get_info(model)->name;
-    attnd_status status = attn_model_set_engine(model, engine, ret_error);
-    if (status != ATTND_OK) {
+    attn_status status = attn_model_set_engine(model, engine, ret_error);
+    if (status != ATTN_OK) {
         attn_model_destroy(model);
         return status;
     }
     for (size_t i = 0; i < models->count; i++) {
         if (strcmp(attn_model_get_info(models->items[i])->name, name) != 0)
             continue;
-        status = error_set(ret_error, ATTND_E_VALUE,
+        status = error_set(ret_error, ATTN_E_VALUE,
                            "two models are called '%s': names must differ", name);
         attn_model_destroy(model);
         return status;
@@ -44,23 +44,23 @@ static attnd_status add(struct models *models, attn_model *model,
     attn_model **items = realloc(models->items, (models->count + 1) * sizeof *items);
     if (items == NULL) {
         attn_model_destroy(model);
-        return error_set(ret_error, ATTND_E_NOMEM, "out of memory");
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     }
     models->items = items;
     items[models->count++] = model;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-static attnd_status load_spec(const struct config *config, struct models *models,
-                              const char *text, attnd_error *ret_error) {
+static attn_status load_spec(const struct config *config, struct models *models,
+                             const char *text, attn_error *ret_error) {
     struct model_spec spec;
     attn_model *model;
-    attnd_status status = model_spec_parse(text, &spec, ret_error);
-    if (status != ATTND_OK)
+    attn_status status = model_spec_parse(text, &spec, ret_error);
+    if (status != ATTN_OK)
         return status;
     const attn_engine_options engine = load_engine_options(config, spec.precision);
     status = attn_model_load(spec.name, spec.path, &spec.options, &model, ret_error);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = add(models, model, &engine, ret_error);
     model_spec_deinit(&spec);
     return status;
@@ -71,30 +71,30 @@ static int is_model_file(const struct dirent *entry) {
     return size > suffix && strcmp(entry->d_name + size - suffix, MODEL_SUFFIX) == 0;
 }
 
-static attnd_status load_file(const struct config *config, struct models *models,
-                              const char *file, attnd_error *ret_error) {
+static attn_status load_file(const struct config *config, struct models *models,
+                             const char *file, attn_error *ret_error) {
     const attn_model_options nothing_said = {0};
     const attn_engine_options engine = load_engine_options(config, NULL);
     char path[PATH_MAX], name[NAME_MAX + 1];
     attn_model *model;
     snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
     if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
-        return error_set(ret_error, ATTND_E_VALUE,
+        return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: the path of %s is too long", file);
-    attnd_status status = attn_model_load(name, path, &nothing_said, &model, ret_error);
-    return status == ATTND_OK ? add(models, model, &engine, ret_error) : status;
+    attn_status status = attn_model_load(name, path, &nothing_said, &model, ret_error);
+    return status == ATTN_OK ? add(models, model, &engine, ret_error) : status;
 }
 
-static attnd_status load_folder(const struct config *config, struct models *models,
-                                attnd_error *ret_error) {
+static attn_status load_folder(const struct config *config, struct models *models,
+                               attn_error *ret_error) {
     struct dirent **entries;
     int count = scandir(config->model_dir, &entries, is_model_file, alphasort);
     if (count < 0)
-        return error_set(ret_error, ATTND_E_IO, "--model-dir: cannot read %s: %s",
+        return error_set(ret_error, ATTN_E_IO, "--model-dir: cannot read %s: %s",
                          config->model_dir, strerror(errno));
-    attnd_status status = ATTND_OK;
+    attn_status status = ATTN_OK;
     for (int i = 0; i < count; i++) {
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = load_file(config, models, entries[i]->d_name, ret_error);
         free(entries[i]);
     }
@@ -102,50 +102,50 @@ static attnd_status load_folder(const struct config *config, struct models *mode
     return status;
 }
 
-static attnd_status load_demo(const struct config *config, struct models *models,
-                              const char *name, attnd_error *ret_error) {
+static attn_status load_demo(const struct config *config, struct models *models,
+                             const char *name, attn_error *ret_error) {
     attn_model *model;
     const attn_engine_options engine = load_engine_options(config, NULL);
-    attnd_status status = attn_model_demo(name, &model, ret_error);
-    return status == ATTND_OK ? add(models, model, &engine, ret_error) : status;
+    attn_status status = attn_model_demo(name, &model, ret_error);
+    return status == ATTN_OK ? add(models, model, &engine, ret_error) : status;
 }
 
-attnd_status load_check(const struct config *config, attnd_error *ret_error) {
+attn_status load_check(const struct config *config, attn_error *ret_error) {
     if (config->models.count == 0 && config->model_dir == NULL && !config->demo)
-        return error_set(ret_error, ATTND_E_VALUE,
+        return error_set(ret_error, ATTN_E_VALUE,
                          "no model to serve: give --model NAME=FILE, --model-dir DIR or "
                          "--demo");
     for (size_t i = 0; i < config->models.count; i++) {
         struct model_spec spec;
-        attnd_status status = model_spec_parse(config->models.items[i], &spec, ret_error);
-        if (status != ATTND_OK)
+        attn_status status = model_spec_parse(config->models.items[i], &spec, ret_error);
+        if (status != ATTN_OK)
             return status;
         model_spec_deinit(&spec);
     }
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status load_models(const struct config *config, struct models *ret_models,
-                         attnd_error *ret_error) {
+attn_status load_models(const struct config *config, struct models *ret_models,
+                        attn_error *ret_error) {
     struct models models = {NULL, 0};
-    attnd_status status = ATTND_OK;
-    for (size_t i = 0; i < config->models.count && status == ATTND_OK; i++)
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
         status = load_spec(config, &models, config->models.items[i], ret_error);
-    if (status == ATTND_OK && config->model_dir != NULL)
+    if (status == ATTN_OK && config->model_dir != NULL)
         status = load_folder(config, &models, ret_error);
-    if (status == ATTND_OK && config->demo)
+    if (status == ATTN_OK && config->demo)
         status = load_demo(config, &models, "journey", ret_error);
-    if (status == ATTND_OK && config->demo)
+    if (status == ATTN_OK && config->demo)
         status = load_demo(config, &models, "d2l", ret_error);
-    if (status == ATTND_OK && models.count == 0)
-        status = error_set(ret_error, ATTND_E_VALUE,
+    if (status == ATTN_OK && models.count == 0)
+        status = error_set(ret_error, ATTN_E_VALUE,
                            "--model-dir: no *" MODEL_SUFFIX " in %s", config->model_dir);
-    if (status != ATTND_OK) {
+    if (status != ATTN_OK) {
         load_models_deinit(&models);
         return status;
     }
     *ret_models = models;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 void load_models_deinit(struct models *models) {

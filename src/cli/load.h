@@ -13,15 +13,15 @@ struct models {
 };
 
 /* Checks what can be checked without reading a file: every --model, and that there is one
- * at all. Errors: ATTND_E_VALUE, ATTND_E_NOMEM. */
-attnd_status load_check(const struct config *config, attnd_error *ret_error);
+ * at all. Errors: ATTN_E_VALUE, ATTN_E_NOMEM. */
+attn_status load_check(const struct config *config, attn_error *ret_error);
 
 /* Loads what --model, --model-dir and --demo name, in this order. On success the caller
- * owns *ret_models. Errors, with one line: ATTND_E_VALUE for two models of one name or an
- * empty folder; ATTND_E_IO for a folder that cannot be read; else as load_check() and
+ * owns *ret_models. Errors, with one line: ATTN_E_VALUE for two models of one name or an
+ * empty folder; ATTN_E_IO for a folder that cannot be read; else as load_check() and
  * attn_model_load(). */
-attnd_status load_models(const struct config *config, struct models *ret_models,
-                         attnd_error *ret_error);
+attn_status load_models(const struct config *config, struct models *ret_models,
+                        attn_error *ret_error);
 
 /* Returns what a model computes with; `precision` is what its own --model says, or NULL.
  */

@@ -53,11 +53,11 @@ struct config {
  * argv, unless that is NULL: then an operand is an error.
  *
  * On success the caller owns *ret_config. Errors, with one line that names the option and
- * where it was said: ATTND_E_VALUE, ATTND_E_FORMAT or ATTND_E_IO for the file,
- * ATTND_E_NOMEM. */
-attnd_status config_read(int argc, char *const *argv, char *const *environment,
-                         struct config *ret_config, struct config_texts *ret_operands,
-                         attnd_error *ret_error);
+ * where it was said: ATTN_E_VALUE, ATTN_E_FORMAT or ATTN_E_IO for the file,
+ * ATTN_E_NOMEM. */
+attn_status config_read(int argc, char *const *argv, char *const *environment,
+                        struct config *ret_config, struct config_texts *ret_operands,
+                        attn_error *ret_error);
 
 /* Give the memory back; a zeroed struct is fine. */
 void config_texts_deinit(struct config_texts *texts);

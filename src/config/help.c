@@ -81,7 +81,7 @@ static void print_help_options(const char *command) {
 }
 
 void config_print_help(void) {
-    printf("attnd %s: multi-head attention over HTTP\n\nUsage:\n", attnd_version());
+    printf("attnd %s: multi-head attention over HTTP\n\nUsage:\n", attn_version());
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         printf("  %s\n", commands[i].usage);
         print_wrapped(commands[i].help);
@@ -156,7 +156,7 @@ static void print_man_options(void) {
 void config_print_man(void) {
     puts(".\\\" Written by attnd --man from the table in src/config/options.c; do not "
          "edit.");
-    printf(".TH ATTND 1 \"\" \"attnd %s\" \"User Commands\"\n", attnd_version());
+    printf(".TH ATTND 1 \"\" \"attnd %s\" \"User Commands\"\n", attn_version());
     puts(".SH NAME\nattnd \\- serve multi\\-head attention over HTTP\n.SH SYNOPSIS");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         fputs(i > 0 ? ".br\n" : "", stdout);

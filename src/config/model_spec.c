@@ -22,30 +22,30 @@ static bool parse_count(const char *text, size_t *ret_count) {
 }
 
 /* `pair` is KEY=VALUE and is cut at the '='. */
-static attnd_status parse_pair(char *pair, const char *whole, struct model_spec *spec,
-                               attnd_error *ret_error) {
+static attn_status parse_pair(char *pair, const char *whole, struct model_spec *spec,
+                              attn_error *ret_error) {
     attn_model_options *options = &spec->options;
     char *equals = strchr(pair, '=');
     if (equals == NULL || equals[1] == '\0')
-        return error_set(ret_error, ATTND_E_VALUE, "--model %s: '%s' is not KEY=VALUE",
+        return error_set(ret_error, ATTN_E_VALUE, "--model %s: '%s' is not KEY=VALUE",
                          whole, pair);
     *equals = '\0';
     const char *value = equals + 1;
     if (strcmp(pair, "num_heads") == 0 || strcmp(pair, "context_length") == 0) {
         size_t *count = *pair == 'n' ? &options->num_heads : &options->context_length;
         if (!parse_count(value, count))
-            return error_set(ret_error, ATTND_E_VALUE,
+            return error_set(ret_error, ATTN_E_VALUE,
                              "--model %s: %s '%s' is not a whole number of at least 1",
                              whole, pair, value);
     } else if (strcmp(pair, "causal") == 0) {
         if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
-            return error_set(ret_error, ATTND_E_VALUE,
+            return error_set(ret_error, ATTN_E_VALUE,
                              "--model %s: causal '%s' is not true or false", whole,
                              value);
         options->causal = value;
     } else if (strcmp(pair, "precision") == 0) {
         if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0)
-            return error_set(ret_error, ATTND_E_VALUE,
+            return error_set(ret_error, ATTN_E_VALUE,
                              "--model %s: precision '%s' is not f32 or bf16", whole,
                              value);
         spec->precision = value;
@@ -54,25 +54,25 @@ static attnd_status parse_pair(char *pair, const char *whole, struct model_spec 
     } else if (strcmp(pair, "prefix") == 0) {
         options->prefix = value;
     } else {
-        return error_set(ret_error, ATTND_E_VALUE,
+        return error_set(ret_error, ATTN_E_VALUE,
                          "--model %s: unknown key '%s'; known are num_heads, causal, "
                          "context_length, layout, prefix, precision",
                          whole, pair);
     }
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status model_spec_parse(const char *text, struct model_spec *ret_spec,
-                              attnd_error *ret_error) {
+attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
+                             attn_error *ret_error) {
     struct model_spec spec = {.text = strdup(text)};
     if (spec.text == NULL)
-        return error_set(ret_error, ATTND_E_NOMEM, "--model %s: out of memory", text);
-    attnd_status status = ATTND_OK;
+        return error_set(ret_error, ATTN_E_NOMEM, "--model %s: out of memory", text);
+    attn_status status = ATTN_OK;
     char *rest = NULL;
     char *first = strtok_r(spec.text, ",", &rest);
     char *equals = first != NULL ? strchr(first, '=') : NULL;
     if (equals == NULL || equals == first || equals[1] == '\0') {
-        status = error_set(ret_error, ATTND_E_VALUE,
+        status = error_set(ret_error, ATTN_E_VALUE,
                            "--model %s: not NAME=FILE[,KEY=VALUE]...", text);
     } else {
         *equals = '\0';
@@ -80,14 +80,14 @@ attnd_status model_spec_parse(const char *text, struct model_spec *ret_spec,
         spec.path = equals + 1;
     }
     char *pair;
-    while (status == ATTND_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL)
+    while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL)
         status = parse_pair(pair, text, &spec, ret_error);
-    if (status != ATTND_OK) {
+    if (status != ATTN_OK) {
         model_spec_deinit(&spec);
         return status;
     }
     *ret_spec = spec;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 void model_spec_deinit(struct model_spec *spec) {

@@ -14,10 +14,10 @@ struct model_spec {
 };
 
 /* Takes a specification apart. On success the caller owns *ret_spec. Errors, with one
- * line that names the option and the key: ATTND_E_VALUE, ATTND_E_NOMEM. A path cannot
+ * line that names the option and the key: ATTN_E_VALUE, ATTN_E_NOMEM. A path cannot
  * hold a comma. */
-attnd_status model_spec_parse(const char *text, struct model_spec *ret_spec,
-                              attnd_error *ret_error);
+attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
+                             attn_error *ret_error);
 
 /* Gives the memory back; a zeroed struct is fine. */
 void model_spec_deinit(struct model_spec *spec);

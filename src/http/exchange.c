@@ -27,15 +27,15 @@ static struct wire_reply_head plain_head(const char *content_type) {
 
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply);
-    if (exchange->errors->print(problem, &exchange->reply) != ATTND_OK)
+    if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK)
         buf_deinit(&exchange->reply); /* send() has a constant one for this */
     exchange->status = problem->status;
     exchange->head = plain_head(exchange->errors->content_type);
     exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE;
 }
 
-void exchange_set_json(struct exchange *exchange, attnd_status status, int http_status) {
-    if (status != ATTND_OK) {
+void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
+    if (status != ATTN_OK) {
         struct wire_problem problem;
         wire_problem_set_no_memory(&problem);
         exchange_set_problem(exchange, &problem);
@@ -240,7 +240,7 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
     buf_init(&exchange->body, size);
     if (!exchange_reserve(exchange, size, problem))
         return false;
-    if (buf_reserve(&exchange->body, size) == ATTND_OK)
+    if (buf_reserve(&exchange->body, size) == ATTN_OK)
         return true;
     wire_problem_set_no_memory(problem);
     return false;
@@ -307,7 +307,7 @@ static enum MHD_Result take_body(struct exchange *exchange, const char *data,
         refuse_body(exchange, &problem);
     } else if (exchange->chunked && !exchange_reserve(exchange, size, &problem)) {
         refuse_body(exchange, &problem);
-    } else if (buf_append(body, data, size) != ATTND_OK) {
+    } else if (buf_append(body, data, size) != ATTN_OK) {
         wire_problem_set_no_memory(&problem);
         refuse_body(exchange, &problem);
     }

@@ -76,9 +76,9 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
 /* Makes an error the reply. */
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem);
 
-/* Makes what was written to exchange->reply the reply, as JSON; ATTND_E_NOMEM makes it an
+/* Makes what was written to exchange->reply the reply, as JSON; ATTN_E_NOMEM makes it an
  * error instead. */
-void exchange_set_json(struct exchange *exchange, attnd_status status, int http_status);
+void exchange_set_json(struct exchange *exchange, attn_status status, int http_status);
 
 /* Takes `bytes` of the budget until the exchange ends. When it cannot, returns false with
  * *ret_problem set: 413 when the request could never fit, 503 when it does not fit now.

@@ -73,11 +73,11 @@ static bool refuse_reply(const struct job *job, size_t max_reply,
 static bool plan(struct job *job, size_t *ret_kept, struct wire_problem *problem) {
     const attn_sizes *sizes = &job->sizes;
     const struct http_options *options = job->exchange->options;
-    attnd_error error;
+    attn_error error;
     job->crew =
         (attn_crew){sched_num_workers(job->worker->pool), run_shared, job->worker};
     job->call.request.crew = &job->crew;
-    if (attn_plan(job->call.model, &job->call.request, &job->sizes, &error) != ATTND_OK) {
+    if (attn_plan(job->call.model, &job->call.request, &job->sizes, &error) != ATTN_OK) {
         wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Request too large", NULL,
                          "%s; send fewer or shorter sequences", error.text);
         return false;
@@ -144,7 +144,7 @@ static bool print(struct job *job, void *encoder, struct wire_problem *problem) 
     struct buf *text = &job->exchange->reply;
     size_t room = job->reply_bound + WIRE_PIECE_LEAST;
     buf_init(text, room);
-    if (buf_reserve(text, room) != ATTND_OK) {
+    if (buf_reserve(text, room) != ATTN_OK) {
         wire_problem_set_no_memory(problem);
         return false;
     }

@@ -14,8 +14,8 @@
 
 #define BACKLOG 1024 /* connections that wait to be accepted */
 
-attnd_status listen_parse(const char *listen, char host[static NI_MAXHOST],
-                          char port[static NI_MAXSERV], attnd_error *ret_error) {
+attn_status listen_parse(const char *listen, char host[static NI_MAXHOST],
+                         char port[static NI_MAXSERV], attn_error *ret_error) {
     const char *colon = strrchr(listen, ':');
     const char *first = listen, *last = colon;
     bool brackets = colon != NULL && *listen == '[' && colon > listen && colon[-1] == ']';
@@ -29,17 +29,17 @@ attnd_status listen_parse(const char *listen, char host[static NI_MAXHOST],
         atoi(colon + 1) > 65535 ||
         (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
         return error_set(
-            ret_error, ATTND_E_VALUE,
+            ret_error, ATTN_E_VALUE,
             "--listen: '%s' is not HOST:PORT (an IPv6 address goes in brackets: "
             "[::1]:8080)",
             listen);
     memcpy(host, first, (size_t)(last - first));
     host[last - first] = '\0';
     memcpy(port, colon + 1, port_size + 1);
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status listen_check(const char *listen, attnd_error *ret_error) {
+attn_status listen_check(const char *listen, attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
     return listen_parse(listen, host, port, ret_error);
 }
@@ -91,22 +91,22 @@ static bool open_all(struct addrinfo *address, size_t count, int *ret_fds) {
     return false;
 }
 
-attnd_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
-                         size_t url_size, attnd_error *ret_error) {
+attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
+                        size_t url_size, attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    attnd_status status = listen_parse(listen, host, port, ret_error);
-    if (status != ATTND_OK)
+    attn_status status = listen_parse(listen, host, port, ret_error);
+    if (status != ATTN_OK)
         return status;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *address;
     int failure = getaddrinfo(host, port, &hints, &address);
     if (failure != 0)
-        return error_set(ret_error, ATTND_E_VALUE, "--listen: unknown host '%s': %s",
-                         host, gai_strerror(failure));
+        return error_set(ret_error, ATTN_E_VALUE, "--listen: unknown host '%s': %s", host,
+                         gai_strerror(failure));
     if (!open_all(address, count, ret_fds))
         status = error_set(
-            ret_error, ATTND_E_IO, "cannot listen on %s: %s%s", listen, strerror(errno),
+            ret_error, ATTN_E_IO, "cannot listen on %s: %s%s", listen, strerror(errno),
             errno == EADDRINUSE
                 ? " (is another server running? --listen takes another port)"
                 : "");

@@ -7,19 +7,19 @@
 #include <netdb.h>
 #include <stddef.h>
 
-/* Takes `listen` apart into host and port, NUL-terminated. ATTND_E_VALUE when malformed.
+/* Takes `listen` apart into host and port, NUL-terminated. ATTN_E_VALUE when malformed.
  */
-attnd_status listen_parse(const char *listen, char host[static NI_MAXHOST],
-                          char port[static NI_MAXSERV], attnd_error *ret_error);
+attn_status listen_parse(const char *listen, char host[static NI_MAXHOST],
+                         char port[static NI_MAXSERV], attn_error *ret_error);
 
 /* Checks that `listen` is HOST:PORT without binding it; errors as listen_parse(). */
-attnd_status listen_check(const char *listen, attnd_error *ret_error);
+attn_status listen_check(const char *listen, attn_error *ret_error);
 
 /* Opens `count` non-blocking sockets that share one address, so that each thread accepts
  * from its own, and listens on them. The caller closes ret_fds [count]. ret_url
- * [url_size] is the address as a URL. Errors: ATTND_E_VALUE for an unknown host,
- * ATTND_E_IO, with one line. */
-attnd_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
-                         size_t url_size, attnd_error *ret_error);
+ * [url_size] is the address as a URL. Errors: ATTN_E_VALUE for an unknown host,
+ * ATTN_E_IO, with one line. */
+attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
+                        size_t url_size, attn_error *ret_error);
 
 #endif

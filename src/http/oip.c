@@ -52,8 +52,8 @@ static bool find_model(struct exchange *exchange, size_t *ret_index) {
 
 /* Makes what is printed about the model that the path names the reply. */
 static void tell_model(struct exchange *exchange,
-                       attnd_status (*print)(const attn_model_info *info,
-                                             struct buf *body)) {
+                       attn_status (*print)(const attn_model_info *info,
+                                            struct buf *body)) {
     size_t i;
     if (!find_model(exchange, &i))
         return;
@@ -163,7 +163,7 @@ void oip_handle_ready(struct exchange *exchange) {
 /* Tells the statistics of `count` models. */
 static void tell_stats(struct exchange *exchange, size_t first, size_t count) {
     struct wire_oip_statistics *statistics = calloc(count, sizeof *statistics);
-    attnd_status status = ATTND_E_NOMEM;
+    attn_status status = ATTN_E_NOMEM;
     for (size_t i = 0; i < count && statistics != NULL; i++)
         model_stats_get(&exchange->thread->stats[first + i], &statistics[i]);
     if (statistics != NULL)

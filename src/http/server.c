@@ -24,9 +24,9 @@ struct http_server {
     int64_t deadline;     /* clock_now_ns */
 };
 
-attnd_status http_server_create(const struct http_options *options,
-                                struct http_server **ret_server, attnd_error *ret_error) {
-    attnd_status status = ATTND_E_NOMEM;
+attn_status http_server_create(const struct http_options *options,
+                               struct http_server **ret_server, attn_error *ret_error) {
+    attn_status status = ATTN_E_NOMEM;
     size_t num_threads = options->num_threads;
     struct http_server *server = calloc(1, sizeof *server);
     int *fds = calloc(num_threads, sizeof *fds);
@@ -40,7 +40,7 @@ attnd_status http_server_create(const struct http_options *options,
         goto fail;
     status = listen_open(options->listen, num_threads, fds, server->url,
                          sizeof server->url, ret_error);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         goto fail_told;
     for (size_t i = 0; i < num_threads; i++) {
         server->threads[i] =
@@ -49,23 +49,23 @@ attnd_status http_server_create(const struct http_options *options,
                                  .stats = server->stats,
                                  .draining = &server->draining,
                                  .deadline = &server->deadline};
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = http_thread_start(&server->threads[i], fds[i]);
         else
             close(fds[i]);
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             server->num_started++;
     }
-    if (status != ATTND_OK) {
+    if (status != ATTN_OK) {
         http_server_stop(server, clock_now_ns());
         goto fail;
     }
     free(fds);
     *ret_server = server;
-    return ATTND_OK;
+    return ATTN_OK;
 fail:
     error_set(ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
-              attnd_status_text(status));
+              attn_status_text(status));
 fail_told:
     free(fds);
     http_server_destroy(server);

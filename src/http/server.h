@@ -12,10 +12,10 @@
 struct http_server;
 
 /* Binds the address and starts the threads: requests are served from now on. Errors, with
- * one line in ret_error: ATTND_E_VALUE for a malformed address, ATTND_E_IO when it cannot
- * be bound, ATTND_E_NOMEM. */
-attnd_status http_server_create(const struct http_options *options,
-                                struct http_server **ret_server, attnd_error *ret_error);
+ * one line in ret_error: ATTN_E_VALUE for a malformed address, ATTN_E_IO when it cannot
+ * be bound, ATTN_E_NOMEM. */
+attn_status http_server_create(const struct http_options *options,
+                               struct http_server **ret_server, attn_error *ret_error);
 
 /* Borrows the address that it serves on, as a URL: "http://127.0.0.1:8080". */
 const char *http_server_url(const struct http_server *server);

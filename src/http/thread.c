@@ -152,7 +152,7 @@ static bool watch(int epoll_fd, int fd) {
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-attnd_status http_thread_start(struct http_thread *thread, int listen_fd) {
+attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
@@ -171,10 +171,10 @@ attnd_status http_thread_start(struct http_thread *thread, int listen_fd) {
         MHD_stop_daemon(thread->daemon);
         goto fail;
     }
-    return ATTND_OK;
+    return ATTN_OK;
 fail:
     http_thread_deinit(thread);
-    return ATTND_E_NOMEM;
+    return ATTN_E_NOMEM;
 }
 
 void http_thread_deinit(struct http_thread *thread) {

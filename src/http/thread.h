@@ -40,8 +40,8 @@ struct http_thread {
 };
 
 /* Opens a daemon on `listen_fd`, which it takes over also on failure, and starts the
- * thread. ATTND_E_NOMEM when the system refuses. */
-attnd_status http_thread_start(struct http_thread *thread, int listen_fd);
+ * thread. ATTN_E_NOMEM when the system refuses. */
+attn_status http_thread_start(struct http_thread *thread, int listen_fd);
 
 /* Whether every request that was complete has been answered; after the thread has ended.
  */

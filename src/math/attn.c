@@ -5,11 +5,11 @@
 #include "math/parts.h"
 #include "math/run.h"
 
-attnd_status attn_run_parts(const attn_model *model, const attn_request *request,
-                            void *scratch, const attn_result *result, unsigned parts) {
+attn_status attn_run_parts(const attn_model *model, const attn_request *request,
+                           void *scratch, const attn_result *result, unsigned parts) {
     struct plan plan;
-    attnd_status status = plan_make(model, request, &plan, NULL);
-    if (status != ATTND_OK)
+    attn_status status = plan_make(model, request, &plan, NULL);
+    if (status != ATTN_OK)
         return status;
     float *memory = scratch;
     bool wanted = request->need_weights != ATTN_WEIGHTS_NONE;
@@ -33,10 +33,10 @@ attnd_status attn_run_parts(const attn_model *model, const attn_request *request
         run_attend(&run);
     if ((parts & ATTN_PART_PROJECT_OUT) != 0 && model->info.output_projection)
         run_project_outputs(&run, result->outputs);
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
-                      const attn_result *result) {
+attn_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
+                     const attn_result *result) {
     return attn_run_parts(model, request, scratch, result, ATTN_PARTS_ALL);
 }

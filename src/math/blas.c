@@ -13,20 +13,20 @@
     1 /* openblas_get_parallel(): 0 serial, 1 pthreads, 2 OpenMP                         \
        */
 
-static char blas_text[160] = "BLAS: attnd_init() was not called";
+static char blas_text[160] = "BLAS: attn_init() was not called";
 
-attnd_status attnd_init(attnd_error *ret_error) {
+attn_status attn_init(attn_error *ret_error) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         return error_set(
-            ret_error, ATTND_E_UNSUPPORTED,
+            ret_error, ATTN_E_UNSUPPORTED,
             "the address space is limited to %llu bytes, under which OpenBLAS "
             "may wait for memory for ever: unset it (ulimit -v unlimited) and "
             "limit memory by a cgroup instead",
             (unsigned long long)limit.rlim_cur);
     int parallel = openblas_get_parallel();
     if (parallel != OPENBLAS_PTHREADS)
-        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "the OpenBLAS found is its %s build (%s), but attnd needs the "
                          "pthread build: install libopenblas0-pthread and choose it with "
                          "'update-alternatives --config libopenblas.so.0-%s-linux-gnu'",
@@ -40,10 +40,10 @@ attnd_status attnd_init(attnd_error *ret_error) {
     openblas_set_num_threads(1);
     snprintf(blas_text, sizeof blas_text, "%s, core %s", openblas_get_config(),
              openblas_get_corename());
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-const char *attnd_blas_text(void) {
+const char *attn_blas_text(void) {
     return blas_text;
 }
 

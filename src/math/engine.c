@@ -39,7 +39,7 @@ static void fold(const attn_model_info *info, const float *additive,
     }
 }
 
-static attnd_status fold_additive(const attn_model *model, struct engine *engine) {
+static attn_status fold_additive(const attn_model *model, struct engine *engine) {
     const attn_model_info *info = &model->info;
     size_t rows, widths, floats;
     if (!size_mul(info->num_heads, info->additive_size, &rows) ||
@@ -47,10 +47,10 @@ static attnd_status fold_additive(const attn_model *model, struct engine *engine
         !size_add(widths, 2, &widths) || !size_mul(rows, widths, &floats) ||
         !size_add(floats, info->additive_size, &floats) ||
         floats > SIZE_MAX / sizeof(float))
-        return ATTND_E_OVERFLOW;
+        return ATTN_E_OVERFLOW;
     engine->folded = malloc(floats * sizeof(float));
     if (engine->folded == NULL)
-        return ATTND_E_NOMEM;
+        return ATTN_E_NOMEM;
     float *query = engine->folded, *key = query + rows * info->query_size;
     float *query_bias = key + rows * info->key_size, *key_bias = query_bias + rows;
     float *score = key_bias + rows;
@@ -64,7 +64,7 @@ static attnd_status fold_additive(const attn_model *model, struct engine *engine
     engine->to_key.bias = key_bias;
     engine->to_query.out = engine->to_key.out = rows;
     engine->bytes += floats * sizeof(float);
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 /* Adds the floats that the panels of `linear` and their biases take. */
@@ -109,7 +109,7 @@ static float *pack(struct linear *linear, const struct kernels *kernels, float *
     return memory + floats;
 }
 
-static attnd_status pack_all(struct engine *engine) {
+static attn_status pack_all(struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
     const struct kernels *kernels = engine->kernels;
@@ -118,10 +118,10 @@ static attnd_status pack_all(struct engine *engine) {
         deepest = linears[i]->in > deepest ? linears[i]->in : deepest;
         if (!add_panels(linears[i], kernels, &floats) ||
             floats > SIZE_MAX / sizeof(float))
-            return ATTND_E_OVERFLOW;
+            return ATTN_E_OVERFLOW;
     }
     if (!size_mul(deepest, kernels->columns * sizeof(float), &panel_bytes))
-        return ATTND_E_OVERFLOW;
+        return ATTN_E_OVERFLOW;
     float *panel = malloc(panel_bytes);
     engine->packed = aligned_alloc(ATTN_ALIGNMENT, floats * sizeof(float));
     if (engine->packed != NULL && panel != NULL) {
@@ -130,28 +130,27 @@ static attnd_status pack_all(struct engine *engine) {
             memory = pack(linears[i], kernels, panel, memory);
         engine->bytes += floats * sizeof(float);
     }
-    attnd_status status =
-        engine->packed != NULL && panel != NULL ? ATTND_OK : ATTND_E_NOMEM;
+    attn_status status = engine->packed != NULL && panel != NULL ? ATTN_OK : ATTN_E_NOMEM;
     free(panel);
     return status;
 }
 
 /* Refuses kernels that are not there: says what is missing, and what to ask for. */
-static void refuse_kernels(const char *cpu, bool bf16, attnd_error *ret_error) {
+static void refuse_kernels(const char *cpu, bool bf16, attn_error *ret_error) {
     if (bf16 && kernels_get(cpu, 1) != NULL)
-        error_set(ret_error, ATTND_E_UNSUPPORTED,
+        error_set(ret_error, ATTN_E_UNSUPPORTED,
                   "precision bf16 needs a CPU with AVX512-BF16 and cpu 'auto' or "
                   "'avx512'; with cpu '%s' there is f32 here",
                   cpu);
     else
-        error_set(ret_error, ATTND_E_UNSUPPORTED,
+        error_set(ret_error, ATTN_E_UNSUPPORTED,
                   "this build or CPU has no kernels for '%s'; the best it has are '%s'",
                   cpu, kernels_available(0)->name);
 }
 
 /* Decides on engine, instruction set and precision. */
-static attnd_status choose(struct engine *engine, const attn_engine_options *options,
-                           attnd_error *ret_error) {
+static attn_status choose(struct engine *engine, const attn_engine_options *options,
+                          attn_error *ret_error) {
     const char *name = options->engine != NULL ? options->engine : "auto";
     const char *cpu = options->cpu != NULL ? options->cpu : "auto";
     const char *precision = options->precision != NULL ? options->precision : "f32";
@@ -160,25 +159,25 @@ static attnd_status choose(struct engine *engine, const attn_engine_options *opt
     engine->kernels = kernels_get(cpu, bf16 && !openblas ? 2 : 1);
     if (engine->kernels == NULL) {
         refuse_kernels(cpu, bf16, ret_error);
-        return ATTND_E_UNSUPPORTED;
+        return ATTN_E_UNSUPPORTED;
     }
     if (!automatic && !openblas && strcmp(name, "native") != 0)
-        return error_set(ret_error, ATTND_E_VALUE,
+        return error_set(ret_error, ATTN_E_VALUE,
                          "unknown engine '%s': auto, native or openblas", name);
     if (!bf16 && strcmp(precision, "f32") != 0)
-        return error_set(ret_error, ATTND_E_VALUE, "unknown precision '%s': f32 or bf16",
+        return error_set(ret_error, ATTN_E_VALUE, "unknown precision '%s': f32 or bf16",
                          precision);
     if (bf16 && openblas)
-        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "engine openblas computes in f32 only: take precision f32, or "
                          "engine native");
     engine->native =
         automatic ? strcmp(engine->kernels->name, "portable") != 0 : !openblas;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status engine_make(struct attn_model *model, const attn_engine_options *options,
-                         attnd_error *ret_error) {
+attn_status engine_make(struct attn_model *model, const attn_engine_options *options,
+                        attn_error *ret_error) {
     attn_model_info *info = &model->info;
     size_t hidden = info->num_heads * info->head_size;
     struct engine engine = {
@@ -192,22 +191,22 @@ attnd_status engine_make(struct attn_model *model, const attn_engine_options *op
             {model->output_weight, model->output_bias, info->out_size, hidden, {0}},
     };
     if (model->memory == NULL)
-        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "model '%s': its weights were given back: load it anew",
                          info->name);
-    attnd_status status = choose(&engine, options, ret_error);
-    if (status != ATTND_OK)
+    attn_status status = choose(&engine, options, ret_error);
+    if (status != ATTN_OK)
         return status;
     if (info->scoring == ATTN_ADDITIVE) {
         engine.score_size = info->additive_size;
         status = fold_additive(model, &engine);
     }
-    if (status == ATTND_OK && engine.native)
+    if (status == ATTN_OK && engine.native)
         status = pack_all(&engine);
-    if (status != ATTND_OK) {
+    if (status != ATTN_OK) {
         engine_deinit(&engine);
         return error_set(ret_error, status, "model '%s': %s", info->name,
-                         attnd_status_text(status));
+                         attn_status_text(status));
     }
     info->memory += engine.bytes - model->engine.bytes;
     engine_deinit(&model->engine);
@@ -215,7 +214,7 @@ attnd_status engine_make(struct attn_model *model, const attn_engine_options *op
     info->engine = engine.native ? "native" : "openblas";
     info->cpu = engine.kernels->name;
     info->precision = engine.kernels->numbers == 2 ? "bf16" : "f32";
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 void engine_forget_weights(struct engine *engine) {

@@ -36,8 +36,8 @@ struct attn_model;
 
 /* Makes the engine of a model whose weights are complete, in place of the one that it may
  * have. Errors, with one line and the model as it was: as attn_model_set_engine(). */
-attnd_status engine_make(struct attn_model *model, const attn_engine_options *options,
-                         attnd_error *ret_error);
+attn_status engine_make(struct attn_model *model, const attn_engine_options *options,
+                        attn_error *ret_error);
 
 /* Gives the memory back; a zeroed struct is fine. */
 void engine_deinit(struct engine *engine);

@@ -39,13 +39,13 @@ static bool place(const struct part *parts, size_t count, float *memory,
     return true;
 }
 
-attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
+attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
     attn_model *model = calloc(1, sizeof *model);
     if (model == NULL)
-        return ATTND_E_NOMEM;
+        return ATTN_E_NOMEM;
     model->info = *info;
     model->info.engine = model->info.cpu = model->info.precision = "none";
-    attnd_status status = ATTND_E_OVERFLOW;
+    attn_status status = ATTN_E_OVERFLOW;
     size_t hidden, floats, bytes;
     if (!size_mul(info->num_heads, info->head_size, &hidden))
         goto fail;
@@ -67,7 +67,7 @@ attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_mod
     if (!place(parts, count, NULL, &model->info.parameters, &floats) ||
         !size_mul(floats, sizeof(float), &bytes))
         goto fail;
-    status = ATTND_E_NOMEM;
+    status = ATTN_E_NOMEM;
     model->memory = aligned_alloc(ATTN_ALIGNMENT, bytes);
     if (model->memory == NULL)
         goto fail;
@@ -75,7 +75,7 @@ attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_mod
     place(parts, count, model->memory, &model->info.parameters, &floats);
     model->info.bytes = model->info.memory = bytes;
     *ret_model = model;
-    return ATTND_OK;
+    return ATTN_OK;
 fail:
     attn_model_destroy(model);
     return status;
@@ -93,8 +93,8 @@ const attn_model_info *attn_model_get_info(const attn_model *model) {
     return &model->info;
 }
 
-attnd_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
-                                   attnd_error *ret_error) {
+attn_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
+                                  attn_error *ret_error) {
     return engine_make(model, options, ret_error);
 }
 

@@ -33,8 +33,8 @@ struct attn_model {
  * bytes. The caller owns *ret_model and writes the weights before any other thread sees
  * it.
  *
- * Errors: ATTND_E_OVERFLOW when a size cannot be computed or exceeds what BLAS addresses,
- * ATTND_E_NOMEM. Sizes of 0 are the caller's to refuse. */
-attnd_status attn_model_create(const attn_model_info *info, attn_model **ret_model);
+ * Errors: ATTN_E_OVERFLOW when a size cannot be computed or exceeds what BLAS addresses,
+ * ATTN_E_NOMEM. Sizes of 0 are the caller's to refuse. */
+attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model);
 
 #endif

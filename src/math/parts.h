@@ -14,7 +14,7 @@ enum attn_parts {
 
 /* As attn_run(), but does only `parts`, a sum of attn_parts; what an earlier step would
  * have written to scratch must stand there from an earlier call. */
-attnd_status attn_run_parts(const attn_model *model, const attn_request *request,
-                            void *scratch, const attn_result *result, unsigned parts);
+attn_status attn_run_parts(const attn_model *model, const attn_request *request,
+                           void *scratch, const attn_result *result, unsigned parts);
 
 #endif

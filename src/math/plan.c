@@ -28,23 +28,23 @@ static bool valid_lens_fit(const attn_request *request, size_t sequence,
 }
 
 /* Checks every sequence and adds up rows and weights. */
-static attnd_status measure(const attn_model *model, const attn_request *request,
-                            struct plan *plan, size_t *ret_longest_key_len,
-                            attnd_error *ret_error) {
+static attn_status measure(const attn_model *model, const attn_request *request,
+                           struct plan *plan, size_t *ret_longest_key_len,
+                           attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
     size_t matrices = request->need_weights == ATTN_WEIGHTS_ALL    ? info->num_heads
                       : request->need_weights == ATTN_WEIGHTS_MEAN ? 1
                                                                    : 0;
     if (request->num_sequences == 0)
-        return error_set(ret_error, ATTND_E_SHAPE, "the batch is empty");
+        return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
     for (size_t s = 0; s < request->num_sequences; s++) {
         size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
         if (query_len == 0 || key_len == 0)
-            return error_set(ret_error, ATTND_E_SHAPE, "sequence %zu is empty", s);
+            return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", s);
         if (info->context_length > 0 &&
             (query_len > info->context_length || key_len > info->context_length))
-            return error_set(ret_error, ATTND_E_SHAPE,
+            return error_set(ret_error, ATTN_E_SHAPE,
                              "sequence %zu is longer than the context length %zu", s,
                              info->context_length);
         /* Before anything else reads [sum of Tq] entries: their number must be known to
@@ -55,16 +55,16 @@ static attnd_status measure(const attn_model *model, const attn_request *request
             sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
             !size_mul(matrices, query_len, &weights) ||
             !size_add_mul(&sizes->weights, weights, key_len))
-            return error_set(ret_error, ATTND_E_OVERFLOW, "the batch is too large");
+            return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
         if (!valid_lens_fit(request, s, first_query))
-            return error_set(ret_error, ATTND_E_VALUE,
+            return error_set(ret_error, ATTN_E_VALUE,
                              "a valid_lens of sequence %zu is over its %zu keys", s,
                              key_len);
         if (key_len > *ret_longest_key_len)
             *ret_longest_key_len = key_len;
         plan->num_panels += (query_len - 1) / model->engine.kernels->columns + 1;
     }
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 /* Gives the next [rows, columns] floats of scratch to *ret_offset. */
@@ -137,26 +137,26 @@ static bool place_all(const attn_model *model, const attn_request *request,
     return true;
 }
 
-attnd_status plan_make(const attn_model *model, const attn_request *request,
-                       struct plan *ret_plan, attnd_error *ret_error) {
+attn_status plan_make(const attn_model *model, const attn_request *request,
+                      struct plan *ret_plan, attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     struct plan plan = {.hidden = info->num_heads * info->head_size,
                         .score_width = info->num_heads * model->engine.score_size};
     size_t longest_key_len = 0;
-    attnd_status status = measure(model, request, &plan, &longest_key_len, ret_error);
-    if (status != ATTND_OK)
+    attn_status status = measure(model, request, &plan, &longest_key_len, ret_error);
+    if (status != ATTN_OK)
         return status;
     if (!place_all(model, request, longest_key_len, &plan))
-        return error_set(ret_error, ATTND_E_OVERFLOW, "the batch is too large");
+        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     *ret_plan = plan;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status attn_plan(const attn_model *model, const attn_request *request,
-                       attn_sizes *ret_sizes, attnd_error *ret_error) {
+attn_status attn_plan(const attn_model *model, const attn_request *request,
+                      attn_sizes *ret_sizes, attn_error *ret_error) {
     struct plan plan;
-    attnd_status status = plan_make(model, request, &plan, ret_error);
-    if (status == ATTND_OK)
+    attn_status status = plan_make(model, request, &plan, ret_error);
+    if (status == ATTN_OK)
         *ret_sizes = plan.sizes;
     return status;
 }

@@ -27,7 +27,7 @@ struct plan {
 };
 
 /* As attn_plan(), with the offsets. */
-attnd_status plan_make(const attn_model *model, const attn_request *request,
-                       struct plan *ret_plan, attnd_error *ret_error);
+attn_status plan_make(const attn_model *model, const attn_request *request,
+                      struct plan *ret_plan, attn_error *ret_error);
 
 #endif

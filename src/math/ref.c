@@ -139,12 +139,12 @@ static void run_batch(const attn_model *model, const attn_request *request,
     }
 }
 
-attnd_status attn_ref_run(const attn_model *model, const attn_request *request,
-                          double *ret_outputs, double *ret_weights) {
+attn_status attn_ref_run(const attn_model *model, const attn_request *request,
+                         double *ret_outputs, double *ret_weights) {
     const attn_model_info *info = &model->info;
     attn_sizes sizes;
-    attnd_status status = attn_plan(model, request, &sizes, NULL);
-    if (status != ATTND_OK)
+    attn_status status = attn_plan(model, request, &sizes, NULL);
+    if (status != ATTN_OK)
         return status;
     if (request->need_weights == ATTN_WEIGHTS_NONE)
         ret_weights = NULL;
@@ -159,7 +159,7 @@ attnd_status attn_ref_run(const attn_model *model, const attn_request *request,
         .context = calloc(sizes.num_queries * hidden, sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
     };
-    status = ATTND_E_NOMEM;
+    status = ATTN_E_NOMEM;
     if (p.queries == NULL || p.keys == NULL || p.values == NULL || p.context == NULL ||
         p.row == NULL)
         goto done;
@@ -172,7 +172,7 @@ attnd_status attn_ref_run(const attn_model *model, const attn_request *request,
         for (size_t i = 0; !info->output_projection && i < hidden; i++)
             ret_outputs[q * hidden + i] = context[i];
     }
-    status = ATTND_OK;
+    status = ATTN_OK;
 done:
     free(p.queries);
     free(p.keys);

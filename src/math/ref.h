@@ -8,8 +8,8 @@
 
 /* Computes what attn_run() computes, for a request that attn_plan() accepts. `outputs`
  * and `weights` (NULL when not wanted) are laid out as in attn_result, in float64.
- * Allocates; returns ATTND_OK or ATTND_E_NOMEM. Thread-safe. */
-attnd_status attn_ref_run(const attn_model *model, const attn_request *request,
-                          double *ret_outputs, double *ret_weights);
+ * Allocates; returns ATTN_OK or ATTN_E_NOMEM. Thread-safe. */
+attn_status attn_ref_run(const attn_model *model, const attn_request *request,
+                         double *ret_outputs, double *ret_weights);
 
 #endif

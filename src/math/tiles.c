@@ -142,16 +142,16 @@ size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
            ATTN_ALIGNMENT;
 }
 
-attnd_status attn_tiles_run(const attn_model *model, const attn_request *request,
-                            void *scratch, const attn_result *result, unsigned parts) {
+attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
+                           void *scratch, const attn_result *result, unsigned parts) {
     const attn_model_info *info = &model->info;
     size_t hidden = info->num_heads * info->head_size;
     attn_sizes sizes;
-    attnd_status status = attn_plan(model, request, &sizes, NULL);
-    if (status != ATTND_OK)
+    attn_status status = attn_plan(model, request, &sizes, NULL);
+    if (status != ATTN_OK)
         return status;
     if (info->scoring == ATTN_ADDITIVE || request->need_weights == ATTN_WEIGHTS_MEAN)
-        return ATTND_E_UNSUPPORTED;
+        return ATTN_E_UNSUPPORTED;
     float *memory = scratch;
     struct tiles t = {
         .model = model,
@@ -178,5 +178,5 @@ attnd_status attn_tiles_run(const attn_model *model, const attn_request *request
                 t.queries, sizes.num_queries, result->outputs);
     else if ((parts & ATTN_PART_PROJECT_OUT) != 0)
         memcpy(result->outputs, t.queries, sizes.outputs * sizeof *t.queries);
-    return ATTND_OK;
+    return ATTN_OK;
 }

@@ -8,9 +8,9 @@
 #include "math/parts.h"
 
 /* As attn_run_parts(), on the calling thread alone, with attn_tiles_scratch() bytes of
- * scratch. Additive scoring and mean weights it does not know: ATTND_E_UNSUPPORTED. */
-attnd_status attn_tiles_run(const attn_model *model, const attn_request *request,
-                            void *scratch, const attn_result *result, unsigned parts);
+ * scratch. Additive scoring and mean weights it does not know: ATTN_E_UNSUPPORTED. */
+attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
+                           void *scratch, const attn_result *result, unsigned parts);
 
 /* Returns the bytes of scratch for a request of these sizes, a multiple of
  * ATTN_ALIGNMENT. */

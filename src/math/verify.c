@@ -43,23 +43,23 @@ static double difference(const float *a, const float *b, size_t count) {
 }
 
 /* Runs the request with the present engine. */
-static attnd_status run(const attn_model *model, const attn_request *request,
-                        struct trial *trial, float **ret_outputs, size_t *ret_count) {
+static attn_status run(const attn_model *model, const attn_request *request,
+                       struct trial *trial, float **ret_outputs, size_t *ret_count) {
     attn_sizes sizes;
-    attnd_status status = attn_plan(model, request, &sizes, NULL);
-    if (status != ATTND_OK)
+    attn_status status = attn_plan(model, request, &sizes, NULL);
+    if (status != ATTN_OK)
         return status;
     free(trial->scratch);
     trial->scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     *ret_outputs = malloc(sizes.outputs * sizeof(float));
     *ret_count = sizes.outputs;
     if (trial->scratch == NULL || *ret_outputs == NULL)
-        return ATTND_E_NOMEM;
+        return ATTN_E_NOMEM;
     return attn_run(model, request, trial->scratch, &(attn_result){*ret_outputs, NULL});
 }
 
-attnd_status attn_model_verify(attn_model *model, double *ret_difference,
-                               attnd_error *ret_error) {
+attn_status attn_model_verify(attn_model *model, double *ret_difference,
+                              attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     size_t limit = info->context_length, count = 0;
     size_t tokens = limit > 0 && limit < TOKENS ? limit : TOKENS,
@@ -69,7 +69,7 @@ attnd_status attn_model_verify(attn_model *model, double *ret_difference,
     width = info->key_size > width ? info->key_size : width;
     width = info->value_size > width ? info->value_size : width;
     trial.input = calloc(width, tokens * sizeof(float));
-    attnd_status status = trial.input != NULL ? ATTND_OK : ATTND_E_NOMEM;
+    attn_status status = trial.input != NULL ? ATTN_OK : ATTN_E_NOMEM;
     const attn_request request = {.num_sequences = 1,
                                   .query_lens = &tokens,
                                   .key_lens = &tokens,
@@ -77,27 +77,27 @@ attnd_status attn_model_verify(attn_model *model, double *ret_difference,
                                   .keys = trial.input,
                                   .values = trial.input,
                                   .causal = info->causal};
-    if (status == ATTND_OK) {
+    if (status == ATTN_OK) {
         noise_fill(trial.input, width * tokens, 1.0F);
         status = run(model, &request, &trial, &trial.outputs[0], &count);
     }
-    if (status == ATTND_OK && model->engine.native) {
+    if (status == ATTN_OK && model->engine.native) {
         const attn_engine_options asked = {"native", info->cpu, info->precision};
         const attn_engine_options openblas = {"openblas", info->cpu, "f32"};
         bool bf16 = model->engine.kernels->numbers == 2;
         status = engine_make(model, &openblas, NULL);
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = run(model, &request, &trial, &trial.outputs[1], &count);
-        if (status == ATTND_OK) {
+        if (status == ATTN_OK) {
             apart = difference(trial.outputs[0], trial.outputs[1], count);
             if (apart <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32))
                 status = engine_make(model, &asked, NULL);
         }
     }
     trial_deinit(&trial);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return error_set(ret_error, status, "model '%s': warm-up: %s", info->name,
-                         attnd_status_text(status));
+                         attn_status_text(status));
     *ret_difference = apart;
-    return ATTND_OK;
+    return ATTN_OK;
 }

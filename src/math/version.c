@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <attnd/library.h>
 
-const char *attnd_version(void) {
+const char *attn_version(void) {
     return ATTND_VERSION;
 }

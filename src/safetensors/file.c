@@ -29,52 +29,51 @@ struct safetensors {
 };
 
 /* Reads `size` bytes at `offset` of the file. */
-static attnd_status read_at(const struct safetensors *file, uint64_t offset, size_t size,
-                            unsigned char *ret_bytes, attnd_error *ret_error) {
+static attn_status read_at(const struct safetensors *file, uint64_t offset, size_t size,
+                           unsigned char *ret_bytes, attn_error *ret_error) {
     if (file->fd < 0) {
         memcpy(ret_bytes, file->memory + offset, size);
-        return ATTND_OK;
+        return ATTN_OK;
     }
     while (size > 0) {
         ssize_t got = pread(file->fd, ret_bytes, size, (off_t)offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return error_set(ret_error, ATTND_E_IO, "cannot be read: %s",
-                             strerror(errno));
+            return error_set(ret_error, ATTN_E_IO, "cannot be read: %s", strerror(errno));
         if (got == 0)
             return error_set(
-                ret_error, ATTND_E_IO,
+                ret_error, ATTN_E_IO,
                 "ends at byte %" PRIu64 ": it became shorter while being read", offset);
         ret_bytes += got;
         offset += (uint64_t)got;
         size -= (size_t)got;
     }
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-static attnd_status no_memory(attnd_error *ret_error) {
-    return error_set(ret_error, ATTND_E_NOMEM, "no memory left for the header");
+static attn_status no_memory(attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_NOMEM, "no memory left for the header");
 }
 
 /* Reads and parses the header; sets file->header and file->data_size. */
-static attnd_status load_header(struct safetensors *file, attnd_error *ret_error) {
+static attn_status load_header(struct safetensors *file, attn_error *ret_error) {
     unsigned char length[SAFETENSORS_LENGTH_BYTES] = {0};
     size_t header_size;
-    attnd_status status = ATTND_OK;
+    attn_status status = ATTN_OK;
     if (file->size >= sizeof length)
         status = read_at(file, 0, sizeof length, length, ret_error);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = safetensors_find_header(length, file->size, SAFETENSORS_HEADER_MAX,
                                          &header_size, ret_error);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return status;
     file->data_size = file->size - sizeof length - header_size;
     char *text = malloc(header_size);
     if (text == NULL)
         return no_memory(ret_error);
     status = read_at(file, sizeof length, header_size, (unsigned char *)text, ret_error);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = safetensors_header_parse(text, header_size, file->data_size,
                                           &file->header, ret_error);
     free(text);
@@ -82,33 +81,32 @@ static attnd_status load_header(struct safetensors *file, attnd_error *ret_error
 }
 
 /* Finishes an opened source; closes it on failure. */
-static attnd_status open_source(struct safetensors *file, struct safetensors **ret_file,
-                                attnd_error *ret_error) {
-    attnd_status status = load_header(file, ret_error);
-    if (status != ATTND_OK) {
+static attn_status open_source(struct safetensors *file, struct safetensors **ret_file,
+                               attn_error *ret_error) {
+    attn_status status = load_header(file, ret_error);
+    if (status != ATTN_OK) {
         safetensors_close(file);
         return status;
     }
     *ret_file = file;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status safetensors_open_file(const char *path, struct safetensors **ret_file,
-                                   attnd_error *ret_error) {
+attn_status safetensors_open_file(const char *path, struct safetensors **ret_file,
+                                  attn_error *ret_error) {
     struct safetensors *file = calloc(1, sizeof *file);
     if (file == NULL)
         return no_memory(ret_error);
-    attnd_status status;
+    attn_status status;
     struct stat stat;
     /* O_NONBLOCK: opening a fifo must not wait for somebody to write to it */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file->fd < 0 || fstat(file->fd, &stat) < 0) {
-        status =
-            error_set(ret_error, ATTND_E_IO, "cannot be opened: %s", strerror(errno));
+        status = error_set(ret_error, ATTN_E_IO, "cannot be opened: %s", strerror(errno));
         goto fail;
     }
     if (!S_ISREG(stat.st_mode)) {
-        status = error_set(ret_error, ATTND_E_IO, "is %s, not a regular file",
+        status = error_set(ret_error, ATTN_E_IO, "is %s, not a regular file",
                            S_ISDIR(stat.st_mode) ? "a directory" : "a pipe or device");
         goto fail;
     }
@@ -119,9 +117,9 @@ fail:
     return status;
 }
 
-attnd_status safetensors_open_memory(const void *memory, size_t size,
-                                     struct safetensors **ret_file,
-                                     attnd_error *ret_error) {
+attn_status safetensors_open_memory(const void *memory, size_t size,
+                                    struct safetensors **ret_file,
+                                    attn_error *ret_error) {
     struct safetensors *file = calloc(1, sizeof *file);
     if (file == NULL)
         return no_memory(ret_error);
@@ -153,12 +151,12 @@ const char *safetensors_get_metadata(const struct safetensors *file, const char 
 
 /* Refuses the first of `count` values that is not finite; `index` is the first one's in
  * the tensor, `bytes` is what they were converted from. */
-static attnd_status check_finite(const struct safetensors_tensor *tensor, size_t index,
-                                 const unsigned char *bytes, const float *values,
-                                 size_t count, attnd_error *ret_error) {
+static attn_status check_finite(const struct safetensors_tensor *tensor, size_t index,
+                                const unsigned char *bytes, const float *values,
+                                size_t count, attn_error *ret_error) {
     size_t i = finite_end(values, count);
     if (i == count)
-        return ATTND_OK;
+        return ATTN_OK;
 
     double value = (double)values[i];
     if (tensor->dtype->bits == 64) { /* it may only have been too large for float32 */
@@ -167,16 +165,16 @@ static attnd_status check_finite(const struct safetensors_tensor *tensor, size_t
         bits = le64toh(bits);
         memcpy(&value, &bits, sizeof value);
     }
-    return error_set(ret_error, ATTND_E_VALUE, "tensor '%.80s': element %zu is %g, %s",
+    return error_set(ret_error, ATTN_E_VALUE, "tensor '%.80s': element %zu is %g, %s",
                      tensor->name, index + i, value,
                      isfinite(value) ? "too large for float32" : "not a finite number");
 }
 
-attnd_status safetensors_read(const struct safetensors *file,
-                              const struct safetensors_tensor *tensor, size_t first,
-                              size_t count, float *ret_values, attnd_error *ret_error) {
+attn_status safetensors_read(const struct safetensors *file,
+                             const struct safetensors_tensor *tensor, size_t first,
+                             size_t count, float *ret_values, attn_error *ret_error) {
     if (tensor->dtype->to_float == NULL)
-        return error_set(ret_error, ATTND_E_UNSUPPORTED,
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "tensor '%.80s' has dtype %s; store it as F32, F16, BF16 or F64",
                          tensor->name, tensor->dtype->name);
     unsigned char chunk[READ_CHUNK];
@@ -185,16 +183,16 @@ attnd_status safetensors_read(const struct safetensors *file,
     while (count > 0) {
         size_t n = READ_CHUNK / element_size < count ? READ_CHUNK / element_size : count;
         uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
-        attnd_status status = read_at(file, offset, n * element_size, chunk, ret_error);
-        if (status != ATTND_OK)
+        attn_status status = read_at(file, offset, n * element_size, chunk, ret_error);
+        if (status != ATTN_OK)
             return status;
         tensor->dtype->to_float(chunk, n, ret_values);
         status = check_finite(tensor, first, chunk, ret_values, n, ret_error);
-        if (status != ATTND_OK)
+        if (status != ATTN_OK)
             return status;
         first += n;
         ret_values += n;
         count -= n;
     }
-    return ATTND_OK;
+    return ATTN_OK;
 }

@@ -12,14 +12,13 @@ struct safetensors;
 
 /* Opens the regular file at `path`. The caller owns *ret_file. On failure ret_error,
  * which may be NULL, holds one line that names the tensor and the reason, but not the
- * file. Errors: ATTND_E_IO, _FORMAT, _NOMEM. */
-attnd_status safetensors_open_file(const char *path, struct safetensors **ret_file,
-                                   attnd_error *ret_error);
+ * file. Errors: ATTN_E_IO, _FORMAT, _NOMEM. */
+attn_status safetensors_open_file(const char *path, struct safetensors **ret_file,
+                                  attn_error *ret_error);
 
 /* The same for a file in memory, which is borrowed until safetensors_close(). */
-attnd_status safetensors_open_memory(const void *memory, size_t size,
-                                     struct safetensors **ret_file,
-                                     attnd_error *ret_error);
+attn_status safetensors_open_memory(const void *memory, size_t size,
+                                    struct safetensors **ret_file, attn_error *ret_error);
 
 /* Closes the file; NULL is fine. Tensors and metadata that were borrowed are gone. */
 void safetensors_close(struct safetensors *file);
@@ -33,11 +32,11 @@ const char *safetensors_get_metadata(const struct safetensors *file, const char 
 
 /* Reads elements first .. first+count-1 of a tensor of this file, which must be within
  * it, as float32. Refuses what attnd cannot compute with, naming tensor and element:
- * other types than F32, F16, BF16 and F64 (ATTND_E_UNSUPPORTED), numbers that are not
- * finite or too large for float32 (ATTND_E_VALUE); and ATTND_E_IO. ret_values then holds
+ * other types than F32, F16, BF16 and F64 (ATTN_E_UNSUPPORTED), numbers that are not
+ * finite or too large for float32 (ATTN_E_VALUE); and ATTN_E_IO. ret_values then holds
  * rubbish. */
-attnd_status safetensors_read(const struct safetensors *file,
-                              const struct safetensors_tensor *tensor, size_t first,
-                              size_t count, float *ret_values, attnd_error *ret_error);
+attn_status safetensors_read(const struct safetensors *file,
+                             const struct safetensors_tensor *tensor, size_t first,
+                             size_t count, float *ret_values, attn_error *ret_error);
 
 #endif

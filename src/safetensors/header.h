@@ -43,18 +43,18 @@ struct safetensors_header {
 };
 
 /* Says how many bytes of JSON follow the first 8 of `size` bytes, at most `most`. Errors,
- * with one line in ret_error, which may be NULL: ATTND_E_FORMAT. */
-attnd_status safetensors_find_header(const unsigned char *bytes, uint64_t size,
-                                     size_t most, size_t *ret_header_size,
-                                     attnd_error *ret_error);
+ * with one line in ret_error, which may be NULL: ATTN_E_FORMAT. */
+attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size,
+                                    size_t most, size_t *ret_header_size,
+                                    attn_error *ret_error);
 
 /* Parses the `size` bytes of JSON, at least 2, of a file or body with `data_size` bytes
  * behind them. The text may go afterwards. *ret_header, whatever it held, is the
  * caller's to deinit, also after a failure, when only `wrong` may be read. Errors, with
- * one line that names the tensor and the reason: ATTND_E_FORMAT, _NOMEM. */
-attnd_status safetensors_header_parse(const char *text, size_t size, uint64_t data_size,
-                                      struct safetensors_header *ret_header,
-                                      attnd_error *ret_error);
+ * one line that names the tensor and the reason: ATTN_E_FORMAT, _NOMEM. */
+attn_status safetensors_header_parse(const char *text, size_t size, uint64_t data_size,
+                                     struct safetensors_header *ret_header,
+                                     attn_error *ret_error);
 
 /* Gives the memory back; what was borrowed is gone. */
 void safetensors_header_deinit(struct safetensors_header *header);

@@ -208,11 +208,11 @@ static bool start_worker(struct sched_pool *pool, size_t index) {
     return true;
 }
 
-attnd_status sched_pool_create(const struct sched_options *options,
-                               struct sched_pool **ret_pool) {
+attn_status sched_pool_create(const struct sched_options *options,
+                              struct sched_pool **ret_pool) {
     struct sched_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL)
-        return ATTND_E_NOMEM;
+        return ATTN_E_NOMEM;
     pool->options = *options;
     pool->tail = &pool->first;
     pthread_mutex_init(&pool->lock, NULL);
@@ -232,10 +232,10 @@ attnd_status sched_pool_create(const struct sched_options *options,
         pthread_cond_wait(&pool->started, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
     *ret_pool = pool;
-    return ATTND_OK;
+    return ATTN_OK;
 fail:
     sched_pool_destroy(pool);
-    return ATTND_E_NOMEM;
+    return ATTN_E_NOMEM;
 }
 
 void sched_pool_destroy(struct sched_pool *pool) {

@@ -35,9 +35,9 @@ struct sched_options {
 };
 
 /* Starts the workers and waits until each has run on_start. The caller owns *ret_pool.
- * ATTND_E_NOMEM when a thread or memory cannot be had; nothing is left running then. */
-attnd_status sched_pool_create(const struct sched_options *options,
-                               struct sched_pool **ret_pool);
+ * ATTN_E_NOMEM when a thread or memory cannot be had; nothing is left running then. */
+attn_status sched_pool_create(const struct sched_options *options,
+                              struct sched_pool **ret_pool);
 
 /* Waits until every submitted job has run, then joins the workers. NULL is fine. Nobody
  * may submit any more. */

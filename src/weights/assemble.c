@@ -16,15 +16,15 @@ struct assembly {
     const struct safetensors *file;
     const struct layout *layout;
     const struct tensor_view *view;
-    attnd_error *ret_error;
+    attn_error *ret_error;
     struct layer_sizes sizes;
 };
 
 /* Reads all of a tensor; NULL is nothing to read. */
-static attnd_status read_all(const struct assembly *assembly,
-                             const struct safetensors_tensor *tensor, float *ret_values) {
+static attn_status read_all(const struct assembly *assembly,
+                            const struct safetensors_tensor *tensor, float *ret_values) {
     if (tensor == NULL)
-        return ATTND_OK;
+        return ATTN_OK;
     return safetensors_read(assembly->file, tensor, 0, tensor->elements, ret_values,
                             assembly->ret_error);
 }
@@ -64,9 +64,9 @@ static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
 /* Reads one head of a two-stage projection, W = head W_stage, b = head b_stage + b_head,
  * into ret_weight [D, in] and, unless that is NULL, ret_bias [D]. The stage has been
  * read. */
-static attnd_status fold_head(const struct assembly *assembly, size_t which, size_t head,
-                              struct fold_scratch *scratch, float *ret_weight,
-                              float *ret_bias) {
+static attn_status fold_head(const struct assembly *assembly, size_t which, size_t head,
+                             struct fold_scratch *scratch, float *ret_weight,
+                             float *ret_bias) {
     const struct projection *projection = &assembly->sizes.projections[which];
     const struct linear_names *names =
         &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
@@ -75,12 +75,12 @@ static attnd_status fold_head(const struct assembly *assembly, size_t which, siz
     size_t head_size = assembly->sizes.info.head_size,
            stage_size = projection->weight->shape[0];
     size_t in_size = projection->in_size;
-    attnd_status status = read_all(assembly, weight, scratch->head);
-    if (status == ATTND_OK)
+    attn_status status = read_all(assembly, weight, scratch->head);
+    if (status == ATTN_OK)
         status =
             read_all(assembly, tensor_view_find_head(assembly->view, names->bias, head),
                      scratch->head_bias);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return status;
     fold(scratch->head, scratch->stage, NULL, head_size, stage_size, in_size,
          scratch->sums, ret_weight);
@@ -92,32 +92,32 @@ static attnd_status fold_head(const struct assembly *assembly, size_t which, siz
     }
     if (!finite)
         return error_set(
-            assembly->ret_error, ATTND_E_VALUE,
+            assembly->ret_error, ATTN_E_VALUE,
             "tensor '%.80s' times '%.80s' (or its bias) is too large for float32",
             weight->name, projection->weight->name);
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 /* Reads a projection whose heads have weights of their own; as fold_head(), for all
  * heads. */
-static attnd_status read_heads(const struct assembly *assembly, size_t which,
-                               float *ret_weight, float *ret_bias) {
+static attn_status read_heads(const struct assembly *assembly, size_t which,
+                              float *ret_weight, float *ret_bias) {
     const struct projection *projection = &assembly->sizes.projections[which];
     const struct linear_names *names =
         &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
     size_t head_size = assembly->sizes.info.head_size, in_size = projection->in_size;
     const struct safetensors_tensor *stage = projection->weight;
     struct fold_scratch scratch = {0};
-    attnd_status status = ATTND_OK;
+    attn_status status = ATTN_OK;
     if (stage != NULL &&
         !fold_scratch_init(&scratch, in_size, stage->shape[0], head_size))
-        status = error_set(assembly->ret_error, ATTND_E_NOMEM,
+        status = error_set(assembly->ret_error, ATTN_E_NOMEM,
                            "no memory left to fold '%.80s'", stage->name);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = read_all(assembly, stage, scratch.stage);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = read_all(assembly, projection->bias, scratch.stage_bias);
-    for (size_t head = 0; status == ATTND_OK && head < assembly->sizes.info.num_heads;
+    for (size_t head = 0; status == ATTN_OK && head < assembly->sizes.info.num_heads;
          head++) {
         float *weight = ret_weight + head * head_size * in_size;
         float *bias = ret_bias == NULL ? NULL : ret_bias + head * head_size;
@@ -127,7 +127,7 @@ static attnd_status read_heads(const struct assembly *assembly, size_t which,
         }
         status = read_all(
             assembly, tensor_view_find_head(assembly->view, names->weight, head), weight);
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = read_all(
                 assembly, tensor_view_find_head(assembly->view, names->bias, head), bias);
     }
@@ -136,69 +136,68 @@ static attnd_status read_heads(const struct assembly *assembly, size_t which,
 }
 
 /* Reads weight [H*D, in] and bias [H*D], the latter unless it is NULL. */
-static attnd_status read_projection(const struct assembly *assembly, size_t which,
-                                    float *ret_weight, float *ret_bias) {
+static attn_status read_projection(const struct assembly *assembly, size_t which,
+                                   float *ret_weight, float *ret_bias) {
     const struct projection *projection = &assembly->sizes.projections[which];
     if (assembly->layout->linears[LINEAR_HEAD_QUERY].weight != NULL)
         return read_heads(assembly, which, ret_weight, ret_bias);
     size_t hidden = assembly->sizes.hidden, in_size = projection->in_size;
-    attnd_status status = safetensors_read(
+    attn_status status = safetensors_read(
         assembly->file, projection->weight, projection->first_row * in_size,
         hidden * in_size, ret_weight, assembly->ret_error);
-    if (status != ATTND_OK || ret_bias == NULL)
+    if (status != ATTN_OK || ret_bias == NULL)
         return status;
     return safetensors_read(assembly->file, projection->bias, projection->first_bias_row,
                             hidden, ret_bias, assembly->ret_error);
 }
 
 /* Reads all weights into the model. */
-static attnd_status read_model(const struct assembly *assembly, attn_model *model) {
-    attnd_status status =
+static attn_status read_model(const struct assembly *assembly, attn_model *model) {
+    attn_status status =
         read_projection(assembly, LINEAR_QUERY, model->query_weight, model->query_bias);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status =
             read_projection(assembly, LINEAR_KEY, model->key_weight, model->key_bias);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = read_projection(assembly, LINEAR_VALUE, model->value_weight,
                                  model->value_bias);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = read_all(assembly, assembly->sizes.output_weight, model->output_weight);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = read_all(assembly, assembly->sizes.output_bias, model->output_bias);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status =
             read_all(assembly, assembly->sizes.additive_query, model->additive_query);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = read_all(assembly, assembly->sizes.additive_key, model->additive_key);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status =
             read_all(assembly, assembly->sizes.additive_score, model->additive_score);
     return status;
 }
 
-attnd_status assemble_model(const struct safetensors *file, const struct layout *layout,
-                            const struct tensor_view *view, const attn_model_info *info,
-                            attn_model **ret_model, attnd_error *ret_error) {
+attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
+                           const struct tensor_view *view, const attn_model_info *info,
+                           attn_model **ret_model, attn_error *ret_error) {
     struct assembly assembly = {
         .file = file, .layout = layout, .view = view, .ret_error = ret_error};
     attn_model *model = NULL;
-    attnd_status status =
-        layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
-    if (status != ATTND_OK)
+    attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
+    if (status != ATTN_OK)
         return status;
     status = attn_model_create(&assembly.sizes.info, &model);
-    if (status != ATTND_OK) {
+    if (status != ATTN_OK) {
         error_set(ret_error, status, "no model of these sizes can be created: %s",
-                  attnd_status_text(status));
+                  attn_status_text(status));
         goto fail;
     }
     status = read_model(&assembly, model);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = attn_model_set_engine(model, &(attn_engine_options){0}, ret_error);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         goto fail;
     *ret_model = model;
-    return ATTND_OK;
+    return ATTN_OK;
 fail:
     attn_model_destroy(model);
     return status;

@@ -8,36 +8,35 @@
 
 #define PATH_SHOWN 120 /* bytes of a path that an error shows: its end */
 
-static attnd_status check_name(const char *name, attnd_error *ret_error) {
+static attn_status check_name(const char *name, attn_error *ret_error) {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     size_t size = strlen(name);
     if (size >= 1 && size <= ATTN_NAME_MAX && strspn(name, allowed) == size)
-        return ATTND_OK;
+        return ATTN_OK;
     return error_set(
-        ret_error, ATTND_E_VALUE,
+        ret_error, ATTN_E_VALUE,
         "model name '%.80s' is not 1 to %d of the characters A-Z a-z 0-9 . _ -", name,
         ATTN_NAME_MAX);
 }
 
-static attnd_status bad_metadata(const char *key, const char *text, const char *expected,
-                                 attnd_error *ret_error) {
+static attn_status bad_metadata(const char *key, const char *text, const char *expected,
+                                attn_error *ret_error) {
     return error_set(
-        ret_error, ATTND_E_VALUE,
+        ret_error, ATTN_E_VALUE,
         "%s is '%.40s' in __metadata__, but must be %s; correct it, or write %s= "
         "after the file",
         key, text, expected, key);
 }
 
 /* Settles a number: the option unless 0, else __metadata__, else 0. */
-static attnd_status get_number(const struct safetensors *file, const char *key,
-                               size_t option, size_t *ret_number,
-                               attnd_error *ret_error) {
+static attn_status get_number(const struct safetensors *file, const char *key,
+                              size_t option, size_t *ret_number, attn_error *ret_error) {
     const char *text = safetensors_get_metadata(file, key);
     size_t number = 0;
     if (option > 0 || text == NULL) {
         *ret_number = option;
-        return ATTND_OK;
+        return ATTN_OK;
     }
     size_t digits = strspn(text, "0123456789");
     for (size_t i = 0; i < digits && digits <= 9; i++)
@@ -45,13 +44,13 @@ static attnd_status get_number(const struct safetensors *file, const char *key,
     if (number == 0 || text[digits] != '\0')
         return bad_metadata(key, text, "an integer from 1 to 999999999", ret_error);
     *ret_number = number;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
 /* Settles causal: the option, else __metadata__, else the layout's default. */
-static attnd_status get_causal(const struct safetensors *file, const char *option,
-                               bool layout_default, bool *ret_causal,
-                               attnd_error *ret_error) {
+static attn_status get_causal(const struct safetensors *file, const char *option,
+                              bool layout_default, bool *ret_causal,
+                              attn_error *ret_error) {
     const char *text = option != NULL ? option : safetensors_get_metadata(file, "causal");
     if (text == NULL)
         *ret_causal = layout_default;
@@ -60,18 +59,18 @@ static attnd_status get_causal(const struct safetensors *file, const char *optio
     else if (strcmp(text, "false") == 0)
         *ret_causal = false;
     else if (option != NULL)
-        return error_set(ret_error, ATTND_E_VALUE, "causal=%.40s must be true or false",
+        return error_set(ret_error, ATTN_E_VALUE, "causal=%.40s must be true or false",
                          option);
     else
         return bad_metadata("causal", text, "true or false", ret_error);
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status checkpoint_create_model(const char *name, const struct safetensors *file,
-                                     const attn_model_options *options,
-                                     attn_model **ret_model, attnd_error *ret_error) {
-    attnd_status status = check_name(name, ret_error);
-    if (status != ATTND_OK)
+attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
+                                    const attn_model_options *options,
+                                    attn_model **ret_model, attn_error *ret_error) {
+    attn_status status = check_name(name, ret_error);
+    if (status != ATTN_OK)
         return status;
     const char *prefix = options->prefix;
     const char *layout_name = options->layout;
@@ -83,36 +82,36 @@ attnd_status checkpoint_create_model(const char *name, const struct safetensors 
     struct tensor_view view;
     status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name, &layout,
                               &view, ret_error);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return status;
     attn_model_info info = {0};
     memcpy(info.name, name, strlen(name) + 1);
     status =
         get_number(file, "num_heads", options->num_heads, &info.num_heads, ret_error);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = get_number(file, "context_length", options->context_length,
                             &info.context_length, ret_error);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status =
             get_causal(file, options->causal, layout->causal, &info.causal, ret_error);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return status;
     return assemble_model(file, layout, &view, &info, ret_model, ret_error);
 }
 
-attnd_status attn_model_load(const char *name, const char *path,
-                             const attn_model_options *options, attn_model **ret_model,
-                             attnd_error *ret_error) {
+attn_status attn_model_load(const char *name, const char *path,
+                            const attn_model_options *options, attn_model **ret_model,
+                            attn_error *ret_error) {
     static const attn_model_options nothing_said;
     struct safetensors *file = NULL;
-    attnd_error error;
-    attnd_status status = safetensors_open_file(path, &file, &error);
-    if (status == ATTND_OK)
+    attn_error error;
+    attn_status status = safetensors_open_file(path, &file, &error);
+    if (status == ATTN_OK)
         status = checkpoint_create_model(
             name, file, options != NULL ? options : &nothing_said, ret_model, &error);
     safetensors_close(file);
-    if (status == ATTND_OK)
-        return ATTND_OK;
+    if (status == ATTN_OK)
+        return ATTN_OK;
     size_t size = strlen(path);
     bool cut = size > PATH_SHOWN;
     return error_set(ret_error, status, "%s%s: %s", cut ? "..." : "",

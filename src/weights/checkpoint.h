@@ -10,8 +10,8 @@
 /* Creates the model called `name`: options, then the file's __metadata__, then the
  * layout's defaults decide. Errors and ownership as attn_model_load(), but ret_error does
  * not name the file. */
-attnd_status checkpoint_create_model(const char *name, const struct safetensors *file,
-                                     const attn_model_options *options,
-                                     attn_model **ret_model, attnd_error *ret_error);
+attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
+                                    const attn_model_options *options,
+                                    attn_model **ret_model, attn_error *ret_error);
 
 #endif

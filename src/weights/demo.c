@@ -20,22 +20,22 @@ static const struct demo {
     {"d2l", attnd_demo_d2l, &attnd_demo_d2l_size},
 };
 
-attnd_status attn_model_demo(const char *name, attn_model **ret_model,
-                             attnd_error *ret_error) {
+attn_status attn_model_demo(const char *name, attn_model **ret_model,
+                            attn_error *ret_error) {
     const struct demo *demo = NULL;
     for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
         if (strcmp(demos[i].name, name) == 0)
             demo = &demos[i];
     }
     if (demo == NULL)
-        return error_set(ret_error, ATTND_E_VALUE,
+        return error_set(ret_error, ATTN_E_VALUE,
                          "built-in model '%.80s' is unknown; there are journey and d2l",
                          name);
     const attn_model_options nothing_said = {0}; /* all is in the files' __metadata__ */
     struct safetensors *file = NULL;
-    attnd_status status =
+    attn_status status =
         safetensors_open_memory(demo->file, (size_t)*demo->size, &file, ret_error);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = checkpoint_create_model(name, file, &nothing_said, ret_model, ret_error);
     safetensors_close(file);
     return status;

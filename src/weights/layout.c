@@ -224,10 +224,9 @@ static const struct safetensors_tensor *find_prefix(const struct safetensors *fi
 }
 
 /* Explains why none of the layouts called `name` (NULL: of all) fits. */
-static attnd_status refuse_unrecognised(const struct safetensors *file,
-                                        const struct tensor_view *view,
-                                        const char *prefix, const char *name,
-                                        attnd_error *ret_error) {
+static attn_status refuse_unrecognised(const struct safetensors *file,
+                                       const struct tensor_view *view, const char *prefix,
+                                       const char *name, attn_error *ret_error) {
     const struct layout *nearest = NULL;
     size_t nearest_present = 0, nearest_absent = 0;
     char nearest_missing[LAYOUT_NAME_SIZE] = "";
@@ -238,7 +237,7 @@ static attnd_status refuse_unrecognised(const struct safetensors *file,
         const struct safetensors_tensor *tensor = find_prefix(file, &layouts[i], &size);
         if (tensor != NULL)
             return error_set(
-                ret_error, ATTND_E_FORMAT,
+                ret_error, ATTN_E_FORMAT,
                 "no layout fits with prefix '%.80s', but layout %s fits with "
                 "prefix '%.*s': write prefix=%.*s",
                 prefix, layouts[i].name, (int)size, tensor->name, (int)size,
@@ -254,17 +253,17 @@ static attnd_status refuse_unrecognised(const struct safetensors *file,
         }
     }
     if (nearest == NULL)
-        return error_set(ret_error, ATTND_E_VALUE,
+        return error_set(ret_error, ATTN_E_VALUE,
                          "layout '%.40s' is unknown; known are " LAYOUT_NAMES, name);
     if (view->count == 0)
-        return error_set(ret_error, ATTND_E_FORMAT,
+        return error_set(ret_error, ATTN_E_FORMAT,
                          "has no tensor whose name begins with prefix '%.80s'", prefix);
     if (nearest_present == 0 && name == NULL)
-        return error_set(ret_error, ATTND_E_FORMAT,
+        return error_set(ret_error, ATTN_E_FORMAT,
                          "no layout fits: tensor '%.80s' and the others have none of the "
                          "names of " LAYOUT_NAMES,
                          view->tensors[0].name);
-    return error_set(ret_error, ATTND_E_FORMAT,
+    return error_set(ret_error, ATTN_E_FORMAT,
                      "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights "
                      "are there)",
                      name == NULL ? "no layout fits; the nearest is"
@@ -273,19 +272,19 @@ static attnd_status refuse_unrecognised(const struct safetensors *file,
                      nearest_present + nearest_absent);
 }
 
-static attnd_status refuse_ambiguous(const struct layout *a, const struct layout *b,
-                                     attnd_error *ret_error) {
+static attn_status refuse_ambiguous(const struct layout *a, const struct layout *b,
+                                    attn_error *ret_error) {
     char name_a[LAYOUT_NAME_SIZE], name_b[LAYOUT_NAME_SIZE];
     required_name(a, 0, name_a);
     required_name(b, 0, name_b);
     if (strcmp(a->name, b->name) == 0)
         return error_set(
-            ret_error, ATTND_E_FORMAT,
+            ret_error, ATTN_E_FORMAT,
             "layout %s has either '%s' or '%s', but both are there: remove the "
             "one that is not used",
             a->name, name_a, name_b);
     return error_set(
-        ret_error, ATTND_E_FORMAT,
+        ret_error, ATTN_E_FORMAT,
         "layouts %s ('%s') and %s ('%s') both fit: write layout=%s or layout=%s", a->name,
         name_a, b->name, name_b, a->name, b->name);
 }
@@ -306,26 +305,25 @@ static bool layout_knows(const struct layout *layout, const char *name) {
 }
 
 /* Refuses tensors that attnd would have to honour and cannot. */
-static attnd_status check_refused(const struct layout *layout,
-                                  const struct tensor_view *view,
-                                  attnd_error *ret_error) {
+static attn_status check_refused(const struct layout *layout,
+                                 const struct tensor_view *view, attn_error *ret_error) {
     for (size_t i = 0; i < sizeof layout->refused / sizeof layout->refused[0]; i++) {
         if (layout->refused[i] == NULL)
             continue;
         const struct safetensors_tensor *tensor =
             tensor_view_find(view, layout->refused[i]);
         if (tensor != NULL)
-            return error_set(ret_error, ATTND_E_UNSUPPORTED,
+            return error_set(ret_error, ATTN_E_UNSUPPORTED,
                              "tensor '%.80s' adds a learned row to the keys or values "
                              "(torch's add_bias_kv), which attnd does not compute",
                              tensor->name);
     }
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status layout_recognise(const struct safetensors *file, const char *prefix,
-                              const char *name, const struct layout **ret_layout,
-                              struct tensor_view *ret_view, attnd_error *ret_error) {
+attn_status layout_recognise(const struct safetensors *file, const char *prefix,
+                             const char *name, const struct layout **ret_layout,
+                             struct tensor_view *ret_view, attn_error *ret_error) {
     struct tensor_view view = tensor_view_make(file, prefix);
     const struct layout *found = NULL;
     for (size_t i = 0; i < NUM_LAYOUTS; i++) {
@@ -337,25 +335,25 @@ attnd_status layout_recognise(const struct safetensors *file, const char *prefix
     }
     if (found == NULL)
         return refuse_unrecognised(file, &view, prefix, name, ret_error);
-    attnd_status status = check_refused(found, &view, ret_error);
-    if (status != ATTND_OK)
+    attn_status status = check_refused(found, &view, ret_error);
+    if (status != ATTN_OK)
         return status;
     for (size_t i = 0; name == NULL && i < view.count; i++) {
         if (!layout_knows(found, view.tensors[i].name + view.prefix_size))
             return error_set(
-                ret_error, ATTND_E_FORMAT,
+                ret_error, ATTN_E_FORMAT,
                 "tensor '%.80s' is not part of layout %s and might change the "
                 "results: remove it, or write layout=%s to ignore it",
                 view.tensors[i].name, found->name, found->name);
     }
     *ret_layout = found;
     *ret_view = view;
-    return ATTND_OK;
+    return ATTN_OK;
 }
 
-attnd_status layout_count_heads(const struct layout *layout,
-                                const struct tensor_view *view, size_t *ret_num_heads,
-                                attnd_error *ret_error) {
+attn_status layout_count_heads(const struct layout *layout,
+                               const struct tensor_view *view, size_t *ret_num_heads,
+                               attn_error *ret_error) {
     size_t num_heads = 0;
     for (size_t i = 0; i < view->count; i++) {
         const char *name = view->tensors[i].name + view->prefix_size;
@@ -373,12 +371,12 @@ attnd_status layout_count_heads(const struct layout *layout,
             head_name(layout->linears[linear].weight, head, name);
             if (tensor_view_find(view, name) == NULL)
                 return error_set(
-                    ret_error, ATTND_E_FORMAT,
+                    ret_error, ATTN_E_FORMAT,
                     "tensor '%.*s%s' is missing, although there are tensors of head "
                     "%zu: heads are numbered from 0 without gaps",
                     (int)view->prefix_size, view->tensors[0].name, name, num_heads - 1);
         }
     }
     *ret_num_heads = num_heads;
-    return ATTND_OK;
+    return ATTN_OK;
 }

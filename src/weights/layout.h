@@ -61,19 +61,19 @@ const struct safetensors_tensor *tensor_view_find_head(const struct tensor_view 
  * when that is NULL. When it is NULL, a tensor that the layout does not know is refused,
  * since it might change the results; otherwise such tensors are ignored.
  *
- * Returns ATTND_OK with *ret_layout constant and *ret_view borrowing from `file`;
- * ATTND_E_VALUE for an unknown name; ATTND_E_FORMAT when no layout fits, or several, or a
- * tensor is unknown; ATTND_E_UNSUPPORTED for a tensor that attnd cannot honour. The error
+ * Returns ATTN_OK with *ret_layout constant and *ret_view borrowing from `file`;
+ * ATTN_E_VALUE for an unknown name; ATTN_E_FORMAT when no layout fits, or several, or a
+ * tensor is unknown; ATTN_E_UNSUPPORTED for a tensor that attnd cannot honour. The error
  * says which tensor and which option settle it. */
-attnd_status layout_recognise(const struct safetensors *file, const char *prefix,
-                              const char *name, const struct layout **ret_layout,
-                              struct tensor_view *ret_view, attnd_error *ret_error);
+attn_status layout_recognise(const struct safetensors *file, const char *prefix,
+                             const char *name, const struct layout **ret_layout,
+                             struct tensor_view *ret_view, attn_error *ret_error);
 
 /* Counts the heads of a layout that has one set of tensors per head: they must be
- * numbered 0..H-1 and each must have every weight. ATTND_E_FORMAT names the tensor that
+ * numbered 0..H-1 and each must have every weight. ATTN_E_FORMAT names the tensor that
  * is missing. */
-attnd_status layout_count_heads(const struct layout *layout,
-                                const struct tensor_view *view, size_t *ret_num_heads,
-                                attnd_error *ret_error);
+attn_status layout_count_heads(const struct layout *layout,
+                               const struct tensor_view *view, size_t *ret_num_heads,
+                               attn_error *ret_error);
 
 #endif

@@ -32,10 +32,10 @@ struct layer_sizes {
 };
 
 /* Finds out all sizes and checks every shape. `info` gives name, causal, context_length
- * and, unless 0, num_heads. Errors, each naming the tensor or the option: ATTND_E_SHAPE,
+ * and, unless 0, num_heads. Errors, each naming the tensor or the option: ATTN_E_SHAPE,
  * _FORMAT, _VALUE, _OVERFLOW. */
-attnd_status layer_sizes_find(const struct layout *layout, const struct tensor_view *view,
-                              const attn_model_info *info, struct layer_sizes *ret_sizes,
-                              attnd_error *ret_error);
+attn_status layer_sizes_find(const struct layout *layout, const struct tensor_view *view,
+                             const attn_model_info *info, struct layer_sizes *ret_sizes,
+                             attn_error *ret_error);
 
 #endif

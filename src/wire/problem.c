@@ -25,32 +25,32 @@ void wire_problem_set_no_memory(struct wire_problem *problem) {
                      "there is no memory for this request now; try again later");
 }
 
-static attnd_status print_member(struct buf *body, const char *name, const char *json) {
+static attn_status print_member(struct buf *body, const char *name, const char *json) {
     if (json[0] == '\0')
-        return ATTND_OK;
-    attnd_status status = wire_json_format(body, ",\"%s\":", name);
-    return status == ATTND_OK ? buf_append_text(body, json) : status;
+        return ATTN_OK;
+    attn_status status = wire_json_format(body, ",\"%s\":", name);
+    return status == ATTN_OK ? buf_append_text(body, json) : status;
 }
 
-attnd_status wire_problem_print(const struct wire_problem *problem, struct buf *body) {
-    attnd_status status =
+attn_status wire_problem_print(const struct wire_problem *problem, struct buf *body) {
+    attn_status status =
         wire_json_format(body, "{\"status\":%d,\"title\":", problem->status);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = wire_json_string(body, problem->title);
-    if (status == ATTND_OK && problem->field[0] != '\0') {
+    if (status == ATTN_OK && problem->field[0] != '\0') {
         status = buf_append_text(body, ",\"field\":");
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = wire_json_string(body, problem->field);
     }
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = print_member(body, "expected", problem->expected);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = print_member(body, "got", problem->got);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = buf_append_text(body, ",\"detail\":");
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = wire_json_string(body, problem->detail);
-    return status == ATTND_OK ? buf_append_text(body, "}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
 static char no_memory[] =

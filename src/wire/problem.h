@@ -27,14 +27,14 @@ wire_problem_set(struct wire_problem *problem, int status, const char *title,
 void wire_problem_set_no_memory(struct wire_problem *problem);
 
 /* Adds the JSON text to `body`. Bytes that are not UTF-8 are replaced by '?'. Returns
- * ATTND_OK or ATTND_E_NOMEM. Thread-safe for distinct arguments. */
-attnd_status wire_problem_print(const struct wire_problem *problem, struct buf *body);
+ * ATTN_OK or ATTN_E_NOMEM. Thread-safe for distinct arguments. */
+attn_status wire_problem_print(const struct wire_problem *problem, struct buf *body);
 
 /* How a protocol writes its errors. */
 struct wire_error_form {
     const char *content_type; /* constant */
-    /* Adds the text to `body`; ATTND_OK or ATTND_E_NOMEM. */
-    attnd_status (*print)(const struct wire_problem *problem, struct buf *body);
+    /* Adds the text to `body`; ATTN_OK or ATTN_E_NOMEM. */
+    attn_status (*print)(const struct wire_problem *problem, struct buf *body);
     char *no_memory; /* constant text, for when there is none even for that: 503 */
 };
 

@@ -33,13 +33,13 @@ Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, qu
                     causal=FLAG, head_mask=ADDRESS, need_weights=ctypes.c_int, crew=ADDRESS)
 Result = structure(outputs=ADDRESS, weights=ADDRESS)
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, scratch_bytes=SIZE)
-UNSUPPORTED = 6  # ATTND_E_UNSUPPORTED
+UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 
 def make_attnd(problem, library, precision):
     """libattnd on the calling thread; its results do not depend on the number of threads."""
     lib, error = ctypes.CDLL(library), Error()
-    lib.attnd_version.restype = ctypes.c_char_p
+    lib.attn_version.restype = ctypes.c_char_p
     lib.attn_model_get_info.restype = ctypes.POINTER(ModelInfo)
 
     def check(status):
@@ -47,7 +47,7 @@ def make_attnd(problem, library, precision):
             text = error.text.decode() or f"libattnd: status {status}"
             raise Unavailable(text) if status == UNSUPPORTED else RuntimeError(text)
 
-    check(lib.attnd_init(ctypes.byref(error)))
+    check(lib.attn_init(ctypes.byref(error)))
     model = ctypes.c_void_p()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.safetensors"
@@ -76,7 +76,7 @@ def make_attnd(problem, library, precision):
 
     run.holds = lens, problem  # libattnd only has their addresses
     return (run, lambda: outputs.reshape(problem.inputs.shape),
-            f"attnd {lib.attnd_version().decode()}, {info.engine.decode()}, {info.cpu.decode()}, "
+            f"attnd {lib.attn_version().decode()}, {info.engine.decode()}, {info.cpu.decode()}, "
             + precision)
 
 

@@ -57,7 +57,7 @@ void native_check_problem(const struct wire_problem *problem) {
     struct buf body;
     buf_init(&body, 1 << 16);
     native_check(problem->status == 400 || problem->status == 404, "another status");
-    native_check(wire_problem_print(problem, &body) == ATTND_OK, "a problem too long");
+    native_check(wire_problem_print(problem, &body) == ATTN_OK, "a problem too long");
     json_t *root = json_loadb(body.data, body.size, JSON_REJECT_DUPLICATES, NULL);
     native_check(root != NULL, "a problem that is no JSON");
     json_decref(root);

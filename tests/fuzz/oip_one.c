@@ -26,7 +26,7 @@ void oip_check_problem(const struct wire_problem *problem) {
     struct buf body;
     buf_init(&body, 1 << 16);
     oip_check(problem->status == 400, "another status");
-    oip_check(wire_oip_form.print(problem, &body) == ATTND_OK, "a problem too long");
+    oip_check(wire_oip_form.print(problem, &body) == ATTN_OK, "a problem too long");
     json_t *root = json_loadb(body.data, body.size, JSON_REJECT_DUPLICATES, NULL);
     oip_check(json_is_string(json_object_get(root, "error")),
               "a problem that is no JSON");

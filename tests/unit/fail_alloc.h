@@ -6,7 +6,7 @@
  *         status = code_under_test();
  *         if (!fail_alloc_stop())
  *             break;                        // it took fewer allocations: all were tried
- *         assert_int_equal(status, ATTND_E_NOMEM);
+ *         assert_int_equal(status, ATTN_E_NOMEM);
  *     }
  *
  * Works by the linker's --wrap on malloc, calloc, realloc, aligned_alloc and strdup;

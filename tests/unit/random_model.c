@@ -24,7 +24,7 @@ void random_fill(uint64_t *state, float *numbers, size_t count) {
 
 attn_model *random_model(uint64_t *state, const attn_model_info *info) {
     attn_model *model;
-    if (attn_model_create(info, &model) != ATTND_OK)
+    if (attn_model_create(info, &model) != ATTN_OK)
         abort();
     size_t hidden = info->num_heads * info->head_size;
     random_fill(state, model->query_weight, hidden * info->query_size);
@@ -38,7 +38,7 @@ attn_model *random_model(uint64_t *state, const attn_model_info *info) {
     random_fill(state, model->additive_query, info->additive_size * info->head_size);
     random_fill(state, model->additive_key, info->additive_size * info->head_size);
     random_fill(state, model->additive_score, info->additive_size);
-    if (attn_model_set_engine(model, &(attn_engine_options){0}, NULL) != ATTND_OK)
+    if (attn_model_set_engine(model, &(attn_engine_options){0}, NULL) != ATTN_OK)
         abort();
     return model;
 }
@@ -126,7 +126,7 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t longes
         request->head_mask = r.head_mask = random_floats(state, info->num_heads);
         r.head_mask[0] = 0;
     }
-    if (attn_plan(model, request, &r.sizes, NULL) != ATTND_OK)
+    if (attn_plan(model, request, &r.sizes, NULL) != ATTN_OK)
         abort();
     *ret_request = r;
 }

@@ -43,19 +43,19 @@ static void test_sizes_that_fit_are_exact(void **state) {
 
 static void test_every_status_has_a_text(void **state) {
     (void)state;
-    for (int s = 0; s < ATTND_E_STATUS_COUNT; s++)
-        assert_true(strlen(attnd_status_text((attnd_status)s)) > 0);
-    assert_string_equal(attnd_status_text((attnd_status)99), "unknown status");
-    assert_string_equal(attnd_status_text((attnd_status)-1), "unknown status");
+    for (int s = 0; s < ATTN_E_STATUS_COUNT; s++)
+        assert_true(strlen(attn_status_text((attn_status)s)) > 0);
+    assert_string_equal(attn_status_text((attn_status)99), "unknown status");
+    assert_string_equal(attn_status_text((attn_status)-1), "unknown status");
 }
 
 static void test_error_text_is_one_printable_line(void **state) {
     (void)state;
-    attnd_error error;
-    assert_int_equal(error_set(&error, ATTND_E_IO, "a%sb", "\n\x1b\xff"), ATTND_E_IO);
+    attn_error error;
+    assert_int_equal(error_set(&error, ATTN_E_IO, "a%sb", "\n\x1b\xff"), ATTN_E_IO);
     assert_string_equal(error.text, "a???b");
-    assert_int_equal(error.status, ATTND_E_IO);
-    assert_int_equal(error_set(NULL, ATTND_E_IO, "x"), ATTND_E_IO);
+    assert_int_equal(error.status, ATTN_E_IO);
+    assert_int_equal(error_set(NULL, ATTN_E_IO, "x"), ATTN_E_IO);
 }
 
 static void test_buffer_grows_up_to_its_maximum_and_no_further(void **state) {
@@ -63,13 +63,13 @@ static void test_buffer_grows_up_to_its_maximum_and_no_further(void **state) {
     struct buf buf;
     buf_init(&buf, 1000);
     for (int i = 0; i < 100; i++)
-        assert_int_equal(buf_append(&buf, "0123456789", 10), ATTND_OK);
-    assert_int_equal(buf_append(&buf, "x", 1), ATTND_E_NOMEM);
-    assert_int_equal(buf_append(&buf, NULL, 0), ATTND_OK);
+        assert_int_equal(buf_append(&buf, "0123456789", 10), ATTN_OK);
+    assert_int_equal(buf_append(&buf, "x", 1), ATTN_E_NOMEM);
+    assert_int_equal(buf_append(&buf, NULL, 0), ATTN_OK);
     assert_int_equal(buf.size, 1000);
     assert_true(buf.capacity <= 1000);
     assert_memory_equal(buf.data + 990, "0123456789", 10);
-    assert_int_equal(buf_reserve(&buf, SIZE_MAX), ATTND_E_NOMEM);
+    assert_int_equal(buf_reserve(&buf, SIZE_MAX), ATTN_E_NOMEM);
     buf_deinit(&buf);
     assert_int_equal(buf.max, 1000);
 }
@@ -78,9 +78,9 @@ static void test_buffer_survives_a_failed_allocation(void **state) {
     (void)state;
     struct buf buf;
     buf_init(&buf, SIZE_MAX);
-    assert_int_equal(buf_append_text(&buf, "kept"), ATTND_OK);
+    assert_int_equal(buf_append_text(&buf, "kept"), ATTN_OK);
     fail_alloc_at(1);
-    assert_int_equal(buf_reserve(&buf, 1000), ATTND_E_NOMEM);
+    assert_int_equal(buf_reserve(&buf, 1000), ATTN_E_NOMEM);
     assert_true(fail_alloc_stop());
     assert_memory_equal(buf.data, "kept", 4);
     size_t size;

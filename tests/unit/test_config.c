@@ -53,8 +53,8 @@ static int split(char *text, char *words[static MAX_WORDS + 1]) {
 }
 
 /* Reads flags and variables, given as words between blanks. */
-static attnd_status read_words(const char *flags, const char *variables,
-                               struct config *ret_config, attnd_error *ret_error) {
+static attn_status read_words(const char *flags, const char *variables,
+                              struct config *ret_config, attn_error *ret_error) {
     char flag_text[300], variable_text[300];
     char *argv[MAX_WORDS + 1], *environment[MAX_WORDS + 1];
     snprintf(flag_text, sizeof flag_text, "%s", flags);
@@ -66,19 +66,19 @@ static attnd_status read_words(const char *flags, const char *variables,
 
 static struct config accept_words(const char *flags, const char *variables) {
     struct config config;
-    attnd_error error;
-    if (read_words(flags, variables, &config, &error) != ATTND_OK)
+    attn_error error;
+    if (read_words(flags, variables, &config, &error) != ATTN_OK)
         fail_msg("%s | %s: %s", flags, variables, error.text);
     return config;
 }
 
 static void refuse_words(const char *flags, const char *variables, const char *text) {
     struct config config;
-    attnd_error error;
-    attnd_status status = read_words(flags, variables, &config, &error);
-    if (status == ATTND_OK || strstr(error.text, text) == NULL)
+    attn_error error;
+    attn_status status = read_words(flags, variables, &config, &error);
+    if (status == ATTN_OK || strstr(error.text, text) == NULL)
         fail_msg("%s | %s: '%s' was expected, not '%s'", flags, variables, text,
-                 status == ATTND_OK ? "success" : error.text);
+                 status == ATTN_OK ? "success" : error.text);
 }
 
 static void test_defaults_are_those_of_the_table(void **state) {
@@ -197,15 +197,15 @@ static void test_lack_of_memory_is_told(void **state) {
     size_t nth = 1;
     for (;; nth++) {
         struct config config;
-        attnd_error error;
+        attn_error error;
         fail_alloc_at(nth);
-        attnd_status status = read_words("--model-dir /tmp", variables, &config, &error);
+        attn_status status = read_words("--model-dir /tmp", variables, &config, &error);
         bool failed = fail_alloc_stop();
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             config_deinit(&config);
         if (!failed)
             break;
-        assert_int_not_equal(status, ATTND_OK);
+        assert_int_not_equal(status, ATTN_OK);
     }
     assert_in_range(nth, 8, 1000);
 }
@@ -213,11 +213,11 @@ static void test_lack_of_memory_is_told(void **state) {
 static void test_model_specification_is_taken_apart(void **state) {
     (void)state;
     struct model_spec spec;
-    attnd_error error;
+    attn_error error;
     assert_int_equal(model_spec_parse("a=/m/x=1.st,num_heads=5,causal=true,prefix=p.,"
                                       "context_length=9,layout=d2l,precision=bf16",
                                       &spec, &error),
-                     ATTND_OK);
+                     ATTN_OK);
     assert_string_equal(spec.name, "a");
     assert_string_equal(spec.path, "/m/x=1.st");
     assert_int_equal(spec.options.num_heads, 5);
@@ -248,8 +248,8 @@ static void test_malformed_model_specification_is_named(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct model_spec spec;
-        attnd_error error;
-        assert_int_equal(model_spec_parse(bad[i][0], &spec, &error), ATTND_E_VALUE);
+        attn_error error;
+        assert_int_equal(model_spec_parse(bad[i][0], &spec, &error), ATTN_E_VALUE);
         if (strstr(error.text, bad[i][1]) == NULL)
             fail_msg("%s: %s", bad[i][0], error.text);
     }

@@ -26,9 +26,9 @@ static double tolerance;
 static float query_scale;
 
 static int init_library(void **state) {
-    attnd_error error;
+    attn_error error;
     (void)state;
-    if (attnd_init(&error) != ATTND_OK) {
+    if (attn_init(&error) != ATTN_OK) {
         print_error("%s\n", error.text);
         return -1;
     }
@@ -53,7 +53,7 @@ static struct results run(const attn_model *model, const attn_request *request,
     memset(r.result.outputs, 0xff, sizes->outputs * sizeof(float));
     if (r.result.weights != NULL)
         memset(r.result.weights, 0xff, sizes->weights * sizeof(float));
-    assert_int_equal(attn_run(model, request, r.scratch, &r.result), ATTND_OK);
+    assert_int_equal(attn_run(model, request, r.scratch, &r.result), ATTN_OK);
     return r;
 }
 
@@ -79,7 +79,7 @@ static void compare_with_reference(const attn_model *model, const attn_request *
                                    const attn_sizes *sizes, unsigned case_number) {
     double *outputs = malloc(sizes->outputs * sizeof *outputs);
     double *weights = malloc((sizes->weights + 1) * sizeof *weights);
-    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTND_OK);
+    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTN_OK);
     struct results r = run(model, request, sizes);
     assert_close(r.result.outputs, outputs, sizes->outputs, "outputs", case_number);
     assert_close(r.result.weights, weights, sizes->weights, "weights", case_number);
@@ -93,7 +93,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);
         attn_model *model = random_model(&seed, &info);
-        assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTND_OK);
+        assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         struct random_request r;
         random_request_init(&seed, model, longest, &r);
         for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
@@ -127,11 +127,11 @@ static attn_model *identity_model(void) {
                                   .output_projection = true,
                                   .context_length = 8};
     attn_model *model;
-    assert_int_equal(attn_model_create(&info, &model), ATTND_OK);
+    assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     for (size_t i = 0; i < 4; i++)
         model->query_weight[5 * i] = model->key_weight[5 * i] =
             model->value_weight[5 * i] = model->output_weight[5 * i] = 1.0F;
-    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTND_OK);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
 }
 
@@ -158,7 +158,7 @@ static void assert_near(float got, float expected) {
 static void expect_outputs(const attn_request *request, const float expected[4]) {
     attn_model *model = identity_model();
     attn_sizes sizes;
-    assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTND_OK);
+    assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTN_OK);
     struct results r = run(model, request, &sizes);
     for (size_t i = 0; i < 4; i++)
         assert_near(r.result.outputs[i], expected[i]);
@@ -210,7 +210,7 @@ static struct results run_causal(const attn_model *model, const float *rows,
                                   .values = rows,
                                   .causal = true};
     attn_sizes sizes;
-    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     return run(model, &request, &sizes);
 }
 
@@ -254,10 +254,10 @@ static void test_single_key_gets_all_weight_even_when_its_score_overflows(void *
     attn_model_destroy(model);
 }
 
-static void expect_refused(attn_request *request, attnd_status expected,
+static void expect_refused(attn_request *request, attn_status expected,
                            const char *text) {
     attn_model *model = identity_model();
-    attnd_error error = {.text = ""};
+    attn_error error = {.text = ""};
     attn_sizes sizes = {.outputs = 77};
     assert_int_equal(attn_plan(model, request, &sizes, &error), expected);
     assert_non_null(strstr(error.text, text));
@@ -270,30 +270,30 @@ static void test_plan_refuses_an_empty_batch(void **state) {
     (void)state;
     attn_request request = equal_scores(no_query, some_values);
     request.num_sequences = 0;
-    expect_refused(&request, ATTND_E_SHAPE, "batch is empty");
+    expect_refused(&request, ATTN_E_SHAPE, "batch is empty");
 }
 
 static void test_plan_refuses_an_empty_sequence(void **state) {
     (void)state;
     attn_request request = equal_scores(no_query, some_values);
     request.key_lens = zero;
-    expect_refused(&request, ATTND_E_SHAPE, "sequence 0 is empty");
+    expect_refused(&request, ATTN_E_SHAPE, "sequence 0 is empty");
 }
 
 static void test_plan_refuses_more_tokens_than_the_context_length(void **state) {
     (void)state;
     attn_request request = equal_scores(no_query, some_values);
     request.key_lens = nine;
-    expect_refused(&request, ATTND_E_SHAPE, "context length 8");
+    expect_refused(&request, ATTN_E_SHAPE, "context length 8");
 }
 
 static void test_plan_refuses_a_valid_len_over_the_keys(void **state) {
     (void)state;
     attn_request request = equal_scores(no_query, some_values);
     request.valid_lens = four;
-    expect_refused(&request, ATTND_E_VALUE, "valid_lens of sequence 0");
+    expect_refused(&request, ATTN_E_VALUE, "valid_lens of sequence 0");
     request.valid_lens_per_query = true;
-    expect_refused(&request, ATTND_E_VALUE, "valid_lens of sequence 0");
+    expect_refused(&request, ATTN_E_VALUE, "valid_lens of sequence 0");
 }
 
 static void test_plan_refuses_what_cannot_be_counted(void **state) {
@@ -306,10 +306,10 @@ static void test_plan_refuses_what_cannot_be_counted(void **state) {
     attn_sizes sizes;
     request.num_sequences = 3;
     request.query_lens = request.key_lens = many;
-    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_E_OVERFLOW);
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_E_OVERFLOW);
     request.num_sequences = 1;
     request.query_lens = request.key_lens = long_one;
-    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_E_OVERFLOW);
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_E_OVERFLOW);
     attn_model_destroy(model);
 }
 
@@ -322,9 +322,9 @@ static void test_model_create_refuses_sizes_that_wrap(void **state) {
                             .num_heads = 8,
                             .head_size = SIZE_MAX / 4};
     attn_model *model = NULL;
-    assert_int_equal(attn_model_create(&info, &model), ATTND_E_OVERFLOW);
+    assert_int_equal(attn_model_create(&info, &model), ATTN_E_OVERFLOW);
     info.num_heads = info.head_size = 1;
-    assert_int_equal(attn_model_create(&info, &model), ATTND_E_OVERFLOW);
+    assert_int_equal(attn_model_create(&info, &model), ATTN_E_OVERFLOW);
     assert_null(model);
     attn_model_destroy(NULL);
 }
@@ -338,9 +338,9 @@ test_plan_needs_memory_that_grows_with_the_sequence_not_its_square(void **state)
     attn_request request = equal_scores(no_query, some_values);
     attn_sizes once, double_length;
     request.query_lens = request.key_lens = length;
-    assert_int_equal(attn_plan(model, &request, &once, NULL), ATTND_OK);
+    assert_int_equal(attn_plan(model, &request, &once, NULL), ATTN_OK);
     request.query_lens = request.key_lens = twice;
-    assert_int_equal(attn_plan(model, &request, &double_length, NULL), ATTND_OK);
+    assert_int_equal(attn_plan(model, &request, &double_length, NULL), ATTN_OK);
     assert_true(double_length.scratch_bytes <= 2 * once.scratch_bytes + 4096);
     attn_model_destroy(model);
 }
@@ -363,9 +363,9 @@ static void test_long_sequences_need_little_memory(void **state) {
         .num_sequences = 1, .query_lens = &length, .key_lens = &length, .crew = &crew};
     attn_model *model;
     attn_sizes sizes;
-    assert_int_equal(attn_model_create(&info, &model), ATTND_OK);
-    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTND_OK);
-    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     size_t projections = (size_t)3 * TOKENS * WIDTH * sizeof(float);
     print_message("%zu bytes\n", sizes.scratch_bytes - projections);
     assert_in_range(sizes.scratch_bytes, projections, projections + ((size_t)64 << 20));

@@ -23,9 +23,9 @@ static const struct kernels *kernels;
 static attn_engine_options asked; /* the native engine with them */
 
 static int init_library(void **state) {
-    attnd_error error;
+    attn_error error;
     (void)state;
-    return attnd_init(&error) == ATTND_OK ? 0 : -1;
+    return attn_init(&error) == ATTN_OK ? 0 : -1;
 }
 
 /* Units in the last place of a float32 between `got` and the exact result. */
@@ -78,11 +78,11 @@ static float *allocate(size_t floats) {
 /* Runs a request with every bit of memory poisoned; the caller frees both results. */
 static attn_result run(const attn_model *model, const attn_request *request) {
     attn_sizes sizes;
-    assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTND_OK);
+    assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTN_OK);
     void *scratch = allocate(sizes.scratch_bytes / sizeof(float));
     memset(scratch, 0xff, sizes.scratch_bytes);
     attn_result result = {allocate(sizes.outputs), allocate(sizes.weights + 1)};
-    assert_int_equal(attn_run(model, request, scratch, &result), ATTND_OK);
+    assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
     free(scratch);
     return result;
 }
@@ -140,7 +140,7 @@ static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
                                   .output_bias = true,
                                   .output_projection = true};
     attn_model *model = random_model(seed, &info);
-    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTND_OK);
+    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTN_OK);
     return model;
 }
 
@@ -257,7 +257,7 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                                   .out_size = 256,
                                   .output_projection = true};
     attn_model *model = random_model(&seed, &info);
-    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTND_OK);
+    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTN_OK);
     const size_t lens[] = {300, 513};
     float *x = allocate(813 * 256);
     random_fill(&seed, x, 813 * 256);
@@ -274,10 +274,10 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                             .crew = &crew};
     attn_result got = run(model, &request), expected = {allocate(813 * 256), NULL};
     attn_sizes sizes;
-    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTND_OK);
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     void *scratch = allocate(attn_tiles_scratch(model, &sizes) / sizeof(float));
     assert_int_equal(attn_tiles_run(model, &request, scratch, &expected, ATTN_PARTS_ALL),
-                     ATTND_OK);
+                     ATTN_OK);
     free(scratch);
     double tolerance =
         kernels->numbers == 2 ? ATTN_TOLERANCE_BF16 : 2 * ATTN_TOLERANCE_F32;
@@ -296,19 +296,19 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
 static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
     (void)state;
     uint64_t seed = 81;
-    attnd_error error;
+    attn_error error;
     attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
     const struct {
         attn_engine_options options;
-        attnd_status status;
+        attn_status status;
         const char *text;
     } cases[] = {
-        {{"fast", NULL, NULL}, ATTND_E_VALUE, "auto, native or openblas"},
-        {{NULL, NULL, "f16"}, ATTND_E_VALUE, "f32 or bf16"},
-        {{NULL, "avx1024", NULL}, ATTND_E_UNSUPPORTED, "avx1024"},
-        {{NULL, "avx1024", "bf16"}, ATTND_E_UNSUPPORTED, "avx1024"},
-        {{NULL, "portable", "bf16"}, ATTND_E_UNSUPPORTED, "AVX512-BF16"},
-        {{"openblas", NULL, "bf16"}, ATTND_E_UNSUPPORTED, "f32 only"},
+        {{"fast", NULL, NULL}, ATTN_E_VALUE, "auto, native or openblas"},
+        {{NULL, NULL, "f16"}, ATTN_E_VALUE, "f32 or bf16"},
+        {{NULL, "avx1024", NULL}, ATTN_E_UNSUPPORTED, "avx1024"},
+        {{NULL, "avx1024", "bf16"}, ATTN_E_UNSUPPORTED, "avx1024"},
+        {{NULL, "portable", "bf16"}, ATTN_E_UNSUPPORTED, "AVX512-BF16"},
+        {{"openblas", NULL, "bf16"}, ATTN_E_UNSUPPORTED, "f32 only"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(attn_model_set_engine(model, &cases[i].options, &error),
@@ -346,12 +346,12 @@ static void test_a_trimmed_model_keeps_its_engine(void **state) {
         attn_result after = run(model, &request);
         assert_memory_equal(before.outputs, after.outputs, 40 * 33 * sizeof(float));
         double difference;
-        attnd_error error;
+        attn_error error;
         assert_int_equal(attn_model_set_engine(model, &asked, &error),
-                         ATTND_E_UNSUPPORTED);
+                         ATTN_E_UNSUPPORTED);
         assert_non_null(strstr(error.text, "load it anew"));
         assert_int_equal(attn_model_verify(model, &difference, &error),
-                         ATTND_E_UNSUPPORTED);
+                         ATTN_E_UNSUPPORTED);
         free_result(&before);
         free_result(&after);
         attn_model_destroy(model);

@@ -31,7 +31,7 @@ static void test_every_worker_has_started_when_the_pool_is_there(void **state) {
     (void)state;
     struct sched_pool *pool;
     atomic_store(&num_started, 0);
-    assert_int_equal(sched_pool_create(&options, &pool), ATTND_OK);
+    assert_int_equal(sched_pool_create(&options, &pool), ATTN_OK);
     assert_int_equal(atomic_load(&num_started), 3);
     sched_pool_destroy(pool);
     sched_pool_destroy(NULL);
@@ -66,7 +66,7 @@ static void test_every_job_of_many_producers_runs_once(void **state) {
     struct producer producers[4];
     pthread_t threads[4];
     atomic_store(&num_run, 0);
-    assert_int_equal(sched_pool_create(&options, &load.pool), ATTND_OK);
+    assert_int_equal(sched_pool_create(&options, &load.pool), ATTN_OK);
     for (size_t i = 0; i < 4; i++) {
         producers[i] = (struct producer){&load, i};
         assert_int_equal(pthread_create(&threads[i], NULL, produce, &producers[i]), 0);
@@ -90,7 +90,7 @@ static void test_a_full_queue_refuses_and_a_taken_job_frees_its_place(void **sta
     const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
     struct sched_pool *pool;
     struct sched_job first = {.run = wait_at_gate}, second = {.run = count_run};
-    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTND_OK);
+    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
     assert_true(sched_reserve(pool));
     assert_false(sched_reserve(pool));
     sched_release(pool);
@@ -125,7 +125,7 @@ static void test_what_was_begun_goes_before_what_waits_and_takes_no_place(void *
     struct sched_job first = {.run = wait_at_gate};
     for (size_t i = 0; i < 3; i++)
         order_jobs[i].run = take_number;
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTND_OK);
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
     pthread_mutex_lock(&gate);
     sched_resubmit(pool, &first); /* into an empty queue */
     for (size_t i = 0; i < 2; i++) {
@@ -171,7 +171,7 @@ static void test_every_shared_task_runs_once_and_no_slot_twice_at_a_time(void **
     atomic_store(&num_run, 0);
     for (size_t i = 0; i < TASKS; i++)
         atomic_store(&task_runs[i], 0);
-    assert_int_equal(sched_pool_create(&options, &pool), ATTND_OK);
+    assert_int_equal(sched_pool_create(&options, &pool), ATTN_OK);
     assert_int_equal(sched_num_workers(pool), 3);
     for (size_t i = 0; i < 6; i++) {
         while (!sched_reserve(pool))
@@ -218,7 +218,7 @@ static void test_a_helper_leaves_when_a_job_waits(void **state) {
     const struct sched_options two = {.num_workers = 2, .queue_slots = 2};
     struct sched_job large = {.run = share_and_wait}, small = {.run = note_tasks};
     struct sched_pool *pool;
-    assert_int_equal(sched_pool_create(&two, &pool), ATTND_OK);
+    assert_int_equal(sched_pool_create(&two, &pool), ATTN_OK);
     assert_true(sched_reserve(pool) && sched_reserve(pool));
     sched_submit(pool, &large);
     while (!atomic_load(&helper_works))
@@ -235,10 +235,10 @@ static void test_pool_that_lacks_memory_is_not_made(void **state) {
     size_t nth = 1;
     for (;; nth++) {
         fail_alloc_at(nth);
-        attnd_status status = sched_pool_create(&options, &pool);
+        attn_status status = sched_pool_create(&options, &pool);
         if (!fail_alloc_stop())
             break;
-        assert_int_equal(status, ATTND_E_NOMEM);
+        assert_int_equal(status, ATTN_E_NOMEM);
         assert_null(pool);
     }
     assert_in_range(nth, 4, 100); /* the pool and two arrays were tried */

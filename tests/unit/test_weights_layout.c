@@ -21,7 +21,7 @@ static void test_missing_num_heads_says_what_to_write(void **state) {
     (void)state;
     struct weights_file made = {0};
     add_d2l(&made, "");
-    must_refuse(&made, &(attn_model_options){0}, ATTND_E_VALUE,
+    must_refuse(&made, &(attn_model_options){0}, ATTN_E_VALUE,
                 "as in --model NAME=FILE,num_heads=5",
                 "or \"num_heads\": \"5\" in its __metadata__");
 }
@@ -30,10 +30,10 @@ static void test_num_heads_must_divide_and_agree(void **state) {
     (void)state;
     struct weights_file made = {0}, counted = {0};
     add_d2l(&made, "");
-    must_refuse(&made, &(attn_model_options){.num_heads = 3}, ATTND_E_VALUE,
-                "num_heads=3", "does not divide the 4 rows");
+    must_refuse(&made, &(attn_model_options){.num_heads = 3}, ATTN_E_VALUE, "num_heads=3",
+                "does not divide the 4 rows");
     add_two_stage(&counted);
-    must_refuse(&counted, &(attn_model_options){.num_heads = 3}, ATTND_E_VALUE,
+    must_refuse(&counted, &(attn_model_options){.num_heads = 3}, ATTN_E_VALUE,
                 "num_heads=3 was given", "tensors of 2 heads");
     attn_model_destroy(must_create(&counted, &(attn_model_options){.num_heads = 2}));
 }
@@ -58,7 +58,7 @@ static void test_option_beats_metadata_beats_default(void **state) {
     info = attn_model_get_info(model);
     assert_true(info->num_heads == 4 && !info->causal && info->context_length == 9);
     attn_model_destroy(model);
-    must_refuse(&made, &(attn_model_options){.layout = "torch"}, ATTND_E_FORMAT,
+    must_refuse(&made, &(attn_model_options){.layout = "torch"}, ATTN_E_FORMAT,
                 "do not fit layout torch", "lacks tensor 'a.");
 }
 
@@ -85,13 +85,13 @@ static void test_malformed_options_are_refused(void **state) {
         add_d2l(&made, "");
         bool heads = strcmp(metadata[i][0], "num_heads") == 0;
         must_refuse(&made, &(attn_model_options){.num_heads = heads ? 0 : 2},
-                    ATTND_E_VALUE, part, "must be");
+                    ATTN_E_VALUE, part, "must be");
     }
     struct weights_file made = {0};
     add_d2l(&made, "");
     must_refuse(&made, &(attn_model_options){.num_heads = 2, .causal = "yes"},
-                ATTND_E_VALUE, "causal=yes", "true or false");
-    must_refuse(&made, &(attn_model_options){.layout = "gpt2"}, ATTND_E_VALUE,
+                ATTN_E_VALUE, "causal=yes", "true or false");
+    must_refuse(&made, &(attn_model_options){.layout = "gpt2"}, ATTN_E_VALUE,
                 "layout 'gpt2' is unknown",
                 "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage");
 }
@@ -102,17 +102,17 @@ static void test_a_prefix_that_would_fit_is_suggested(void **state) {
     file_add_f32(&made, "tok_emb.weight", 2, 2, 1);
     add_d2l(&made, "trf_blocks.0.att.");
     add_d2l(&made, "trf_blocks.1.att.");
-    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTND_E_FORMAT,
-                "layout d2l", "write prefix=trf_blocks.0.att.");
+    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTN_E_FORMAT, "layout d2l",
+                "write prefix=trf_blocks.0.att.");
     must_refuse(&made, &(attn_model_options){.num_heads = 2, .prefix = "nowhere."},
-                ATTND_E_FORMAT, "prefix 'nowhere.'", "write prefix=trf_blocks.0.att.");
+                ATTN_E_FORMAT, "prefix 'nowhere.'", "write prefix=trf_blocks.0.att.");
     const attn_model_options right = {.num_heads = 2, .prefix = "trf_blocks.1.att."};
     attn_model_destroy(must_create(&made, &right));
     struct weights_file other = {0};
     file_add_f32(&other, "tok_emb.weight", 2, 2, 1);
-    must_refuse(&other, &(attn_model_options){.prefix = "nowhere."}, ATTND_E_FORMAT,
+    must_refuse(&other, &(attn_model_options){.prefix = "nowhere."}, ATTN_E_FORMAT,
                 "no tensor whose name begins with prefix 'nowhere.'", "");
-    must_refuse(&other, &(attn_model_options){0}, ATTND_E_FORMAT,
+    must_refuse(&other, &(attn_model_options){0}, ATTN_E_FORMAT,
                 "tensor 'tok_emb.weight'", "none of the names of d2l, torch");
 }
 
@@ -123,7 +123,7 @@ static void test_nearest_layout_names_what_it_lacks(void **state) {
     file_add_f32(&made, "x.W_key.weight", 4, 3, 1);
     file_add_f32(&made, "x.out_proj.weight", 4, 4, 1);
     must_refuse(
-        &made, &(attn_model_options){.prefix = "x."}, ATTND_E_FORMAT,
+        &made, &(attn_model_options){.prefix = "x."}, ATTN_E_FORMAT,
         "nearest is layout llms_from_scratch, which lacks tensor 'x.W_value.weight'",
         "3 of its 4 weights");
 }
@@ -133,7 +133,7 @@ static void test_ambiguous_layouts_are_named(void **state) {
     struct weights_file made = {0};
     add_d2l(&made, "");
     add_two_stage(&made);
-    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTND_E_FORMAT,
+    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTN_E_FORMAT,
                 "layouts d2l ('W_q.weight') and two_stage ('W_Q.weight') both fit",
                 "write layout=d2l or layout=two_stage");
     const attn_model_options d2l = {.num_heads = 2, .layout = "d2l"};
@@ -147,7 +147,7 @@ static void test_ambiguous_layouts_are_named(void **state) {
     file_add_f32(&torch, "v_proj_weight", 2, 2, 1);
     file_add_f32(&torch, "out_proj.weight", 2, 2, 1);
     must_refuse(&torch, &(attn_model_options){.num_heads = 2, .layout = "torch"},
-                ATTND_E_FORMAT, "either 'in_proj_weight' or 'q_proj_weight'",
+                ATTN_E_FORMAT, "either 'in_proj_weight' or 'q_proj_weight'",
                 "remove the one that is not used");
 }
 
@@ -156,7 +156,7 @@ static void test_unknown_tensors_are_refused_unless_the_layout_is_named(void **s
     struct weights_file made = {0};
     add_d2l(&made, "");
     file_add_f32(&made, "W_extra.weight", 2, 2, 1);
-    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTND_E_FORMAT,
+    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTN_E_FORMAT,
                 "tensor 'W_extra.weight' is not part of layout d2l",
                 "write layout=d2l to ignore it");
     const attn_model_options named = {.num_heads = 2, .layout = "d2l"};
@@ -175,7 +175,7 @@ static void test_torch_bias_rows_are_refused_even_when_the_layout_is_named(void 
         must_refuse(
             &made,
             &(attn_model_options){.num_heads = 2, .layout = named ? "torch" : NULL},
-            ATTND_E_UNSUPPORTED, "tensor 'bias_k'", "attnd does not compute");
+            ATTN_E_UNSUPPORTED, "tensor 'bias_k'", "attnd does not compute");
 }
 
 static void add_wrapper_head(struct weights_file *made, size_t head, size_t rows) {
@@ -192,22 +192,22 @@ static void test_heads_are_counted_without_gaps(void **state) {
     struct weights_file made = {0};
     add_wrapper_head(&made, 0, 2);
     add_wrapper_head(&made, 2, 2);
-    must_refuse(&made, &(attn_model_options){0}, ATTND_E_FORMAT,
+    must_refuse(&made, &(attn_model_options){0}, ATTN_E_FORMAT,
                 "tensor 'heads.1.W_query.weight' is missing", "tensors of head 2");
     struct weights_file partial = {0};
     add_wrapper_head(&partial, 0, 2);
     file_add_f32(&partial, "heads.1.W_query.weight", 2, 3, 1);
-    must_refuse(&partial, &(attn_model_options){0}, ATTND_E_FORMAT,
+    must_refuse(&partial, &(attn_model_options){0}, ATTN_E_FORMAT,
                 "tensor 'heads.1.W_key.weight' is missing", "head 1");
     struct weights_file far = {0};
     add_wrapper_head(&far, 0, 2);
     add_wrapper_head(&far, 999999999, 2);
-    must_refuse(&far, &(attn_model_options){0}, ATTND_E_FORMAT, "heads.1.W_query.weight",
+    must_refuse(&far, &(attn_model_options){0}, ATTN_E_FORMAT, "heads.1.W_query.weight",
                 "tensors of head 999999999");
     struct weights_file padded = {0};
     add_wrapper_head(&padded, 0, 2);
     file_add_f32(&padded, "heads.01.W_query.weight", 2, 3, 1);
-    must_refuse(&padded, &(attn_model_options){0}, ATTND_E_FORMAT,
+    must_refuse(&padded, &(attn_model_options){0}, ATTN_E_FORMAT,
                 "tensor 'heads.01.W_query.weight' is not part of", "");
 }
 
@@ -216,14 +216,14 @@ static void test_heads_of_different_sizes_are_refused(void **state) {
     struct weights_file made = {0};
     add_wrapper_head(&made, 0, 2);
     add_wrapper_head(&made, 1, 4);
-    must_refuse(&made, &(attn_model_options){0}, ATTND_E_SHAPE,
+    must_refuse(&made, &(attn_model_options){0}, ATTN_E_SHAPE,
                 "tensor 'heads.1.W_query.weight' has shape [4,3], expected [2,3]",
                 "all heads have one size");
     struct weights_file bias = {0};
     add_wrapper_head(&bias, 0, 2);
     add_wrapper_head(&bias, 1, 2);
     file_add_f32(&bias, "heads.1.W_key.bias", 2, 0, 1);
-    must_refuse(&bias, &(attn_model_options){0}, ATTND_E_FORMAT,
+    must_refuse(&bias, &(attn_model_options){0}, ATTN_E_FORMAT,
                 "tensor 'heads.1.W_key.weight' has a bias", "unlike that of head 0");
     struct weights_file all = {0};
     add_wrapper_head(&all, 0, 2);
@@ -258,7 +258,7 @@ static void refuse_shape(const char *name, const char *shape, size_t elements,
     }
     char part[128];
     snprintf(part, sizeof part, "tensor '%s' has shape %s", name, got);
-    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTND_E_SHAPE, part,
+    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTN_E_SHAPE, part,
                 expected);
 }
 
@@ -286,13 +286,13 @@ static void test_packed_shapes_are_checked(void **state) {
     struct weights_file made = {0}, bias = {0};
     file_add_f32(&made, "in_proj_weight", 8, 2, 1);
     file_add_f32(&made, "out_proj.weight", 2, 2, 1);
-    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTND_E_SHAPE,
+    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTN_E_SHAPE,
                 "tensor 'in_proj_weight' has shape [8,2], expected [6,2]",
                 "packs square query, key and value weights");
     file_add_f32(&bias, "in_proj_weight", 6, 2, 1);
     file_add_f32(&bias, "in_proj_bias", 2, 0, 1);
     file_add_f32(&bias, "out_proj.weight", 2, 2, 1);
-    must_refuse(&bias, &(attn_model_options){.num_heads = 2}, ATTND_E_SHAPE,
+    must_refuse(&bias, &(attn_model_options){.num_heads = 2}, ATTN_E_SHAPE,
                 "tensor 'in_proj_bias' has shape [2], expected [6]",
                 "query, key and value");
 }
@@ -307,7 +307,7 @@ static void test_second_stage_must_fit_the_first(void **state) {
     file_add_f32(&made, "heads.0.W_Q.weight", 2, 3, 1);
     file_add_f32(&made, "heads.0.W_K.weight", 2, 3, 1);
     file_add_f32(&made, "heads.0.W_V.weight", 2, 3, 1);
-    must_refuse(&made, &(attn_model_options){0}, ATTND_E_SHAPE,
+    must_refuse(&made, &(attn_model_options){0}, ATTN_E_SHAPE,
                 "tensor 'heads.0.W_Q.weight' has shape [2,3], expected [any,4]", "");
 }
 
@@ -318,7 +318,7 @@ static void test_additive_scoring_takes_all_three_tensors(void **state) {
     file_add_f32(&made, "p.attention.W_q.weight", 7, 2, 1);
     file_add_f32(&made, "p.attention.w_v.weight", 7, 0, 1);
     const attn_model_options options = {.num_heads = 2, .prefix = "p."};
-    must_refuse(&made, &options, ATTND_E_FORMAT,
+    must_refuse(&made, &options, ATTN_E_FORMAT,
                 "tensor 'p.attention.W_k.weight' is missing", "additive scoring");
     file_add_f32(&made, "p.attention.W_k.weight", 7, 2, 1);
     attn_model *model = must_create(&made, &options);

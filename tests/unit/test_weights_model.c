@@ -11,8 +11,8 @@ static attn_model *load_golden(const char *name, const attn_model_options *optio
     char path[512];
     snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
     attn_model *model = NULL;
-    attnd_error error;
-    if (attn_model_load(name, path, options, &model, &error) != ATTND_OK)
+    attn_error error;
+    if (attn_model_load(name, path, options, &model, &error) != ATTN_OK)
         fail_msg("%s", error.text);
     return model;
 }
@@ -23,7 +23,7 @@ static void read_golden(const char *name, const char *tensor, float *ret_values)
     snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
     struct safetensors *file = NULL;
     size_t count;
-    assert_int_equal(safetensors_open_file(path, &file, NULL), ATTND_OK);
+    assert_int_equal(safetensors_open_file(path, &file, NULL), ATTN_OK);
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
     bool found = false;
     for (size_t i = 0; i < count; i++) {
@@ -32,7 +32,7 @@ static void read_golden(const char *name, const char *tensor, float *ret_values)
         found = true;
         assert_int_equal(
             safetensors_read(file, &tensors[i], 0, tensors[i].elements, ret_values, NULL),
-            ATTND_OK);
+            ATTN_OK);
     }
     assert_true(found);
     safetensors_close(file);
@@ -340,13 +340,13 @@ static void test_a_fold_that_overflows_is_refused(void **state) {
     add_two_stage(&made);
     /* W_Q.weight is first in the data */
     memcpy(made.data, big, sizeof big);
-    must_refuse(&made, &(attn_model_options){0}, ATTND_E_VALUE,
+    must_refuse(&made, &(attn_model_options){0}, ATTN_E_VALUE,
                 "tensor 'heads.0.W_Q.weight' times 'W_Q.weight'",
                 "too large for float32");
     struct weights_file bias = {0};
     add_two_stage(&bias);
     file_add(&bias, "W_Q.bias", "F32", "[3]", big, 3 * sizeof big[0]);
-    must_refuse(&bias, &(attn_model_options){0}, ATTND_E_VALUE,
+    must_refuse(&bias, &(attn_model_options){0}, ATTN_E_VALUE,
                 "tensor 'heads.0.W_Q.weight' times 'W_Q.weight'",
                 "too large for float32");
 }
@@ -358,11 +358,11 @@ static void test_names_and_files_are_checked(void **state) {
         "12345678901234567890123456789012345678901234567890123456789012345"};
     const attn_model_options options = {.num_heads = 5};
     attn_model *model = NULL;
-    attnd_error error;
+    attn_error error;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_int_equal(attn_model_load(names[i], GOLDEN "d2l_example.safetensors",
                                          &options, &model, &error),
-                         ATTND_E_VALUE);
+                         ATTN_E_VALUE);
         assert_text_has(error.text, "model name '");
     }
     char path[300];
@@ -370,18 +370,17 @@ static void test_names_and_files_are_checked(void **state) {
     path[sizeof path - 1] = '\0';
     path[150] = '/';
     memcpy(path + sizeof path - 13, "/missing.bin", 13);
-    assert_int_equal(attn_model_load("m", path, &options, &model, &error), ATTND_E_IO);
+    assert_int_equal(attn_model_load("m", path, &options, &model, &error), ATTN_E_IO);
     assert_text_has(error.text, "/missing.bin: cannot be opened: ");
-    assert_int_equal(attn_model_load("m", "/nowhere", &options, &model, NULL),
-                     ATTND_E_IO);
+    assert_int_equal(attn_model_load("m", "/nowhere", &options, &model, NULL), ATTN_E_IO);
     assert_null(model);
 }
 
 static void test_demo_models_are_complete(void **state) {
     (void)state;
     attn_model *model = NULL;
-    attnd_error error;
-    assert_int_equal(attn_model_demo("journey", &model, &error), ATTND_OK);
+    attn_error error;
+    assert_int_equal(attn_model_demo("journey", &model, &error), ATTN_OK);
     const attn_model_info *info = attn_model_get_info(model);
     assert_string_equal(info->name, "journey");
     assert_string_equal(info->layout, "llms_from_scratch");
@@ -390,12 +389,12 @@ static void test_demo_models_are_complete(void **state) {
     assert_stored("llms_from_scratch_split", "W_value.weight", model->value_weight, 6);
     assert_stored("llms_from_scratch_split", "out_proj.bias", model->output_bias, 2);
     attn_model_destroy(model);
-    assert_int_equal(attn_model_demo("d2l", &model, &error), ATTND_OK);
+    assert_int_equal(attn_model_demo("d2l", &model, &error), ATTN_OK);
     info = attn_model_get_info(model);
     assert_true(info->query_size == 100 && info->num_heads == 5 && !info->causal);
     assert_stored("d2l_example", "W_o.weight", model->output_weight, 10000);
     attn_model_destroy(model);
-    assert_int_equal(attn_model_demo("gpt", &model, &error), ATTND_E_VALUE);
+    assert_int_equal(attn_model_demo("gpt", &model, &error), ATTN_E_VALUE);
     assert_text_has(error.text, "'gpt' is unknown; there are journey and d2l");
 }
 

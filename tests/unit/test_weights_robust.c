@@ -12,12 +12,12 @@ static const attn_model_options two_heads = {.num_heads = 2};
 static bool load_anything(const unsigned char *bytes, size_t size) {
     struct safetensors *file = NULL;
     attn_model *model = NULL;
-    attnd_error error = {ATTND_OK, ""};
-    attnd_status status = safetensors_open_memory(bytes, size, &file, &error);
-    if (status == ATTND_OK)
+    attn_error error = {ATTN_OK, ""};
+    attn_status status = safetensors_open_memory(bytes, size, &file, &error);
+    if (status == ATTN_OK)
         status = checkpoint_create_model("m", file, &two_heads, &model, &error);
     safetensors_close(file);
-    if (status != ATTND_OK) {
+    if (status != ATTN_OK) {
         assert_null(model);
         assert_int_equal(error.status, status);
         assert_true(error.text[0] != '\0');
@@ -96,18 +96,18 @@ static void test_no_single_flipped_bit_does_harm(void **state) {
 static size_t fail_each_allocation(const char *path, bool only_no_memory) {
     for (size_t nth = 1;; nth++) {
         attn_model *model = NULL;
-        attnd_error error;
+        attn_error error;
         fail_alloc_at(nth);
-        attnd_status status = attn_model_load("m", path, &two_heads, &model, &error);
+        attn_status status = attn_model_load("m", path, &two_heads, &model, &error);
         if (!fail_alloc_stop()) {
-            assert_int_equal(status, ATTND_OK);
+            assert_int_equal(status, ATTN_OK);
             attn_model_destroy(model);
             return nth - 1;
         }
-        assert_int_not_equal(status, ATTND_OK);
+        assert_int_not_equal(status, ATTN_OK);
         assert_null(model);
         if (only_no_memory) {
-            assert_int_equal(status, ATTND_E_NOMEM);
+            assert_int_equal(status, ATTN_E_NOMEM);
             assert_text_has(error.text, "memory");
         }
     }

@@ -26,8 +26,8 @@ static void test_reader_finds_tensors_metadata_and_numbers(void **state) {
     size_t size, count;
     unsigned char *bytes = file_make(&made, &size);
     struct safetensors *file = NULL;
-    attnd_error error;
-    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTND_OK);
+    attn_error error;
+    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTN_OK);
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
     assert_int_equal(count, 2);
     assert_string_equal(tensors[0].name, "first");
@@ -39,7 +39,7 @@ static void test_reader_finds_tensors_metadata_and_numbers(void **state) {
     assert_string_equal(safetensors_get_metadata(file, "num_heads"), "2");
     assert_null(safetensors_get_metadata(file, "causal"));
     float values[2];
-    assert_int_equal(safetensors_read(file, &tensors[1], 4, 2, values, &error), ATTND_OK);
+    assert_int_equal(safetensors_read(file, &tensors[1], 4, 2, values, &error), ATTN_OK);
     assert_true(values[0] == 1.5F && values[1] == 1.625F);
     safetensors_close(file);
     free(bytes);
@@ -63,15 +63,15 @@ static void test_reader_reads_a_file_in_chunks(void **state) {
         file_make_raw(header, strlen(header), values, count * sizeof *values, &size);
     file_write(bytes, size, path);
     struct safetensors *file = NULL;
-    attnd_error error;
-    assert_int_equal(safetensors_open_file(path, &file, &error), ATTND_OK);
+    attn_error error;
+    assert_int_equal(safetensors_open_file(path, &file, &error), ATTN_OK);
     assert_int_equal(safetensors_read(file, find(file, "a"), 0, count, got, &error),
-                     ATTND_OK);
+                     ATTN_OK);
     assert_memory_equal(values, got, count * sizeof *values);
     /* a file that shrinks under the reader is an error, not a signal */
     assert_int_equal(truncate(path, (off_t)size - 4), 0);
     assert_int_equal(safetensors_read(file, find(file, "a"), 0, count, got, &error),
-                     ATTND_E_IO);
+                     ATTN_E_IO);
     assert_text_has(error.text, "became shorter");
     safetensors_close(file);
     unlink(path);
@@ -93,8 +93,8 @@ static void test_reader_accepts_empty_and_rank_zero_tensors(void **state) {
     size_t size;
     unsigned char *bytes = file_make(&made, &size);
     struct safetensors *file = NULL;
-    attnd_error error;
-    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTND_OK);
+    attn_error error;
+    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTN_OK);
     assert_int_equal(find(file, "scalar")->rank, 0);
     assert_int_equal(find(file, "scalar")->elements, 1);
     assert_int_equal(find(file, "empty_between")->elements, 0);
@@ -110,9 +110,9 @@ static void assert_header_refused(const char *header, size_t data_size,
     assert_true(data_size <= sizeof zeros);
     unsigned char *bytes = file_make_raw(header, strlen(header), zeros, data_size, &size);
     struct safetensors *file = NULL;
-    attnd_error error;
-    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTND_E_FORMAT);
-    assert_int_equal(error.status, ATTND_E_FORMAT);
+    attn_error error;
+    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTN_E_FORMAT);
+    assert_int_equal(error.status, ATTN_E_FORMAT);
     assert_null(file);
     assert_text_has(error.text, tensor);
     assert_text_has(error.text, reason);
@@ -255,8 +255,8 @@ static void test_reader_refuses_holes(void **state) {
 static void assert_memory_refused(const unsigned char *bytes, size_t size,
                                   const char *reason) {
     struct safetensors *file = NULL;
-    attnd_error error;
-    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTND_E_FORMAT);
+    attn_error error;
+    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTN_E_FORMAT);
     assert_text_has(error.text, reason);
 }
 
@@ -307,8 +307,8 @@ static void test_reader_opens_many_tensors_in_near_linear_time(void **state) {
     size_t size, found;
     unsigned char *bytes = file_make_raw(header, used, NULL, 0, &size);
     struct safetensors *file = NULL;
-    attnd_error error;
-    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTND_OK);
+    attn_error error;
+    assert_int_equal(safetensors_open_memory(bytes, size, &file, &error), ATTN_OK);
     safetensors_get_tensors(file, &found);
     assert_int_equal(found, count);
     safetensors_close(file);
@@ -318,8 +318,8 @@ static void test_reader_opens_many_tensors_in_near_linear_time(void **state) {
 
 static void assert_path_refused(const char *path, const char *reason) {
     struct safetensors *file = NULL;
-    attnd_error error;
-    assert_int_equal(safetensors_open_file(path, &file, &error), ATTND_E_IO);
+    attn_error error;
+    assert_int_equal(safetensors_open_file(path, &file, &error), ATTN_E_IO);
     assert_null(file);
     assert_text_has(error.text, reason);
 }
@@ -369,8 +369,8 @@ static void test_dtype_converts_every_half_and_bfloat16(void **state) {
 }
 
 /* Reads the only tensor, [count] of `dtype`; the error's text goes to `error`. */
-static attnd_status read_numbers(const char *dtype, const void *bytes, size_t size,
-                                 size_t count, float *ret_values, attnd_error *error) {
+static attn_status read_numbers(const char *dtype, const void *bytes, size_t size,
+                                size_t count, float *ret_values, attn_error *error) {
     struct weights_file made = {0};
     char shape[32];
     snprintf(shape, sizeof shape, "[%zu]", count);
@@ -378,8 +378,8 @@ static attnd_status read_numbers(const char *dtype, const void *bytes, size_t si
     size_t file_size;
     unsigned char *memory = file_make(&made, &file_size);
     struct safetensors *file = NULL;
-    assert_int_equal(safetensors_open_memory(memory, file_size, &file, error), ATTND_OK);
-    attnd_status status =
+    assert_int_equal(safetensors_open_memory(memory, file_size, &file, error), ATTN_OK);
+    attn_status status =
         safetensors_read(file, find(file, "x"), 0, count, ret_values, error);
     safetensors_close(file);
     free(memory);
@@ -398,9 +398,9 @@ static void test_f64_is_rounded_to_the_nearest_float32(void **state) {
         0x1p-149F, 0.0F,          0.0F,          0x1p-148F, -3.25F};
     const size_t count = sizeof want / sizeof want[0];
     float got[sizeof want / sizeof want[0]];
-    attnd_error error;
+    attn_error error;
     assert_int_equal(read_numbers("F64", values, sizeof values, count, got, &error),
-                     ATTND_OK);
+                     ATTN_OK);
     assert_memory_equal(got, want, sizeof want);
 }
 
@@ -412,20 +412,20 @@ static void test_reader_refuses_numbers_that_are_not_finite(void **state) {
     const float f32[] = {1, -INFINITY};
     const uint16_t f16[] = {0x3c00, 0x7c00}, bf16[] = {0x7fc0};
     float got[3];
-    attnd_error error;
-    assert_int_equal(read_numbers("F64", f64, sizeof f64, 3, got, &error), ATTND_E_VALUE);
+    attn_error error;
+    assert_int_equal(read_numbers("F64", f64, sizeof f64, 3, got, &error), ATTN_E_VALUE);
     assert_text_has(error.text, "tensor 'x': element 2 is 1e+300, too large for float32");
-    assert_int_equal(read_numbers("F64", tie, sizeof tie, 1, got, &error), ATTND_E_VALUE);
+    assert_int_equal(read_numbers("F64", tie, sizeof tie, 1, got, &error), ATTN_E_VALUE);
     assert_text_has(error.text, "element 0");
     assert_int_equal(read_numbers("F64", f64_nan, sizeof f64_nan, 1, got, &error),
-                     ATTND_E_VALUE);
+                     ATTN_E_VALUE);
     assert_text_has(error.text, "element 0 is nan, not a finite number");
-    assert_int_equal(read_numbers("F32", f32, sizeof f32, 2, got, &error), ATTND_E_VALUE);
+    assert_int_equal(read_numbers("F32", f32, sizeof f32, 2, got, &error), ATTN_E_VALUE);
     assert_text_has(error.text, "tensor 'x': element 1 is -inf, not a finite number");
-    assert_int_equal(read_numbers("F16", f16, sizeof f16, 2, got, &error), ATTND_E_VALUE);
+    assert_int_equal(read_numbers("F16", f16, sizeof f16, 2, got, &error), ATTN_E_VALUE);
     assert_text_has(error.text, "tensor 'x': element 1 is inf, not a finite number");
     assert_int_equal(read_numbers("BF16", bf16, sizeof bf16, 1, got, &error),
-                     ATTND_E_VALUE);
+                     ATTN_E_VALUE);
     assert_text_has(error.text, "tensor 'x': element 0 is nan, not a finite number");
 }
 
@@ -434,10 +434,10 @@ static void test_reader_names_the_index_past_the_first_chunk(void **state) {
     double values[2048] = {0};
     values[2047] = (double)INFINITY; /* in the last of the chunks of 16 KiB */
     float got[2048];
-    attnd_error error;
+    attn_error error;
     assert_int_equal(
         read_numbers("F64", values + 1, sizeof values - 8, 2047, got, &error),
-        ATTND_E_VALUE);
+        ATTN_E_VALUE);
     assert_text_has(error.text, "element 2046 is inf");
 }
 
@@ -445,8 +445,8 @@ static void test_reader_refuses_to_compute_with_integers(void **state) {
     (void)state;
     const unsigned char bytes[8] = {0};
     float got[1];
-    attnd_error error;
-    assert_int_equal(read_numbers("I64", bytes, 8, 1, got, &error), ATTND_E_UNSUPPORTED);
+    attn_error error;
+    assert_int_equal(read_numbers("I64", bytes, 8, 1, got, &error), ATTN_E_UNSUPPORTED);
     assert_text_has(error.text,
                     "tensor 'x' has dtype I64; store it as F32, F16, BF16 or F64");
 }

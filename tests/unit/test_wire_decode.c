@@ -113,7 +113,7 @@ static void test_values_of_another_size_than_the_keys_cannot_be_left_out(void **
     attn_model_info info = fixture_info(MODEL_D2L);
     attn_model *wide;
     info.value_size = 5;
-    assert_int_equal(attn_model_create(&info, &wide), ATTND_OK);
+    assert_int_equal(attn_model_create(&info, &wide), ATTN_OK);
     const attn_model *models[] = {wide};
     const char *body = "{\"queries\":[[1,2,3,4]]}";
     struct wire_native_scan scan;
@@ -159,7 +159,7 @@ static void test_many_models_are_not_all_listed(void **state) {
         attn_model_info info = fixture_info(MODEL_D2L);
         memset(info.name, 'a' + i, ATTN_NAME_MAX);
         info.name[ATTN_NAME_MAX] = '\0';
-        assert_int_equal(attn_model_create(&info, &models[i]), ATTND_OK);
+        assert_int_equal(attn_model_create(&info, &models[i]), ATTN_OK);
     }
     const char *body = "{\"queries\":[[1,2,3,4]]}";
     struct wire_native_scan scan;

@@ -167,7 +167,7 @@ static void test_reply_bound_holds_for_the_longest_numbers(void **state) {
     memset(info.name, '\x01', ATTN_NAME_MAX);
     info.out_size = 1;
     attn_model *model;
-    assert_int_equal(attn_model_create(&info, &model), ATTND_OK);
+    assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     for (size_t i = 0; i < 3 * 3 * 2 * 3; i++) {
         struct wire_call call = {
             .model = model,

@@ -410,9 +410,9 @@ static void test_every_failed_allocation_of_writing_is_told(void **state) {
     }
 }
 
-/* Prints the `which`th text; ATTND_E_VALUE past the last. */
-static attnd_status print_text(const struct fixture *fixture, int which,
-                               struct buf *body) {
+/* Prints the `which`th text; ATTN_E_VALUE past the last. */
+static attn_status print_text(const struct fixture *fixture, int which,
+                              struct buf *body) {
     const attn_model *const *models = (const attn_model *const *)fixture->models;
     const attn_model_info *info = attn_model_get_info(models[MODEL_NARROW]);
     const struct wire_oip_statistics statistics[NUM_MODELS] = {{.inference_count = 7}};
@@ -433,22 +433,22 @@ static attnd_status print_text(const struct fixture *fixture, int which,
     case 6:
         return wire_oip_form.print(&problem, body);
     default:
-        return ATTND_E_VALUE;
+        return ATTN_E_VALUE;
     }
 }
 
 static void test_every_failed_allocation_of_telling_is_told(void **state) {
     int which = 0;
     for (;; which++) {
-        attnd_status status = ATTND_E_NOMEM;
-        for (size_t nth = 1; status == ATTND_E_NOMEM; nth++) {
+        attn_status status = ATTN_E_NOMEM;
+        for (size_t nth = 1; status == ATTN_E_NOMEM; nth++) {
             struct buf body;
             buf_init(&body, SIZE_MAX);
             fail_alloc_at(nth);
             status = print_text(*state, which, &body);
             bool failed = fail_alloc_stop();
-            assert_true(failed == (status == ATTND_E_NOMEM));
-            if (status == ATTND_OK) {
+            assert_true(failed == (status == ATTN_E_NOMEM));
+            if (status == ATTN_OK) {
                 json_t *root =
                     json_loadb(body.data, body.size, JSON_REJECT_DUPLICATES, NULL);
                 assert_non_null(root);
@@ -457,7 +457,7 @@ static void test_every_failed_allocation_of_telling_is_told(void **state) {
             }
             buf_deinit(&body);
         }
-        if (status == ATTND_E_VALUE)
+        if (status == ATTN_E_VALUE)
             break;
     }
     assert_int_equal(which, 7);

@@ -19,14 +19,14 @@
 /* Returns the text in `body`, terminated, and empties it. */
 static char *take_text(struct buf *body) {
     size_t size;
-    assert_int_equal(buf_append(body, "", 1), ATTND_OK);
+    assert_int_equal(buf_append(body, "", 1), ATTN_OK);
     return buf_take(body, &size);
 }
 
 static char *print_problem(const struct wire_problem *problem) {
     struct buf body;
     buf_init(&body, 1 << 16);
-    assert_int_equal(wire_problem_print(problem, &body), ATTND_OK);
+    assert_int_equal(wire_problem_print(problem, &body), ATTN_OK);
     return take_text(&body);
 }
 
@@ -124,7 +124,7 @@ static void test_problem_reports_a_full_buffer_at_every_size(void **state) {
     for (size_t max = 0; max < strlen(text); max++) {
         struct buf body;
         buf_init(&body, max);
-        assert_int_equal(wire_problem_print(&problem, &body), ATTND_E_NOMEM);
+        assert_int_equal(wire_problem_print(&problem, &body), ATTN_E_NOMEM);
         buf_deinit(&body);
     }
     free(text);
@@ -141,7 +141,7 @@ static attn_model *create_model(const char *name) {
                             .head_size = 4,
                             .value_bias = true};
     strcpy(info.name, name);
-    assert_int_equal(attn_model_create(&info, &model), ATTND_OK);
+    assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     return model;
 }
 
@@ -150,7 +150,7 @@ static void test_model_is_described_with_every_size(void **state) {
     struct buf body;
     buf_init(&body, 1 << 16);
     attn_model *model = create_model("a \"b\"");
-    assert_int_equal(wire_model_print(attn_model_get_info(model), &body), ATTND_OK);
+    assert_int_equal(wire_model_print(attn_model_get_info(model), &body), ATTN_OK);
     char *text = take_text(&body);
     char expected[512];
     snprintf(
@@ -176,7 +176,7 @@ static void test_model_says_additive_causal_and_context_length(void **state) {
                             .causal = true,
                             .context_length = 6,
                             .output_projection = true};
-    assert_int_equal(wire_model_print(&info, &body), ATTND_OK);
+    assert_int_equal(wire_model_print(&info, &body), ATTN_OK);
     char *text = take_text(&body);
     assert_non_null(strstr(text, "\"scoring\":\"additive\""));
     assert_non_null(strstr(text, "\"causal\":true,\"context_length\":6,"
@@ -190,7 +190,7 @@ static void test_models_are_listed_in_order(void **state) {
     buf_init(&body, 1 << 16);
     attn_model *models[] = {create_model("first"), create_model("second")};
     assert_int_equal(wire_models_print((const attn_model *const *)models, 2, &body),
-                     ATTND_OK);
+                     ATTN_OK);
     char *text = take_text(&body);
     json_t *root = json_loads(text, 0, NULL);
     json_t *list = json_object_get(root, "models");
@@ -202,7 +202,7 @@ static void test_models_are_listed_in_order(void **state) {
     json_decref(root);
     free(text);
     buf_init(&body, 1 << 16);
-    assert_int_equal(wire_models_print(NULL, 0, &body), ATTND_OK);
+    assert_int_equal(wire_models_print(NULL, 0, &body), ATTN_OK);
     text = take_text(&body);
     assert_string_equal(text, "{\"models\":[]}");
     free(text);
@@ -218,13 +218,13 @@ static void test_models_report_every_failed_allocation(void **state) {
         struct buf body;
         buf_init(&body, 1 << 16);
         fail_alloc_at(nth);
-        attnd_status status =
+        attn_status status =
             wire_models_print((const attn_model *const *)models, 2, &body);
         bool failed = fail_alloc_stop();
         buf_deinit(&body);
         if (!failed)
             break;
-        assert_int_equal(status, ATTND_E_NOMEM);
+        assert_int_equal(status, ATTN_E_NOMEM);
     }
     assert_true(nth > 1);
     attn_model_destroy(models[0]);
@@ -237,12 +237,12 @@ static void test_models_report_a_full_buffer_at_every_size(void **state) {
     const attn_model *models[] = {model, model};
     struct buf body;
     buf_init(&body, 1 << 16);
-    assert_int_equal(wire_models_print(models, 2, &body), ATTND_OK);
+    assert_int_equal(wire_models_print(models, 2, &body), ATTN_OK);
     size_t size = body.size;
     buf_deinit(&body);
     for (size_t max = 0; max < size; max++) {
         buf_init(&body, max);
-        assert_int_equal(wire_models_print(models, 2, &body), ATTND_E_NOMEM);
+        assert_int_equal(wire_models_print(models, 2, &body), ATTN_E_NOMEM);
         buf_deinit(&body);
     }
     attn_model_destroy(model);

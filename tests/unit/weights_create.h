@@ -13,14 +13,14 @@
 /* Creates a model from a file in the making; returns the error's text, "" on success. */
 static inline const char *create(const struct weights_file *made,
                                  const attn_model_options *options,
-                                 attn_model **ret_model, attnd_status *ret_status) {
-    static attnd_error error;
+                                 attn_model **ret_model, attn_status *ret_status) {
+    static attn_error error;
     size_t size;
     unsigned char *bytes = file_make(made, &size);
     struct safetensors *file = NULL;
     error.text[0] = '\0';
     *ret_status = safetensors_open_memory(bytes, size, &file, &error);
-    if (*ret_status == ATTND_OK)
+    if (*ret_status == ATTN_OK)
         *ret_status = checkpoint_create_model("m", file, options, ret_model, &error);
     safetensors_close(file);
     free(bytes);
@@ -30,20 +30,20 @@ static inline const char *create(const struct weights_file *made,
 static inline attn_model *must_create(const struct weights_file *made,
                                       const attn_model_options *options) {
     attn_model *model = NULL;
-    attnd_status status;
+    attn_status status;
     const char *text = create(made, options, &model, &status);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         fail_msg("%s", text);
     return model;
 }
 
 static inline void must_refuse(const struct weights_file *made,
-                               const attn_model_options *options, attnd_status want,
+                               const attn_model_options *options, attn_status want,
                                const char *part, const char *other_part) {
     attn_model *model = NULL;
-    attnd_status status;
+    attn_status status;
     const char *text = create(made, options, &model, &status);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         fail_msg("not refused; expected: %s", part);
     assert_text_has(text, part);
     assert_text_has(text, other_part);

@@ -47,7 +47,7 @@ static inline int fixture_setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     for (int i = 0; i < NUM_MODELS; i++) {
         attn_model_info info = fixture_info(i);
-        if (attn_model_create(&info, &fixture->models[i]) != ATTND_OK)
+        if (attn_model_create(&info, &fixture->models[i]) != ATTN_OK)
             return -1;
     }
     arena_init(&fixture->arena, 1 << 20);

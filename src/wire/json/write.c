@@ -61,19 +61,19 @@ char *wire_json_put_string(char *out, const char *text) {
     return out;
 }
 
-attnd_status wire_json_string(struct buf *body, const char *text) {
-    attnd_status status = buf_append_text(body, "\"");
+attn_status wire_json_string(struct buf *body, const char *text) {
+    attn_status status = buf_append_text(body, "\"");
     const unsigned char *c = (const unsigned char *)text;
-    while (status == ATTND_OK && *c != '\0') {
+    while (status == ATTN_OK && *c != '\0') {
         char escaped[WIRE_JSON_BYTE_MAX + 1];
         size_t written;
         c += put_character(c, escaped, &written);
         status = buf_append(body, escaped, written);
     }
-    return status == ATTND_OK ? buf_append_text(body, "\"") : status;
+    return status == ATTN_OK ? buf_append_text(body, "\"") : status;
 }
 
-attnd_status wire_json_format(struct buf *body, const char *format, ...) {
+attn_status wire_json_format(struct buf *body, const char *format, ...) {
     char text[256];
     va_list args;
     va_start(args, format);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write.h: JSON written by hand into a buffer. Each returns ATTND_OK or
- * ATTND_E_NOMEM. */
+/* write.h: JSON written by hand into a buffer. Each returns ATTN_OK or
+ * ATTN_E_NOMEM. */
 #ifndef ATTND_WIRE_JSON_WRITE_H
 #define ATTND_WIRE_JSON_WRITE_H
 
@@ -9,14 +9,14 @@
 #define WIRE_JSON_BYTE_MAX 6 /* bytes that one byte of a string can become: \u001f */
 
 /* Adds `text` as a JSON string, quotes included. Bytes that are not UTF-8 become '?'. */
-attnd_status wire_json_string(struct buf *body, const char *text);
+attn_status wire_json_string(struct buf *body, const char *text);
 
 /* Writes `text` as wire_json_string() does, at most WIRE_JSON_BYTE_MAX bytes for each of
  * its own and 3 more; returns the end, where there is no terminator. */
 char *wire_json_put_string(char *out, const char *text);
 
 /* Adds what printf() makes of the format: at most 255 bytes, which the caller sees to. */
-__attribute__((format(printf, 2, 3))) attnd_status
+__attribute__((format(printf, 2, 3))) attn_status
 wire_json_format(struct buf *body, const char *format, ...);
 
 #endif

@@ -7,43 +7,43 @@ static const char *boolean(bool value) {
     return value ? "true" : "false";
 }
 
-static attnd_status print_names(const attn_model_info *info, struct buf *body) {
-    attnd_status status = buf_append_text(body, "{\"name\":");
-    if (status == ATTND_OK)
+static attn_status print_names(const attn_model_info *info, struct buf *body) {
+    attn_status status = buf_append_text(body, "{\"name\":");
+    if (status == ATTN_OK)
         status = wire_json_string(body, info->name);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = buf_append_text(body, ",\"layout\":");
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = wire_json_string(body, info->layout);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = wire_json_format(body, ",\"scoring\":\"%s\"",
                                   info->scoring == ATTN_ADDITIVE ? "additive"
                                                                  : "scaled_dot_product");
     return status;
 }
 
-static attnd_status print_sizes(const attn_model_info *info, struct buf *body) {
-    attnd_status status =
+static attn_status print_sizes(const attn_model_info *info, struct buf *body) {
+    attn_status status =
         wire_json_format(body,
                          ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
                          ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu",
                          info->query_size, info->key_size, info->value_size,
                          info->out_size, info->num_heads, info->head_size);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = wire_json_format(
             body, ",\"causal\":%s,\"context_length\":", boolean(info->causal));
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return status;
     if (info->context_length == 0)
         return buf_append_text(body, "null");
     return wire_json_format(body, "%zu", info->context_length);
 }
 
-attnd_status wire_model_print(const attn_model_info *info, struct buf *body) {
-    attnd_status status = print_names(info, body);
-    if (status == ATTND_OK)
+attn_status wire_model_print(const attn_model_info *info, struct buf *body) {
+    attn_status status = print_names(info, body);
+    if (status == ATTN_OK)
         status = print_sizes(info, body);
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return status;
     bool bias =
         info->query_bias || info->key_bias || info->value_bias || info->output_bias;
@@ -55,14 +55,14 @@ attnd_status wire_model_print(const attn_model_info *info, struct buf *body) {
         info->precision, info->parameters, info->bytes, info->memory);
 }
 
-attnd_status wire_models_print(const attn_model *const *models, size_t num_models,
-                               struct buf *body) {
-    attnd_status status = buf_append_text(body, "{\"models\":[");
-    for (size_t i = 0; i < num_models && status == ATTND_OK; i++) {
+attn_status wire_models_print(const attn_model *const *models, size_t num_models,
+                              struct buf *body) {
+    attn_status status = buf_append_text(body, "{\"models\":[");
+    for (size_t i = 0; i < num_models && status == ATTN_OK; i++) {
         if (i > 0)
             status = buf_append_text(body, ",");
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = wire_model_print(attn_model_get_info(models[i]), body);
     }
-    return status == ATTND_OK ? buf_append_text(body, "]}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "]}") : status;
 }

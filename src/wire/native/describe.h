@@ -7,11 +7,11 @@
 
 #include <attnd/model.h>
 
-/* Adds one model's description as a JSON object; ATTND_OK or ATTND_E_NOMEM. */
-attnd_status wire_model_print(const attn_model_info *info, struct buf *body);
+/* Adds one model's description as a JSON object; ATTN_OK or ATTN_E_NOMEM. */
+attn_status wire_model_print(const attn_model_info *info, struct buf *body);
 
-/* Adds {"models":[...]}; ATTND_OK or ATTND_E_NOMEM. */
-attnd_status wire_models_print(const attn_model *const *models, size_t num_models,
-                               struct buf *body);
+/* Adds {"models":[...]}; ATTN_OK or ATTN_E_NOMEM. */
+attn_status wire_models_print(const attn_model *const *models, size_t num_models,
+                              struct buf *body);
 
 #endif

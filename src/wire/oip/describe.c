@@ -19,15 +19,15 @@ struct tensor {
 };
 
 /* Adds a name as JSON string; texts before and after it are JSON. */
-static attnd_status print_name(struct buf *body, const char *before, const char *name,
-                               const char *after) {
-    attnd_status status = buf_append_text(body, before);
-    if (status == ATTND_OK)
+static attn_status print_name(struct buf *body, const char *before, const char *name,
+                              const char *after) {
+    attn_status status = buf_append_text(body, before);
+    if (status == ATTN_OK)
         status = wire_json_string(body, name);
-    return status == ATTND_OK ? buf_append_text(body, after) : status;
+    return status == ATTN_OK ? buf_append_text(body, after) : status;
 }
 
-attnd_status wire_oip_print_server(struct buf *body) {
+attn_status wire_oip_print_server(struct buf *body) {
     return buf_append_text(body,
                            "{\"name\":\"attnd\",\"version\":\"" ATTND_VERSION
                            "\",\"extensions\":[\"binary_tensor_data\",\"statistics\","
@@ -36,46 +36,46 @@ attnd_status wire_oip_print_server(struct buf *body) {
 
 /* --- tensors --- */
 
-static attnd_status print_shape(const struct tensor *tensor, struct buf *body) {
-    attnd_status status = ATTND_OK;
-    for (size_t i = 0; i < tensor->rank && status == ATTND_OK; i++) {
+static attn_status print_shape(const struct tensor *tensor, struct buf *body) {
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < tensor->rank && status == ATTN_OK; i++) {
         const char *before = i == 0 ? "[" : ",";
         status = tensor->shape[i] == ANY
                      ? wire_json_format(body, "%s-1", before)
                      : wire_json_format(body, "%s%zu", before, tensor->shape[i]);
     }
-    return status == ATTND_OK ? buf_append_text(body, "]") : status;
+    return status == ATTN_OK ? buf_append_text(body, "]") : status;
 }
 
 /* Adds a tensor as the metadata or, when `config`, the configuration has it. */
-static attnd_status print_tensor(const struct tensor *tensor, bool config,
-                                 struct buf *body) {
-    attnd_status status =
+static attn_status print_tensor(const struct tensor *tensor, bool config,
+                                struct buf *body) {
+    attn_status status =
         wire_json_format(body,
                          config ? "{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":"
                                 : "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":",
                          tensor->name, tensor->datatype);
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = print_shape(tensor, body);
-    if (status == ATTND_OK && config && tensor->optional)
+    if (status == ATTN_OK && config && tensor->optional)
         status = buf_append_text(body, ",\"optional\":true");
-    return status == ATTND_OK ? buf_append_text(body, "}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
-static attnd_status print_tensors(const char *key, const struct tensor *tensors,
-                                  size_t count, bool config, struct buf *body) {
-    attnd_status status = wire_json_format(body, ",\"%s\":[", key);
-    for (size_t i = 0; i < count && status == ATTND_OK; i++) {
+static attn_status print_tensors(const char *key, const struct tensor *tensors,
+                                 size_t count, bool config, struct buf *body) {
+    attn_status status = wire_json_format(body, ",\"%s\":[", key);
+    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
         if (i > 0)
             status = buf_append_text(body, ",");
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status = print_tensor(&tensors[i], config, body);
     }
-    return status == ATTND_OK ? buf_append_text(body, "]") : status;
+    return status == ATTN_OK ? buf_append_text(body, "]") : status;
 }
 
-static attnd_status print_signature(const attn_model_info *info, bool config,
-                                    struct buf *body) {
+static attn_status print_signature(const attn_model_info *info, bool config,
+                                   struct buf *body) {
     bool keys_optional = info->key_size == info->query_size;
     bool values_optional = info->value_size == info->key_size;
     const struct tensor inputs[] = {
@@ -89,9 +89,9 @@ static attnd_status print_signature(const attn_model_info *info, bool config,
         {"outputs", "FP32", false, 3, {ANY, ANY, info->out_size}},
         {"attention_weights", "FP32", false, 4, {ANY, info->num_heads, ANY, ANY}},
     };
-    attnd_status status = print_tensors(config ? "input" : "inputs", inputs,
-                                        sizeof inputs / sizeof inputs[0], config, body);
-    if (status == ATTND_OK)
+    attn_status status = print_tensors(config ? "input" : "inputs", inputs,
+                                       sizeof inputs / sizeof inputs[0], config, body);
+    if (status == ATTN_OK)
         status = print_tensors(config ? "output" : "outputs", outputs,
                                sizeof outputs / sizeof outputs[0], config, body);
     return status;
@@ -99,42 +99,42 @@ static attnd_status print_signature(const attn_model_info *info, bool config,
 
 /* --- models --- */
 
-attnd_status wire_oip_print_model(const attn_model_info *info, struct buf *body) {
-    attnd_status status = print_name(body, "{\"name\":", info->name,
-                                     ",\"versions\":[\"" WIRE_OIP_VERSION
-                                     "\"],\"platform\":\"" PLATFORM "\"");
-    if (status == ATTND_OK)
+attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body) {
+    attn_status status = print_name(body, "{\"name\":", info->name,
+                                    ",\"versions\":[\"" WIRE_OIP_VERSION
+                                    "\"],\"platform\":\"" PLATFORM "\"");
+    if (status == ATTN_OK)
         status = print_signature(info, false, body);
-    return status == ATTND_OK ? buf_append_text(body, "}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
-attnd_status wire_oip_print_ready(const attn_model_info *info, bool ready,
-                                  struct buf *body) {
+attn_status wire_oip_print_ready(const attn_model_info *info, bool ready,
+                                 struct buf *body) {
     return print_name(body, "{\"name\":", info->name,
                       ready ? ",\"ready\":true}" : ",\"ready\":false}");
 }
 
-attnd_status wire_oip_print_config(const attn_model_info *info, struct buf *body) {
-    attnd_status status =
+attn_status wire_oip_print_config(const attn_model_info *info, struct buf *body) {
+    attn_status status =
         print_name(body, "{\"name\":", info->name,
                    ",\"platform\":\"" PLATFORM "\",\"backend\":\"" PLATFORM
                    "\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
                    "\"max_batch_size\":0");
-    if (status == ATTND_OK)
+    if (status == ATTN_OK)
         status = print_signature(info, true, body);
-    return status == ATTND_OK ? buf_append_text(body, "}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
-static attnd_status print_duration(const char *before, const char *name,
-                                   const struct wire_oip_duration *duration,
-                                   struct buf *body) {
+static attn_status print_duration(const char *before, const char *name,
+                                  const struct wire_oip_duration *duration,
+                                  struct buf *body) {
     return wire_json_format(body, "%s\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}",
                             before, name, duration->count, duration->ns);
 }
 
-static attnd_status print_statistics(const attn_model_info *info,
-                                     const struct wire_oip_statistics *statistics,
-                                     struct buf *body) {
+static attn_status print_statistics(const attn_model_info *info,
+                                    const struct wire_oip_statistics *statistics,
+                                    struct buf *body) {
     const struct {
         const char *name;
         const struct wire_oip_duration *duration;
@@ -144,40 +144,40 @@ static attnd_status print_statistics(const attn_model_info *info,
                      {"compute_input", &statistics->compute_input},
                      {"compute_infer", &statistics->compute_infer},
                      {"compute_output", &statistics->compute_output}};
-    attnd_status status = print_name(body, "{\"name\":", info->name,
-                                     ",\"version\":\"" WIRE_OIP_VERSION "\"");
-    if (status == ATTND_OK)
+    attn_status status = print_name(body, "{\"name\":", info->name,
+                                    ",\"version\":\"" WIRE_OIP_VERSION "\"");
+    if (status == ATTN_OK)
         status = wire_json_format(body,
                                   ",\"last_inference\":%" PRIu64
                                   ",\"inference_count\":%" PRIu64
                                   ",\"execution_count\":%" PRIu64 ",\"inference_stats\":",
                                   statistics->last_inference, statistics->inference_count,
                                   statistics->execution_count);
-    for (size_t i = 0; i < sizeof durations / sizeof durations[0] && status == ATTND_OK;
+    for (size_t i = 0; i < sizeof durations / sizeof durations[0] && status == ATTN_OK;
          i++)
         status = print_duration(i == 0 ? "{" : ",", durations[i].name,
                                 durations[i].duration, body);
-    return status == ATTND_OK ? buf_append_text(body, "},\"batch_stats\":[]}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "},\"batch_stats\":[]}") : status;
 }
 
-attnd_status wire_oip_print_statistics(const attn_model *const *models,
-                                       const struct wire_oip_statistics *statistics,
-                                       size_t count, struct buf *body) {
-    attnd_status status = buf_append_text(body, "{\"model_stats\":[");
-    for (size_t i = 0; i < count && status == ATTND_OK; i++) {
+attn_status wire_oip_print_statistics(const attn_model *const *models,
+                                      const struct wire_oip_statistics *statistics,
+                                      size_t count, struct buf *body) {
+    attn_status status = buf_append_text(body, "{\"model_stats\":[");
+    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
         if (i > 0)
             status = buf_append_text(body, ",");
-        if (status == ATTND_OK)
+        if (status == ATTN_OK)
             status =
                 print_statistics(attn_model_get_info(models[i]), &statistics[i], body);
     }
-    return status == ATTND_OK ? buf_append_text(body, "]}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "]}") : status;
 }
 
-attnd_status wire_oip_print_index(const attn_model *const *models, size_t count,
-                                  bool ready, struct buf *body) {
-    attnd_status status = buf_append_text(body, "[");
-    for (size_t i = 0; i < count && status == ATTND_OK; i++)
+attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
+                                 bool ready, struct buf *body) {
+    attn_status status = buf_append_text(body, "[");
+    for (size_t i = 0; i < count && status == ATTN_OK; i++)
         status = print_name(
             body,
             i == 0 ? "{\"name\":" : ",{\"name\":", attn_model_get_info(models[i])->name,
@@ -185,7 +185,7 @@ attnd_status wire_oip_print_index(const attn_model *const *models, size_t count,
                     "\",\"state\":\"READY\",\"reason\":\"\"}"
                   : ",\"version\":\"" WIRE_OIP_VERSION "\",\"state\":\"UNAVAILABLE\","
                     "\"reason\":\"draining\"}");
-    return status == ATTND_OK ? buf_append_text(body, "]") : status;
+    return status == ATTN_OK ? buf_append_text(body, "]") : status;
 }
 
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* describe.h: server and models as the Open Inference Protocol describes them. Each adds
- * one JSON text to `body` and returns ATTND_OK or ATTND_E_NOMEM. Thread-safe for distinct
+ * one JSON text to `body` and returns ATTN_OK or ATTN_E_NOMEM. Thread-safe for distinct
  * buffers. */
 #ifndef ATTND_WIRE_OIP_DESCRIBE_H
 #define ATTND_WIRE_OIP_DESCRIBE_H
@@ -21,20 +21,20 @@ struct wire_oip_statistics {
     struct wire_oip_duration compute_input, compute_infer, compute_output;
 };
 
-attnd_status wire_oip_print_server(struct buf *body);
-attnd_status wire_oip_print_model(const attn_model_info *info, struct buf *body);
-attnd_status wire_oip_print_ready(const attn_model_info *info, bool ready,
-                                  struct buf *body);
-attnd_status wire_oip_print_config(const attn_model_info *info, struct buf *body);
+attn_status wire_oip_print_server(struct buf *body);
+attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body);
+attn_status wire_oip_print_ready(const attn_model_info *info, bool ready,
+                                 struct buf *body);
+attn_status wire_oip_print_config(const attn_model_info *info, struct buf *body);
 
 /* {"model_stats":[...]} of `count` models. */
-attnd_status wire_oip_print_statistics(const attn_model *const *models,
-                                       const struct wire_oip_statistics *statistics,
-                                       size_t count, struct buf *body);
+attn_status wire_oip_print_statistics(const attn_model *const *models,
+                                      const struct wire_oip_statistics *statistics,
+                                      size_t count, struct buf *body);
 
 /* The list of models; `ready`: all of them are. */
-attnd_status wire_oip_print_index(const attn_model *const *models, size_t count,
-                                  bool ready, struct buf *body);
+attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
+                                 bool ready, struct buf *body);
 
 /* Reads the body of POST /v2/repository/index, which may be empty: whether only models
  * that are ready are asked for. Returns false with *ret_problem set (400). */

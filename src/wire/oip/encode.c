@@ -248,13 +248,13 @@ const struct wire_writer wire_oip_writer = {
 
 /* --- errors --- */
 
-static attnd_status print_error(const struct wire_problem *problem, struct buf *body) {
+static attn_status print_error(const struct wire_problem *problem, struct buf *body) {
     char text[sizeof problem->detail + 64];
     snprintf(text, sizeof text, "%.60s: %s", problem->title, problem->detail);
-    attnd_status status = buf_append_text(body, "{\"error\":");
-    if (status == ATTND_OK)
+    attn_status status = buf_append_text(body, "{\"error\":");
+    if (status == ATTN_OK)
         status = wire_json_string(body, text);
-    return status == ATTND_OK ? buf_append_text(body, "}") : status;
+    return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
 static char no_memory[] = "{\"error\":\"Out of memory: retry later\"}";

@@ -63,21 +63,21 @@ static bool parse_header(const struct wire_input *input,
                          struct safetensors_header *ret_header, const char **ret_data,
                          struct wire_problem *ret_problem) {
     const char *json = input->body + SAFETENSORS_LENGTH_BYTES;
-    attnd_error error;
+    attn_error error;
     size_t size;
     if (safetensors_find_header((const unsigned char *)input->body, input->size,
-                                WIRE_SAFETENSORS_HEADER_MAX, &size, &error) != ATTND_OK)
+                                WIRE_SAFETENSORS_HEADER_MAX, &size, &error) != ATTN_OK)
         return refuse_format(NULL, error.text, ret_problem);
     if (!reserve_header(input, json, size, ret_problem))
         return false;
     wire_json_watch();
-    attnd_status status = safetensors_header_parse(
+    attn_status status = safetensors_header_parse(
         json, size, input->size - SAFETENSORS_LENGTH_BYTES - size, ret_header, &error);
-    if (status == ATTND_E_NOMEM || wire_json_ran_short()) {
+    if (status == ATTN_E_NOMEM || wire_json_ran_short()) {
         wire_problem_set_no_memory(ret_problem);
         return false;
     }
-    if (status != ATTND_OK)
+    if (status != ATTN_OK)
         return refuse_format(ret_header->wrong, error.text, ret_problem);
     *ret_data = json + size;
     return true;
