@@ -32,16 +32,16 @@ typedef enum attn_need_weights {
     ATTN_WEIGHTS_MEAN /* their mean over the heads */
 } attn_need_weights;
 
-/* Threads that share the work of one call. */
-typedef struct attn_crew {
-    size_t num_slots; /* threads that may work at one time, at least 1 */
-    /* Calls task(data, index, slot) once for every index below `count`, on any threads,
-     * and returns when all have returned. Two calls that run at one time have different
-     * slots, each below num_slots. */
+/* A parallel for loop, by threads of the caller's. */
+typedef struct attn_parallel {
+    size_t num_threads; /* that may run tasks at one time, at least 1 */
+    /* Calls task(data, index, thread) once for every index below `count`, on any threads,
+     * and returns when all calls have returned. Two calls that run at the same time have
+     * different numbers `thread`, each below num_threads. */
     void (*run)(void *context, size_t count,
-                void (*task)(void *data, size_t index, size_t slot), void *data);
+                void (*task)(void *data, size_t index, size_t thread), void *data);
     void *context;
-} attn_crew;
+} attn_parallel;
 
 /* One batch. All memory is borrowed and only read. */
 typedef struct attn_request {
@@ -58,7 +58,7 @@ typedef struct attn_request {
     bool causal;            /* query i attends to keys 0..i of its sequence at most */
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
     attn_need_weights need_weights;
-    const attn_crew *crew; /* NULL: the calling thread alone */
+    const attn_parallel *parallel; /* NULL: the calling thread does all the work */
 } attn_request;
 
 /* Where the results go: memory of the caller's, sized by attn_plan(). */

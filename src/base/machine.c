@@ -28,14 +28,14 @@ typedef size_t (*limit_reader)(const char *folder);
 /* Takes the least limit of `folder` and all folders above it, down to `length` bytes of
  * path. */
 static size_t least_limit(char *folder, size_t length, limit_reader read) {
-    size_t least = SIZE_MAX;
+    size_t min = SIZE_MAX;
     for (;;) {
         size_t limit = read(folder);
-        if (limit < least)
-            least = limit;
+        if (limit < min)
+            min = limit;
         char *slash = strrchr(folder, '/');
         if (strlen(folder) <= length || slash == NULL)
-            return least;
+            return min;
         *slash = '\0';
     }
 }
@@ -45,11 +45,11 @@ static size_t least_limit(char *folder, size_t length, limit_reader read) {
  * root. */
 static size_t cgroup_limit(const char *root, const char *controller, limit_reader read) {
     char path[PATH_MAX], line[PATH_MAX], folder[2 * PATH_MAX];
-    size_t least = SIZE_MAX;
+    size_t min = SIZE_MAX;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *groups = fopen(path, "re");
     if (groups == NULL)
-        return least;
+        return min;
     while (fgets(line, sizeof line, groups) != NULL) { /* ID:CONTROLLERS:PATH */
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
@@ -64,11 +64,11 @@ static size_t cgroup_limit(const char *root, const char *controller, limit_reade
                               version_2 ? "" : "/", version_2 ? "" : controller);
         snprintf(folder + length, sizeof folder - (size_t)length, "%s", group);
         size_t limit = least_limit(folder, (size_t)length, read);
-        if (limit < least)
-            least = limit;
+        if (limit < min)
+            min = limit;
     }
     fclose(groups);
-    return least;
+    return min;
 }
 
 /* CPUs: "QUOTA PERIOD" in version 2, two files in version 1; "max" or -1 for no limit. */

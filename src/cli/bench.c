@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_SECONDS 0.01 /* of one measurement; shorter work is repeated */
-#define LEAST_ROUNDS  5
+#define SECONDS_MIN   0.01 /* of one measurement; shorter work is repeated */
+#define ROUNDS_MIN    5
 #define PEAK_COUNT    300000 /* rounds of multiply-adds in one measurement */
 #define DEFAULT_SHAPE "8,512,768,12"
 #define ENGINES_MAX   3
@@ -30,7 +30,7 @@ struct bench {
     struct bench_report *report;
     attn_model *models[ENGINES_MAX]; /* one per engine that takes part; NULL: fewer */
     attn_request request;
-    attn_crew crew;
+    attn_parallel parallel;
     attn_result result;
     void *scratch;
     size_t *lens; /* query_lens, key_lens and valid_lens, [B] each */
@@ -95,8 +95,9 @@ static void count_work(struct bench *b) {
 /* --- timing --- */
 
 static void run_shared(void *context, size_t count,
-                       void (*task)(void *data, size_t index, size_t slot), void *data) {
-    sched_share(context, count, task, data);
+                       void (*task)(void *data, size_t index, size_t thread),
+                       void *data) {
+    sched_parallel_for(context, count, task, data);
 }
 
 static void run_once(struct bench *b, size_t contender) {
@@ -120,15 +121,15 @@ static double time_contender(struct bench *b, size_t contender) {
         run_once(b, contender);
         runs++;
         elapsed = clock_now_ns() - began;
-    } while ((double)elapsed < LEAST_SECONDS * 1e9);
+    } while ((double)elapsed < SECONDS_MIN * 1e9);
     return (double)elapsed * 1e-9 / (double)runs;
 }
 
-static void peak_task(void *data, size_t index, size_t slot) {
+static void peak_task(void *data, size_t index, size_t thread) {
     const struct kernels *kernels = data;
     float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor denormal */
     (void)index;
-    (void)slot;
+    (void)thread;
     kernels->multiply_add(PEAK_COUNT, numbers);
 }
 
@@ -142,15 +143,15 @@ static double time_peak(struct bench *b) {
         void *data;
     } shared = {kernels};
     int64_t began = clock_now_ns();
-    b->crew.run(b->crew.context, tasks, peak_task, shared.data);
+    b->parallel.run(b->parallel.context, tasks, peak_task, shared.data);
     return (double)flop * PEAK_COUNT * (double)tasks /
            ((double)(clock_now_ns() - began) * 1e-9);
 }
 
 static void run_rounds(struct bench *b, struct sched_worker *worker) {
     struct bench_report *r = b->report;
-    b->crew = (attn_crew){r->threads, run_shared, worker};
-    b->request.crew = &b->crew;
+    b->parallel = (attn_parallel){r->threads, run_shared, worker};
+    b->request.parallel = &b->parallel;
     for (size_t c = 0; c < r->num_contenders; c++) {
         time_contender(b, c); /* touches the memory */
         if (b->status != ATTN_OK)
@@ -158,7 +159,7 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
     }
     int64_t end = clock_now_ns() + (int64_t)b->config->seconds * 1000000000;
     size_t i = 0;
-    while (i < BENCH_ROUNDS_MAX && (i < LEAST_ROUNDS || clock_now_ns() < end)) {
+    while (i < BENCH_ROUNDS_MAX && (i < ROUNDS_MIN || clock_now_ns() < end)) {
         r->peak[i] = time_peak(b);
         for (size_t c = 0; c < r->num_contenders; c++)
             r->contenders[c].seconds[i] = time_contender(b, c);
@@ -236,7 +237,7 @@ static attn_status make_request(struct bench *b) {
         b->lens[r->sequences + s] = r->key_len;
         b->lens[2 * r->sequences + s] = r->key_len * r->fill / 100;
     }
-    b->crew.num_slots = r->threads;
+    b->parallel.num_threads = r->threads;
     b->request = (attn_request){
         .num_sequences = r->sequences,
         .query_lens = b->lens,
@@ -247,7 +248,7 @@ static attn_status make_request(struct bench *b) {
         .valid_lens = b->lens + 2 * r->sequences,
         .causal = r->causal,
         .need_weights = r->weights ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE,
-        .crew = &b->crew,
+        .parallel = &b->parallel,
     };
     attn_sizes sizes;
     attn_status status = attn_plan(b->models[0], &b->request, &sizes, NULL);

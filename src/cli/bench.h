@@ -36,7 +36,7 @@ struct bench_report {
 };
 
 struct bench_spread {
-    double least, median, most;
+    double min, median, max;
 };
 
 /* The spread of 1..BENCH_ROUNDS_MAX values. */

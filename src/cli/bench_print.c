@@ -51,15 +51,15 @@ void bench_print_text(struct bench_report *report) {
     if (report->done_flop < report->dense_flop)
         printf(", %.3f of them needed", report->done_flop * 1e-9);
     printf("; %zu rounds\n  %-18s %47.1f GFLOP/s (%.1f..%.1f)\n", report->num_rounds,
-           "multiply-add peak", peak.median * 1e-9, peak.least * 1e-9, peak.most * 1e-9);
+           "multiply-add peak", peak.median * 1e-9, peak.min * 1e-9, peak.max * 1e-9);
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
         struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
         printf("  %-11s %-8s %-4s %9.3f ms (%.3f..%.3f) %8.1f GFLOP/s  %.2f of peak  "
                "%.2fx %s\n",
-               times->name, times->cpu, times->precision, s.median * 1e3, s.least * 1e3,
-               s.most * 1e3, report->done_flop / s.median * 1e-9,
-               share_of_peak(report, c), over_baseline(report, c),
+               times->name, times->cpu, times->precision, s.median * 1e3, s.min * 1e3,
+               s.max * 1e3, report->done_flop / s.median * 1e-9, share_of_peak(report, c),
+               over_baseline(report, c),
                report->contenders[report->num_contenders - 1].name);
     }
     fflush(stdout);
@@ -84,7 +84,7 @@ void bench_print_json(struct bench_report *report) {
                "6f,\"min_ms\":%.6f,"
                "\"max_ms\":%.6f,\"gflops\":%.3f,\"of_peak\":%.4f,\"over_baseline\":%.4f}",
                c > 0 ? "," : "", times->name, times->cpu, times->precision,
-               s.median * 1e3, s.least * 1e3, s.most * 1e3,
+               s.median * 1e3, s.min * 1e3, s.max * 1e3,
                report->done_flop / s.median * 1e-9, share_of_peak(report, c),
                over_baseline(report, c));
     }

@@ -18,12 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS          128
-#define WIDTH         768
-#define NUMBERS       ((size_t)ROWS * WIDTH)
-#define SCALE         1.7F
-#define LEAST_SECONDS 0.01 /* of one measurement; shorter work is repeated */
-#define LEAST_ROUNDS  5
+#define ROWS        128
+#define WIDTH       768
+#define NUMBERS     ((size_t)ROWS * WIDTH)
+#define SCALE       1.7F
+#define SECONDS_MIN 0.01 /* of one measurement; shorter work is repeated */
+#define ROUNDS_MIN  5
 
 #define NUMBER_MAX 32 /* bytes */
 
@@ -221,7 +221,7 @@ static double time_one(const struct contender *contender, struct text *text) {
             return -1;
         runs++;
         elapsed = clock_now_ns() - began;
-    } while ((double)elapsed < LEAST_SECONDS * 1e9);
+    } while ((double)elapsed < SECONDS_MIN * 1e9);
     return (double)elapsed * 1e-9 / (double)runs;
 }
 
@@ -240,7 +240,7 @@ static bool time_task(const struct task *task, struct text *text, size_t seconds
                       struct times *times) {
     int64_t end = clock_now_ns() + (int64_t)seconds * 1000000000;
     size_t i = 0;
-    while (i < BENCH_ROUNDS_MAX && (i < LEAST_ROUNDS || clock_now_ns() < end)) {
+    while (i < BENCH_ROUNDS_MAX && (i < ROUNDS_MIN || clock_now_ns() < end)) {
         for (size_t c = 0; c < 2; c++) {
             times->seconds[c][i] = time_one(&task->contenders[c], text);
             if (times->seconds[c][i] < 0)
@@ -258,8 +258,8 @@ static void print_text(const struct task *task, const struct times *times) {
         struct bench_spread s = bench_spread(times->seconds[c], times->rounds);
         printf("  %-8s %8.1f MB/s  %7.2f ns a number (%.2f..%.2f)  %6.2fx %s\n",
                task->contenders[c].name, (double)times->bytes[c] / s.median * 1e-6,
-               s.median / (double)NUMBERS * 1e9, s.least / (double)NUMBERS * 1e9,
-               s.most / (double)NUMBERS * 1e9,
+               s.median / (double)NUMBERS * 1e9, s.min / (double)NUMBERS * 1e9,
+               s.max / (double)NUMBERS * 1e9,
                bench_ratio(times->seconds[1], times->seconds[c], times->rounds),
                task->contenders[1].name);
     }
@@ -276,7 +276,7 @@ static void print_json(const struct task *task, const struct times *times) {
             "\"min_ns\":%.4f,\"max_ns\":%.4f,\"over_baseline\":%.4f}",
             c > 0 ? "," : "", task->contenders[c].name, times->bytes[c],
             (double)times->bytes[c] / s.median * 1e-6, s.median / (double)NUMBERS * 1e9,
-            s.least / (double)NUMBERS * 1e9, s.most / (double)NUMBERS * 1e9,
+            s.min / (double)NUMBERS * 1e9, s.max / (double)NUMBERS * 1e9,
             bench_ratio(times->seconds[1], times->seconds[c], times->rounds));
     }
     printf("]}\n");

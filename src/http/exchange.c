@@ -189,7 +189,7 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
     } else if (data != NULL) {
         response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
     } else {
-        const struct wire_error_form *errors = exchange->errors;
+        const struct wire_error_format *errors = exchange->errors;
         exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
         exchange->head = plain_head(errors->content_type);
         response = MHD_create_response_from_buffer(

@@ -43,7 +43,7 @@ struct exchange {
     struct MHD_Connection *connection;
     const struct route *route;
     struct route_word words[ROUTE_WORDS_MAX]; /* that the route leaves open */
-    const struct wire_error_form *errors;     /* how this route tells them */
+    const struct wire_error_format *errors;   /* how this route tells them */
     struct exchange_codec codec;              /* call_submit()'s */
     enum exchange_state state;
     struct buf body;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 /* A reply that could be larger is streamed. */
-#define WHOLE_REPLY_MOST ((size_t)256 * 1024)
+#define WHOLE_REPLY_MAX ((size_t)256 * 1024)
 /* Of a streamed reply: the encoder, and what the arena adds, at most a chunk. */
 #define STREAM_EXTRA_BYTES ((size_t)260 * 1024)
 
@@ -19,7 +19,7 @@ struct job {
     struct exchange *exchange;
     struct sched_worker *worker;
     struct wire_call call;
-    attn_crew crew; /* of call.request */
+    attn_parallel parallel; /* of call.request */
     attn_sizes sizes;
     size_t reply_bound; /* bytes of text */
     bool streamed;
@@ -30,10 +30,11 @@ struct job {
     int64_t begun, decoded, computed, encoded;
 };
 
-/* attn_crew.run: idle workers take part. */
+/* attn_parallel.run: idle workers take part. */
 static void run_shared(void *context, size_t count,
-                       void (*task)(void *data, size_t index, size_t slot), void *data) {
-    sched_share(context, count, task, data);
+                       void (*task)(void *data, size_t index, size_t thread),
+                       void *data) {
+    sched_parallel_for(context, count, task, data);
 }
 
 /* wire_input.reserve */
@@ -74,9 +75,9 @@ static bool plan(struct job *job, size_t *ret_kept, struct wire_problem *problem
     const attn_sizes *sizes = &job->sizes;
     const struct http_options *options = job->exchange->options;
     attn_error error;
-    job->crew =
-        (attn_crew){sched_num_workers(job->worker->pool), run_shared, job->worker};
-    job->call.request.crew = &job->crew;
+    job->parallel =
+        (attn_parallel){sched_num_workers(job->worker->pool), run_shared, job->worker};
+    job->call.request.parallel = &job->parallel;
     if (attn_plan(job->call.model, &job->call.request, &job->sizes, &error) != ATTN_OK) {
         wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Request too large", NULL,
                          "%s; send fewer or shorter sequences", error.text);
@@ -86,12 +87,12 @@ static bool plan(struct job *job, size_t *ret_kept, struct wire_problem *problem
     job->reply_bound = writer->bound(&job->call, sizes);
     if (job->reply_bound > options->max_reply)
         return refuse_reply(job, options->max_reply, problem);
-    job->streamed = job->reply_bound > WHOLE_REPLY_MOST;
+    job->streamed = job->reply_bound > WHOLE_REPLY_MAX;
     job->arena = job->streamed ? &job->exchange->stream.arena : &job->worker->arena;
 
     /* The results, and, when streamed, what the encoder keeps; else the text. */
     size_t weights = wire_selection_num_weights(&job->call, sizes);
-    size_t results = 0, kept = job->reply_bound + WIRE_PIECE_LEAST;
+    size_t results = 0, kept = job->reply_bound + WIRE_PIECE_MIN;
     size_t encoder = writer->memory(&job->call);
     bool fits = size_add_mul(&results, sizes->outputs, sizeof(float)) &&
                 size_add_mul(&results, weights, sizeof(float)) &&
@@ -142,7 +143,7 @@ static bool compute(struct job *job, struct wire_problem *problem) {
 /* The whole reply at once. */
 static bool print(struct job *job, void *encoder, struct wire_problem *problem) {
     struct buf *text = &job->exchange->reply;
-    size_t room = job->reply_bound + WIRE_PIECE_LEAST;
+    size_t room = job->reply_bound + WIRE_PIECE_MIN;
     buf_init(text, room);
     if (buf_reserve(text, room) != ATTN_OK) {
         wire_problem_set_no_memory(problem);

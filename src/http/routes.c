@@ -91,7 +91,7 @@ const struct route *route_find(const char *path, const char *method,
     return NULL;
 }
 
-const struct wire_error_form *route_errors(const char *path) {
+const struct wire_error_format *route_errors(const char *path) {
     bool is_oip = strncmp(path, "/v2", 3) == 0 && (path[3] == '/' || path[3] == '\0');
-    return is_oip ? &wire_oip_form : &wire_problem_form;
+    return is_oip ? &wire_oip_error_format : &wire_problem_format;
 }

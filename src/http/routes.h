@@ -39,6 +39,6 @@ const struct route *route_find(const char *path, const char *method,
 
 /* Returns how errors of requests for this path are written, whether there is such a route
  * or not. */
-const struct wire_error_form *route_errors(const char *path);
+const struct wire_error_format *route_errors(const char *path);
 
 #endif

@@ -53,9 +53,10 @@ struct rows {
     size_t keys_ld, values_ld; /* from one row of elements to the next */
 };
 
-/* What a slot has besides the kernels' scratch. */
-static float *slot_extra(const struct run *run, size_t slot) {
-    return run->slots + slot * run->plan->slot_floats + run->plan->slot_extra;
+/* Returns a thread's scratch behind that of the kernels. */
+static float *thread_extra(const struct run *run, size_t thread) {
+    return run->thread_scratch + thread * run->plan->thread_floats +
+           run->plan->thread_extra;
 }
 
 static struct rows rows_in_place(const struct run *run, const struct place *place,
@@ -79,11 +80,11 @@ static float *copy_rows(const float *from, size_t from_ld, size_t rows, size_t w
     return to;
 }
 
-/* Brings a head's rows, which stand far apart, together in the slot when enough panels
+/* Brings a head's rows, which stand far apart, together in the thread's scratch when enough panels
  * will read them: caches and their prefetchers do badly with rows a power of two apart.
  */
 static struct rows gather_rows(const struct run *run, const struct place *place,
-                               size_t head, size_t panels, size_t slot) {
+                               size_t head, size_t panels, size_t thread) {
     const struct engine *engine = &run->model->engine;
     struct rows rows = rows_in_place(run, place, head);
     size_t key_len = run->request->key_lens[place->sequence];
@@ -93,7 +94,7 @@ static struct rows gather_rows(const struct run *run, const struct place *place,
     size_t key_width = engine->additive_score != NULL
                            ? engine->score_size
                            : (engine->score_size + numbers - 1) / numbers;
-    float *keys = slot_extra(run, slot);
+    float *keys = thread_extra(run, thread);
     float *values = copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
     copy_rows(rows.values, rows.values_ld, (key_len + numbers - 1) / numbers, head_size,
               values);
@@ -104,7 +105,8 @@ static struct rows gather_rows(const struct run *run, const struct place *place,
  */
 static void attend_head(const struct run *run, const struct place *place, size_t head,
                         const struct rows *rows, const size_t *num_keys,
-                        const bool *uniform, size_t count, float *weights, size_t slot) {
+                        const bool *uniform, size_t count, float *weights,
+                        size_t thread) {
     const attn_model *model = run->model;
     const struct engine *engine = &model->engine;
     const struct plan *plan = run->plan;
@@ -130,7 +132,7 @@ static void attend_head(const struct run *run, const struct place *place, size_t
         .outputs = outputs,
         .outputs_ld = plan->hidden,
         .weights = weights,
-        .scratch = run->slots + slot * plan->slot_floats,
+        .scratch = run->thread_scratch + thread * plan->thread_floats,
     };
     if (factor != 0.0F || weights != NULL)
         engine->kernels->attend(&panel);
@@ -140,19 +142,19 @@ static void attend_head(const struct run *run, const struct place *place, size_t
 
 /* All heads of one panel whose mean weights are wanted: added up in the order of the
  * heads. The result's own rows hold the sum; each head's weights go to the rows of the
- * slot. */
+ * thread's scratch. */
 static void attend_mean(const struct run *run, const struct place *place,
                         size_t *num_keys, const bool *uniform, size_t count,
-                        size_t slot) {
+                        size_t thread) {
     size_t num_heads = run->model->info.num_heads;
     size_t key_len = run->request->key_lens[place->sequence];
     size_t columns = run->model->engine.kernels->columns;
     float *mean = run->weights + place->first_weight + place->panel * columns * key_len;
-    float *one = slot_extra(run, slot);
+    float *one = thread_extra(run, thread);
     for (size_t h = 0; h < num_heads; h++) {
         struct rows rows = rows_in_place(run, place, h);
         attend_head(run, place, h, &rows, num_keys, uniform, count, h == 0 ? mean : one,
-                    slot);
+                    thread);
         for (size_t i = 0; i < count * key_len; i++)
             mean[i] =
                 h == 0 ? mean[i] / (float)num_heads : mean[i] + one[i] / (float)num_heads;
@@ -162,12 +164,12 @@ static void attend_mean(const struct run *run, const struct place *place,
 /* All that one panel has to do in one head, or in all when the mean of their weights is
  * wanted. */
 static void attend_panel(const struct run *run, const struct place *place, size_t head,
-                         const struct rows *rows, size_t slot) {
+                         const struct rows *rows, size_t thread) {
     size_t num_keys[KERNEL_COLUMNS_MAX];
     bool uniform[KERNEL_COLUMNS_MAX];
     size_t count = set_num_keys(run, place, num_keys, uniform);
     if (run->request->need_weights == ATTN_WEIGHTS_MEAN) {
-        attend_mean(run, place, num_keys, uniform, count, slot);
+        attend_mean(run, place, num_keys, uniform, count, thread);
         return;
     }
     float *weights = run->weights;
@@ -177,7 +179,7 @@ static void attend_panel(const struct run *run, const struct place *place, size_
                      place->panel * run->model->engine.kernels->columns;
         weights += place->first_weight + row * key_len;
     }
-    attend_head(run, place, head, rows, num_keys, uniform, count, weights, slot);
+    attend_head(run, place, head, rows, num_keys, uniform, count, weights, thread);
 }
 
 /* The steps of the attention: `per_head` is how many of num_items go to each sequence's
@@ -211,7 +213,7 @@ static struct place find_place(const struct attention *a, size_t index,
     return place;
 }
 
-static void attend_chunk(void *data, size_t index, size_t slot) {
+static void attend_chunk(void *data, size_t index, size_t thread) {
     const struct attention *a = data;
     const struct run *run = a->run;
     size_t item = index * a->chunk, end = item + a->chunk, head;
@@ -221,9 +223,9 @@ static void attend_chunk(void *data, size_t index, size_t slot) {
         const size_t *first = run->first_panels + place.sequence;
         size_t panels = first[1] - first[0] - place.panel; /* left of this head */
         panels = panels < end - item ? panels : end - item;
-        struct rows rows = gather_rows(run, &place, head, panels, slot);
+        struct rows rows = gather_rows(run, &place, head, panels, thread);
         for (size_t last = item + panels; item < last; item++, place.panel++)
-            attend_panel(run, &place, head, &rows, slot);
+            attend_panel(run, &place, head, &rows, thread);
         if (place.panel == first[1] - first[0]) {
             place.panel = 0;
             head++;
@@ -237,7 +239,7 @@ static void attend_chunk(void *data, size_t index, size_t slot) {
 
 /* Makes keys and values of sequences and heads index * chunk.. narrow, where they stand.
  */
-static void narrow_heads(void *data, size_t index, size_t slot) {
+static void narrow_heads(void *data, size_t index, size_t thread) {
     const struct attention *a = data;
     const struct run *run = a->run;
     const attn_model_info *info = &run->model->info;
@@ -245,7 +247,7 @@ static void narrow_heads(void *data, size_t index, size_t slot) {
     const struct plan *plan = run->plan;
     size_t item = index * a->chunk, end = item + a->chunk;
     struct place place = {0};
-    (void)slot;
+    (void)thread;
     for (; item < end && item < a->num_items; item++) {
         size_t head = item % info->num_heads;
         while (place.sequence < item / info->num_heads)
@@ -267,7 +269,7 @@ static void narrow_keys_and_values(const struct run *run) {
     const attn_model_info *info = &run->model->info;
     struct attention a = {.run = run, .num_heads = info->num_heads};
     a.num_items = run->request->num_sequences * info->num_heads;
-    a.chunk = a.num_items / (run->plan->num_slots * RUN_TASKS_A_SLOT) + 1;
+    a.chunk = a.num_items / (run->plan->num_threads * RUN_TASKS_PER_THREAD) + 1;
     run_share(run,
               RUN_NARROW_FLOPS * 2.0 * (double)run->plan->sizes.num_keys *
                   (double)run->plan->hidden,
@@ -291,7 +293,7 @@ void run_attend(const struct run *run) {
     if (run->model->engine.kernels->narrow != NULL)
         narrow_keys_and_values(run);
     a.num_items = plan->num_panels * a.num_heads;
-    a.chunk = a.num_items / (plan->num_slots * RUN_TASKS_A_SLOT) + 1;
+    a.chunk = a.num_items / (plan->num_threads * RUN_TASKS_PER_THREAD) + 1;
     run_share(run, 4.0 * pairs * (double)plan->hidden,
               (a.num_items + a.chunk - 1) / a.chunk, attend_chunk, &a);
 }

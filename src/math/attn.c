@@ -25,7 +25,7 @@ attn_status attn_run_parts(const attn_model *model, const attn_request *request,
             model->info.output_projection ? memory + plan.context : result->outputs,
         .weights = wanted ? result->weights : NULL,
         .first_panels = (size_t *)(void *)(memory + plan.first_panels),
-        .slots = memory + plan.slots,
+        .thread_scratch = memory + plan.thread_scratch,
     };
     if ((parts & ATTN_PART_PROJECT_IN) != 0)
         run_project_inputs(&run);

@@ -81,19 +81,19 @@ static bool place(size_t *floats, size_t rows, size_t columns, size_t *ret_offse
 static bool place_narrow(const attn_model *model, const attn_sizes *sizes, size_t *floats,
                          size_t *ret_offset) {
     const attn_model_info *info = &model->info;
-    size_t most = 0, count, widest = info->key_size;
+    size_t max = 0, count, widest = info->key_size;
     widest = info->value_size > widest ? info->value_size : widest;
     if (model->engine.kernels->narrow == NULL)
         return place(floats, 0, 0, ret_offset);
-    if (!size_mul(sizes->num_queries, info->query_size / 2 + 1, &most) ||
+    if (!size_mul(sizes->num_queries, info->query_size / 2 + 1, &max) ||
         !size_mul(sizes->num_keys, widest / 2 + 1, &count))
         return false;
-    return place(floats, count > most ? count : most, 1, ret_offset);
+    return place(floats, count > max ? count : max, 1, ret_offset);
 }
 
-/* Sizes a slot: scratch of the kernels, and what attend.c keeps behind it. */
-static bool place_slot(const attn_model *model, const attn_request *request,
-                       size_t longest_key_len, struct plan *plan) {
+/* Sizes the scratch of one thread: that of the kernels, then what attend.c needs. */
+static bool place_thread(const attn_model *model, const attn_request *request,
+                         size_t longest_key_len, struct plan *plan) {
     const struct engine *engine = &model->engine;
     size_t row = engine->score_size + model->info.head_size, floats = 0, none;
     size_t bytes = kernel_scratch_bytes(engine->score_size, model->info.head_size,
@@ -101,13 +101,13 @@ static bool place_slot(const attn_model *model, const attn_request *request,
     if (bytes == SIZE_MAX || !place(&floats, bytes / sizeof(float), 1, &none))
         return false;
     if (request->need_weights == ATTN_WEIGHTS_MEAN)
-        return place(&floats, longest_key_len, KERNEL_COLUMNS_MAX, &plan->slot_extra) &&
-               place(&floats, 0, 0, &plan->slot_floats);
-    size_t most = GATHER_BYTES / sizeof(float) / row;
+        return place(&floats, longest_key_len, KERNEL_COLUMNS_MAX, &plan->thread_extra) &&
+               place(&floats, 0, 0, &plan->thread_floats);
+    size_t max = GATHER_BYTES / sizeof(float) / row;
     if (longest_key_len >= GATHER_KEYS)
-        plan->gather_keys = longest_key_len < most ? longest_key_len : most;
-    return place(&floats, plan->gather_keys, row, &plan->slot_extra) &&
-           place(&floats, 0, 0, &plan->slot_floats);
+        plan->gather_keys = longest_key_len < max ? longest_key_len : max;
+    return place(&floats, plan->gather_keys, row, &plan->thread_extra) &&
+           place(&floats, 0, 0, &plan->thread_floats);
 }
 
 /* Places the parts of the scratch memory. */
@@ -118,8 +118,8 @@ static bool place_all(const attn_model *model, const attn_request *request,
     attn_sizes *sizes = &plan->sizes;
     bool own_context = engine->score_size != info->head_size && info->output_projection;
     size_t floats = 0;
-    plan->num_slots = request->crew != NULL ? request->crew->num_slots : 1;
-    if (!place_slot(model, request, longest_key_len, plan) ||
+    plan->num_threads = request->parallel != NULL ? request->parallel->num_threads : 1;
+    if (!place_thread(model, request, longest_key_len, plan) ||
         !size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
         !place_narrow(model, sizes, &floats, &plan->narrow) ||
         !place(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
@@ -129,7 +129,7 @@ static bool place_all(const attn_model *model, const attn_request *request,
                &plan->context) ||
         !place(&floats, request->num_sequences + 1, sizeof(size_t) / sizeof(float),
                &plan->first_panels) ||
-        !place(&floats, plan->num_slots, plan->slot_floats, &plan->slots) ||
+        !place(&floats, plan->num_threads, plan->thread_floats, &plan->thread_scratch) ||
         !size_mul(floats, sizeof(float), &sizes->scratch_bytes))
         return false;
     if (!own_context)

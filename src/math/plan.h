@@ -16,13 +16,14 @@ struct plan {
     size_t narrow;      /* elements of the largest input; nothing without bfloat16 */
     size_t context; /* [sum of Tq, H*D], the heads' outputs; may be `queries` itself, and
                        is unused without output projection */
-    size_t first_panels; /* [B + 1] size_t: panels of queries before each sequence */
-    size_t slots;        /* [num_slots][slot_floats]: scratch of one thread each */
-    size_t slot_floats;
-    size_t slot_extra;  /* in a slot, behind the kernels' scratch: one head's weights of a
+    size_t first_panels;   /* [B + 1] size_t: panels of queries before each sequence */
+    size_t thread_scratch; /* [num_threads][thread_floats]: scratch of one thread each */
+    size_t thread_floats;
+    size_t
+        thread_extra; /* of one thread, behind the kernels' scratch: one head's weights of a
                            panel for the mean, or gathered keys and values */
     size_t gather_keys; /* longest sequence whose keys and values fit there */
-    size_t num_slots;
+    size_t num_threads;
     size_t num_panels; /* panels of queries in all sequences, for one head */
 };
 

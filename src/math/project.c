@@ -3,9 +3,9 @@
  * kernels for bfloat16 the rows are narrowed before. */
 #include "math/run.h"
 
-#define ROW_CHUNK  192 /* rows of a projection that stay in the second-level cache */
-#define PIECE_MOST 8   /* panels of weights in one piece of work */
-#define FEW_ROWS   8   /* fewer take as long as these: their weights must be read */
+#define ROW_CHUNK 192 /* rows of a projection that stay in the second-level cache */
+#define PIECE_MAX 8   /* panels of weights in one piece of work */
+#define FEW_ROWS  8   /* fewer take as long as these: their weights must be read */
 
 /* Rows to be made into elements. */
 struct narrowing {
@@ -15,11 +15,11 @@ struct narrowing {
     size_t rows, width, to_ld;
 };
 
-static void narrow_chunk(void *data, size_t index, size_t slot) {
+static void narrow_chunk(void *data, size_t index, size_t thread) {
     const struct narrowing *n = data;
     size_t first = index * ROW_CHUNK;
     size_t rows = n->rows - first < ROW_CHUNK ? n->rows - first : ROW_CHUNK;
-    (void)slot;
+    (void)thread;
     n->kernels->narrow(n->from + first * n->width, n->width, rows, n->width,
                        n->to + first * n->to_ld, n->to_ld);
 }
@@ -54,12 +54,12 @@ static size_t num_pieces(const struct projections *p, size_t i) {
 }
 
 /* One piece of the columns of one chunk of rows. */
-static void project_piece(void *data, size_t index, size_t slot) {
+static void project_piece(void *data, size_t index, size_t thread) {
     const struct projections *p = data;
     size_t first_row = index / p->all_pieces * ROW_CHUNK;
     size_t rows = p->rows - first_row < ROW_CHUNK ? p->rows - first_row : ROW_CHUNK;
     size_t piece = index % p->all_pieces, i = 0;
-    (void)slot;
+    (void)thread;
     for (; piece >= num_pieces(p, i); i++)
         piece -= num_pieces(p, i);
     const struct linear *linear = p->linears[i];
@@ -85,11 +85,12 @@ static void narrow_rows(const struct run *run, struct projections *p) {
 
 static void project(const struct run *run, struct projections *p) {
     size_t chunks = (p->rows + ROW_CHUNK - 1) / ROW_CHUNK;
-    size_t slots = run->plan->num_slots;
-    size_t piece =
-        slots > 1 ? chunks * p->all_panels / (slots * RUN_TASKS_A_SLOT) : PIECE_MOST;
+    size_t thread_scratch = run->plan->num_threads;
+    size_t piece = thread_scratch > 1
+                       ? chunks * p->all_panels / (thread_scratch * RUN_TASKS_PER_THREAD)
+                       : PIECE_MAX;
     double rows = (double)(p->rows < FEW_ROWS ? FEW_ROWS : p->rows), flops = 0;
-    p->piece = piece < 1 ? 1 : piece > PIECE_MOST ? PIECE_MOST : piece;
+    p->piece = piece < 1 ? 1 : piece > PIECE_MAX ? PIECE_MAX : piece;
     for (size_t i = 0; i < p->count; i++) {
         p->all_pieces += num_pieces(p, i);
         flops += 2 * rows * (double)p->linears[i]->in * (double)p->linears[i]->out;

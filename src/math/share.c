@@ -4,10 +4,11 @@
 #define SHARE_FLOPS 2e6 /* less is done faster alone */
 
 void run_share(const struct run *run, double flops, size_t count,
-               void (*task)(void *data, size_t index, size_t slot), void *data) {
-    const attn_crew *crew = run->request->crew;
-    if (crew != NULL && crew->num_slots > 1 && count > 1 && flops >= SHARE_FLOPS) {
-        crew->run(crew->context, count, task, data);
+               void (*task)(void *data, size_t index, size_t thread), void *data) {
+    const attn_parallel *parallel = run->request->parallel;
+    if (parallel != NULL && parallel->num_threads > 1 && count > 1 &&
+        flops >= SHARE_FLOPS) {
+        parallel->run(parallel->context, count, task, data);
         return;
     }
     for (size_t i = 0; i < count; i++)

@@ -14,21 +14,20 @@ static attn_status no_memory(attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_NOMEM, "no memory left for the header");
 }
 
-attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size,
-                                    size_t most, size_t *ret_header_size,
-                                    attn_error *ret_error) {
+attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, size_t max,
+                                    size_t *ret_header_size, attn_error *ret_error) {
     uint64_t header_size;
     if (size < sizeof header_size)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "has %" PRIu64 " bytes, too few for a safetensors file", size);
     memcpy(&header_size, bytes, sizeof header_size);
     header_size = le64toh(header_size);
-    if (header_size > most)
+    if (header_size > max)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header would be %" PRIu64
                          " bytes long, at most %zu are allowed: "
                          "not a safetensors file",
-                         header_size, most);
+                         header_size, max);
     if (header_size > size - sizeof header_size)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header should be %" PRIu64

@@ -44,9 +44,8 @@ struct safetensors_header {
 
 /* Says how many bytes of JSON follow the first 8 of `size` bytes, at most `most`. Errors,
  * with one line in ret_error, which may be NULL: ATTN_E_FORMAT. */
-attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size,
-                                    size_t most, size_t *ret_header_size,
-                                    attn_error *ret_error);
+attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, size_t max,
+                                    size_t *ret_header_size, attn_error *ret_error);
 
 /* Parses the `size` bytes of JSON, at least 2, of a file or body with `data_size` bytes
  * behind them. The text may go afterwards. *ret_header, whatever it held, is the

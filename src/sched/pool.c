@@ -20,7 +20,7 @@
 /* Work that a job shares with idle workers, on the stack of its owner. */
 struct share {
     struct share *next;
-    void (*task)(void *data, size_t index, size_t slot);
+    void (*task)(void *data, size_t index, size_t thread);
     void *data;
     size_t count;
     atomic_size_t next_index; /* the next task; past count when all are taken */
@@ -41,7 +41,7 @@ struct sched_pool {
     struct share *shares;    /* those whose owners still work on them */
     struct sched_job *first; /* the queue, oldest first */
     struct sched_job **tail; /* where the next job is linked in */
-    size_t num_places;       /* reserved or queued */
+    size_t num_slots;        /* reserved or queued */
     size_t num_ready;        /* workers that have run on_start */
     size_t num_at_start;     /* workers that are about to run it */
     bool stopping;
@@ -61,13 +61,13 @@ static void relax(void) {
 }
 
 /* Does what is left of a share. Helpers leave between two tasks when a job waits. */
-static void run_tasks(struct sched_pool *pool, struct share *share, size_t slot,
+static void run_tasks(struct sched_pool *pool, struct share *share, size_t thread,
                       bool helps) {
     while (!helps || atomic_load(&pool->num_queued) == 0) {
         size_t index = atomic_fetch_add(&share->next_index, 1);
         if (index >= share->count)
             break;
-        share->task(share->data, index, slot);
+        share->task(share->data, index, thread);
     }
 }
 
@@ -81,10 +81,10 @@ static struct share *find_share_locked(const struct sched_pool *pool) {
 
 /* Helps with a share; its owner waits for all helpers before the share goes out of being.
  */
-static void help_locked(struct sched_pool *pool, struct share *share, size_t slot) {
+static void help_locked(struct sched_pool *pool, struct share *share, size_t thread) {
     atomic_fetch_add(&share->num_helpers, 1);
     pthread_mutex_unlock(&pool->lock);
-    run_tasks(pool, share, slot, true);
+    run_tasks(pool, share, thread, true);
     pthread_mutex_lock(&pool->lock);
     if (atomic_fetch_sub(&share->num_helpers, 1) == 1)
         pthread_cond_broadcast(&pool->helped);
@@ -103,13 +103,13 @@ static void spin_locked(struct sched_pool *pool) {
 
 /* Returns the oldest job, or NULL when the queue is empty for good. Helps others while
  * there is none: jobs come first. */
-static struct sched_job *take(struct sched_pool *pool, size_t slot) {
+static struct sched_job *take(struct sched_pool *pool, size_t thread) {
     struct share *share;
     bool may_spin = pool->options.num_workers > 1;
     pthread_mutex_lock(&pool->lock);
     while (pool->first == NULL && !pool->stopping) {
         if ((share = find_share_locked(pool)) != NULL) {
-            help_locked(pool, share, slot);
+            help_locked(pool, share, thread);
             may_spin = true;
         } else if (may_spin) {
             spin_locked(pool);
@@ -123,7 +123,7 @@ static struct sched_job *take(struct sched_pool *pool, size_t slot) {
         pool->first = job->next;
         if (pool->first == NULL)
             pool->tail = &pool->first;
-        pool->num_places -= job->has_place;
+        pool->num_slots -= job->has_slot;
         atomic_fetch_sub(&pool->num_queued, 1);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -147,18 +147,19 @@ static void wait_for_helpers(struct sched_pool *pool, struct share *share) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-void sched_share(struct sched_worker *worker, size_t count,
-                 void (*task)(void *data, size_t index, size_t slot), void *data) {
+void sched_parallel_for(struct sched_worker *worker, size_t count,
+                        void (*task)(void *data, size_t index, size_t thread),
+                        void *data) {
     struct sched_pool *pool = worker->pool;
     struct share share = {.task = task, .data = data, .count = count};
     atomic_init(&share.next_index, 0);
-    size_t most = pool->options.num_workers < count ? pool->options.num_workers : count;
+    size_t max = pool->options.num_workers < count ? pool->options.num_workers : count;
     atomic_init(&share.num_helpers, 0);
     pthread_mutex_lock(&pool->lock);
     share.next = pool->shares;
     pool->shares = &share;
     atomic_fetch_add(&pool->num_shares, 1);
-    for (size_t i = 1; i < most; i++)
+    for (size_t i = 1; i < max; i++)
         pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);
     run_tasks(pool, &share, worker->index, false);
@@ -261,22 +262,22 @@ void sched_pool_destroy(struct sched_pool *pool) {
 
 bool sched_reserve(struct sched_pool *pool) {
     pthread_mutex_lock(&pool->lock);
-    bool free_place = pool->num_places < pool->options.queue_slots;
-    if (free_place)
-        pool->num_places++;
+    bool free_slot = pool->num_slots < pool->options.queue_slots;
+    if (free_slot)
+        pool->num_slots++;
     pthread_mutex_unlock(&pool->lock);
-    return free_place;
+    return free_slot;
 }
 
 void sched_release(struct sched_pool *pool) {
     pthread_mutex_lock(&pool->lock);
-    pool->num_places--;
+    pool->num_slots--;
     pthread_mutex_unlock(&pool->lock);
 }
 
 void sched_submit(struct sched_pool *pool, struct sched_job *job) {
     job->next = NULL;
-    job->has_place = true;
+    job->has_slot = true;
     pthread_mutex_lock(&pool->lock);
     *pool->tail = job;
     pool->tail = &job->next;
@@ -286,7 +287,7 @@ void sched_submit(struct sched_pool *pool, struct sched_job *job) {
 }
 
 void sched_resubmit(struct sched_pool *pool, struct sched_job *job) {
-    job->has_place = false;
+    job->has_slot = false;
     pthread_mutex_lock(&pool->lock);
     job->next = pool->first;
     if (pool->first == NULL)

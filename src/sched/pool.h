@@ -21,7 +21,7 @@ struct sched_worker {
 /* A unit of work, embedded in the submitter's own struct. */
 struct sched_job {
     struct sched_job *next; /* the queue's, as is the next */
-    bool has_place;
+    bool has_slot;
     /* Called once on a worker with no lock held; afterwards the pool does not touch the
      * job, so `run` may hand it over or free it. */
     void (*run)(struct sched_job *job, struct sched_worker *worker);
@@ -56,11 +56,12 @@ void sched_submit(struct sched_pool *pool, struct sched_job *job);
  * was begun holds memory until it is done. Takes no place; cannot fail. Thread-safe. */
 void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
 
-/* Called by a job on its worker: calls task(data, index, slot) once for every index below
+/* Called by a job on its worker: calls task(data, index, thread) once for every index below
  * `count`, on this worker and on those that have no job, and returns when all have
- * returned. `slot` is the index of the worker that runs the task. */
-void sched_share(struct sched_worker *worker, size_t count,
-                 void (*task)(void *data, size_t index, size_t slot), void *data);
+ * returned. `thread` is the index of the worker that runs the task. */
+void sched_parallel_for(struct sched_worker *worker, size_t count,
+                        void (*task)(void *data, size_t index, size_t thread),
+                        void *data);
 
 /* Returns how many workers there are. */
 size_t sched_num_workers(const struct sched_pool *pool);

@@ -56,5 +56,5 @@ attn_status wire_problem_print(const struct wire_problem *problem, struct buf *b
 static char no_memory[] =
     "{\"status\":503,\"title\":\"Out of memory\",\"detail\":\"retry later\"}";
 
-const struct wire_error_form wire_problem_form = {"application/problem+json",
-                                                  wire_problem_print, no_memory};
+const struct wire_error_format wire_problem_format = {"application/problem+json",
+                                                      wire_problem_print, no_memory};

@@ -31,7 +31,7 @@ void wire_problem_set_no_memory(struct wire_problem *problem);
 attn_status wire_problem_print(const struct wire_problem *problem, struct buf *body);
 
 /* How a protocol writes its errors. */
-struct wire_error_form {
+struct wire_error_format {
     const char *content_type; /* constant */
     /* Adds the text to `body`; ATTN_OK or ATTN_E_NOMEM. */
     attn_status (*print)(const struct wire_problem *problem, struct buf *body);
@@ -39,6 +39,6 @@ struct wire_error_form {
 };
 
 /* application/problem+json (RFC 9457). */
-extern const struct wire_error_form wire_problem_form;
+extern const struct wire_error_format wire_problem_format;
 
 #endif

@@ -10,8 +10,8 @@
 #include "wire/problem.h"
 #include "wire/request.h"
 
-#define WIRE_NO_SIZE     SIZE_MAX
-#define WIRE_PIECE_LEAST 1024 /* bytes */
+#define WIRE_NO_SIZE   SIZE_MAX
+#define WIRE_PIECE_MIN 1024 /* bytes */
 
 /* A request as it came. All is borrowed. */
 struct wire_input {
@@ -61,8 +61,8 @@ struct wire_writer {
                    struct wire_problem *ret_problem);
 
     /* Writes the next piece to `piece`, which has room for `size` bytes, at least
-     * WIRE_PIECE_LEAST; returns how many it wrote, 0 at the end. A piece that has room
-     * for WIRE_PIECE_LEAST bytes more than all the rest is the last one. Does not
+     * WIRE_PIECE_MIN; returns how many it wrote, 0 at the end. A piece that has room
+     * for WIRE_PIECE_MIN bytes more than all the rest is the last one. Does not
      * allocate. */
     size_t (*fill)(void *encoder, char *piece, size_t size);
 

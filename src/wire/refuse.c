@@ -62,22 +62,22 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
     return false;
 }
 
-bool wire_refuse_levels(const struct wire_place *place, size_t least, size_t most,
+bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                         size_t got, struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX], wanted[48], expected[48];
     print_place(where, place);
-    if (least == most) {
-        snprintf(wanted, sizeof wanted, "%zu", least);
-        snprintf(expected, sizeof expected, "%zu", least);
+    if (min == max) {
+        snprintf(wanted, sizeof wanted, "%zu", min);
+        snprintf(expected, sizeof expected, "%zu", min);
     } else {
-        snprintf(wanted, sizeof wanted, "%zu or %zu", least, most);
-        snprintf(expected, sizeof expected, "[%zu,%zu]", least, most);
+        snprintf(wanted, sizeof wanted, "%zu or %zu", min, max);
+        snprintf(expected, sizeof expected, "[%zu,%zu]", min, max);
     }
     wire_problem_set(ret_problem, 400, "Wrong rank", place->field,
                      "%s makes %zu level%s of lists; send %s of %s level%s%s", where, got,
-                     got == 1 ? "" : "s", place->field, wanted, most == 1 ? "" : "s",
-                     least == most ? " here, all elements alike"
-                                   : " (the higher with a batch axis)");
+                     got == 1 ? "" : "s", place->field, wanted, max == 1 ? "" : "s",
+                     min == max ? " here, all elements alike"
+                                : " (the higher with a batch axis)");
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "%s", expected);
     snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", got);
     return false;
@@ -139,30 +139,29 @@ static bool fits_64_bits(const char *integer, size_t digits) {
 }
 
 bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
-                              size_t digits, const char *limit, size_t most,
+                              size_t digits, const char *limit, size_t max,
                               struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     int shown = digits < DIGITS_SHOWN ? (int)digits : DIGITS_SHOWN;
     wire_problem_set(ret_problem, 400, "Out of range", place->field,
                      "%s is %.*s%s, but %s; send 0 to %zu", where, shown, got,
-                     digits > DIGITS_SHOWN ? "..." : "", limit, most);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", most);
+                     digits > DIGITS_SHOWN ? "..." : "", limit, max);
+    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", max);
     if (fits_64_bits(got, digits)) /* many readers of JSON have no larger ones */
         snprintf(ret_problem->got, sizeof ret_problem->got, "%.*s", shown, got);
     return false;
 }
 
-bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t least,
-                         size_t most, const char *limit,
+bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t min,
+                         size_t max, const char *limit,
                          struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     wire_problem_set(ret_problem, 400, "Out of range", place->field,
-                     "%s is %" PRId64 ", but %s; send %zu to %zu", where, got, limit,
-                     least, most);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%zu,%zu]", least,
-             most);
+                     "%s is %" PRId64 ", but %s; send %zu to %zu", where, got, limit, min,
+                     max);
+    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%zu,%zu]", min, max);
     snprintf(ret_problem->got, sizeof ret_problem->got, "%" PRId64, got);
     return false;
 }

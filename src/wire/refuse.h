@@ -31,7 +31,7 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
                       const char *got, struct wire_problem *ret_problem);
 
 /* Too few or too many levels of lists: `got` instead of `least`..`most`. */
-bool wire_refuse_levels(const struct wire_place *place, size_t least, size_t most,
+bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                         size_t got, struct wire_problem *ret_problem);
 
 /* A list without elements. */
@@ -49,13 +49,12 @@ bool wire_refuse_number(const struct wire_place *place, double got,
 /* A whole number outside 0..`most`, written with `digits` characters from `got` on;
  * `limit` says why it must be within. */
 bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
-                              size_t digits, const char *limit, size_t most,
+                              size_t digits, const char *limit, size_t max,
                               struct wire_problem *ret_problem);
 
 /* Likewise, for a number outside `least`..`most` that was not read from text. */
-bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t least,
-                         size_t most, const char *limit,
-                         struct wire_problem *ret_problem);
+bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t min,
+                         size_t max, const char *limit, struct wire_problem *ret_problem);
 
 /* A number that is not finite. */
 bool wire_refuse_not_finite(const struct wire_place *place, double got,

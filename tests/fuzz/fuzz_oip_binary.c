@@ -4,14 +4,14 @@
 #include "oip_one.h"
 #include "wire/oip/oip.h"
 
-#define VALUE_MOST 64 /* bytes */
+#define VALUE_MAX 64 /* bytes */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char value[VALUE_MOST + 1];
+    char value[VALUE_MAX + 1];
     const uint8_t *end = size > 0 ? memchr(data, '\n', size) : NULL;
     size_t length = end != NULL ? (size_t)(end - data) : 0, json_size;
     struct wire_problem problem;
-    if (end == NULL || length > VALUE_MOST)
+    if (end == NULL || length > VALUE_MAX)
         return 0;
     memcpy(value, data, length);
     value[length] = '\0';

@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <math.h>
 
-#define REPLY_MOST ((size_t)20000) /* numbers; larger replies are not written */
+#define REPLY_MAX ((size_t)20000) /* numbers; larger replies are not written */
 
 void oip_check(bool holds, const char *what) {
     if (!holds) {
@@ -26,7 +26,8 @@ void oip_check_problem(const struct wire_problem *problem) {
     struct buf body;
     buf_init(&body, 1 << 16);
     oip_check(problem->status == 400, "another status");
-    oip_check(wire_oip_form.print(problem, &body) == ATTN_OK, "a problem too long");
+    oip_check(wire_oip_error_format.print(problem, &body) == ATTN_OK,
+              "a problem too long");
     json_t *root = json_loadb(body.data, body.size, JSON_REJECT_DUPLICATES, NULL);
     oip_check(json_is_string(json_object_get(root, "error")),
               "a problem that is no JSON");
@@ -106,7 +107,7 @@ static void answer(const struct wire_call *call, struct arena *arena) {
     struct wire_problem problem;
     struct wire_reply_head head;
     size_t bound = wire_oip_writer.bound(call, &sizes), size = 0, written;
-    if (sizes.outputs + sizes.weights > REPLY_MOST)
+    if (sizes.outputs + sizes.weights > REPLY_MAX)
         return;
     result.outputs = calloc(sizes.outputs, sizeof(float));
     result.weights = sizes.weights > 0 ? calloc(sizes.weights, sizeof(float)) : NULL;
@@ -117,13 +118,13 @@ static void answer(const struct wire_call *call, struct arena *arena) {
     oip_check(encoder != NULL, "a reply that cannot be begun");
     oip_check(arena->used - used <= wire_oip_writer.memory(call) + 4096 + 128,
               "more memory for the reply than foreseen");
-    char *text = malloc(bound + WIRE_PIECE_LEAST);
-    size_t piece = WIRE_PIECE_LEAST + bound % 333;
+    char *text = malloc(bound + WIRE_PIECE_MIN);
+    size_t piece = WIRE_PIECE_MIN + bound % 333;
     while ((written = wire_oip_writer.fill(encoder, text + size, piece)) > 0) {
         size += written;
         oip_check(size <= bound, "more than the bound");
-        if (piece > bound + WIRE_PIECE_LEAST - size)
-            piece = bound + WIRE_PIECE_LEAST - size;
+        if (piece > bound + WIRE_PIECE_MIN - size)
+            piece = bound + WIRE_PIECE_MIN - size;
     }
     check_reply(text, size, &head, call->oip);
     free(text);

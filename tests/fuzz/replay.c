@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FILE_MOST (1 << 20) /* bytes */
+#define FILE_MAX (1 << 20) /* bytes */
 
 static void try_file(const char *folder, const char *name, uint8_t *data) {
     char path[4096];
@@ -16,7 +16,7 @@ static void try_file(const char *folder, const char *name, uint8_t *data) {
         perror(path);
         exit(1);
     }
-    size_t size = fread(data, 1, FILE_MOST, file);
+    size_t size = fread(data, 1, FILE_MAX, file);
     fclose(file);
     printf("%s\n", path);
     fflush(stdout); /* the last one named is the one that aborts */
@@ -25,7 +25,7 @@ static void try_file(const char *folder, const char *name, uint8_t *data) {
 
 int main(int argc, char **argv) {
     DIR *folder = argc == 2 ? opendir(argv[1]) : NULL;
-    uint8_t *data = malloc(FILE_MOST);
+    uint8_t *data = malloc(FILE_MAX);
     int files = 0;
     if (folder == NULL || data == NULL) {
         fprintf(stderr, "replay: no folder\n");

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGITS_MAX       9 /* enough for every float32 (FLT_DECIMAL_DIG) */
-#define DIGITS_USUAL     8 /* most results need 8 or 9: where the search starts */
-#define POSITIONAL_LEAST (-5)
-#define POSITIONAL_MOST  12
+#define DIGITS_MAX     9 /* enough for every float32 (FLT_DECIMAL_DIG) */
+#define DIGITS_USUAL   8 /* most results need 8 or 9: where the search starts */
+#define POSITIONAL_MIN (-5)
+#define POSITIONAL_MAX 12
 
 /* 0.d1d2d3... * 10^(exponent + 1): the digits without a point, the first of them not 0.
  */
@@ -136,7 +136,7 @@ size_t float_text_plain(float value, char text[WIRE_FLOAT_TEXT_MAX]) {
     struct decimal decimal = {"0", 1, 0};
     if (value > 0)
         find_shortest(value, &decimal);
-    if (decimal.exponent >= POSITIONAL_LEAST && decimal.exponent <= POSITIONAL_MOST)
+    if (decimal.exponent >= POSITIONAL_MIN && decimal.exponent <= POSITIONAL_MAX)
         out = put_positional(out, &decimal);
     else
         out = put_exponent(out, &decimal);

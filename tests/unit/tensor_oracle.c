@@ -60,19 +60,19 @@ static bool read_row(const json_t *row, const struct wire_place *place,
 }
 
 /* Checks the levels along the first elements, which say whether there is a batch axis. */
-static bool find_levels(const json_t *value, const char *field, size_t least, size_t most,
+static bool find_levels(const json_t *value, const char *field, size_t min, size_t max,
                         size_t *ret_levels, struct wire_problem *ret_problem) {
     struct wire_place place = {.field = field};
     const json_t *leaf;
     size_t levels = count_levels(value, &leaf);
     bool number = leaf != NULL && json_is_number(leaf);
-    if (levels > most || (levels < least && number))
-        return wire_refuse_levels(&place, least, most, levels, ret_problem);
+    if (levels > max || (levels < min && number))
+        return wire_refuse_levels(&place, min, max, levels, ret_problem);
     if (leaf == NULL) {
         place.depth = levels - 1;
         return wire_refuse_empty(&place, ret_problem);
     }
-    if (levels < least) {
+    if (levels < min) {
         place.depth = levels;
         return wire_refuse_type(&place, "array", wire_json_type(leaf), ret_problem);
     }
@@ -146,12 +146,12 @@ static bool fill_rows(const json_t *value, const char *field, struct wire_tensor
     return true;
 }
 
-bool oracle_tensor_read(const json_t *value, const char *field, size_t least, size_t most,
+bool oracle_tensor_read(const json_t *value, const char *field, size_t min, size_t max,
                         struct arena *arena, struct wire_tensor *ret_tensor,
                         struct wire_problem *ret_problem) {
     struct wire_tensor tensor = {0};
     size_t levels = 0, floats;
-    if (!find_levels(value, field, least, most, &levels, ret_problem))
+    if (!find_levels(value, field, min, max, &levels, ret_problem))
         return false;
     tensor.batched = levels == WIRE_LEVELS_BATCHED;
     if (!learn_shape(value, field, arena, &tensor, ret_problem))

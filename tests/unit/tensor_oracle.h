@@ -17,7 +17,7 @@
 /* As wire_tensor_read(), but errors in the order of two passes: first lists, then
  * numbers.
  */
-bool oracle_tensor_read(const json_t *value, const char *field, size_t least, size_t most,
+bool oracle_tensor_read(const json_t *value, const char *field, size_t min, size_t max,
                         struct arena *arena, struct wire_tensor *ret_tensor,
                         struct wire_problem *ret_problem);
 

@@ -357,10 +357,12 @@ static void test_long_sequences_need_little_memory(void **state) {
                                   .num_heads = 12,
                                   .head_size = 64,
                                   .output_projection = true};
-    const attn_crew crew = {.num_slots = 8};
+    const attn_parallel parallel = {.num_threads = 8};
     const size_t length = TOKENS;
-    const attn_request request = {
-        .num_sequences = 1, .query_lens = &length, .key_lens = &length, .crew = &crew};
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &length,
+                                  .key_lens = &length,
+                                  .parallel = &parallel};
     attn_model *model;
     attn_sizes sizes;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);

@@ -93,35 +93,36 @@ static void free_result(attn_result *result) {
 }
 
 /* A crew of threads that take tasks in whatever order the system likes. */
-enum { CREW = 4 };
-struct crew_run {
-    void (*task)(void *data, size_t index, size_t slot);
+enum { PARALLEL = 4 };
+struct parallel_run {
+    void (*task)(void *data, size_t index, size_t thread);
     void *data;
     size_t count;
-    atomic_size_t next, next_slot;
+    atomic_size_t next, next_thread;
 };
 
 static void *take_tasks(void *argument) {
-    struct crew_run *run = argument;
-    size_t slot = atomic_fetch_add(&run->next_slot, 1), index;
+    struct parallel_run *run = argument;
+    size_t thread = atomic_fetch_add(&run->next_thread, 1), index;
     while ((index = atomic_fetch_add(&run->next, 1)) < run->count)
         run->task(run->data, run->count - 1 - index,
-                  slot); /* backwards, to be unlike one thread */
+                  thread); /* backwards, to be unlike one thread */
     return NULL;
 }
 
-static void run_crew(void *context, size_t count,
-                     void (*task)(void *data, size_t index, size_t slot), void *data) {
-    struct crew_run run = {.task = task, .data = data, .count = count};
-    pthread_t threads[CREW];
+static void run_parallel(void *context, size_t count,
+                         void (*task)(void *data, size_t index, size_t thread),
+                         void *data) {
+    struct parallel_run run = {.task = task, .data = data, .count = count};
+    pthread_t threads[PARALLEL];
     (void)context;
-    for (int i = 0; i < CREW; i++)
+    for (int i = 0; i < PARALLEL; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_tasks, &run), 0);
-    for (int i = 0; i < CREW; i++)
+    for (int i = 0; i < PARALLEL; i++)
         pthread_join(threads[i], NULL);
 }
 
-static const attn_crew crew = {.num_slots = CREW, .run = run_crew};
+static const attn_parallel parallel = {.num_threads = PARALLEL, .run = run_parallel};
 
 static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
     const attn_model_info info = {.name = "wide",
@@ -167,7 +168,7 @@ static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_
                         .valid_lens = valid,
                         .causal = seed % 2 == 0,
                         .need_weights = ATTN_WEIGHTS_ALL,
-                        .crew = &crew};
+                        .parallel = &parallel};
     attn_result together = run(model, &all);
     const float *outputs = together.outputs, *weights = together.weights;
     for (size_t s = 0, row = 0; s < num_sequences; row += lens[s], s++) {
@@ -176,7 +177,7 @@ static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_
         one.query_lens = one.key_lens = &lens[s];
         one.valid_lens = &valid[s];
         one.queries = one.keys = one.values = x + row * 70;
-        one.crew = NULL;
+        one.parallel = NULL;
         if (s % 2 == 1)
             one.need_weights = ATTN_WEIGHTS_NONE; /* weights come from the same pass */
         attn_result alone = run(model, &one);
@@ -271,7 +272,7 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                             .keys = x,
                             .values = x,
                             .causal = true,
-                            .crew = &crew};
+                            .parallel = &parallel};
     attn_result got = run(model, &request), expected = {allocate(813 * 256), NULL};
     attn_sizes sizes;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);

@@ -87,10 +87,10 @@ static void wait_at_gate(struct sched_job *job, struct sched_worker *worker) {
 
 static void test_a_full_queue_refuses_and_a_taken_job_frees_its_place(void **state) {
     (void)state;
-    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
+    const struct sched_options one_thread = {.num_workers = 1, .queue_slots = 1};
     struct sched_pool *pool;
     struct sched_job first = {.run = wait_at_gate}, second = {.run = count_run};
-    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
+    assert_int_equal(sched_pool_create(&one_thread, &pool), ATTN_OK);
     assert_true(sched_reserve(pool));
     assert_false(sched_reserve(pool));
     sched_release(pool);
@@ -149,22 +149,23 @@ static void test_what_was_begun_goes_before_what_waits_and_takes_no_place(void *
 enum { TASKS = 5000 };
 
 static atomic_size_t task_runs[TASKS];
-static atomic_size_t busy_slots; /* a bit per slot that is in use */
+static atomic_size_t busy_threads; /* a bit per slot that is in use */
 
-static void count_task(void *data, size_t index, size_t slot) {
+static void count_task(void *data, size_t index, size_t thread) {
     assert_ptr_equal(data, task_runs);
-    assert_in_range(slot, 0, 2);
-    assert_int_equal(atomic_fetch_or(&busy_slots, (size_t)1 << slot) >> slot & 1, 0);
+    assert_in_range(thread, 0, 2);
+    assert_int_equal(atomic_fetch_or(&busy_threads, (size_t)1 << thread) >> thread & 1,
+                     0);
     atomic_fetch_add(&task_runs[index], 1);
-    atomic_fetch_and(&busy_slots, ~((size_t)1 << slot));
+    atomic_fetch_and(&busy_threads, ~((size_t)1 << thread));
 }
 
 static void share_tasks(struct sched_job *job, struct sched_worker *worker) {
-    sched_share(worker, TASKS, count_task, task_runs);
+    sched_parallel_for(worker, TASKS, count_task, task_runs);
     count_run(job, worker);
 }
 
-static void test_every_shared_task_runs_once_and_no_slot_twice_at_a_time(void **state) {
+static void test_every_shared_task_runs_once_and_no_thread_twice_at_a_time(void **state) {
     (void)state;
     struct sched_pool *pool;
     struct sched_job jobs[6];
@@ -189,10 +190,10 @@ static atomic_bool helper_works, job_has_run;
 static atomic_size_t tasks_begun, tasks_begun_before_job;
 
 /* The owner is busy until the other job has run; a helper does short tasks. */
-static void wait_for_job(void *data, size_t index, size_t slot) {
+static void wait_for_job(void *data, size_t index, size_t thread) {
     (void)index;
     atomic_fetch_add(&tasks_begun, 1);
-    if (slot != *(const size_t *)data) {
+    if (thread != *(const size_t *)data) {
         atomic_store(&helper_works, true);
         usleep(1000);
         return;
@@ -203,7 +204,7 @@ static void wait_for_job(void *data, size_t index, size_t slot) {
 
 static void share_and_wait(struct sched_job *job, struct sched_worker *worker) {
     (void)job;
-    sched_share(worker, TASKS, wait_for_job, &worker->index);
+    sched_parallel_for(worker, TASKS, wait_for_job, &worker->index);
 }
 
 static void note_tasks(struct sched_job *job, struct sched_worker *worker) {
@@ -263,7 +264,7 @@ int main(void) {
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_place),
         cmocka_unit_test(test_what_was_begun_goes_before_what_waits_and_takes_no_place),
-        cmocka_unit_test(test_every_shared_task_runs_once_and_no_slot_twice_at_a_time),
+        cmocka_unit_test(test_every_shared_task_runs_once_and_no_thread_twice_at_a_time),
         cmocka_unit_test(test_a_helper_leaves_when_a_job_waits),
         cmocka_unit_test(test_pool_that_lacks_memory_is_not_made),
         cmocka_unit_test(test_budget_gives_no_more_than_it_has),

@@ -268,9 +268,9 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
         struct arena arena;
         arena_init(&arena, 0);
         assert_non_null(arena_alloc(&arena, 1, 1)); /* makes the chunk */
-        size_t most =
+        size_t max =
             FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* all but its header and that one */
-        assert_non_null(arena_alloc(&arena, 1, most - allocations * ARENA_ALIGNMENT));
+        assert_non_null(arena_alloc(&arena, 1, max - allocations * ARENA_ALIGNMENT));
         fail_alloc_at(nth);
         struct wire_native_scan scan;
         bool decoded =

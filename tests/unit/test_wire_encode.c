@@ -41,7 +41,7 @@ static char *encode_in_pieces(const struct wire_call *call, float *outputs,
     size_t bound = wire_native_reply_bound(call, &sizes), used = 0, written;
     const attn_result result = {outputs, weights};
     if (size == 0)
-        size = bound + WIRE_PIECE_LEAST;
+        size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
     wire_native_encoder_init(&encoder, call, &result);
     if (!wire_reply_check(call, &result, &problem))
@@ -228,8 +228,8 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     for (int need = ATTN_WEIGHTS_NONE; need <= ATTN_WEIGHTS_MEAN; need++) {
         call.request.need_weights = (attn_need_weights)need;
         char *whole = encode(&call, numbers, numbers);
-        assert_true(strlen(whole) > 2 * WIRE_PIECE_LEAST);
-        for (size_t size = WIRE_PIECE_LEAST; size < 4000; size++) {
+        assert_true(strlen(whole) > 2 * WIRE_PIECE_MIN);
+        for (size_t size = WIRE_PIECE_MIN; size < 4000; size++) {
             char *text = encode_in_pieces(&call, numbers, numbers, size);
             assert_string_equal(text, whole);
             free(text);

@@ -251,8 +251,8 @@ static char *encode(struct fixture *fixture, const struct reply *reply, size_t p
                     size_t *ret_size, struct wire_reply_head *ret_head) {
     size_t bound = wire_oip_writer.bound(&reply->call, &reply->sizes), size = 0, written;
     if (piece == 0)
-        piece = bound + WIRE_PIECE_LEAST;
-    char *text = malloc(bound + WIRE_PIECE_LEAST + piece);
+        piece = bound + WIRE_PIECE_MIN;
+    char *text = malloc(bound + WIRE_PIECE_MIN + piece);
     arena_reset(&fixture->arena);
     void *encoder = wire_oip_writer.begin(&fixture->arena, &reply->call, &reply->result,
                                           ret_head, &fixture->problem);
@@ -304,7 +304,7 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
         size_t size, whole_size;
         make_reply(*state, &reply, forms);
         char *whole = encode(*state, &reply, 0, &whole_size, &head);
-        for (size_t piece = WIRE_PIECE_LEAST; piece < 2200; piece += 3) {
+        for (size_t piece = WIRE_PIECE_MIN; piece < 2200; piece += 3) {
             char *text = encode(*state, &reply, piece, &size, &head);
             assert_int_equal(size, whole_size);
             assert_memory_equal(text, whole, size);
@@ -343,10 +343,10 @@ static void test_bound_saturates(void **state) {
 
 /* Makes an arena with room for `allocations` small ones before it needs a new chunk. */
 static void fill_arena(struct arena *arena, size_t allocations) {
-    size_t most = FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* its header, and the first one */
+    size_t max = FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* its header, and the first one */
     arena_init(arena, 0);
     assert_non_null(arena_alloc(arena, 1, 1));
-    assert_non_null(arena_alloc(arena, 1, most - allocations * ARENA_ALIGNMENT));
+    assert_non_null(arena_alloc(arena, 1, max - allocations * ARENA_ALIGNMENT));
 }
 
 static void assert_no_memory(const struct fixture *fixture) {
@@ -431,7 +431,7 @@ static attn_status print_text(const struct fixture *fixture, int which,
     case 5:
         return wire_oip_print_index(models, NUM_MODELS, false, body);
     case 6:
-        return wire_oip_form.print(&problem, body);
+        return wire_oip_error_format.print(&problem, body);
     default:
         return ATTN_E_VALUE;
     }

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#define CORPUS      TEST_DATA "/invalid/native"
-#define LEAST_CASES 100 /* so that a corpus that was not found is noticed */
+#define CORPUS    TEST_DATA "/invalid/native"
+#define CASES_MIN 100 /* so that a corpus that was not found is noticed */
 
 static char *read_file(const char *folder, const char *name, size_t *ret_size) {
     char path[600];
@@ -125,7 +125,7 @@ static void test_every_defect_gives_the_problem_beside_it(void **state) {
     closedir(corpus);
     print_message("%d cases\n", cases);
     assert_int_equal(wrong, 0);
-    assert_true(cases >= LEAST_CASES);
+    assert_true(cases >= CASES_MIN);
 }
 
 int main(void) {

@@ -16,12 +16,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define FRACTION_BITS    23
-#define EXPONENT_BIAS    150 /* of c * 2^q with c an integer */
-#define DIGITS_MAX       9   /* enough for every float32 (FLT_DECIMAL_DIG) */
-#define POSITIONAL_LEAST (-5)
-#define POSITIONAL_MOST  12
-#define EIGHT_ZEROS      UINT64_C(0x3030303030303030) /* characters */
+#define FRACTION_BITS  23
+#define EXPONENT_BIAS  150 /* of c * 2^q with c an integer */
+#define DIGITS_MAX     9   /* enough for every float32 (FLT_DECIMAL_DIG) */
+#define POSITIONAL_MIN (-5)
+#define POSITIONAL_MAX 12
+#define EIGHT_ZEROS    UINT64_C(0x3030303030303030) /* characters */
 
 __extension__ typedef unsigned __int128 uint128;
 
@@ -119,7 +119,7 @@ static const struct layout {
     uint8_t point;
     uint8_t tail;  /* the other eight once more, moved up by the point, */
     uint8_t skip;  /* without the bits of those before it */
-    uint8_t least; /* length, with one digit after the point */
+    uint8_t min;   /* length, with one digit after the point */
     uint8_t added; /* characters besides the digits */
 } layouts[] = {{6, 1, 7, 0, 0, 6},  {5, 1, 6, 0, 0, 5},  {4, 1, 5, 0, 0, 4},
                {3, 1, 4, 0, 0, 3},  {2, 1, 3, 0, 0, 2},  {0, 1, 2, 0, 3, 1},
@@ -156,17 +156,17 @@ static inline char *put_decimal(char *out, char first, uint64_t rest, int expone
     int count = DIGITS_MAX - __builtin_clzll(rest | 1) / 8; /* without zeros at the end */
     count -= rest == 0;
     rest |= EIGHT_ZEROS;
-    if (__builtin_expect(exponent >= POSITIONAL_LEAST && exponent < 8, 1)) {
-        const struct layout *layout = &layouts[exponent - POSITIONAL_LEAST];
+    if (__builtin_expect(exponent >= POSITIONAL_MIN && exponent < 8, 1)) {
+        const struct layout *layout = &layouts[exponent - POSITIONAL_MIN];
         put_eight(out, EIGHT_ZEROS);
         out[layout->first] = first;
         put_eight(out + layout->first + 1, rest);
         put_eight(out + layout->tail, rest >> layout->skip);
         out[layout->point] = '.';
         int length = count + layout->added;
-        return out + (length > layout->least ? length : layout->least);
+        return out + (length > layout->min ? length : layout->min);
     }
-    if (exponent >= 8 && exponent <= POSITIONAL_MOST)
+    if (exponent >= 8 && exponent <= POSITIONAL_MAX)
         return put_large(out, first, rest, exponent);
     return put_exponent(out, first, rest, count, exponent);
 }

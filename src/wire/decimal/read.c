@@ -33,7 +33,7 @@ __extension__ typedef unsigned __int128 uint128;
 #define DIGITS_MAX  19 /* that a uint64_t holds, whatever they are */
 /* More digits than any text has: an exponent past it is out of range whatever they are.
  */
-#define EXPONENT_MOST INT64_C(1000000000000000)
+#define EXPONENT_MAX INT64_C(1000000000000000)
 
 static const uint64_t ten_to[WORD_DIGITS + 1] = {1,     10,     100,     1000,
                                                  10000, 100000, 1000000, 10000000};
@@ -185,7 +185,7 @@ static const char *read_exponent(const char *at, const char *end, int64_t *power
     const char *first = at;
     int64_t exponent = 0;
     for (; (unsigned char)(wire_peek(at, end) - '0') < 10; at++) {
-        if (exponent < EXPONENT_MOST)
+        if (exponent < EXPONENT_MAX)
             exponent = exponent * 10 + (*at - '0');
     }
     *power += negative ? -exponent : exponent;

@@ -15,16 +15,16 @@
 #include <assert.h>
 #include <stdbool.h>
 
-#define SCALAR_BYTES      32 /* an integer or a real; null, true and false take nothing */
-#define STRING_BYTES      48 /* besides its text */
-#define ARRAY_BYTES       48 /* besides its table */
-#define OBJECT_BYTES      224 /* with its first 8 buckets */
-#define MEMBER_BYTES      144 /* of an object: pair, copy of the key, buckets */
-#define ARRAY_SLOTS_LEAST 8
-#define SLOT_BYTES        8
-#define FIXED_BYTES       2048 /* lexer */
-#define BLOCK_EXTRA       24   /* most that malloc adds to a small block */
-#define LARGE_BLOCK       ((size_t)64 * 1024)
+#define SCALAR_BYTES    32  /* an integer or a real; null, true and false take nothing */
+#define STRING_BYTES    48  /* besides its text */
+#define ARRAY_BYTES     48  /* besides its table */
+#define OBJECT_BYTES    224 /* with its first 8 buckets */
+#define MEMBER_BYTES    144 /* of an object: pair, copy of the key, buckets */
+#define ARRAY_SLOTS_MIN 8
+#define SLOT_BYTES      8
+#define FIXED_BYTES     2048 /* lexer */
+#define BLOCK_EXTRA     24   /* most that malloc adds to a small block */
+#define LARGE_BLOCK     ((size_t)64 * 1024)
 /* Most that it adds to one that it maps from the system. */
 #define LARGE_BLOCK_EXTRA 8192
 
@@ -61,10 +61,10 @@ static void close_container(struct tally *tally, const struct container *contain
     size_t elements = container->commas + 1;
     size_t each = SCALAR_BYTES;
     if (container->is_array) {
-        size_t slots = ARRAY_SLOTS_LEAST;
-        while (slots < elements)
-            slots *= 2; /* elements are bytes of a text in memory: cannot wrap */
-        size_t table = slots * SLOT_BYTES;
+        size_t thread_scratch = ARRAY_SLOTS_MIN;
+        while (thread_scratch < elements)
+            thread_scratch *= 2; /* elements are bytes of a text in memory: cannot wrap */
+        size_t table = thread_scratch * SLOT_BYTES;
         add(&tally->bytes, ARRAY_BYTES);
         add_block(&tally->bytes, table);
         if (table > tally->largest_table)

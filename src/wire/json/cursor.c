@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #define BLOCK_BYTES  16
-#define BLOCKS_MOST  255 /* that a byte can count commas in */
+#define BLOCKS_MAX   255 /* that a byte can count commas in */
 #define TOKEN_SHOWN  20  /* bytes */
 #define PATH_MAX_LEN 96
 
@@ -147,7 +147,7 @@ static size_t count_bits(uint64_t bits) {
 /* Skips blocks without special bytes and counts their commas. */
 static const char *skip_blocks(const char *at, const char *end, size_t *commas) {
     block counts = {0};
-    for (int i = 0; i < BLOCKS_MOST && end - at >= BLOCK_BYTES; i++) {
+    for (int i = 0; i < BLOCKS_MAX && end - at >= BLOCK_BYTES; i++) {
         block bytes;
         memcpy(&bytes, at, sizeof bytes);
         block special = (block)((bytes | 0x26) == 0x7F) | (block)(bytes == '"');

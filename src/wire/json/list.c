@@ -63,12 +63,12 @@ bool wire_whole_read(struct wire_cursor *cursor, struct wire_place *place, size_
 }
 
 bool wire_refuse_whole(const struct wire_cursor *cursor, struct wire_place *place,
-                       const struct wire_span *text, const char *limit, size_t most) {
+                       const struct wire_span *text, const char *limit, size_t max) {
     struct wire_cursor there = *cursor;
     there.at = text->start;
     wire_cursor_locate(&there, place);
     return wire_refuse_out_of_range(place, text->start, (size_t)(text->end - text->start),
-                                    limit, most, cursor->problem);
+                                    limit, max, cursor->problem);
 }
 
 /* Says why reading the row stopped at the element `place`. */

@@ -25,7 +25,7 @@ bool wire_whole_read(struct wire_cursor *cursor, struct wire_place *place, size_
 /* Sets the problem and returns false: the whole number at `place`, whose text was read,
  * is not within 0..`most`; `limit` says why it must ("its sequence has 6 keys"). */
 bool wire_refuse_whole(const struct wire_cursor *cursor, struct wire_place *place,
-                       const struct wire_span *text, const char *limit, size_t most);
+                       const struct wire_span *text, const char *limit, size_t max);
 
 /* Reads the list of numbers at `place`, the innermost of lists, rounded to float32, into
  * `out`, which has room until `out_end`: for one more than there are commas. */

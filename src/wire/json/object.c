@@ -64,13 +64,13 @@ static bool refuse_unknown(const struct wire_keys *keys, const char *key, size_t
 }
 
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    char ret_word[WIRE_WORD_MOST + 1], bool *ret_whole) {
+                    char ret_word[WIRE_WORD_MAX + 1], bool *ret_whole) {
     const char *text = span->start + 1;
     size_t length = (size_t)(span->end - span->start) - 2;
-    *ret_whole = length <= WIRE_WORD_MOST;
+    *ret_whole = length <= WIRE_WORD_MAX;
     if (!*ret_whole) {
-        memcpy(ret_word, text, WIRE_WORD_MOST);
-        ret_word[WIRE_WORD_MOST] = '\0';
+        memcpy(ret_word, text, WIRE_WORD_MAX);
+        ret_word[WIRE_WORD_MAX] = '\0';
         return true;
     }
     /* It may be written with escapes, or be no text at all. */
@@ -85,7 +85,7 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
 /* Says which key the one at `span`, quotes included, is. */
 static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *keys,
                      const struct wire_span *span, size_t *ret_key) {
-    char word[WIRE_WORD_MOST + 1];
+    char word[WIRE_WORD_MAX + 1];
     bool whole;
     *ret_key = find_key(keys, span->start + 1, (size_t)(span->end - span->start) - 2);
     if (*ret_key < keys->count)
@@ -99,7 +99,7 @@ static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *k
 
 /* Finds one member, from its key on. */
 static bool scan_member(struct wire_cursor *cursor, size_t depth,
-                        const struct wire_keys *keys, bool seen[WIRE_KEYS_MOST],
+                        const struct wire_keys *keys, bool seen[WIRE_KEYS_MAX],
                         struct wire_span *members) {
     struct wire_span key_text, value;
     size_t key;
@@ -125,8 +125,8 @@ static bool scan_member(struct wire_cursor *cursor, size_t depth,
 
 bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size_t depth,
                       const struct wire_keys *keys, struct wire_span *ret_members) {
-    bool seen[WIRE_KEYS_MOST] = {false};
-    assert(keys->count <= WIRE_KEYS_MOST);
+    bool seen[WIRE_KEYS_MAX] = {false};
+    assert(keys->count <= WIRE_KEYS_MAX);
     memset(ret_members, 0, keys->count * sizeof *ret_members);
     if (wire_cursor_next(cursor) != '{')
         return wire_refuse_value(cursor, place, "object");

@@ -7,16 +7,15 @@
 
 #include "wire/json/cursor.h"
 
-#define WIRE_KEYS_MOST 16
-#define WIRE_WORD_MOST                                                                   \
-    128 /* bytes; a longer string is none of ours, whatever it spells */
+#define WIRE_KEYS_MAX 16
+#define WIRE_WORD_MAX 128 /* bytes; a longer string is none of ours, whatever it spells */
 
 /* The keys that an object may have. */
 struct wire_keys {
     const char *owner; /* whose keys they are, for a person: "a request" */
     const char *known; /* all of them, for a person: "name and parameters" */
-    size_t count;      /* at most WIRE_KEYS_MOST */
-    const char *names[WIRE_KEYS_MOST];
+    size_t count;      /* at most WIRE_KEYS_MAX */
+    const char *names[WIRE_KEYS_MAX];
 };
 
 /* Enters a body, which must be an object; `key` is one that it needs. Malformed JSON,
@@ -34,9 +33,9 @@ bool wire_body_close(struct wire_cursor *cursor);
 bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size_t depth,
                       const struct wire_keys *keys, struct wire_span *ret_members);
 
-/* Reads the string at `span`, quotes included, into ret_word, cut to WIRE_WORD_MOST bytes
+/* Reads the string at `span`, quotes included, into ret_word, cut to WIRE_WORD_MAX bytes
  * and with a terminator. Sets *ret_whole when it was not cut; then it had no NUL. */
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    char ret_word[WIRE_WORD_MOST + 1], bool *ret_whole);
+                    char ret_word[WIRE_WORD_MAX + 1], bool *ret_whole);
 
 #endif

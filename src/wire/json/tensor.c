@@ -35,13 +35,13 @@ size_t wire_tensor_cost(const struct wire_span *span) {
 }
 
 /* Checks the levels along the first elements, which say whether there is a batch axis. */
-static bool find_levels(struct reader *reader, size_t least, size_t most) {
+static bool find_levels(struct reader *reader, size_t min, size_t max) {
     struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
     struct wire_place place = {.field = reader->field};
     size_t levels = wire_cursor_levels(&ahead);
-    if (levels > most || (levels < least && wire_cursor_at_number(&ahead))) {
+    if (levels > max || (levels < min && wire_cursor_at_number(&ahead))) {
         wire_cursor_locate(cursor, &place);
-        return wire_refuse_levels(&place, least, most, levels, cursor->problem);
+        return wire_refuse_levels(&place, min, max, levels, cursor->problem);
     }
     if (levels > 0 && wire_peek(ahead.at, ahead.end) == ']') {
         place.depth = levels - 1;
@@ -49,7 +49,7 @@ static bool find_levels(struct reader *reader, size_t least, size_t most) {
         return wire_refuse_empty(&place, cursor->problem);
     }
     place.depth = levels;
-    if (levels < least)
+    if (levels < min)
         return wire_refuse_value(&ahead, &place, "array");
     reader->levels = levels;
     return true;
@@ -131,11 +131,11 @@ static bool read_sequences(struct reader *reader) {
 }
 
 bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
-                      size_t least, size_t most, struct arena *arena,
+                      size_t min, size_t max, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem) {
     struct reader reader = {.cursor = {body, span->start, span->end, ret_problem},
                             .field = field};
-    if (!find_levels(&reader, least, most) || !allocate(&reader, span, arena) ||
+    if (!find_levels(&reader, min, max) || !allocate(&reader, span, arena) ||
         !read_sequences(&reader))
         return false;
     *ret_tensor = reader.tensor;

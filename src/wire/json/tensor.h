@@ -16,7 +16,7 @@ size_t wire_tensor_cost(const struct wire_span *span);
  * the first error in the text: Malformed JSON, Wrong type, Wrong rank, Empty tensor,
  * Uneven rows, Out of range, Out of memory. */
 bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
-                      size_t least, size_t most, struct arena *arena,
+                      size_t min, size_t max, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem);
 
 #endif

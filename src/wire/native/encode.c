@@ -20,7 +20,7 @@
 
 _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
                        ROW_END_BYTES <=
-                   WIRE_PIECE_LEAST,
+                   WIRE_PIECE_MIN,
                "the least piece takes all in front of a number, and the number");
 
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
@@ -88,7 +88,7 @@ static char *close_row(struct wire_native_encoder *encoder, char *out) {
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size) {
     char *out = piece, *end = piece + size;
-    while (encoder->tensor < encoder->num_tensors && end - out >= WIRE_PIECE_LEAST) {
+    while (encoder->tensor < encoder->num_tensors && end - out >= WIRE_PIECE_MIN) {
         size_t width =
             wire_reply_width(&encoder->tensors[encoder->tensor], encoder->sequence);
         if (encoder->column == 0)

@@ -18,15 +18,15 @@ struct reader {
 /* Reads the length at `place`. */
 static bool read_length(struct reader *reader, struct wire_place *place,
                         size_t sequence) {
-    size_t most = reader->keys->lens[sequence];
+    size_t max = reader->keys->lens[sequence];
     struct wire_span text;
     char limit[64];
     if (!wire_whole_read(&reader->cursor, place, reader->levels, reader->out, &text))
         return false;
-    if (*reader->out++ <= most)
+    if (*reader->out++ <= max)
         return true;
-    snprintf(limit, sizeof limit, "its sequence has %zu keys", most);
-    return wire_refuse_whole(&reader->cursor, place, &text, limit, most);
+    snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
+    return wire_refuse_whole(&reader->cursor, place, &text, limit, max);
 }
 
 /* Reads a list of one length per query of `sequence`. */
@@ -102,18 +102,18 @@ static bool read_batch(struct reader *reader, bool per_query) {
 static bool find_levels(struct reader *reader) {
     struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
     struct wire_place place = {.field = lens_field};
-    size_t least = reader->queries->batched ? 1 : 0;
+    size_t min = reader->queries->batched ? 1 : 0;
     size_t levels = wire_cursor_levels(&ahead);
-    if (levels > least + 1 || (levels < least && wire_cursor_at_number(&ahead))) {
+    if (levels > min + 1 || (levels < min && wire_cursor_at_number(&ahead))) {
         wire_cursor_locate(cursor, &place);
-        return wire_refuse_levels(&place, least, least + 1, levels, cursor->problem);
+        return wire_refuse_levels(&place, min, min + 1, levels, cursor->problem);
     }
     if (levels > 0 && wire_peek(ahead.at, ahead.end) == ']') {
         place.depth = levels - 1;
         wire_cursor_locate(&ahead, &place);
         return wire_refuse_empty(&place, cursor->problem);
     }
-    if (levels < least)
+    if (levels < min)
         return wire_refuse_value(&ahead, &place, "array");
     reader->levels = levels;
     return true;

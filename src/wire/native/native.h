@@ -69,8 +69,8 @@ void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_call *call, const attn_result *result);
 
 /* Writes the next piece of the reply to `piece`, which has room for `size` bytes, at
- * least WIRE_PIECE_LEAST; returns how many it wrote, 0 at the end. A piece that
- * has room for WIRE_PIECE_LEAST bytes more than all the rest is the last one. Does
+ * least WIRE_PIECE_MIN; returns how many it wrote, 0 at the end. A piece that
+ * has room for WIRE_PIECE_MIN bytes more than all the rest is the last one. Does
  * not allocate. */
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size);

@@ -107,7 +107,7 @@ static bool read_lens(const struct decoder *decoder, const struct wire_tensors *
     const struct wire_oip_input *input = &decoder->scan->inputs[WIRE_OIP_VALID_LENS];
     const struct wire_tensor *queries = &tensors->queries;
     size_t sequences = queries->num_sequences, rows = queries->lens[0];
-    size_t most = tensors->keys.lens[0];
+    size_t max = tensors->keys.lens[0];
     char wanted[96], limit[48];
     if (input->type == NULL)
         return true;
@@ -121,9 +121,9 @@ static bool read_lens(const struct decoder *decoder, const struct wire_tensors *
                  queries->batched ? sequences : rows, sequences, rows);
         return refuse_rank(decoder, input, wanted);
     }
-    snprintf(limit, sizeof limit, "its sequence has %zu keys", most);
+    snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
     request->valid_lens_per_query = !whole;
-    request->valid_lens = wire_oip_wholes(&decoder->reader, input, most, limit);
+    request->valid_lens = wire_oip_wholes(&decoder->reader, input, max, limit);
     return request->valid_lens != NULL;
 }
 

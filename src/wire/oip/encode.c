@@ -21,9 +21,9 @@
 #define TEXT_BYTES ((size_t)1024)
 #define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
 /* For each output: text, JSON numbers or bytes; and the end of all. */
-#define PARTS_MOST 5
+#define PARTS_MAX 5
 
-_Static_assert(NUMBER_ROOM <= WIRE_PIECE_LEAST, "the least piece takes a number");
+_Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the least piece takes a number");
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "bytes of floats go as they lie");
 
 struct part {
@@ -33,7 +33,7 @@ struct part {
 };
 
 struct encoder {
-    struct part parts[PARTS_MOST];
+    struct part parts[PARTS_MAX];
     size_t num_parts;
     size_t part, done; /* where it is: a part, and how much of it was written */
 };
@@ -259,4 +259,5 @@ static attn_status print_error(const struct wire_problem *problem, struct buf *b
 
 static char no_memory[] = "{\"error\":\"Out of memory: retry later\"}";
 
-const struct wire_error_form wire_oip_form = {"application/json", print_error, no_memory};
+const struct wire_error_format wire_oip_error_format = {"application/json", print_error,
+                                                        no_memory};

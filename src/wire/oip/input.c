@@ -52,7 +52,7 @@ static bool refuse_missing(struct wire_problem *problem, const char *whose,
 
 /* Reads a member that must be a string; `whose` is for a person. */
 static bool read_word(const struct wire_cursor *cursor, const struct wire_span *span,
-                      const char *field, char ret_word[WIRE_WORD_MOST + 1]) {
+                      const char *field, char ret_word[WIRE_WORD_MAX + 1]) {
     struct wire_cursor there = *cursor;
     struct wire_place place = {.field = field};
     bool whole;
@@ -66,7 +66,7 @@ static bool read_word(const struct wire_cursor *cursor, const struct wire_span *
 static bool find_input(const struct wire_cursor *cursor, const struct wire_span *span,
                        size_t index, struct wire_oip_input *inputs,
                        struct wire_oip_input **ret_input) {
-    char whose[48], word[WIRE_WORD_MOST + 1];
+    char whose[48], word[WIRE_WORD_MAX + 1];
     snprintf(whose, sizeof whose, "inputs[%zu]", index);
     if (span->start == NULL)
         return refuse_missing(cursor->problem, whose, "name");
@@ -94,7 +94,7 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
 static bool read_type(const struct wire_cursor *cursor, const struct wire_span *span,
                       struct wire_oip_input *input) {
     bool whole = input->name == names[WIRE_OIP_VALID_LENS];
-    char word[WIRE_WORD_MOST + 1];
+    char word[WIRE_WORD_MAX + 1];
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "datatype");
     if (!read_word(cursor, span, "datatype", word))
@@ -111,7 +111,7 @@ static bool read_type(const struct wire_cursor *cursor, const struct wire_span *
     return false;
 }
 
-/* Reads the sizes of an open list, at most WIRE_OIP_RANK_MOST. */
+/* Reads the sizes of an open list, at most WIRE_OIP_RANK_MAX. */
 static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
                        struct wire_oip_input *input) {
     bool more = true;
@@ -119,10 +119,10 @@ static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
     for (input->rank = 0; more; input->rank++) {
         struct wire_span text;
         size_t size;
-        if (input->rank == WIRE_OIP_RANK_MOST) {
+        if (input->rank == WIRE_OIP_RANK_MAX) {
             wire_problem_set(cursor->problem, 400, "Wrong rank", input->name,
                              "%s has a shape of more than %d dimensions", input->name,
-                             WIRE_OIP_RANK_MOST);
+                             WIRE_OIP_RANK_MAX);
             return false;
         }
         place->index[0] = input->rank;

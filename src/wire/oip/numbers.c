@@ -134,7 +134,7 @@ const float *wire_oip_floats(const struct wire_oip_reader *reader,
 /* What whole numbers are read to. */
 struct wholes {
     const struct wire_oip_input *input;
-    size_t most;
+    size_t max;
     const char *limit;
     size_t *numbers; /* [input->count] */
     size_t count;    /* so far */
@@ -156,8 +156,8 @@ static bool read_list(struct wire_cursor *cursor, const struct wire_place *place
         at.index[place->depth] = i;
         if (!wire_whole_read(cursor, &at, levels, number, &text))
             return false;
-        if (*number > wholes->most)
-            return wire_refuse_whole(cursor, &at, &text, wholes->limit, wholes->most);
+        if (*number > wholes->max)
+            return wire_refuse_whole(cursor, &at, &text, wholes->limit, wholes->max);
         if (!wire_list_next(cursor, &at, &more))
             return false;
     }
@@ -207,12 +207,12 @@ static bool read_bytes(struct wholes *wholes, struct wire_problem *problem) {
     size_t size = input->type->size;
     for (size_t i = 0; i < input->count; i++) {
         int64_t number = load_whole(input->bytes + i * size, size);
-        if (number < 0 || (uint64_t)number > wholes->most) {
+        if (number < 0 || (uint64_t)number > wholes->max) {
             wire_problem_set(problem, 400, "Out of range", input->name,
                              "element %zu of %s (counted from 0) is %lld, but %s; send 0 "
                              "to %zu",
                              i, input->name, (long long)number, wholes->limit,
-                             wholes->most);
+                             wholes->max);
             return false;
         }
         wholes->numbers[i] = (size_t)number;
@@ -221,9 +221,9 @@ static bool read_bytes(struct wholes *wholes, struct wire_problem *problem) {
 }
 
 const size_t *wire_oip_wholes(const struct wire_oip_reader *reader,
-                              const struct wire_oip_input *input, size_t most,
+                              const struct wire_oip_input *input, size_t max,
                               const char *limit) {
-    struct wholes wholes = {.input = input, .most = most, .limit = limit};
+    struct wholes wholes = {.input = input, .max = max, .limit = limit};
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
                                  reader->problem};
     wholes.numbers = arena_alloc(reader->arena, input->count, sizeof *wholes.numbers);

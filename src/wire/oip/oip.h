@@ -30,6 +30,6 @@ wire_read wire_oip_read;
 extern const struct wire_writer wire_oip_writer;
 
 /* {"error":"..."} */
-extern const struct wire_error_form wire_oip_form;
+extern const struct wire_error_format wire_oip_error_format;
 
 #endif

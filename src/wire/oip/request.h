@@ -7,7 +7,7 @@
 #include "wire/json/cursor.h"
 #include "wire/oip/oip.h"
 
-#define WIRE_OIP_RANK_MOST 3
+#define WIRE_OIP_RANK_MAX 3
 
 enum wire_oip_name {
     WIRE_OIP_QUERIES,
@@ -33,7 +33,7 @@ struct wire_oip_input {
     const char *name;                 /* constant */
     const struct wire_oip_type *type; /* NULL: the request does not have it */
     size_t rank;
-    size_t shape[WIRE_OIP_RANK_MOST];
+    size_t shape[WIRE_OIP_RANK_MAX];
     size_t count;
     struct wire_span data;      /* start is NULL when it is binary */
     const unsigned char *bytes; /* NULL when it is JSON; at any alignment */

@@ -77,7 +77,7 @@ static bool read_flag(const struct wire_cursor *cursor, const struct wire_span *
 
 static bool read_need(const struct wire_cursor *cursor, const struct wire_span *span,
                       struct wire_oip_scan *scan) {
-    char word[WIRE_WORD_MOST + 1] = "";
+    char word[WIRE_WORD_MAX + 1] = "";
     bool all = false, whole;
     if (*span->start != '"') {
         if (!read_flag(cursor, span, "need_weights", &all))
@@ -161,7 +161,7 @@ struct outputs {
 static bool read_output_name(const struct wire_cursor *cursor,
                              const struct wire_span *span, size_t index,
                              bool *ret_weights) {
-    char word[WIRE_WORD_MOST + 1] = "";
+    char word[WIRE_WORD_MAX + 1] = "";
     struct wire_place place = {.field = "name"};
     bool whole;
     if (span->start == NULL) {

@@ -203,10 +203,10 @@ static const enum wire_part *find_lens(const struct wire_parts *parts,
 }
 
 /* Reads one of the three; the queries first. */
-static bool read_tensor(const struct reader *reader, enum wire_part part, size_t least,
-                        size_t most, struct wire_tensor *ret_tensor) {
+static bool read_tensor(const struct reader *reader, enum wire_part part, size_t min,
+                        size_t max, struct wire_tensor *ret_tensor) {
     return wire_part_read_tensor(&reader->parts, part, find_lens(&reader->parts, part),
-                                 least, most, ret_tensor);
+                                 min, max, ret_tensor);
 }
 
 /* Reads the three, checked against the model and each other. */

@@ -79,18 +79,18 @@ static bool refuse_dtype(const struct wire_parts *parts, enum wire_part part,
     return false;
 }
 
-bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part,
-                          size_t least, size_t most, const char *why) {
+bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part, size_t min,
+                          size_t max, const char *why) {
     struct wire_problem *problem = parts->problem;
     size_t rank = parts->tensors[part]->rank;
-    if (rank >= least && rank <= most)
+    if (rank >= min && rank <= max)
         return true;
     wire_problem_set(problem, 400, "Wrong rank", names[part], "%s has rank %zu; send %s",
                      names[part], rank, why);
-    if (least == most)
-        snprintf(problem->expected, sizeof problem->expected, "%zu", least);
+    if (min == max)
+        snprintf(problem->expected, sizeof problem->expected, "%zu", min);
     else
-        snprintf(problem->expected, sizeof problem->expected, "[%zu,%zu]", least, most);
+        snprintf(problem->expected, sizeof problem->expected, "[%zu,%zu]", min, max);
     snprintf(problem->got, sizeof problem->got, "%zu", rank);
     return false;
 }
@@ -174,7 +174,7 @@ static int64_t read_integer(const unsigned char *bytes, size_t index, bool wide)
 }
 
 bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part,
-                             size_t least, size_t **ret_numbers) {
+                             size_t min, size_t **ret_numbers) {
     const struct safetensors_tensor *tensor = parts->tensors[part];
     bool wide = strcmp(tensor->dtype->name, "I64") == 0;
     if (!wide && strcmp(tensor->dtype->name, "I32") != 0)
@@ -186,9 +186,9 @@ bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part
         return refuse_no_memory(parts);
     for (size_t i = 0; i < tensor->elements; i++) {
         int64_t number = read_integer(bytes_of(parts, part), i, wide);
-        if (number < 0 || (uint64_t)number < least) {
+        if (number < 0 || (uint64_t)number < min) {
             const struct wire_place place = place_of(parts, part, i);
-            return wire_refuse_integer(&place, number, least, INT32_MAX,
+            return wire_refuse_integer(&place, number, min, INT32_MAX,
                                        "it is a count or an index", parts->problem);
         }
         numbers[i] = (size_t)number;
@@ -201,19 +201,19 @@ bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part
 
 /* The rank that a tensor must have, and what to say when it has not. */
 static bool check_tensor_rank(const struct wire_parts *parts, enum wire_part part,
-                              const enum wire_part *lens, size_t least, size_t most) {
+                              const enum wire_part *lens, size_t min, size_t max) {
     char why[160];
     if (lens != NULL && parts->tensors[part]->rank != WIRE_LEVELS_BATCHED) {
         snprintf(why, sizeof why, "rank 2, [sum of %s, width], or rank 3, [B, T, width]",
                  names[*lens]);
         return wire_part_check_rank(parts, part, 2, 3, why);
     }
-    if (least != most)
-        return wire_part_check_rank(parts, part, least, most,
+    if (min != max)
+        return wire_part_check_rank(parts, part, min, max,
                                     "[B, T, width], [T, width], or [sum of query_lens, "
                                     "width] with query_lens");
-    return wire_part_check_rank(parts, part, least, most,
-                                least == WIRE_LEVELS_BATCHED
+    return wire_part_check_rank(parts, part, min, max,
+                                min == WIRE_LEVELS_BATCHED
                                     ? "[B, T, width] as queries have a batch axis, or "
                                       "[sum of key_lens, width] with key_lens"
                                     : "[T, width] as queries have no batch axis");
@@ -248,11 +248,11 @@ static bool read_lens(const struct wire_parts *parts, enum wire_part part,
 }
 
 bool wire_part_read_tensor(const struct wire_parts *parts, enum wire_part part,
-                           const enum wire_part *lens, size_t least, size_t most,
+                           const enum wire_part *lens, size_t min, size_t max,
                            struct wire_tensor *ret_tensor) {
     const struct safetensors_tensor *tensor = parts->tensors[part];
     struct wire_tensor made = {0};
-    if (!check_tensor_rank(parts, part, lens, least, most) ||
+    if (!check_tensor_rank(parts, part, lens, min, max) ||
         !wire_part_read_floats(parts, part, &made.rows))
         return false;
     bool batched = tensor->rank == WIRE_LEVELS_BATCHED;

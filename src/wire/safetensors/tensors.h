@@ -43,8 +43,8 @@ size_t wire_parts_cost(const struct wire_parts *parts);
 bool wire_part_in_place(const struct wire_parts *parts, enum wire_part part);
 
 /* Refuses a rank outside `least`..`most`; `why` ends the sentence "send ...". */
-bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part,
-                          size_t least, size_t most, const char *why);
+bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part, size_t min,
+                          size_t max, const char *why);
 
 /* Reads F32, F16, BF16 or F64, all finite, in its own shape. */
 bool wire_part_read_floats(const struct wire_parts *parts, enum wire_part part,
@@ -53,13 +53,13 @@ bool wire_part_read_floats(const struct wire_parts *parts, enum wire_part part,
 /* Reads I32 or I64, in its own shape. `least` is checked here; negative numbers never
  * pass. */
 bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part,
-                             size_t least, size_t **ret_numbers);
+                             size_t min, size_t **ret_numbers);
 
 /* Reads queries, keys or values: [B, T, width], or [T, width], or, with `lens`, which are
  * a part or NULL, [sum of lens, width]. The rank must be within `least`..`most`
  * where there are no lens. */
 bool wire_part_read_tensor(const struct wire_parts *parts, enum wire_part part,
-                           const enum wire_part *lens, size_t least, size_t most,
+                           const enum wire_part *lens, size_t min, size_t max,
                            struct wire_tensor *ret_tensor);
 
 #endif
