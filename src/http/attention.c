@@ -64,5 +64,5 @@ void attention_handle(struct exchange *exchange) {
         .json_size = WIRE_NO_SIZE,
         .models = options->models,
         .num_models = options->num_models};
-    call_submit(exchange, &codec);
+    infer_submit(exchange, &codec);
 }

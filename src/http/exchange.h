@@ -44,7 +44,7 @@ struct exchange {
     const struct route *route;
     struct route_word words[ROUTE_WORDS_MAX]; /* that the route leaves open */
     const struct wire_error_format *errors;   /* how this route tells them */
-    struct exchange_codec codec;              /* call_submit()'s */
+    struct exchange_codec codec;              /* infer_submit()'s */
     enum exchange_state state;
     struct buf body;
     bool chunked;     /* the body's size is not known, so it was not reserved */
@@ -53,7 +53,7 @@ struct exchange {
     size_t reserved;  /* bytes of options->budget */
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
-    int64_t submitted; /* likewise, by call_submit() */
+    int64_t submitted; /* likewise, by infer_submit() */
 
     int status; /* HTTP; the reply from here on */
     struct buf reply;

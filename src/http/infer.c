@@ -15,10 +15,10 @@
 #define STREAM_EXTRA_BYTES ((size_t)260 * 1024)
 
 /* One call on its worker. */
-struct job {
+struct inference {
     struct exchange *exchange;
     struct sched_worker *worker;
-    struct wire_call call;
+    struct wire_request request;
     attn_parallel parallel; /* of call.request */
     attn_sizes sizes;
     size_t reply_bound; /* bytes of text */
@@ -42,8 +42,8 @@ static bool reserve(void *context, size_t bytes, struct wire_problem *ret_proble
     return exchange_reserve(context, bytes, ret_problem);
 }
 
-static bool decode(struct job *job, struct wire_problem *problem) {
-    struct exchange *exchange = job->exchange;
+static bool decode(struct inference *inference, struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
     const struct exchange_codec *codec = &exchange->codec;
     const struct buf *body = &exchange->body;
     const struct wire_input input = {.body = body->data != NULL ? body->data : "",
@@ -51,63 +51,67 @@ static bool decode(struct job *job, struct wire_problem *problem) {
                                      .json_size = codec->json_size,
                                      .models = codec->models,
                                      .num_models = codec->num_models,
-                                     .arena = &job->worker->arena,
+                                     .arena = &inference->worker->arena,
                                      .reserve = reserve,
                                      .context = exchange};
-    if (!codec->read(&input, &job->call, problem))
+    if (!codec->read(&input, &inference->request, problem))
         return false;
-    if (!job->call.in_body)
+    if (!inference->request.in_body)
         buf_deinit(&exchange->body);
     return true;
 }
 
-static bool refuse_reply(const struct job *job, size_t max_reply,
+static bool refuse_reply(const struct inference *inference, size_t max_reply,
                          struct wire_problem *problem) {
     wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Reply too large", NULL,
                      "the reply may take %zu bytes, over --max-reply %zu; %s",
-                     job->reply_bound, max_reply, job->exchange->codec.writer->smaller);
+                     inference->reply_bound, max_reply,
+                     inference->exchange->codec.writer->smaller);
     return false;
 }
 
 /* Works out all sizes and takes them from the budget. *ret_kept is what the reply alone
  * will hold until it is sent. */
-static bool plan(struct job *job, size_t *ret_kept, struct wire_problem *problem) {
-    const attn_sizes *sizes = &job->sizes;
-    const struct http_options *options = job->exchange->options;
+static bool plan(struct inference *inference, size_t *ret_kept,
+                 struct wire_problem *problem) {
+    const attn_sizes *sizes = &inference->sizes;
+    const struct http_options *options = inference->exchange->options;
     attn_error error;
-    job->parallel =
-        (attn_parallel){sched_num_workers(job->worker->pool), run_shared, job->worker};
-    job->call.request.parallel = &job->parallel;
-    if (attn_plan(job->call.model, &job->call.request, &job->sizes, &error) != ATTN_OK) {
+    inference->parallel = (attn_parallel){sched_num_workers(inference->worker->pool),
+                                          run_shared, inference->worker};
+    inference->request.batch.parallel = &inference->parallel;
+    if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
+                  &error) != ATTN_OK) {
         wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Request too large", NULL,
                          "%s; send fewer or shorter sequences", error.text);
         return false;
     }
-    const struct wire_writer *writer = job->exchange->codec.writer;
-    job->reply_bound = writer->bound(&job->call, sizes);
-    if (job->reply_bound > options->max_reply)
-        return refuse_reply(job, options->max_reply, problem);
-    job->streamed = job->reply_bound > WHOLE_REPLY_MAX;
-    job->arena = job->streamed ? &job->exchange->stream.arena : &job->worker->arena;
+    const struct wire_writer *writer = inference->exchange->codec.writer;
+    inference->reply_bound = writer->bound(&inference->request, sizes);
+    if (inference->reply_bound > options->max_reply)
+        return refuse_reply(inference, options->max_reply, problem);
+    inference->streamed = inference->reply_bound > WHOLE_REPLY_MAX;
+    inference->arena = inference->streamed ? &inference->exchange->stream.arena
+                                           : &inference->worker->arena;
 
     /* The results, and, when streamed, what the encoder keeps; else the text. */
-    size_t weights = wire_selection_num_weights(&job->call, sizes);
-    size_t results = 0, kept = job->reply_bound + WIRE_PIECE_MIN;
-    size_t encoder = writer->memory(&job->call);
+    size_t weights = wire_selection_num_weights(&inference->request, sizes);
+    size_t results = 0, kept = inference->reply_bound + WIRE_PIECE_MIN;
+    size_t encoder = writer->memory(&inference->request);
     bool fits = size_add_mul(&results, sizes->outputs, sizeof(float)) &&
                 size_add_mul(&results, weights, sizeof(float)) &&
                 size_add(results, encoder, &results);
-    if (job->streamed) {
+    if (inference->streamed) {
         kept = STREAM_PIECE_BYTES + STREAM_EXTRA_BYTES;
         fits = fits && size_add(kept, results, &kept);
     }
     size_t bytes = sizes->scratch_bytes;
     fits = fits && size_add(bytes, kept, &bytes) &&
-           (job->streamed || size_add(bytes, results, &bytes)) &&
-           (!wire_selection_is_partial(&job->call) ||
+           (inference->streamed || size_add(bytes, results, &bytes)) &&
+           (!wire_selection_is_partial(&inference->request) ||
             size_add_mul(&bytes, sizes->weights, sizeof(float)));
     *ret_kept = kept;
-    return exchange_reserve(job->exchange, fits ? bytes : SIZE_MAX, problem);
+    return exchange_reserve(inference->exchange, fits ? bytes : SIZE_MAX, problem);
 }
 
 /* Allocates `count` floats unless that is 0; false when there is no memory. */
@@ -116,53 +120,59 @@ static bool allocate(struct arena *arena, size_t count, float **ret_floats) {
     return count == 0 || *ret_floats != NULL;
 }
 
-static bool compute(struct job *job, struct wire_problem *problem) {
-    struct arena *arena = &job->worker->arena;
-    const attn_sizes *sizes = &job->sizes;
-    bool selects = wire_selection_is_partial(&job->call);
+static bool compute(struct inference *inference, struct wire_problem *problem) {
+    struct arena *arena = &inference->worker->arena;
+    const attn_sizes *sizes = &inference->sizes;
+    bool selects = wire_selection_is_partial(&inference->request);
     void *scratch = arena_alloc(arena, sizes->scratch_bytes, 1);
-    if (scratch == NULL || !allocate(job->arena, sizes->outputs, &job->result.outputs) ||
-        !allocate(selects ? arena : job->arena, sizes->weights, &job->result.weights)) {
+    if (scratch == NULL ||
+        !allocate(inference->arena, sizes->outputs, &inference->result.outputs) ||
+        !allocate(selects ? arena : inference->arena, sizes->weights,
+                  &inference->result.weights)) {
         wire_problem_set_no_memory(problem);
         return false;
     }
     /* attn_plan() has passed it */
-    attn_run(job->call.model, &job->call.request, scratch, &job->result);
-    job->reply = job->result;
+    attn_run(inference->request.model, &inference->request.batch, scratch,
+             &inference->result);
+    inference->reply = inference->result;
     if (!selects)
         return true;
-    if (!allocate(job->arena, wire_selection_num_weights(&job->call, sizes),
-                  &job->reply.weights)) {
+    if (!allocate(inference->arena,
+                  wire_selection_num_weights(&inference->request, sizes),
+                  &inference->reply.weights)) {
         wire_problem_set_no_memory(problem);
         return false;
     }
-    wire_selection_copy(&job->call, job->result.weights, job->reply.weights);
+    wire_selection_copy(&inference->request, inference->result.weights,
+                        inference->reply.weights);
     return true;
 }
 
 /* The whole reply at once. */
-static bool print(struct job *job, void *encoder, struct wire_problem *problem) {
-    struct buf *text = &job->exchange->reply;
-    size_t room = job->reply_bound + WIRE_PIECE_MIN;
+static bool print(struct inference *inference, void *encoder,
+                  struct wire_problem *problem) {
+    struct buf *text = &inference->exchange->reply;
+    size_t room = inference->reply_bound + WIRE_PIECE_MIN;
     buf_init(text, room);
     if (buf_reserve(text, room) != ATTN_OK) {
         wire_problem_set_no_memory(problem);
         return false;
     }
-    text->size = job->exchange->codec.writer->fill(encoder, text->data, room);
+    text->size = inference->exchange->codec.writer->fill(encoder, text->data, room);
     return true;
 }
 
 /* Writes the reply, or its first piece; the stream makes the others. */
-static bool encode(struct job *job, struct wire_problem *problem) {
-    struct exchange *exchange = job->exchange;
+static bool encode(struct inference *inference, struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
     const struct wire_writer *writer = exchange->codec.writer;
-    void *encoder =
-        writer->begin(job->arena, &job->call, &job->reply, &exchange->head, problem);
+    void *encoder = writer->begin(inference->arena, &inference->request,
+                                  &inference->reply, &exchange->head, problem);
     if (encoder == NULL)
         return false;
-    if (!job->streamed)
-        return print(job, encoder, problem);
+    if (!inference->streamed)
+        return print(inference, encoder, problem);
     if (stream_begin(&exchange->stream, writer->fill, encoder))
         return true;
     wire_problem_set_no_memory(problem);
@@ -170,10 +180,10 @@ static bool encode(struct job *job, struct wire_problem *problem) {
 }
 
 /* The model's counters; NULL while it is not known. */
-static struct model_stats *stats_of(const struct job *job) {
-    const struct exchange *exchange = job->exchange;
+static struct model_stats *find_stats(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
     const struct http_options *options = exchange->options;
-    const attn_model *model = job->call.model;
+    const attn_model *model = inference->request.model;
     if (model == NULL && exchange->codec.num_models == 1)
         model = exchange->codec.models[0];
     for (size_t i = 0; i < options->num_models; i++) {
@@ -183,38 +193,39 @@ static struct model_stats *stats_of(const struct job *job) {
     return NULL;
 }
 
-static void count_success(const struct job *job) {
-    struct model_stats *stats = stats_of(job);
-    int64_t submitted = job->exchange->submitted;
-    model_stats_add(stats, MODEL_QUEUE, job->begun - submitted);
-    model_stats_add(stats, MODEL_INPUT, job->decoded - job->begun);
-    model_stats_add(stats, MODEL_INFER, job->computed - job->decoded);
-    model_stats_add(stats, MODEL_OUTPUT, job->encoded - job->computed);
-    model_stats_add(stats, MODEL_SUCCESS, job->encoded - submitted);
+static void count_success(const struct inference *inference) {
+    struct model_stats *stats = find_stats(inference);
+    int64_t submitted = inference->exchange->submitted;
+    model_stats_add(stats, MODEL_QUEUE, inference->begun - submitted);
+    model_stats_add(stats, MODEL_INPUT, inference->decoded - inference->begun);
+    model_stats_add(stats, MODEL_INFER, inference->computed - inference->decoded);
+    model_stats_add(stats, MODEL_OUTPUT, inference->encoded - inference->computed);
+    model_stats_add(stats, MODEL_SUCCESS, inference->encoded - submitted);
     model_stats_touch(stats);
 }
 
-static void count_failure(const struct job *job) {
-    struct model_stats *stats = stats_of(job);
+static void count_failure(const struct inference *inference) {
+    struct model_stats *stats = find_stats(inference);
     if (stats != NULL)
-        model_stats_add(stats, MODEL_FAIL, clock_now_ns() - job->exchange->submitted);
+        model_stats_add(stats, MODEL_FAIL,
+                        clock_now_ns() - inference->exchange->submitted);
 }
 
 /* From body to reply; false with *problem set. */
-static bool answer(struct job *job, struct wire_problem *problem) {
-    struct exchange *exchange = job->exchange;
+static bool answer(struct inference *inference, struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
     size_t kept;
-    job->begun = clock_now_ns();
-    if (!decode(job, problem))
+    inference->begun = clock_now_ns();
+    if (!decode(inference, problem))
         return false;
-    job->decoded = clock_now_ns();
-    if (!plan(job, &kept, problem) || !compute(job, problem))
+    inference->decoded = clock_now_ns();
+    if (!plan(inference, &kept, problem) || !compute(inference, problem))
         return false;
-    job->computed = clock_now_ns();
+    inference->computed = clock_now_ns();
     buf_deinit(&exchange->body);
-    if (!encode(job, problem))
+    if (!encode(inference, problem))
         return false;
-    job->encoded = clock_now_ns();
+    inference->encoded = clock_now_ns();
     exchange_keep(exchange, kept);
     return true;
 }
@@ -223,20 +234,20 @@ static bool answer(struct job *job, struct wire_problem *problem) {
 static void run(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange =
         (struct exchange *)((char *)job - offsetof(struct exchange, job));
-    struct job call = {.exchange = exchange, .worker = worker};
+    struct inference inference = {.exchange = exchange, .worker = worker};
     struct wire_problem problem;
-    if (answer(&call, &problem)) {
-        count_success(&call);
+    if (answer(&inference, &problem)) {
+        count_success(&inference);
         exchange->status = MHD_HTTP_OK;
     } else {
-        count_failure(&call);
+        count_failure(&inference);
         stream_deinit(&exchange->stream);
         exchange_set_problem(exchange, &problem);
     }
     exchange_resume(exchange);
 }
 
-void call_submit(struct exchange *exchange, const struct exchange_codec *codec) {
+void infer_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     exchange->codec = *codec;
     exchange->submitted = clock_now_ns();
     exchange_submit(exchange, run);

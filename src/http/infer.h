@@ -8,6 +8,6 @@ struct exchange_codec;
 
 /* On the HTTP thread, when the request is complete: suspends the connection and hands it
  * to the workers. A full queue makes the reply an error instead. */
-void call_submit(struct exchange *exchange, const struct exchange_codec *codec);
+void infer_submit(struct exchange *exchange, const struct exchange_codec *codec);
 
 #endif

@@ -127,7 +127,7 @@ void oip_handle_infer(struct exchange *exchange) {
         return;
     codec.models = &exchange->options->models[i];
     if (find_json_size(exchange, &codec.json_size, &problem))
-        call_submit(exchange, &codec);
+        infer_submit(exchange, &codec);
     else
         exchange_set_problem(exchange, &problem);
 }

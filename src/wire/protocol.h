@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* protocol.h: what a protocol is to the server: a function that reads a request, and a
- * table of those that write a reply. They meet in struct wire_call alone, so that a
+ * table of those that write a reply. They meet in struct wire_request alone, so that a
  * request of one form may have a reply of another. */
 #ifndef ATTND_WIRE_PROTOCOL_H
 #define ATTND_WIRE_PROTOCOL_H
@@ -28,10 +28,10 @@ struct wire_input {
     void *context;
 };
 
-/* Reads and checks a request. Every size in ret_call has been checked, so that
- * attn_plan() can only fail on overflow. Returns false with *ret_problem set, ret_call
+/* Reads and checks a request. Every size in ret_request has been checked, so that
+ * attn_plan() can only fail on overflow. Returns false with *ret_problem set, ret_request
  * untouched. Thread-safe for distinct arenas. */
-typedef bool wire_read(const struct wire_input *input, struct wire_call *ret_call,
+typedef bool wire_read(const struct wire_input *input, struct wire_request *ret_request,
                        struct wire_problem *ret_problem);
 
 /* What is said of a reply before its first byte. */
@@ -46,17 +46,17 @@ struct wire_reply_head {
 struct wire_writer {
     /* Returns the most bytes that the reply to a call of these sizes can take; SIZE_MAX
      * when that is too large to be computed. */
-    size_t (*bound)(const struct wire_call *call, const attn_sizes *sizes);
+    size_t (*bound)(const struct wire_request *request, const attn_sizes *sizes);
 
     /* Returns the most bytes of the arena that begin() takes for this call, rounding to
      * ARENA_ALIGNMENT and 4 KiB for the encoder itself left out; SIZE_MAX likewise. */
-    size_t (*memory)(const struct wire_call *call);
+    size_t (*memory)(const struct wire_request *request);
 
     /* Returns an encoder for this reply, which borrows only the model and the numbers of
      * `result`; result->weights are those that the reply has (wire_selection_copy()).
      * Looks at everything that can fail, so that a reply that was begun can be ended.
      * NULL with *ret_problem set: 422 when numbers are not finite, 503. */
-    void *(*begin)(struct arena *arena, const struct wire_call *call,
+    void *(*begin)(struct arena *arena, const struct wire_request *request,
                    const attn_result *result, struct wire_reply_head *ret_head,
                    struct wire_problem *ret_problem);
 

@@ -7,37 +7,38 @@
 
 #define RANK_MAX 4 /* sequence, plane, row, column */
 
-struct wire_reply_tensor wire_reply_outputs(const struct wire_call *call,
+struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
                                             const attn_result *result) {
-    const attn_request *request = &call->request;
+    const attn_request *batch = &request->batch;
     return (struct wire_reply_tensor){
         .name = "outputs",
         .numbers = result->outputs,
-        .num_sequences = request->num_sequences,
-        .batched = call->batched,
+        .num_sequences = batch->num_sequences,
+        .batched = request->batched,
         .num_planes = 1,
-        .rows = request->query_lens,
-        .width = attn_model_get_info(call->model)->out_size,
+        .rows = batch->query_lens,
+        .width = attn_model_get_info(request->model)->out_size,
     };
 }
 
-struct wire_reply_tensor wire_reply_weights(const struct wire_call *call,
+struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
                                             const attn_result *result) {
-    const attn_request *request = &call->request;
-    const struct wire_selection *selection = &call->selection;
-    bool all = request->need_weights == ATTN_WEIGHTS_ALL;
-    size_t heads = selection->heads != NULL ? selection->num_heads
-                                            : attn_model_get_info(call->model)->num_heads;
+    const attn_request *batch = &request->batch;
+    const struct wire_selection *selection = &request->selection;
+    bool all = batch->need_weights == ATTN_WEIGHTS_ALL;
+    size_t heads = selection->heads != NULL
+                       ? selection->num_heads
+                       : attn_model_get_info(request->model)->num_heads;
     return (struct wire_reply_tensor){
         .name = "attention_weights",
         .numbers = result->weights,
-        .num_sequences = request->num_sequences,
-        .batched = call->batched,
+        .num_sequences = batch->num_sequences,
+        .batched = request->batched,
         .num_planes = all ? heads : 1,
         .plane_axis = all,
-        .rows = selection->queries != NULL ? NULL : request->query_lens,
+        .rows = selection->queries != NULL ? NULL : batch->query_lens,
         .num_rows = selection->num_queries,
-        .widths = request->key_lens,
+        .widths = batch->key_lens,
     };
 }
 
@@ -86,11 +87,11 @@ bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
     return true;
 }
 
-bool wire_reply_check(const struct wire_call *call, const attn_result *result,
+bool wire_reply_check(const struct wire_request *request, const attn_result *result,
                       struct wire_problem *ret_problem) {
-    const struct wire_reply_tensor outputs = wire_reply_outputs(call, result);
-    const struct wire_reply_tensor weights = wire_reply_weights(call, result);
+    const struct wire_reply_tensor outputs = wire_reply_outputs(request, result);
+    const struct wire_reply_tensor weights = wire_reply_weights(request, result);
     return wire_reply_tensor_check(&outputs, ret_problem) &&
-           (call->request.need_weights == ATTN_WEIGHTS_NONE ||
+           (request->batch.need_weights == ATTN_WEIGHTS_NONE ||
             wire_reply_tensor_check(&weights, ret_problem));
 }

@@ -22,13 +22,13 @@ struct wire_reply_tensor {
 };
 
 /* Describes the outputs [Tq, out_size] of each sequence. */
-struct wire_reply_tensor wire_reply_outputs(const struct wire_call *call,
+struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
                                             const attn_result *result);
 
 /* Describes the attention weights, [heads, Tq, Tk] or the mean [Tq, Tk] of each sequence,
  * of a request that needs them. result->weights are the selected ones
  * (wire_selection_copy()). */
-struct wire_reply_tensor wire_reply_weights(const struct wire_call *call,
+struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
                                             const attn_result *result);
 
 /* Returns how many rows each plane of the sequence has, and how many numbers each row. */
@@ -41,7 +41,7 @@ bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
                              struct wire_problem *ret_problem);
 
 /* Likewise, for the outputs and, when they are needed, the weights. */
-bool wire_reply_check(const struct wire_call *call, const attn_result *result,
+bool wire_reply_check(const struct wire_request *request, const attn_result *result,
                       struct wire_problem *ret_problem);
 
 #endif

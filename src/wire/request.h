@@ -17,9 +17,9 @@ struct wire_selection {
 };
 
 /* A decoded request. All memory is the arena's, or the body's where `in_body`. */
-struct wire_call {
+struct wire_request {
     const attn_model *model; /* borrowed from wire_input.models */
-    attn_request request;
+    attn_request batch;
     struct wire_selection selection;
     bool batched; /* false: answer without the batch axis; num_sequences is then 1 */
     const struct wire_oip_reply

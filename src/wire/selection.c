@@ -6,29 +6,29 @@
 
 /* --- the two lists --- */
 
-static size_t shortest_query_len(const attn_request *request) {
-    size_t shortest = request->query_lens[0];
-    for (size_t b = 1; b < request->num_sequences; b++) {
-        if (request->query_lens[b] < shortest)
-            shortest = request->query_lens[b];
+static size_t shortest_query_len(const attn_request *batch) {
+    size_t shortest = batch->query_lens[0];
+    for (size_t b = 1; b < batch->num_sequences; b++) {
+        if (batch->query_lens[b] < shortest)
+            shortest = batch->query_lens[b];
     }
     return shortest;
 }
 
-bool wire_indices_init(struct wire_indices *indices, const struct wire_call *call,
+bool wire_indices_init(struct wire_indices *indices, const struct wire_request *request,
                        enum wire_selected which, struct arena *arena,
                        struct wire_problem *ret_problem) {
     if (which == WIRE_SELECTED_HEADS)
         *indices = (struct wire_indices){
             .field = "weights_heads",
             .things = "heads",
-            .limit = attn_model_get_info(call->model)->num_heads,
+            .limit = attn_model_get_info(request->model)->num_heads,
         };
     else
         *indices = (struct wire_indices){
             .field = "weights_queries",
             .things = "queries in the shortest sequence",
-            .limit = shortest_query_len(&call->request),
+            .limit = shortest_query_len(&request->batch),
         };
 
     indices->seen = arena_alloc(arena, indices->limit, sizeof *indices->seen);
@@ -59,9 +59,9 @@ void wire_indices_limit(const struct wire_indices *indices,
              indices->things);
 }
 
-void wire_selection_set(struct wire_call *call, enum wire_selected which,
+void wire_selection_set(struct wire_request *request, enum wire_selected which,
                         const size_t *list, size_t count) {
-    struct wire_selection *selection = &call->selection;
+    struct wire_selection *selection = &request->selection;
     if (which == WIRE_SELECTED_HEADS) {
         selection->heads = list;
         selection->num_heads = count;
@@ -71,10 +71,10 @@ void wire_selection_set(struct wire_call *call, enum wire_selected which,
     }
 }
 
-bool wire_selection_check(const struct wire_call *call,
+bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem) {
-    attn_need_weights need = call->request.need_weights;
-    const struct wire_selection *selection = &call->selection;
+    attn_need_weights need = request->batch.need_weights;
+    const struct wire_selection *selection = &request->selection;
     if (selection->heads != NULL && need != ATTN_WEIGHTS_ALL) {
         wire_problem_set(ret_problem, 400, "Nothing to select from", "weights_heads",
                          "weights_heads selects among the weights of every head; send "
@@ -92,41 +92,42 @@ bool wire_selection_check(const struct wire_call *call,
 
 /* --- the selected weights --- */
 
-bool wire_selection_is_partial(const struct wire_call *call) {
-    return call->selection.heads != NULL || call->selection.queries != NULL;
+bool wire_selection_is_partial(const struct wire_request *request) {
+    return request->selection.heads != NULL || request->selection.queries != NULL;
 }
 
-size_t wire_selection_num_weights(const struct wire_call *call, const attn_sizes *sizes) {
-    const struct wire_selection *selection = &call->selection;
-    const attn_request *request = &call->request;
-    if (request->need_weights == ATTN_WEIGHTS_NONE)
+size_t wire_selection_num_weights(const struct wire_request *request,
+                                  const attn_sizes *sizes) {
+    const struct wire_selection *selection = &request->selection;
+    const attn_request *batch = &request->batch;
+    if (batch->need_weights == ATTN_WEIGHTS_NONE)
         return 0;
-    if (!wire_selection_is_partial(call))
+    if (!wire_selection_is_partial(request))
         return sizes->weights;
 
     /* At most sizes->weights, so nothing here can overflow. */
-    size_t heads = attn_model_get_info(call->model)->num_heads, weights = 0;
-    if (request->need_weights == ATTN_WEIGHTS_MEAN)
+    size_t heads = attn_model_get_info(request->model)->num_heads, weights = 0;
+    if (batch->need_weights == ATTN_WEIGHTS_MEAN)
         heads = 1;
     else if (selection->heads != NULL)
         heads = selection->num_heads;
-    for (size_t b = 0; b < request->num_sequences; b++)
-        weights += heads * request->key_lens[b] *
-                   (selection->queries != NULL ? selection->num_queries
-                                               : request->query_lens[b]);
+    for (size_t b = 0; b < batch->num_sequences; b++)
+        weights +=
+            heads * batch->key_lens[b] *
+            (selection->queries != NULL ? selection->num_queries : batch->query_lens[b]);
     return weights;
 }
 
-void wire_selection_copy(const struct wire_call *call, const float *weights,
+void wire_selection_copy(const struct wire_request *request, const float *weights,
                          float *ret_selected) {
-    const struct wire_selection *selection = &call->selection;
-    const attn_request *request = &call->request;
-    bool all = request->need_weights == ATTN_WEIGHTS_ALL;
-    size_t planes = all ? attn_model_get_info(call->model)->num_heads : 1;
+    const struct wire_selection *selection = &request->selection;
+    const attn_request *batch = &request->batch;
+    bool all = batch->need_weights == ATTN_WEIGHTS_ALL;
+    size_t planes = all ? attn_model_get_info(request->model)->num_heads : 1;
     size_t heads = selection->heads != NULL ? selection->num_heads : planes;
 
-    for (size_t b = 0; b < request->num_sequences; b++) {
-        size_t queries = request->query_lens[b], width = request->key_lens[b];
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t queries = batch->query_lens[b], width = batch->key_lens[b];
         size_t rows = selection->queries != NULL ? selection->num_queries : queries;
         for (size_t h = 0; h < heads; h++) {
             size_t plane = selection->heads != NULL ? selection->heads[h] : h;

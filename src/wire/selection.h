@@ -25,7 +25,7 @@ struct wire_indices {
 
 /* Prepares to check a list of a call that has its model and lengths. Allocates `limit`
  * bytes of the arena. Returns false with *ret_problem set when there are none. */
-bool wire_indices_init(struct wire_indices *indices, const struct wire_call *call,
+bool wire_indices_init(struct wire_indices *indices, const struct wire_request *request,
                        enum wire_selected which, struct arena *arena,
                        struct wire_problem *ret_problem);
 
@@ -39,22 +39,24 @@ void wire_indices_limit(const struct wire_indices *indices,
                         char ret_text[WIRE_INDICES_LIMIT_MAX]);
 
 /* Makes `list`, which was checked, one of the call's two lists; borrows it. */
-void wire_selection_set(struct wire_call *call, enum wire_selected which,
+void wire_selection_set(struct wire_request *request, enum wire_selected which,
                         const size_t *list, size_t count);
 
 /* Checks that weights are asked for before some of them are selected. Returns false with
  * *ret_problem set. */
-bool wire_selection_check(const struct wire_call *call, struct wire_problem *ret_problem);
+bool wire_selection_check(const struct wire_request *request,
+                          struct wire_problem *ret_problem);
 
 /* Whether the reply has only some of the weights, or has them in another order. */
-bool wire_selection_is_partial(const struct wire_call *call);
+bool wire_selection_is_partial(const struct wire_request *request);
 
 /* Returns how many weights the reply has: sizes->weights, or fewer by the selection. */
-size_t wire_selection_num_weights(const struct wire_call *call, const attn_sizes *sizes);
+size_t wire_selection_num_weights(const struct wire_request *request,
+                                  const attn_sizes *sizes);
 
 /* Copies the selected ones of all `weights`, as attn_run() writes them, to
  * `ret_selected`, wire_selection_num_weights() floats. Thread-safe. */
-void wire_selection_copy(const struct wire_call *call, const float *weights,
+void wire_selection_copy(const struct wire_request *request, const float *weights,
                          float *ret_selected);
 
 #endif

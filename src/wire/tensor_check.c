@@ -143,15 +143,15 @@ bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *mode
                           model->value_size, values->width, ret_problem);
 }
 
-void wire_tensors_give(const struct wire_tensors *tensors, struct wire_call *call) {
-    attn_request *request = &call->request;
-    call->batched = tensors->queries.batched;
-    request->num_sequences = tensors->queries.num_sequences;
-    request->query_lens = tensors->queries.lens;
-    request->key_lens = tensors->keys.lens;
-    request->queries = tensors->queries.rows;
-    request->keys = tensors->keys.rows;
-    request->values = tensors->values.rows;
+void wire_tensors_give(const struct wire_tensors *tensors, struct wire_request *request) {
+    attn_request *batch = &request->batch;
+    request->batched = tensors->queries.batched;
+    batch->num_sequences = tensors->queries.num_sequences;
+    batch->query_lens = tensors->queries.lens;
+    batch->key_lens = tensors->keys.lens;
+    batch->queries = tensors->queries.rows;
+    batch->keys = tensors->keys.rows;
+    batch->values = tensors->values.rows;
 }
 
 bool wire_head_mask_check(size_t count, const attn_model_info *model,

@@ -28,7 +28,7 @@ bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *mode
                        struct wire_problem *ret_problem);
 
 /* Makes the three the call's. */
-void wire_tensors_give(const struct wire_tensors *tensors, struct wire_call *call);
+void wire_tensors_give(const struct wire_tensors *tensors, struct wire_request *request);
 
 /* Checks that head_mask has one number for each head. Returns false with *ret_problem
  * set. */

@@ -13,12 +13,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (decoded) {
         decoded = wire_native_decode(
             body, &scan, (const attn_model *const *)fixture->models, NUM_MODELS,
-            &fixture->arena, &fixture->call, &fixture->problem);
+            &fixture->arena, &fixture->request, &fixture->problem);
         native_check(fixture->arena.used <= scan.decode_bytes,
                      "more memory than foreseen");
     }
     if (decoded)
-        native_check_call(&fixture->call);
+        native_check_call(&fixture->request);
     else
         native_check_problem(&fixture->problem);
     free(body);

@@ -26,8 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                      .arena = &fixture->arena,
                                      .reserve = reserve,
                                      .context = &reserved};
-    if (wire_safetensors_read(&input, &fixture->call, &fixture->problem))
-        native_check_call(&fixture->call);
+    if (wire_safetensors_read(&input, &fixture->request, &fixture->problem))
+        native_check_call(&fixture->request);
     else
         native_check_problem(&fixture->problem);
     native_check(fixture->arena.used <= reserved, "more memory than was asked for");

@@ -25,30 +25,30 @@ static void check_numbers(const float *numbers, size_t count) {
         native_check(isfinite(numbers[i]), "a number that is not finite");
 }
 
-void native_check_call(const struct wire_call *call) {
-    const attn_request *request = &call->request;
-    const attn_model_info *info = attn_model_get_info(call->model);
-    size_t queries = sum(request->query_lens, request->num_sequences);
-    size_t keys = sum(request->key_lens, request->num_sequences), query = 0;
-    native_check(call->batched || request->num_sequences == 1,
+void native_check_call(const struct wire_request *request) {
+    const attn_request *batch = &request->batch;
+    const attn_model_info *info = attn_model_get_info(request->model);
+    size_t queries = sum(batch->query_lens, batch->num_sequences);
+    size_t keys = sum(batch->key_lens, batch->num_sequences), query = 0;
+    native_check(request->batched || batch->num_sequences == 1,
                  "sequences without a batch axis");
-    check_numbers(request->queries, queries * info->query_size);
-    check_numbers(request->keys, keys * info->key_size);
-    check_numbers(request->values, keys * info->value_size);
-    if (request->head_mask != NULL)
-        check_numbers(request->head_mask, info->num_heads);
-    for (size_t b = 0; request->valid_lens != NULL && b < request->num_sequences; b++) {
-        size_t count = request->valid_lens_per_query ? request->query_lens[b] : 1;
+    check_numbers(batch->queries, queries * info->query_size);
+    check_numbers(batch->keys, keys * info->key_size);
+    check_numbers(batch->values, keys * info->value_size);
+    if (batch->head_mask != NULL)
+        check_numbers(batch->head_mask, info->num_heads);
+    for (size_t b = 0; batch->valid_lens != NULL && b < batch->num_sequences; b++) {
+        size_t count = batch->valid_lens_per_query ? batch->query_lens[b] : 1;
         for (size_t i = 0; i < count; i++)
-            native_check(request->valid_lens[query++] <= request->key_lens[b],
+            native_check(batch->valid_lens[query++] <= batch->key_lens[b],
                          "a length over its keys");
     }
-    for (size_t i = 0; i < call->selection.num_heads; i++)
-        native_check(call->selection.heads[i] < info->num_heads,
+    for (size_t i = 0; i < request->selection.num_heads; i++)
+        native_check(request->selection.heads[i] < info->num_heads,
                      "a head that there is not");
-    for (size_t i = 0; i < call->selection.num_queries; i++) {
-        for (size_t b = 0; b < request->num_sequences; b++)
-            native_check(call->selection.queries[i] < request->query_lens[b],
+    for (size_t i = 0; i < request->selection.num_queries; i++) {
+        for (size_t b = 0; b < batch->num_sequences; b++)
+            native_check(request->selection.queries[i] < batch->query_lens[b],
                          "no such query");
     }
 }

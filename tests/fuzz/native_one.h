@@ -15,7 +15,7 @@ struct fixture *native_fixture(void);
 
 /* Checks that a decoded call has finite numbers for all its sizes, and lengths and
  * selections within their limits. */
-void native_check_call(const struct wire_call *call);
+void native_check_call(const struct wire_request *request);
 
 /* Checks that a problem is a client's and prints as JSON. */
 void native_check_problem(const struct wire_problem *problem);

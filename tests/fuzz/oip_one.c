@@ -54,21 +54,20 @@ static void check_numbers(const float *numbers, size_t count, bool finite) {
     oip_check(all || !finite, "a number that is not finite");
 }
 
-static void check_call(const struct wire_call *call, bool finite) {
-    const attn_request *request = &call->request;
-    const attn_model_info *info = attn_model_get_info(call->model);
-    size_t queries = sum(request->query_lens, request->num_sequences);
-    size_t keys = sum(request->key_lens, request->num_sequences);
-    oip_check(call->batched || request->num_sequences == 1, "sequences without an axis");
-    check_numbers(request->queries, queries * info->query_size, finite);
-    check_numbers(request->keys, keys * info->key_size, finite);
-    check_numbers(request->values, keys * info->value_size, finite);
-    if (request->head_mask != NULL)
-        check_numbers(request->head_mask, info->num_heads, finite);
-    size_t lens = request->valid_lens_per_query ? queries : request->num_sequences;
-    for (size_t i = 0; request->valid_lens != NULL && i < lens; i++)
-        oip_check(request->valid_lens[i] <= request->key_lens[0],
-                  "a length over its keys");
+static void check_call(const struct wire_request *request, bool finite) {
+    const attn_request *batch = &request->batch;
+    const attn_model_info *info = attn_model_get_info(request->model);
+    size_t queries = sum(batch->query_lens, batch->num_sequences);
+    size_t keys = sum(batch->key_lens, batch->num_sequences);
+    oip_check(request->batched || batch->num_sequences == 1, "sequences without an axis");
+    check_numbers(batch->queries, queries * info->query_size, finite);
+    check_numbers(batch->keys, keys * info->key_size, finite);
+    check_numbers(batch->values, keys * info->value_size, finite);
+    if (batch->head_mask != NULL)
+        check_numbers(batch->head_mask, info->num_heads, finite);
+    size_t lens = batch->valid_lens_per_query ? queries : batch->num_sequences;
+    for (size_t i = 0; batch->valid_lens != NULL && i < lens; i++)
+        oip_check(batch->valid_lens[i] <= batch->key_lens[0], "a length over its keys");
 }
 
 /* --- the reply --- */
@@ -88,25 +87,25 @@ static void check_reply(const char *text, size_t size, const struct wire_reply_h
 }
 
 /* As attn_plan() would, without kernels. A body is short enough that nothing wraps. */
-static attn_sizes sizes_of(const struct wire_call *call) {
-    const attn_request *request = &call->request;
-    const attn_model_info *info = attn_model_get_info(call->model);
-    size_t queries = request->num_sequences * request->query_lens[0];
-    size_t planes = request->need_weights == ATTN_WEIGHTS_ALL    ? info->num_heads
-                    : request->need_weights == ATTN_WEIGHTS_MEAN ? 1
-                                                                 : 0;
+static attn_sizes sizes_of(const struct wire_request *request) {
+    const attn_request *batch = &request->batch;
+    const attn_model_info *info = attn_model_get_info(request->model);
+    size_t queries = batch->num_sequences * batch->query_lens[0];
+    size_t planes = batch->need_weights == ATTN_WEIGHTS_ALL    ? info->num_heads
+                    : batch->need_weights == ATTN_WEIGHTS_MEAN ? 1
+                                                               : 0;
     return (attn_sizes){.num_queries = queries,
                         .outputs = queries * info->out_size,
-                        .weights = planes * queries * request->key_lens[0]};
+                        .weights = planes * queries * batch->key_lens[0]};
 }
 
 /* Writes a reply of made-up numbers, in pieces. */
-static void answer(const struct wire_call *call, struct arena *arena) {
-    const attn_sizes sizes = sizes_of(call);
+static void answer(const struct wire_request *request, struct arena *arena) {
+    const attn_sizes sizes = sizes_of(request);
     attn_result result;
     struct wire_problem problem;
     struct wire_reply_head head;
-    size_t bound = wire_oip_writer.bound(call, &sizes), size = 0, written;
+    size_t bound = wire_oip_writer.bound(request, &sizes), size = 0, written;
     if (sizes.outputs + sizes.weights > REPLY_MAX)
         return;
     result.outputs = calloc(sizes.outputs, sizeof(float));
@@ -114,9 +113,9 @@ static void answer(const struct wire_call *call, struct arena *arena) {
     for (size_t i = 0; i < sizes.outputs; i++)
         result.outputs[i] = (float)i / 7 - 1e-20F;
     size_t used = arena->used;
-    void *encoder = wire_oip_writer.begin(arena, call, &result, &head, &problem);
+    void *encoder = wire_oip_writer.begin(arena, request, &result, &head, &problem);
     oip_check(encoder != NULL, "a reply that cannot be begun");
-    oip_check(arena->used - used <= wire_oip_writer.memory(call) + 4096 + 128,
+    oip_check(arena->used - used <= wire_oip_writer.memory(request) + 4096 + 128,
               "more memory for the reply than foreseen");
     char *text = malloc(bound + WIRE_PIECE_MIN);
     size_t piece = WIRE_PIECE_MIN + bound % 333;
@@ -126,7 +125,7 @@ static void answer(const struct wire_call *call, struct arena *arena) {
         if (piece > bound + WIRE_PIECE_MIN - size)
             piece = bound + WIRE_PIECE_MIN - size;
     }
-    check_reply(text, size, &head, call->oip);
+    check_reply(text, size, &head, request->oip);
     free(text);
     free(result.outputs);
     free(result.weights);
@@ -155,14 +154,14 @@ void oip_try(const uint8_t *data, size_t size, size_t json_size) {
             .arena = &fixture->arena,
             .reserve = note,
             .context = &reserved};
-        bool read = wire_oip_read(&input, &fixture->call, &fixture->problem);
+        bool read = wire_oip_read(&input, &fixture->request, &fixture->problem);
         oip_check(fixture->arena.used <= reserved, "more memory than foreseen");
         if (!read) {
             oip_check_problem(&fixture->problem);
             continue;
         }
-        check_call(&fixture->call, json_size == WIRE_NO_SIZE);
-        answer(&fixture->call, &fixture->arena);
+        check_call(&fixture->request, json_size == WIRE_NO_SIZE);
+        answer(&fixture->request, &fixture->arena);
     }
     free(body);
 }

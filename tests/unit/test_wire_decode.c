@@ -19,7 +19,7 @@
 static const attn_request *decode(struct fixture *fixture, const char *body) {
     if (!fixture_decode(fixture, body))
         fail_msg("%s: %s", fixture->problem.title, fixture->problem.detail);
-    return &fixture->call.request;
+    return &fixture->request.batch;
 }
 
 static void assert_floats(const float *got, const float *expected, size_t count) {
@@ -36,76 +36,75 @@ static void assert_floats(const float *got, const float *expected, size_t count)
 
 static void test_batched_request_keeps_rows_in_order(void **state) {
     struct fixture *fixture = *state;
-    const attn_request *request =
+    const attn_request *batch =
         decode(fixture, "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[5,6,7,8]],"
                         "[[9,10,11,12],[13,14,15,16]]],"
                         "\"keys\":[[[0.5,0,0,0]],[[-0.5,1e1,1E+1,1e-1]]],"
                         "\"values\":[[[1,0,0,0]],[[2,0,0,0]]]}");
-    assert_ptr_equal(fixture->call.model, fixture->models[MODEL_D2L]);
-    assert_true(fixture->call.batched);
-    assert_int_equal(request->num_sequences, 2);
-    assert_int_equal(request->query_lens[0], 2);
-    assert_int_equal(request->query_lens[1], 2);
-    assert_int_equal(request->key_lens[0], 1);
-    assert_int_equal(request->key_lens[1], 1);
-    ASSERT_FLOATS(request->queries, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-                  16);
-    ASSERT_FLOATS(request->keys, 0.5f, 0, 0, 0, -0.5f, 10, 10, 0.1f);
-    ASSERT_FLOATS(request->values, 1, 0, 0, 0, 2, 0, 0, 0);
-    assert_null(request->valid_lens);
-    assert_null(request->head_mask);
-    assert_false(request->causal);
-    assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
-    assert_false(wire_selection_is_partial(&fixture->call));
+    assert_ptr_equal(fixture->request.model, fixture->models[MODEL_D2L]);
+    assert_true(fixture->request.batched);
+    assert_int_equal(batch->num_sequences, 2);
+    assert_int_equal(batch->query_lens[0], 2);
+    assert_int_equal(batch->query_lens[1], 2);
+    assert_int_equal(batch->key_lens[0], 1);
+    assert_int_equal(batch->key_lens[1], 1);
+    ASSERT_FLOATS(batch->queries, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+    ASSERT_FLOATS(batch->keys, 0.5f, 0, 0, 0, -0.5f, 10, 10, 0.1f);
+    ASSERT_FLOATS(batch->values, 1, 0, 0, 0, 2, 0, 0, 0);
+    assert_null(batch->valid_lens);
+    assert_null(batch->head_mask);
+    assert_false(batch->causal);
+    assert_int_equal(batch->need_weights, ATTN_WEIGHTS_NONE);
+    assert_false(wire_selection_is_partial(&fixture->request));
 }
 
 static void test_unbatched_request_is_one_sequence(void **state) {
     struct fixture *fixture = *state;
-    const attn_request *request =
+    const attn_request *batch =
         decode(fixture, "{\"model\":\"narrow\",\"queries\":[[1,2,3]],"
                         "\"keys\":[[1,2],[3,4]],\"values\":[[5,6],[7,8]]}");
-    assert_ptr_equal(fixture->call.model, fixture->models[MODEL_NARROW]);
-    assert_false(fixture->call.batched);
-    assert_int_equal(request->num_sequences, 1);
-    assert_int_equal(request->query_lens[0], 1);
-    assert_int_equal(request->key_lens[0], 2);
-    ASSERT_FLOATS(request->keys, 1, 2, 3, 4);
-    ASSERT_FLOATS(request->values, 5, 6, 7, 8);
-    assert_true(request->causal); /* the model's */
+    assert_ptr_equal(fixture->request.model, fixture->models[MODEL_NARROW]);
+    assert_false(fixture->request.batched);
+    assert_int_equal(batch->num_sequences, 1);
+    assert_int_equal(batch->query_lens[0], 1);
+    assert_int_equal(batch->key_lens[0], 2);
+    ASSERT_FLOATS(batch->keys, 1, 2, 3, 4);
+    ASSERT_FLOATS(batch->values, 5, 6, 7, 8);
+    assert_true(batch->causal); /* the model's */
 }
 
 static void test_ragged_request_has_a_length_per_sequence(void **state) {
-    const attn_request *request = decode(
+    const attn_request *batch = decode(
         *state, "{\"model\":\"d2l\",\"queries\":[[[1,1,1,1]],[[2,2,2,2],[3,3,3,3]]],"
                 "\"keys\":[[[4,4,4,4],[5,5,5,5],[6,6,6,6]],[[7,7,7,7]]]}");
-    assert_int_equal(request->query_lens[0], 1);
-    assert_int_equal(request->query_lens[1], 2);
-    assert_int_equal(request->key_lens[0], 3);
-    assert_int_equal(request->key_lens[1], 1);
-    ASSERT_FLOATS(request->queries, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    assert_float_equal(request->keys[12], 7, 0);
+    assert_int_equal(batch->query_lens[0], 1);
+    assert_int_equal(batch->query_lens[1], 2);
+    assert_int_equal(batch->key_lens[0], 3);
+    assert_int_equal(batch->key_lens[1], 1);
+    ASSERT_FLOATS(batch->queries, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    assert_float_equal(batch->keys[12], 7, 0);
 }
 
 static void test_keys_and_values_left_out_are_the_queries_themselves(void **state) {
-    const attn_request *request =
+    const attn_request *batch =
         decode(*state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]]}");
-    assert_ptr_equal(request->keys, request->queries);
-    assert_ptr_equal(request->values, request->queries);
-    assert_ptr_equal(request->key_lens, request->query_lens);
+    assert_ptr_equal(batch->keys, batch->queries);
+    assert_ptr_equal(batch->values, batch->queries);
+    assert_ptr_equal(batch->key_lens, batch->query_lens);
 }
 
 static void test_values_left_out_are_the_keys_themselves(void **state) {
-    const attn_request *request =
+    const attn_request *batch =
         decode(*state, "{\"model\":\"narrow\",\"queries\":[[1,2,3]],\"keys\":[[1,2]]}");
-    assert_ptr_equal(request->values, request->keys);
-    assert_ptr_not_equal(request->keys, request->queries);
+    assert_ptr_equal(batch->values, batch->keys);
+    assert_ptr_not_equal(batch->keys, batch->queries);
 }
 
 static void test_values_without_keys_join_default_keys(void **state) {
-    const attn_request *request = decode(
+    const attn_request *batch = decode(
         *state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"values\":[[5,6,7,8]]}");
-    assert_ptr_equal(request->keys, request->queries);
-    ASSERT_FLOATS(request->values, 5, 6, 7, 8);
+    assert_ptr_equal(batch->keys, batch->queries);
+    ASSERT_FLOATS(batch->values, 5, 6, 7, 8);
 }
 
 static void test_values_of_another_size_than_the_keys_cannot_be_left_out(void **state) {
@@ -119,7 +118,7 @@ static void test_values_of_another_size_than_the_keys_cannot_be_left_out(void **
     struct wire_native_scan scan;
     assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
     assert_false(wire_native_decode(body, &scan, models, 1, &fixture->arena,
-                                    &fixture->call, &fixture->problem));
+                                    &fixture->request, &fixture->problem));
     assert_string_equal(fixture->problem.title, "Missing key");
     assert_string_equal(fixture->problem.field, "values");
     attn_model_destroy(wide);
@@ -132,20 +131,20 @@ static void test_null_means_left_out(void **state) {
         "\"valid_lens\":null,\"causal\":null,\"need_weights\":null,"
         "\"head_mask\":null,\"weights_heads\":null,\"weights_queries\":null}";
     assert_true(fixture_decode_bytes(fixture, body, strlen(body), 1));
-    const attn_request *request = &fixture->call.request;
-    assert_ptr_equal(request->keys, request->queries);
-    assert_ptr_equal(request->values, request->queries);
-    assert_null(request->valid_lens);
-    assert_null(request->head_mask);
-    assert_false(request->causal);
-    assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
+    const attn_request *batch = &fixture->request.batch;
+    assert_ptr_equal(batch->keys, batch->queries);
+    assert_ptr_equal(batch->values, batch->queries);
+    assert_null(batch->valid_lens);
+    assert_null(batch->head_mask);
+    assert_false(batch->causal);
+    assert_int_equal(batch->need_weights, ATTN_WEIGHTS_NONE);
 }
 
 static void test_only_model_need_not_be_named(void **state) {
     struct fixture *fixture = *state;
     const char *body = "{\"queries\":[[1,2,3,4]]}";
     assert_true(fixture_decode_bytes(fixture, body, strlen(body), 1));
-    assert_ptr_equal(fixture->call.model, fixture->models[MODEL_D2L]);
+    assert_ptr_equal(fixture->request.model, fixture->models[MODEL_D2L]);
     assert_false(fixture_decode_bytes(fixture, body, strlen(body), 2));
     assert_string_equal(fixture->problem.title, "Model not named");
     assert_false(fixture_decode_bytes(fixture, body, strlen(body), 0));
@@ -165,59 +164,60 @@ static void test_many_models_are_not_all_listed(void **state) {
     struct wire_native_scan scan;
     assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
     assert_false(wire_native_decode(body, &scan, (const attn_model *const *)models, 9,
-                                    &fixture->arena, &fixture->call, &fixture->problem));
+                                    &fixture->arena, &fixture->request,
+                                    &fixture->problem));
     assert_non_null(strstr(fixture->problem.detail, "eee', ...; name one of them"));
     for (int i = 0; i < 9; i++)
         attn_model_destroy(models[i]);
 }
 
 static void test_valid_lens_per_sequence(void **state) {
-    const attn_request *request = decode(
+    const attn_request *batch = decode(
         *state, "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[1,2,3,4]],[[1,2,3,4]]],"
                 "\"valid_lens\":[2,0]}");
-    assert_false(request->valid_lens_per_query);
-    assert_int_equal(request->valid_lens[0], 2);
-    assert_int_equal(request->valid_lens[1], 0);
+    assert_false(batch->valid_lens_per_query);
+    assert_int_equal(batch->valid_lens[0], 2);
+    assert_int_equal(batch->valid_lens[1], 0);
 }
 
 static void test_valid_lens_per_query_follow_each_other_when_ragged(void **state) {
-    const attn_request *request = decode(
+    const attn_request *batch = decode(
         *state, "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[1,2,3,4]],[[1,2,3,4]]],"
                 "\"valid_lens\":[[1,2],[0]]}");
-    assert_true(request->valid_lens_per_query);
-    assert_int_equal(request->valid_lens[0], 1);
-    assert_int_equal(request->valid_lens[1], 2);
-    assert_int_equal(request->valid_lens[2], 0);
+    assert_true(batch->valid_lens_per_query);
+    assert_int_equal(batch->valid_lens[0], 1);
+    assert_int_equal(batch->valid_lens[1], 2);
+    assert_int_equal(batch->valid_lens[2], 0);
 }
 
 static void test_unbatched_valid_lens_are_an_integer_or_one_per_query(void **state) {
-    const attn_request *request = decode(
+    const attn_request *batch = decode(
         *state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4]],\"valid_lens\":1}");
-    assert_false(request->valid_lens_per_query);
-    assert_int_equal(request->valid_lens[0], 1);
-    request = decode(
+    assert_false(batch->valid_lens_per_query);
+    assert_int_equal(batch->valid_lens[0], 1);
+    batch = decode(
         *state,
         "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4]],\"valid_lens\":[0,2]}");
-    assert_true(request->valid_lens_per_query);
-    assert_int_equal(request->valid_lens[0], 0);
-    assert_int_equal(request->valid_lens[1], 2);
+    assert_true(batch->valid_lens_per_query);
+    assert_int_equal(batch->valid_lens[0], 0);
+    assert_int_equal(batch->valid_lens[1], 2);
 }
 
 static void test_options_overrule_the_model(void **state) {
-    const attn_request *request =
+    const attn_request *batch =
         decode(*state, "{\"need_weights\":true,\"head_mask\":[0.25],\"causal\":false,"
                        "\"model\":\"narrow\",\"queries\":[[1,2,3]],\"keys\":[[1,2]]}");
-    assert_false(request->causal);
-    assert_int_equal(request->need_weights, ATTN_WEIGHTS_ALL);
-    ASSERT_FLOATS(request->head_mask, 0.25f);
-    request = decode(*state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"causal\":true,"
-                             "\"need_weights\":\"mean\",\"head_mask\":[0,-1.5]}");
-    assert_true(request->causal);
-    assert_int_equal(request->need_weights, ATTN_WEIGHTS_MEAN);
-    ASSERT_FLOATS(request->head_mask, 0, -1.5f);
-    request = decode(
-        *state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"need_weights\":false}");
-    assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
+    assert_false(batch->causal);
+    assert_int_equal(batch->need_weights, ATTN_WEIGHTS_ALL);
+    ASSERT_FLOATS(batch->head_mask, 0.25f);
+    batch = decode(*state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"causal\":true,"
+                           "\"need_weights\":\"mean\",\"head_mask\":[0,-1.5]}");
+    assert_true(batch->causal);
+    assert_int_equal(batch->need_weights, ATTN_WEIGHTS_MEAN);
+    ASSERT_FLOATS(batch->head_mask, 0, -1.5f);
+    batch = decode(*state,
+                   "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"need_weights\":false}");
+    assert_int_equal(batch->need_weights, ATTN_WEIGHTS_NONE);
 }
 
 static void test_weights_are_selected_in_the_order_sent(void **state) {
@@ -225,7 +225,7 @@ static void test_weights_are_selected_in_the_order_sent(void **state) {
     decode(fixture, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4],[1,2,3,4]],"
                     "\"weights_heads\":[1,0],\"weights_queries\":[2,0],"
                     "\"need_weights\":true}");
-    const struct wire_selection *selection = &fixture->call.selection;
+    const struct wire_selection *selection = &fixture->request.selection;
     assert_int_equal(selection->num_heads, 2);
     assert_int_equal(selection->heads[0], 1);
     assert_int_equal(selection->heads[1], 0);
@@ -239,20 +239,20 @@ static void test_weights_are_selected_in_the_order_sent(void **state) {
 }
 
 static void test_numbers_are_rounded_to_double_and_then_to_float32(void **state) {
-    const attn_request *request = decode(
+    const attn_request *batch = decode(
         *state, "{\"model\":\"d2l\",\"queries\":["
                 "[0.1,16777217,9223372036854775807,-9223372036854775808],"
                 "[-0.0,1e-999,1e-45,3.4028235677973362e38],"
                 "[3.4028234663852886e38,-3.4028234663852886e38,123456789,1.5E3]]}");
-    ASSERT_FLOATS(request->queries, 0.1f, 16777216, 0x1p63f, -0x1p63f, -0.0f, 0,
-                  0x1p-149f, FLT_MAX, FLT_MAX, -FLT_MAX, 123456792, 1500);
+    ASSERT_FLOATS(batch->queries, 0.1f, 16777216, 0x1p63f, -0x1p63f, -0.0f, 0, 0x1p-149f,
+                  FLT_MAX, FLT_MAX, -FLT_MAX, 123456792, 1500);
 }
 
 static void test_sequence_of_the_context_length_is_accepted(void **state) {
-    const attn_request *request =
+    const attn_request *batch =
         decode(*state, "{\"model\":\"narrow\",\"keys\":[[1,2]],\"queries\":"
                        "[[1,2,3],[1,2,3],[1,2,3],[1,2,3],[1,2,3],[1,2,3]]}");
-    assert_int_equal(request->query_lens[0], 6);
+    assert_int_equal(batch->query_lens[0], 6);
 }
 
 static void test_key_with_an_escape_is_the_same_key(void **state) {
@@ -276,7 +276,7 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
         bool decoded =
             wire_native_scan(body, strlen(body), &scan, &fixture->problem) &&
             wire_native_decode(body, &scan, (const attn_model *const *)fixture->models,
-                               NUM_MODELS, &arena, &fixture->call, &fixture->problem);
+                               NUM_MODELS, &arena, &fixture->request, &fixture->problem);
         bool failed = fail_alloc_stop();
         arena_deinit(&arena);
         if (!failed) {

@@ -15,17 +15,17 @@
 
 /* The sizes that attn_plan() would give; worked out here so that the test needs no BLAS.
  */
-static attn_sizes plan(const struct wire_call *call) {
-    const attn_request *request = &call->request;
-    const attn_model_info *info = attn_model_get_info(call->model);
-    size_t planes = request->need_weights == ATTN_WEIGHTS_NONE  ? 0
-                    : request->need_weights == ATTN_WEIGHTS_ALL ? info->num_heads
-                                                                : 1;
+static attn_sizes plan(const struct wire_request *request) {
+    const attn_request *batch = &request->batch;
+    const attn_model_info *info = attn_model_get_info(request->model);
+    size_t planes = batch->need_weights == ATTN_WEIGHTS_NONE  ? 0
+                    : batch->need_weights == ATTN_WEIGHTS_ALL ? info->num_heads
+                                                              : 1;
     attn_sizes sizes = {0};
-    for (size_t b = 0; b < request->num_sequences; b++) {
-        sizes.num_queries += request->query_lens[b];
-        sizes.num_keys += request->key_lens[b];
-        sizes.weights += planes * request->query_lens[b] * request->key_lens[b];
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        sizes.num_queries += batch->query_lens[b];
+        sizes.num_keys += batch->key_lens[b];
+        sizes.weights += planes * batch->query_lens[b] * batch->key_lens[b];
     }
     sizes.outputs = sizes.num_queries * info->out_size;
     return sizes;
@@ -33,18 +33,18 @@ static attn_sizes plan(const struct wire_call *call) {
 
 /* Encodes in pieces of `size` bytes, or all at once when that is 0, and returns the text,
  * terminated; the result's numbers are those given. */
-static char *encode_in_pieces(const struct wire_call *call, float *outputs,
+static char *encode_in_pieces(const struct wire_request *request, float *outputs,
                               float *weights, size_t size) {
     struct wire_native_encoder encoder;
     struct wire_problem problem;
-    attn_sizes sizes = plan(call);
-    size_t bound = wire_native_reply_bound(call, &sizes), used = 0, written;
+    attn_sizes sizes = plan(request);
+    size_t bound = wire_native_reply_bound(request, &sizes), used = 0, written;
     const attn_result result = {outputs, weights};
     if (size == 0)
         size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
-    wire_native_encoder_init(&encoder, call, &result);
-    if (!wire_reply_check(call, &result, &problem))
+    wire_native_encoder_init(&encoder, request, &result);
+    if (!wire_reply_check(request, &result, &problem))
         fail_msg("%s: %s", problem.title, problem.detail);
     while ((written = wire_native_encoder_fill(&encoder, piece, size)) > 0) {
         assert_true(written <= size);
@@ -60,13 +60,13 @@ static char *encode_in_pieces(const struct wire_call *call, float *outputs,
     return text;
 }
 
-static char *encode(const struct wire_call *call, float *outputs, float *weights) {
-    return encode_in_pieces(call, outputs, weights, 0);
+static char *encode(const struct wire_request *request, float *outputs, float *weights) {
+    return encode_in_pieces(request, outputs, weights, 0);
 }
 
-static void assert_encodes(const struct wire_call *call, float *outputs, float *weights,
-                           const char *expected) {
-    char *text = encode(call, outputs, weights);
+static void assert_encodes(const struct wire_request *request, float *outputs,
+                           float *weights, const char *expected) {
+    char *text = encode(request, outputs, weights);
     assert_string_equal(text, expected);
     free(text);
 }
@@ -76,17 +76,17 @@ static float counted[NUMBERS_MAX]; /* 0, 1, 2, ... */
 static void test_unbatched_reply_has_no_batch_axis(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {2}, key_lens[] = {1};
-    struct wire_call call = {
+    struct wire_request request = {
         .model = fixture->models[MODEL_NARROW],
-        .request = {.num_sequences = 1, .query_lens = query_lens, .key_lens = key_lens}};
-    assert_encodes(&call, counted, NULL,
+        .batch = {.num_sequences = 1, .query_lens = query_lens, .key_lens = key_lens}};
+    assert_encodes(&request, counted, NULL,
                    "{\"model\":\"narrow\",\"outputs\":[[0.0,1.0],[2.0,3.0]]}");
-    call.request.need_weights = ATTN_WEIGHTS_ALL;
-    assert_encodes(&call, counted, counted,
+    request.batch.need_weights = ATTN_WEIGHTS_ALL;
+    assert_encodes(&request, counted, counted,
                    "{\"model\":\"narrow\",\"outputs\":[[0.0,1.0],[2.0,3.0]],"
                    "\"attention_weights\":[[[0.0],[1.0]]]}");
-    call.request.need_weights = ATTN_WEIGHTS_MEAN;
-    assert_encodes(&call, counted, counted,
+    request.batch.need_weights = ATTN_WEIGHTS_MEAN;
+    assert_encodes(&request, counted, counted,
                    "{\"model\":\"narrow\",\"outputs\":[[0.0,1.0],[2.0,3.0]],"
                    "\"attention_weights\":[[0.0],[1.0]]}");
 }
@@ -94,18 +94,18 @@ static void test_unbatched_reply_has_no_batch_axis(void **state) {
 static void test_ragged_reply_is_ragged_in_the_same_way(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {1, 2}, key_lens[] = {2, 1};
-    struct wire_call call = {.model = fixture->models[MODEL_D2L],
-                             .batched = true,
-                             .request = {.num_sequences = 2,
-                                         .query_lens = query_lens,
-                                         .key_lens = key_lens,
-                                         .need_weights = ATTN_WEIGHTS_ALL}};
-    assert_encodes(&call, counted, counted,
+    struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                   .batched = true,
+                                   .batch = {.num_sequences = 2,
+                                             .query_lens = query_lens,
+                                             .key_lens = key_lens,
+                                             .need_weights = ATTN_WEIGHTS_ALL}};
+    assert_encodes(&request, counted, counted,
                    "{\"model\":\"d2l\",\"outputs\":[[[0.0,1.0,2.0,3.0]],"
                    "[[4.0,5.0,6.0,7.0],[8.0,9.0,10.0,11.0]]],\"attention_weights\":"
                    "[[[[0.0,1.0]],[[2.0,3.0]]],[[[4.0],[5.0]],[[6.0],[7.0]]]]}");
-    call.request.need_weights = ATTN_WEIGHTS_MEAN;
-    assert_encodes(&call, counted, counted,
+    request.batch.need_weights = ATTN_WEIGHTS_MEAN;
+    assert_encodes(&request, counted, counted,
                    "{\"model\":\"d2l\",\"outputs\":[[[0.0,1.0,2.0,3.0]],"
                    "[[4.0,5.0,6.0,7.0],[8.0,9.0,10.0,11.0]]],\"attention_weights\":"
                    "[[[0.0,1.0]],[[2.0],[3.0]]]}");
@@ -114,23 +114,23 @@ static void test_ragged_reply_is_ragged_in_the_same_way(void **state) {
 static void test_batch_of_one_keeps_its_batch_axis(void **state) {
     struct fixture *fixture = *state;
     const size_t lens[] = {1};
-    struct wire_call call = {
+    struct wire_request request = {
         .model = fixture->models[MODEL_NARROW],
         .batched = true,
-        .request = {.num_sequences = 1, .query_lens = lens, .key_lens = lens}};
-    assert_encodes(&call, counted, NULL,
+        .batch = {.num_sequences = 1, .query_lens = lens, .key_lens = lens}};
+    assert_encodes(&request, counted, NULL,
                    "{\"model\":\"narrow\",\"outputs\":[[[0.0,1.0]]]}");
 }
 
 static void test_number_that_is_not_finite_is_refused_with_its_position(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {1, 2}, key_lens[] = {2, 2};
-    struct wire_call call = {.model = fixture->models[MODEL_D2L],
-                             .batched = true,
-                             .request = {.num_sequences = 2,
-                                         .query_lens = query_lens,
-                                         .key_lens = key_lens,
-                                         .need_weights = ATTN_WEIGHTS_ALL}};
+    struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                   .batched = true,
+                                   .batch = {.num_sequences = 2,
+                                             .query_lens = query_lens,
+                                             .key_lens = key_lens,
+                                             .need_weights = ATTN_WEIGHTS_ALL}};
     static const struct {
         bool batched, mean;
         size_t output, weight; /* which is not finite */
@@ -146,9 +146,9 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
         struct wire_problem problem;
         outputs[cases[i].output] = bad[i];
         weights[cases[i].weight] = bad[i];
-        call.request.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
+        request.batch.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
         const attn_result result = {outputs, weights};
-        assert_false(wire_reply_check(&call, &result, &problem));
+        assert_false(wire_reply_check(&request, &result, &problem));
         assert_int_equal(problem.status, 422);
         assert_string_equal(problem.title, "Result not finite");
         if (strstr(problem.detail, cases[i].where) != problem.detail)
@@ -169,32 +169,32 @@ static void test_reply_bound_holds_for_the_longest_numbers(void **state) {
     attn_model *model;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     for (size_t i = 0; i < 3 * 3 * 2 * 3; i++) {
-        struct wire_call call = {
+        struct wire_request request = {
             .model = model,
             .batched = i % 2 == 0,
-            .request = {.query_lens = lens[i / 2 % 3],
-                        .key_lens = lens[i / 6 % 3],
-                        .need_weights = (attn_need_weights)(i / 18)}};
-        call.request.num_sequences = call.batched ? 3 : 1;
-        free(encode(&call, longest, longest)); /* which checks the bound */
+            .batch = {.query_lens = lens[i / 2 % 3],
+                      .key_lens = lens[i / 6 % 3],
+                      .need_weights = (attn_need_weights)(i / 18)}};
+        request.batch.num_sequences = request.batched ? 3 : 1;
+        free(encode(&request, longest, longest)); /* which checks the bound */
     }
     attn_model_destroy(model);
 }
 
 static void test_reply_bound_saturates(void **state) {
     struct fixture *fixture = *state;
-    struct wire_call call = {.model = fixture->models[MODEL_D2L],
-                             .request = {.num_sequences = 1}};
+    struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                   .batch = {.num_sequences = 1}};
     attn_sizes sizes = {.num_queries = 1, .outputs = SIZE_MAX / 4};
-    assert_true(wire_native_reply_bound(&call, &sizes) == SIZE_MAX);
+    assert_true(wire_native_reply_bound(&request, &sizes) == SIZE_MAX);
 }
 
 static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {
     struct fixture *fixture = *state;
     const size_t lens[] = {NUMBERS_MAX / 4};
-    struct wire_call call = {
+    struct wire_request request = {
         .model = fixture->models[MODEL_D2L],
-        .request = {.num_sequences = 1, .query_lens = lens, .key_lens = lens}};
+        .batch = {.num_sequences = 1, .query_lens = lens, .key_lens = lens}};
     static float numbers[NUMBERS_MAX];
     uint64_t random = 20;
     for (size_t i = 0; i < NUMBERS_MAX; i++) {
@@ -203,7 +203,7 @@ static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {
         if (!isfinite(numbers[i]))
             numbers[i] = 0;
     }
-    char *text = encode(&call, numbers, NULL);
+    char *text = encode(&request, numbers, NULL);
     json_t *root = json_loads(text, 0, NULL), *rows = json_object_get(root, "outputs");
     for (size_t i = 0; i < NUMBERS_MAX; i++) {
         json_t *number = json_array_get(json_array_get(rows, i / 4), i % 4);
@@ -218,19 +218,19 @@ static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {
 static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {1, 40, 3, 7}, key_lens[] = {200, 9, 1, 20};
-    struct wire_call call = {
+    struct wire_request request = {
         .model = fixture->models[MODEL_D2L],
         .batched = true,
-        .request = {.num_sequences = 4, .query_lens = query_lens, .key_lens = key_lens}};
+        .batch = {.num_sequences = 4, .query_lens = query_lens, .key_lens = key_lens}};
     static float numbers[NUMBERS_MAX];
     for (size_t i = 0; i < NUMBERS_MAX; i++)
         numbers[i] = i % 5 == 0 ? 0.0f : 1.0f / (float)i - 0.01f;
     for (int need = ATTN_WEIGHTS_NONE; need <= ATTN_WEIGHTS_MEAN; need++) {
-        call.request.need_weights = (attn_need_weights)need;
-        char *whole = encode(&call, numbers, numbers);
+        request.batch.need_weights = (attn_need_weights)need;
+        char *whole = encode(&request, numbers, numbers);
         assert_true(strlen(whole) > 2 * WIRE_PIECE_MIN);
         for (size_t size = WIRE_PIECE_MIN; size < 4000; size++) {
-            char *text = encode_in_pieces(&call, numbers, numbers, size);
+            char *text = encode_in_pieces(&request, numbers, numbers, size);
             assert_string_equal(text, whole);
             free(text);
         }
@@ -242,12 +242,12 @@ static void test_selected_weights_come_in_the_order_given(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {2, 3}, key_lens[] = {1, 2};
     const size_t heads[] = {1, 0}, queries[] = {1};
-    struct wire_call call = {.model = fixture->models[MODEL_D2L],
-                             .batched = true,
-                             .request = {.num_sequences = 2,
-                                         .query_lens = query_lens,
-                                         .key_lens = key_lens,
-                                         .need_weights = ATTN_WEIGHTS_ALL}};
+    struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                   .batched = true,
+                                   .batch = {.num_sequences = 2,
+                                             .query_lens = query_lens,
+                                             .key_lens = key_lens,
+                                             .need_weights = ATTN_WEIGHTS_ALL}};
     static const struct {
         bool heads, queries, mean;
         const char *weights;
@@ -262,18 +262,18 @@ static void test_selected_weights_come_in_the_order_given(void **state) {
         {false, true, true, "[[[1.0]],[[4.0,5.0]]]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        call.request.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
-        call.selection =
+        request.batch.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
+        request.selection =
             (struct wire_selection){.heads = cases[i].heads ? heads : NULL,
                                     .num_heads = 2,
                                     .queries = cases[i].queries ? queries : NULL,
                                     .num_queries = 1};
-        attn_sizes sizes = plan(&call);
-        size_t count = wire_selection_num_weights(&call, &sizes);
+        attn_sizes sizes = plan(&request);
+        size_t count = wire_selection_num_weights(&request, &sizes);
         float *selected = malloc(count * sizeof *selected);
-        assert_true(wire_selection_is_partial(&call));
-        wire_selection_copy(&call, counted, selected);
-        char *text = encode(&call, counted, selected);
+        assert_true(wire_selection_is_partial(&request));
+        wire_selection_copy(&request, counted, selected);
+        char *text = encode(&request, counted, selected);
         const char *weights = strstr(text, "\"attention_weights\":") + 20;
         if (strncmp(weights, cases[i].weights, strlen(cases[i].weights)) != 0 ||
             strcmp(weights + strlen(cases[i].weights), "}") != 0)

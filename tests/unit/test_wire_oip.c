@@ -46,7 +46,7 @@ static bool refuse(void *context, size_t bytes, struct wire_problem *problem) {
 }
 
 static bool read_into(struct fixture *fixture, const struct body *body,
-                      struct arena *arena, struct wire_call *ret_call) {
+                      struct arena *arena, struct wire_request *ret_request) {
     size_t reserved = 0, used = arena->used;
     const struct wire_input input = {
         .body = body->data,
@@ -57,14 +57,14 @@ static bool read_into(struct fixture *fixture, const struct body *body,
         .arena = arena,
         .reserve = note,
         .context = &reserved};
-    bool read = wire_oip_read(&input, ret_call, &fixture->problem);
+    bool read = wire_oip_read(&input, ret_request, &fixture->problem);
     assert_true(arena->used - used <= reserved);
     return read;
 }
 
 static void read_body(struct fixture *fixture, const struct body *body) {
     arena_reset(&fixture->arena);
-    if (!read_into(fixture, body, &fixture->arena, &fixture->call))
+    if (!read_into(fixture, body, &fixture->arena, &fixture->request))
         fail_msg("%s: %s", fixture->problem.title, fixture->problem.detail);
 }
 
@@ -91,16 +91,16 @@ static void test_json_is_read_flat_and_nested(void **state) {
         struct body body = make_body(json, "", 0);
         body.json_size = WIRE_NO_SIZE;
         read_body(fixture, &body);
-        const attn_request *request = &fixture->call.request;
-        assert_true(fixture->call.batched && !fixture->call.in_body);
-        assert_int_equal(request->num_sequences, 1);
-        assert_int_equal(request->query_lens[0], 2);
-        assert_floats(request->queries, rows, 8);
-        assert_ptr_equal(request->keys, request->queries);
-        assert_ptr_equal(request->values, request->queries);
-        assert_int_equal(request->need_weights, ATTN_WEIGHTS_NONE);
-        assert_null(request->valid_lens);
-        assert_false(fixture->call.oip->outputs[0].binary);
+        const attn_request *batch = &fixture->request.batch;
+        assert_true(fixture->request.batched && !fixture->request.in_body);
+        assert_int_equal(batch->num_sequences, 1);
+        assert_int_equal(batch->query_lens[0], 2);
+        assert_floats(batch->queries, rows, 8);
+        assert_ptr_equal(batch->keys, batch->queries);
+        assert_ptr_equal(batch->values, batch->queries);
+        assert_int_equal(batch->need_weights, ATTN_WEIGHTS_NONE);
+        assert_null(batch->valid_lens);
+        assert_false(fixture->request.oip->outputs[0].binary);
         free(body.data);
     }
 }
@@ -115,10 +115,10 @@ static void test_aligned_float32_is_used_where_it_lies(void **state) {
                                       (int)spaces, "");
         struct body body = make_body(json, rows, sizeof rows);
         read_body(fixture, &body);
-        const float *queries = fixture->call.request.queries;
+        const float *queries = fixture->request.batch.queries;
         bool inside = (const char *)queries == body.data + size;
         assert_int_equal(inside, size % sizeof(float) == 0);
-        assert_true(fixture->call.in_body);
+        assert_true(fixture->request.in_body);
         assert_floats(queries, rows, 8);
         free(body.data);
     }
@@ -151,7 +151,7 @@ static void test_every_binary_type_is_converted(void **state) {
                 types[i].datatype, types[i].size);
         struct body body = make_body(json, types[i].bytes, types[i].size);
         read_body(fixture, &body);
-        assert_floats(fixture->call.request.queries, rows, 8);
+        assert_floats(fixture->request.batch.queries, rows, 8);
         free(body.data);
     }
 }
@@ -178,10 +178,10 @@ static void test_lengths_of_both_types_and_forms(void **state) {
                 forms[i].form);
         struct body body = make_body(json, forms[i].bytes, forms[i].size);
         read_body(fixture, &body);
-        const attn_request *request = &fixture->call.request;
-        assert_true(request->valid_lens_per_query);
-        assert_int_equal(request->valid_lens[0], 2);
-        assert_int_equal(request->valid_lens[1], 0);
+        const attn_request *batch = &fixture->request.batch;
+        assert_true(batch->valid_lens_per_query);
+        assert_int_equal(batch->valid_lens[0], 2);
+        assert_int_equal(batch->valid_lens[1], 0);
         free(body.data);
     }
 }
@@ -200,7 +200,7 @@ static void test_nothing_is_read_when_memory_is_refused(void **state) {
         .arena = &fixture->arena,
         .reserve = refuse};
     arena_reset(&fixture->arena);
-    assert_false(wire_oip_read(&input, &fixture->call, &fixture->problem));
+    assert_false(wire_oip_read(&input, &fixture->request, &fixture->problem));
     assert_int_equal(fixture->problem.status, 413);
     assert_int_equal(fixture->arena.used, 0);
     free(body.data);
@@ -214,7 +214,7 @@ static void test_nothing_is_read_when_memory_is_refused(void **state) {
 /* A call for all outputs, and results for it. */
 struct reply {
     struct wire_oip_reply oip;
-    struct wire_call call;
+    struct wire_request request;
     size_t lens[SEQUENCES];
     attn_sizes sizes;
     attn_result result;
@@ -237,25 +237,26 @@ static void make_reply(struct fixture *fixture, struct reply *reply, int forms) 
                   .weights = sizeof weights / sizeof weights[0]},
         .result = {outputs, weights},
     };
-    reply->call = (struct wire_call){.model = fixture->models[MODEL_D2L],
-                                     .batched = true,
-                                     .oip = &reply->oip,
-                                     .request = {.num_sequences = SEQUENCES,
-                                                 .query_lens = reply->lens,
-                                                 .key_lens = reply->lens,
-                                                 .need_weights = ATTN_WEIGHTS_ALL}};
+    reply->request = (struct wire_request){.model = fixture->models[MODEL_D2L],
+                                           .batched = true,
+                                           .oip = &reply->oip,
+                                           .batch = {.num_sequences = SEQUENCES,
+                                                     .query_lens = reply->lens,
+                                                     .key_lens = reply->lens,
+                                                     .need_weights = ATTN_WEIGHTS_ALL}};
 }
 
 /* Writes the reply in pieces of `piece` bytes; 0: at once. */
 static char *encode(struct fixture *fixture, const struct reply *reply, size_t piece,
                     size_t *ret_size, struct wire_reply_head *ret_head) {
-    size_t bound = wire_oip_writer.bound(&reply->call, &reply->sizes), size = 0, written;
+    size_t bound = wire_oip_writer.bound(&reply->request, &reply->sizes), size = 0,
+           written;
     if (piece == 0)
         piece = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + WIRE_PIECE_MIN + piece);
     arena_reset(&fixture->arena);
-    void *encoder = wire_oip_writer.begin(&fixture->arena, &reply->call, &reply->result,
-                                          ret_head, &fixture->problem);
+    void *encoder = wire_oip_writer.begin(&fixture->arena, &reply->request,
+                                          &reply->result, ret_head, &fixture->problem);
     assert_non_null(encoder);
     while ((written = wire_oip_writer.fill(encoder, text + size, piece)) > 0) {
         assert_true(written <= piece);
@@ -322,7 +323,7 @@ static void test_number_that_is_not_finite_is_named(void **state) {
         make_reply(fixture, &reply, forms);
         size_t index = ((1 * 2 + 1) * LENGTH + 2) * LENGTH + 0; /* of 2 heads */
         reply.result.weights[index] = forms % 2 == 0 ? NAN : -INFINITY;
-        assert_null(wire_oip_writer.begin(&fixture->arena, &reply.call, &reply.result,
+        assert_null(wire_oip_writer.begin(&fixture->arena, &reply.request, &reply.result,
                                           &head, &fixture->problem));
         assert_int_equal(fixture->problem.status, 422);
         assert_non_null(strstr(fixture->problem.detail, "attention_weights[1][1][2][0]"));
@@ -333,10 +334,10 @@ static void test_bound_saturates(void **state) {
     struct reply reply;
     make_reply(*state, &reply, 2);
     reply.sizes.outputs = SIZE_MAX / 4;
-    assert_true(wire_oip_writer.bound(&reply.call, &reply.sizes) == SIZE_MAX);
+    assert_true(wire_oip_writer.bound(&reply.request, &reply.sizes) == SIZE_MAX);
     reply.sizes.outputs = 1;
     reply.sizes.weights = SIZE_MAX / 2;
-    assert_true(wire_oip_writer.bound(&reply.call, &reply.sizes) == SIZE_MAX);
+    assert_true(wire_oip_writer.bound(&reply.request, &reply.sizes) == SIZE_MAX);
 }
 
 /* --- no memory --- */
@@ -361,7 +362,7 @@ static size_t fail_each_read(struct fixture *fixture, const struct body *body,
         struct arena arena;
         fill_arena(&arena, allocations);
         fail_alloc_at(nth);
-        bool read = read_into(fixture, body, &arena, &fixture->call);
+        bool read = read_into(fixture, body, &arena, &fixture->request);
         bool failed = fail_alloc_stop();
         arena_deinit(&arena);
         assert_int_equal(read, !failed);
@@ -401,8 +402,8 @@ static void test_every_failed_allocation_of_writing_is_told(void **state) {
         struct arena arena;
         fill_arena(&arena, allocations);
         fail_alloc_at(1);
-        void *encoder = wire_oip_writer.begin(&arena, &reply.call, &reply.result, &head,
-                                              &fixture->problem);
+        void *encoder = wire_oip_writer.begin(&arena, &reply.request, &reply.result,
+                                              &head, &fixture->problem);
         assert_true(fail_alloc_stop());
         assert_null(encoder);
         assert_no_memory(fixture);

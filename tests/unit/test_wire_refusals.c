@@ -90,19 +90,19 @@ static int run_case(struct fixture *fixture, const char *folder) {
         malloc(size > 0 ? size : 1); /* no byte more, so that ASan sees the end */
     memcpy(body, text, size);
     free(text);
-    struct wire_call untouched, call;
+    struct wire_request untouched, request;
     memset(&untouched, 0xA5, sizeof untouched);
-    memcpy(&call, &untouched, sizeof call);
+    memcpy(&request, &untouched, sizeof request);
     arena_reset(&fixture->arena);
     bool decoded = wire_native_scan(body, size, &scan, &fixture->problem) &&
-                   wire_native_decode(body, &scan, models, count, &fixture->arena, &call,
-                                      &fixture->problem);
+                   wire_native_decode(body, &scan, models, count, &fixture->arena,
+                                      &request, &fixture->problem);
     free(body);
     int differences = 1;
     if (decoded) {
         print_error("%s: was accepted\n", folder);
     } else {
-        assert_memory_equal(&call, &untouched, sizeof call);
+        assert_memory_equal(&request, &untouched, sizeof request);
         json_t *got = print_problem(&fixture->problem);
         differences = compare(folder, expected, got);
         json_decref(got);

@@ -27,7 +27,7 @@ static bool read_bytes(struct fixture *fixture, const unsigned char *bytes, size
                                      .arena = arena,
                                      .reserve = reserve,
                                      .context = &reserved};
-    bool read = wire_safetensors_read(&input, &fixture->call, &fixture->problem);
+    bool read = wire_safetensors_read(&input, &fixture->request, &fixture->problem);
     assert_true(arena->used - used <= reserved);
     return read;
 }
@@ -62,15 +62,14 @@ static void test_aligned_floats_stay_in_the_body(void **state) {
         unsigned char *bytes = make_request(&size, pad);
         arena_reset(&fixture->arena);
         assert_true(read_bytes(fixture, bytes, size, &fixture->arena));
-        const attn_request *request = &fixture->call.request;
-        const unsigned char *queries = (const unsigned char *)request->queries;
-        assert_int_equal(fixture->call.in_body, pad % 4 == 0);
+        const attn_request *batch = &fixture->request.batch;
+        const unsigned char *queries = (const unsigned char *)batch->queries;
+        assert_int_equal(fixture->request.in_body, pad % 4 == 0);
         assert_int_equal(queries >= bytes && queries < bytes + size, pad % 4 == 0);
-        assert_true(request->queries[0] == 1 && request->keys[0] == 2 &&
-                    request->values[11] == 3 + 11 / 8.0F &&
-                    request->head_mask[1] == 0.5F);
-        assert_true(fixture->call.packed && request->num_sequences == 2 &&
-                    request->query_lens[1] == 2 && request->valid_lens[1] == 0);
+        assert_true(batch->queries[0] == 1 && batch->keys[0] == 2 &&
+                    batch->values[11] == 3 + 11 / 8.0F && batch->head_mask[1] == 0.5F);
+        assert_true(fixture->request.packed && batch->num_sequences == 2 &&
+                    batch->query_lens[1] == 2 && batch->valid_lens[1] == 0);
         free(bytes);
     }
 }
@@ -121,12 +120,12 @@ static void test_reply_in_pieces_is_the_same(void **state) {
     const attn_sizes sizes = {
         .num_queries = 3, .num_keys = 3, .outputs = 12, .weights = 10};
     char whole[4096];
-    size_t bound = wire_safetensors_writer.bound(&fixture->call, &sizes);
+    size_t bound = wire_safetensors_writer.bound(&fixture->request, &sizes);
     for (size_t piece_size = 1; piece_size <= 1024; piece_size += 77) {
         struct wire_reply_head head;
         char text[4096], piece[1024];
         size_t used = 0, written;
-        void *encoder = wire_safetensors_writer.begin(&fixture->arena, &fixture->call,
+        void *encoder = wire_safetensors_writer.begin(&fixture->arena, &fixture->request,
                                                       &result, &head, &fixture->problem);
         assert_non_null(encoder);
         while ((written = wire_safetensors_writer.fill(encoder, piece, piece_size)) > 0) {
@@ -149,7 +148,7 @@ static void test_accept_weighs_the_forms(void **state) {
     (void)state;
     static const struct {
         const char *lines[2];
-        enum wire_media request, reply;
+        enum wire_media batch, reply;
     } cases[] = {
         {{NULL}, WIRE_MEDIA_JSON, WIRE_MEDIA_JSON},
         {{NULL}, WIRE_MEDIA_OCTETS, WIRE_MEDIA_SAFETENSORS},
@@ -170,7 +169,7 @@ static void test_accept_weighs_the_forms(void **state) {
         struct wire_accept accept = {0};
         for (size_t line = 0; line < 2 && cases[i].lines[line] != NULL; line++)
             wire_accept_add(&accept, cases[i].lines[line]);
-        if (wire_accept_choose(&accept, cases[i].request) != cases[i].reply)
+        if (wire_accept_choose(&accept, cases[i].batch) != cases[i].reply)
             fail_msg("case %zu", i);
     }
     assert_int_equal(wire_media_find(NULL), WIRE_NUM_MEDIA);

@@ -63,7 +63,7 @@ static struct cost measure(struct fixture *fixture, const char *body, size_t siz
     peak_bytes = 0;
     cost.decoded = wire_native_decode(
         body, &scan, (const attn_model *const *)fixture->models, NUM_MODELS,
-        &fixture->arena, &fixture->call, &fixture->problem);
+        &fixture->arena, &fixture->request, &fixture->problem);
     cost.measured = peak_bytes + fixture->arena.used;
     if (cost.measured > cost.bound)
         fail_msg("%zu bytes taken, %zu foreseen: %.300s", cost.measured, cost.bound,

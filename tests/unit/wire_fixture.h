@@ -18,7 +18,7 @@ enum { MODEL_D2L, MODEL_NARROW, NUM_MODELS };
 struct fixture {
     attn_model *models[NUM_MODELS];
     struct arena arena;
-    struct wire_call call;
+    struct wire_request request;
     struct wire_problem problem;
 };
 
@@ -76,7 +76,7 @@ static inline bool fixture_decode_bytes(struct fixture *fixture, const void *bod
     bool decoded = wire_native_scan(copy, size, &scan, &fixture->problem) &&
                    wire_native_decode(
                        copy, &scan, (const attn_model *const *)fixture->models,
-                       num_models, &fixture->arena, &fixture->call, &fixture->problem);
+                       num_models, &fixture->arena, &fixture->request, &fixture->problem);
     free(copy);
     return decoded;
 }

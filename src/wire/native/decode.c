@@ -47,7 +47,7 @@ static bool read_model(const struct decoder *decoder, const attn_model *const *m
 }
 
 static bool read_causal(const struct decoder *decoder, const attn_model_info *info,
-                        attn_request *request) {
+                        attn_request *batch) {
     const struct wire_place place = {.field = "causal"};
     json_t *value;
     if (!load(decoder, WIRE_CAUSAL, &value))
@@ -55,30 +55,30 @@ static bool read_causal(const struct decoder *decoder, const attn_model_info *in
     bool read =
         value == NULL || json_is_boolean(value) ||
         wire_refuse_type(&place, "boolean", wire_json_type(value), decoder->problem);
-    request->causal = value == NULL ? info->causal : json_is_true(value);
+    batch->causal = value == NULL ? info->causal : json_is_true(value);
     json_decref(value);
     return read;
 }
 
 /* Sets what `value` asks for; false when it is none of the three. */
-static bool choose_weights(const json_t *value, attn_request *request) {
+static bool choose_weights(const json_t *value, attn_request *batch) {
     if (value == NULL || json_is_false(value))
-        request->need_weights = ATTN_WEIGHTS_NONE;
+        batch->need_weights = ATTN_WEIGHTS_NONE;
     else if (json_is_true(value))
-        request->need_weights = ATTN_WEIGHTS_ALL;
+        batch->need_weights = ATTN_WEIGHTS_ALL;
     else if (json_is_string(value) && strcmp(json_string_value(value), "mean") == 0)
-        request->need_weights = ATTN_WEIGHTS_MEAN;
+        batch->need_weights = ATTN_WEIGHTS_MEAN;
     else
         return false;
     return true;
 }
 
-static bool read_need_weights(const struct decoder *decoder, attn_request *request) {
+static bool read_need_weights(const struct decoder *decoder, attn_request *batch) {
     struct wire_problem *problem = decoder->problem;
     json_t *value;
     if (!load(decoder, WIRE_NEED_WEIGHTS, &value))
         return false;
-    bool read = choose_weights(value, request);
+    bool read = choose_weights(value, batch);
     if (!read) {
         wire_problem_set(
             problem, 400, "Wrong type", "need_weights",
@@ -92,7 +92,7 @@ static bool read_need_weights(const struct decoder *decoder, attn_request *reque
 }
 
 static bool read_head_mask(const struct decoder *decoder, const attn_model_info *info,
-                           attn_request *request) {
+                           attn_request *batch) {
     const struct wire_span *span = &decoder->members[WIRE_HEAD_MASK];
     struct wire_problem *problem = decoder->problem;
     struct wire_cursor cursor = {decoder->body, span->start, span->end, problem};
@@ -109,7 +109,7 @@ static bool read_head_mask(const struct decoder *decoder, const attn_model_info 
         return false;
     if (!wire_head_mask_check(count, info, problem))
         return false;
-    request->head_mask = mask;
+    batch->head_mask = mask;
     return true;
 }
 
@@ -157,41 +157,41 @@ static bool read_tensors(const char *body, const struct wire_span *members,
 
 /* Reads everything but the model. */
 static bool read_request(const struct decoder *decoder, const attn_model_info *info,
-                         struct wire_call *call) {
+                         struct wire_request *request) {
     struct wire_tensors tensors;
-    attn_request *request = &call->request;
-    if (!read_causal(decoder, info, request) || !read_need_weights(decoder, request) ||
-        !read_head_mask(decoder, info, request) ||
+    attn_request *batch = &request->batch;
+    if (!read_causal(decoder, info, batch) || !read_need_weights(decoder, batch) ||
+        !read_head_mask(decoder, info, batch) ||
         !read_tensors(decoder->body, decoder->members, info, decoder->arena, &tensors,
                       decoder->problem))
         return false;
-    wire_tensors_give(&tensors, call);
+    wire_tensors_give(&tensors, request);
     const struct wire_span *lens = &decoder->members[WIRE_VALID_LENS];
     return wire_native_selection_read(decoder->body, decoder->members, decoder->arena,
-                                      call, decoder->problem) &&
+                                      request, decoder->problem) &&
            (lens->start == NULL ||
             wire_lens_read(decoder->body, lens, &tensors.queries, &tensors.keys,
-                           decoder->arena, request, decoder->problem));
+                           decoder->arena, batch, decoder->problem));
 }
 
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
-                        struct arena *arena, struct wire_call *ret_call,
+                        struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem) {
     const struct decoder decoder = {body, scan->members, arena, ret_problem};
-    struct wire_call call = {0};
-    if (!read_model(&decoder, models, num_models, &call.model) ||
-        !read_request(&decoder, attn_model_get_info(call.model), &call))
+    struct wire_request request = {0};
+    if (!read_model(&decoder, models, num_models, &request.model) ||
+        !read_request(&decoder, attn_model_get_info(request.model), &request))
         return false;
-    *ret_call = call;
+    *ret_request = request;
     return true;
 }
 
-bool wire_native_read(const struct wire_input *input, struct wire_call *ret_call,
+bool wire_native_read(const struct wire_input *input, struct wire_request *ret_request,
                       struct wire_problem *ret_problem) {
     struct wire_native_scan scan;
     return wire_native_scan(input->body, input->size, &scan, ret_problem) &&
            input->reserve(input->context, scan.decode_bytes, ret_problem) &&
            wire_native_decode(input->body, &scan, input->models, input->num_models,
-                              input->arena, ret_call, ret_problem);
+                              input->arena, ret_request, ret_problem);
 }

@@ -24,15 +24,16 @@ _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
                "the least piece takes all in front of a number, and the number");
 
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
-                              const struct wire_call *call, const attn_result *result) {
+                              const struct wire_request *request,
+                              const attn_result *result) {
     *encoder = (struct wire_native_encoder){
-        .model = attn_model_get_info(call->model)->name,
+        .model = attn_model_get_info(request->model)->name,
         .num_tensors = 1,
-        .tensors = {wire_reply_outputs(call, result)},
+        .tensors = {wire_reply_outputs(request, result)},
         .next = result->outputs,
     };
-    if (call->request.need_weights != ATTN_WEIGHTS_NONE)
-        encoder->tensors[encoder->num_tensors++] = wire_reply_weights(call, result);
+    if (request->batch.need_weights != ATTN_WEIGHTS_NONE)
+        encoder->tensors[encoder->num_tensors++] = wire_reply_weights(request, result);
 }
 
 /* --- text --- */
@@ -107,22 +108,23 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
 
 /* --- sizes --- */
 
-size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *sizes) {
-    const attn_model_info *info = attn_model_get_info(call->model);
-    const attn_request *request = &call->request;
-    const struct wire_selection *selection = &call->selection;
-    size_t planes = request->need_weights != ATTN_WEIGHTS_ALL ? 1
-                    : selection->heads != NULL                ? selection->num_heads
-                                                              : info->num_heads;
+size_t wire_native_reply_bound(const struct wire_request *request,
+                               const attn_sizes *sizes) {
+    const attn_model_info *info = attn_model_get_info(request->model);
+    const attn_request *batch = &request->batch;
+    const struct wire_selection *selection = &request->selection;
+    size_t planes = batch->need_weights != ATTN_WEIGHTS_ALL ? 1
+                    : selection->heads != NULL              ? selection->num_heads
+                                                            : info->num_heads;
     size_t queries = selection->queries != NULL
-                         ? request->num_sequences * selection->num_queries
+                         ? batch->num_sequences * selection->num_queries
                          : sizes->num_queries; /* at most those */
-    size_t weights = wire_selection_num_weights(call, sizes);
+    size_t weights = wire_selection_num_weights(request, sizes);
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     size_t rows, lists; /* lists of planes, sequences included */
     if (!size_mul(queries, planes, &rows) ||
-        !size_mul(request->num_sequences, planes, &lists) ||
-        !size_add_mul(&lists, request->num_sequences, 3) ||
+        !size_mul(batch->num_sequences, planes, &lists) ||
+        !size_add_mul(&lists, batch->num_sequences, 3) ||
         !size_add(rows, sizes->num_queries, &rows) ||
         !size_add_mul(&bound, sizes->outputs, NUMBER_BYTES) ||
         !size_add_mul(&bound, weights, NUMBER_BYTES) ||
@@ -135,9 +137,9 @@ size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *s
 /* --- wire_writer --- */
 
 /* The lengths of sequences, twice. */
-static size_t memory(const struct wire_call *call) {
+static size_t memory(const struct wire_request *request) {
     size_t bytes = 0;
-    bool fits = size_add_mul(&bytes, call->request.num_sequences, 2 * sizeof(size_t));
+    bool fits = size_add_mul(&bytes, request->batch.num_sequences, 2 * sizeof(size_t));
     return fits ? bytes : SIZE_MAX;
 }
 
@@ -150,16 +152,15 @@ static const size_t *keep_lengths(struct arena *arena, const size_t *lengths,
     return kept;
 }
 
-static void *begin(struct arena *arena, const struct wire_call *call,
+static void *begin(struct arena *arena, const struct wire_request *request,
                    const attn_result *result, struct wire_reply_head *ret_head,
                    struct wire_problem *ret_problem) {
-    struct wire_call kept = *call;
-    attn_request *request = &kept.request;
+    struct wire_request kept = *request;
+    attn_request *batch = &kept.batch;
     struct wire_native_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
-    request->query_lens =
-        keep_lengths(arena, request->query_lens, request->num_sequences);
-    request->key_lens = keep_lengths(arena, request->key_lens, request->num_sequences);
-    if (encoder == NULL || request->query_lens == NULL || request->key_lens == NULL) {
+    batch->query_lens = keep_lengths(arena, batch->query_lens, batch->num_sequences);
+    batch->key_lens = keep_lengths(arena, batch->key_lens, batch->num_sequences);
+    if (encoder == NULL || batch->query_lens == NULL || batch->key_lens == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }

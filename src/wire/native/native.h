@@ -36,19 +36,20 @@ bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *re
                       struct wire_problem *ret_problem);
 
 /* Decodes and checks a body that was scanned, against the model that it names (or the
- * only one). Every size in ret_call has been checked, so that attn_plan() can only fail
+ * only one). Every size in ret_request has been checked, so that attn_plan() can only fail
  * on overflow.
  *
- * Returns false with *ret_problem set (400, 404, or 503 when memory is short), ret_call
+ * Returns false with *ret_problem set (400, 404, or 503 when memory is short), ret_request
  * untouched. Thread-safe for distinct arenas. */
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
-                        struct arena *arena, struct wire_call *ret_call,
+                        struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem);
 
 /* Returns the most bytes that the reply to a call of these sizes can take; SIZE_MAX when
  * that is too large to be computed. */
-size_t wire_native_reply_bound(const struct wire_call *call, const attn_sizes *sizes);
+size_t wire_native_reply_bound(const struct wire_request *request,
+                               const attn_sizes *sizes);
 
 /* --- the reply's text, piece by piece --- */
 
@@ -66,7 +67,8 @@ struct wire_native_encoder {
 /* Starts a reply. result->weights are those that the reply has (wire_selection_copy()).
  */
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
-                              const struct wire_call *call, const attn_result *result);
+                              const struct wire_request *request,
+                              const attn_result *result);
 
 /* Writes the next piece of the reply to `piece`, which has room for `size` bytes, at
  * least WIRE_PIECE_MIN; returns how many it wrote, 0 at the end. A piece that

@@ -31,12 +31,12 @@ static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indice
 /* Reads one of the two lists, which may be left out. */
 static bool read_list(const char *body, const struct wire_span *span,
                       enum wire_selected which, struct arena *arena,
-                      struct wire_call *call, struct wire_problem *ret_problem) {
+                      struct wire_request *request, struct wire_problem *ret_problem) {
     struct wire_cursor cursor = {body, span->start, span->end, ret_problem};
     struct wire_indices indices;
     if (span->start == NULL)
         return true;
-    if (!wire_indices_init(&indices, call, which, arena, ret_problem))
+    if (!wire_indices_init(&indices, request, which, arena, ret_problem))
         return false;
 
     size_t *list = arena_alloc(arena, span->commas + 1, sizeof *list), count = 0;
@@ -48,16 +48,16 @@ static bool read_list(const char *body, const struct wire_span *span,
     if (!wire_list_open(&cursor, &place, 1) ||
         !read_indices(&cursor, &indices, list, &count))
         return false;
-    wire_selection_set(call, which, list, count);
+    wire_selection_set(request, which, list, count);
     return true;
 }
 
 bool wire_native_selection_read(const char *body, const struct wire_span *members,
-                                struct arena *arena, struct wire_call *call,
+                                struct arena *arena, struct wire_request *request,
                                 struct wire_problem *ret_problem) {
-    return read_list(body, &members[WIRE_WEIGHTS_HEADS], WIRE_SELECTED_HEADS, arena, call,
-                     ret_problem) &&
+    return read_list(body, &members[WIRE_WEIGHTS_HEADS], WIRE_SELECTED_HEADS, arena,
+                     request, ret_problem) &&
            read_list(body, &members[WIRE_WEIGHTS_QUERIES], WIRE_SELECTED_QUERIES, arena,
-                     call, ret_problem) &&
-           wire_selection_check(call, ret_problem);
+                     request, ret_problem) &&
+           wire_selection_check(request, ret_problem);
 }

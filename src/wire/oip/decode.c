@@ -103,7 +103,7 @@ static bool read_tensors(const struct decoder *decoder, struct wire_tensors *ten
 }
 
 static bool read_lens(const struct decoder *decoder, const struct wire_tensors *tensors,
-                      attn_request *request) {
+                      attn_request *batch) {
     const struct wire_oip_input *input = &decoder->scan->inputs[WIRE_OIP_VALID_LENS];
     const struct wire_tensor *queries = &tensors->queries;
     size_t sequences = queries->num_sequences, rows = queries->lens[0];
@@ -122,12 +122,12 @@ static bool read_lens(const struct decoder *decoder, const struct wire_tensors *
         return refuse_rank(decoder, input, wanted);
     }
     snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
-    request->valid_lens_per_query = !whole;
-    request->valid_lens = wire_oip_wholes(&decoder->reader, input, max, limit);
-    return request->valid_lens != NULL;
+    batch->valid_lens_per_query = !whole;
+    batch->valid_lens = wire_oip_wholes(&decoder->reader, input, max, limit);
+    return batch->valid_lens != NULL;
 }
 
-static bool read_head_mask(const struct decoder *decoder, attn_request *request) {
+static bool read_head_mask(const struct decoder *decoder, attn_request *batch) {
     const struct wire_oip_input *input = &decoder->scan->inputs[WIRE_OIP_HEAD_MASK];
     char wanted[48];
     if (input->type == NULL)
@@ -137,8 +137,8 @@ static bool read_head_mask(const struct decoder *decoder, attn_request *request)
                  decoder->info->num_heads);
         return refuse_rank(decoder, input, wanted);
     }
-    request->head_mask = wire_oip_floats(&decoder->reader, input);
-    return request->head_mask != NULL;
+    batch->head_mask = wire_oip_floats(&decoder->reader, input);
+    return batch->head_mask != NULL;
 }
 
 /* Checks the id, and keeps it with the rest: the body may go before the reply. */
@@ -169,30 +169,30 @@ static bool keep_reply(const struct decoder *decoder,
 }
 
 static bool decode(const struct decoder *decoder, const attn_model *model,
-                   struct wire_call *ret_call) {
+                   struct wire_request *ret_request) {
     const struct wire_oip_scan *scan = decoder->scan;
     struct wire_tensors tensors = {0};
-    struct wire_call call = {.model = model};
-    attn_request *request = &call.request;
-    if (!keep_reply(decoder, &call.oip) || !read_tensors(decoder, &tensors) ||
-        !read_lens(decoder, &tensors, request) || !read_head_mask(decoder, request))
+    struct wire_request request = {.model = model};
+    attn_request *batch = &request.batch;
+    if (!keep_reply(decoder, &request.oip) || !read_tensors(decoder, &tensors) ||
+        !read_lens(decoder, &tensors, batch) || !read_head_mask(decoder, batch))
         return false;
-    request->num_sequences = tensors.queries.num_sequences;
-    request->query_lens = tensors.queries.lens;
-    request->key_lens = tensors.keys.lens;
-    request->queries = tensors.queries.rows;
-    request->keys = tensors.keys.rows;
-    request->values = tensors.values.rows;
-    request->causal = scan->causal_given ? scan->causal : decoder->info->causal;
-    request->need_weights = scan->need_weights;
-    call.batched = tensors.queries.batched;
+    batch->num_sequences = tensors.queries.num_sequences;
+    batch->query_lens = tensors.queries.lens;
+    batch->key_lens = tensors.keys.lens;
+    batch->queries = tensors.queries.rows;
+    batch->keys = tensors.keys.rows;
+    batch->values = tensors.values.rows;
+    batch->causal = scan->causal_given ? scan->causal : decoder->info->causal;
+    batch->need_weights = scan->need_weights;
+    request.batched = tensors.queries.batched;
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++)
-        call.in_body = call.in_body || scan->inputs[i].bytes != NULL;
-    *ret_call = call;
+        request.in_body = request.in_body || scan->inputs[i].bytes != NULL;
+    *ret_request = request;
     return true;
 }
 
-bool wire_oip_read(const struct wire_input *input, struct wire_call *ret_call,
+bool wire_oip_read(const struct wire_input *input, struct wire_request *ret_request,
                    struct wire_problem *ret_problem) {
     struct wire_oip_scan scan;
     const struct decoder decoder = {{input->body, input->arena, ret_problem},
@@ -200,5 +200,5 @@ bool wire_oip_read(const struct wire_input *input, struct wire_call *ret_call,
                                     attn_model_get_info(input->models[0])};
     return wire_oip_scan(input, &scan, ret_problem) &&
            input->reserve(input->context, scan.decode_bytes, ret_problem) &&
-           decode(&decoder, input->models[0], ret_call);
+           decode(&decoder, input->models[0], ret_request);
 }

@@ -47,22 +47,22 @@ struct tensor {
 };
 
 /* Says what the output `i` of the reply is; `result` may be NULL. */
-static struct tensor get_tensor(const struct wire_call *call, const attn_result *result,
-                                size_t i) {
-    const attn_model_info *info = attn_model_get_info(call->model);
-    const attn_request *request = &call->request;
-    bool weights = call->oip->outputs[i].weights;
+static struct tensor get_tensor(const struct wire_request *request,
+                                const attn_result *result, size_t i) {
+    const attn_model_info *info = attn_model_get_info(request->model);
+    const attn_request *batch = &request->batch;
+    bool weights = request->oip->outputs[i].weights;
     struct tensor tensor = {.name = weights ? "attention_weights" : "outputs",
-                            .binary = call->oip->outputs[i].binary,
+                            .binary = request->oip->outputs[i].binary,
                             .count = 1};
     if (result != NULL)
         tensor.numbers = weights ? result->weights : result->outputs;
-    if (call->batched)
-        tensor.shape[tensor.rank++] = request->num_sequences;
-    if (weights && request->need_weights == ATTN_WEIGHTS_ALL)
+    if (request->batched)
+        tensor.shape[tensor.rank++] = batch->num_sequences;
+    if (weights && batch->need_weights == ATTN_WEIGHTS_ALL)
         tensor.shape[tensor.rank++] = info->num_heads;
-    tensor.shape[tensor.rank++] = request->query_lens[0]; /* all alike */
-    tensor.shape[tensor.rank++] = weights ? request->key_lens[0] : info->out_size;
+    tensor.shape[tensor.rank++] = batch->query_lens[0]; /* all alike */
+    tensor.shape[tensor.rank++] = weights ? batch->key_lens[0] : info->out_size;
     for (size_t axis = 0; axis < tensor.rank; axis++)
         tensor.count *= tensor.shape[axis]; /* attn_plan() has passed it */
     return tensor;
@@ -70,35 +70,35 @@ static struct tensor get_tensor(const struct wire_call *call, const attn_result 
 
 /* --- sizes --- */
 
-static size_t text_bytes(const struct wire_call *call) {
-    return TEXT_BYTES + NAME_BYTES + call->oip->id_size; /* the body's: cannot wrap */
+static size_t text_bytes(const struct wire_request *request) {
+    return TEXT_BYTES + NAME_BYTES + request->oip->id_size; /* the body's: cannot wrap */
 }
 
-static size_t bound(const struct wire_call *call, const attn_sizes *sizes) {
-    size_t bytes = text_bytes(call);
-    for (size_t i = 0; i < call->oip->num_outputs; i++) {
-        size_t count = call->oip->outputs[i].weights ? sizes->weights : sizes->outputs;
+static size_t bound(const struct wire_request *request, const attn_sizes *sizes) {
+    size_t bytes = text_bytes(request);
+    for (size_t i = 0; i < request->oip->num_outputs; i++) {
+        size_t count = request->oip->outputs[i].weights ? sizes->weights : sizes->outputs;
         if (!size_add_mul(&bytes, count,
-                          call->oip->outputs[i].binary ? sizeof(float) : NUMBER_BYTES))
+                          request->oip->outputs[i].binary ? sizeof(float) : NUMBER_BYTES))
             return SIZE_MAX;
     }
     return bytes;
 }
 
 /* The text, which is ready from the beginning. */
-static size_t memory(const struct wire_call *call) {
-    return text_bytes(call);
+static size_t memory(const struct wire_request *request) {
+    return text_bytes(request);
 }
 
 /* --- the beginning --- */
 
 /* Checks the outputs that the reply names, and no others. */
-static bool check_result(const struct wire_call *call, const attn_result *result,
+static bool check_result(const struct wire_request *request, const attn_result *result,
                          struct wire_problem *problem) {
-    for (size_t i = 0; i < call->oip->num_outputs; i++) {
-        const struct wire_reply_tensor tensor = call->oip->outputs[i].weights
-                                                    ? wire_reply_weights(call, result)
-                                                    : wire_reply_outputs(call, result);
+    for (size_t i = 0; i < request->oip->num_outputs; i++) {
+        const struct wire_reply_tensor tensor = request->oip->outputs[i].weights
+                                                    ? wire_reply_weights(request, result)
+                                                    : wire_reply_outputs(request, result);
         assert(tensor.numbers != NULL); /* named outputs are computed */
         if (!wire_reply_tensor_check(&tensor, problem))
             return false;
@@ -122,12 +122,12 @@ static char *put_tensor(char *out, const struct tensor *tensor) {
 }
 
 /* Cuts the reply into parts; `out` has room for text_bytes(). */
-static void lay_out(const struct wire_call *call, const attn_result *result,
+static void lay_out(const struct wire_request *request, const attn_result *result,
                     struct encoder *encoder, char *out) {
-    const struct wire_oip_reply *reply = call->oip;
+    const struct wire_oip_reply *reply = request->oip;
     const char *start = out;
     out = stpcpy(out, "{\"model_name\":");
-    out = wire_json_put_string(out, attn_model_get_info(call->model)->name);
+    out = wire_json_put_string(out, attn_model_get_info(request->model)->name);
     out = stpcpy(out, ",\"model_version\":\"" WIRE_OIP_VERSION "\"");
     if (reply->id != NULL) {
         out = stpcpy(out, ",\"id\":");
@@ -136,7 +136,7 @@ static void lay_out(const struct wire_call *call, const attn_result *result,
     }
     out = stpcpy(out, ",\"outputs\":[");
     for (size_t i = 0; i < reply->num_outputs; i++) {
-        struct tensor tensor = get_tensor(call, result, i);
+        struct tensor tensor = get_tensor(request, result, i);
         if (i > 0)
             *out++ = ',';
         out = put_tensor(out, &tensor);
@@ -163,12 +163,12 @@ static size_t measure(const float *numbers, size_t count) {
 
 /* Adds the binary data, and says how long all is. Where there is JSON before it that has
  * numbers, they are printed once more to know their size. */
-static void add_binary(const struct wire_call *call, const attn_result *result,
+static void add_binary(const struct wire_request *request, const attn_result *result,
                        struct encoder *encoder, struct wire_reply_head *head) {
     size_t json_parts = encoder->num_parts;
     *head = (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
-    for (size_t i = 0; i < call->oip->num_outputs; i++) {
-        struct tensor tensor = get_tensor(call, result, i);
+    for (size_t i = 0; i < request->oip->num_outputs; i++) {
+        struct tensor tensor = get_tensor(request, result, i);
         if (tensor.binary)
             add_part(encoder, PART_BYTES, tensor.numbers, tensor.count * sizeof(float));
     }
@@ -186,20 +186,20 @@ static void add_binary(const struct wire_call *call, const attn_result *result,
         head->size += encoder->parts[i].count;
 }
 
-static void *begin(struct arena *arena, const struct wire_call *call,
+static void *begin(struct arena *arena, const struct wire_request *request,
                    const attn_result *result, struct wire_reply_head *ret_head,
                    struct wire_problem *ret_problem) {
     struct encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
-    char *text = arena_alloc(arena, text_bytes(call), 1);
+    char *text = arena_alloc(arena, text_bytes(request), 1);
     if (encoder == NULL || text == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    if (!check_result(call, result, ret_problem))
+    if (!check_result(request, result, ret_problem))
         return NULL;
     *encoder = (struct encoder){0};
-    lay_out(call, result, encoder, text);
-    add_binary(call, result, encoder, ret_head);
+    lay_out(request, result, encoder, text);
+    add_binary(request, result, encoder, ret_head);
     return encoder;
 }
 

@@ -24,7 +24,7 @@ struct options {
 struct reader {
     struct wire_parts parts;
     struct options options;
-    struct wire_call *call;
+    struct wire_request *request;
 };
 
 static bool refuse_format(const char *field, const char *what,
@@ -164,19 +164,19 @@ static bool read_options(const struct reader *reader, const attn_model_info *inf
     static const attn_need_weights needs[] = {ATTN_WEIGHTS_NONE, ATTN_WEIGHTS_ALL,
                                               ATTN_WEIGHTS_MEAN};
     const struct options *options = &reader->options;
-    attn_request *request = &reader->call->request;
+    attn_request *batch = &reader->request->batch;
     size_t index = info->causal;
     if (options->causal != NULL &&
         !choose("causal", options->causal, causal, "[\"false\",\"true\"]", &index,
                 reader->parts.problem))
         return false;
-    request->causal = index == 1;
+    batch->causal = index == 1;
     index = 0;
     if (options->need_weights != NULL &&
         !choose("need_weights", options->need_weights, need,
                 "[\"false\",\"true\",\"mean\"]", &index, reader->parts.problem))
         return false;
-    request->need_weights = needs[index];
+    batch->need_weights = needs[index];
     return true;
 }
 
@@ -188,7 +188,7 @@ static bool read_head_mask(const struct reader *reader, const attn_model_info *i
     return mask == NULL || (wire_part_check_rank(parts, WIRE_PART_HEAD_MASK, 1, 1,
                                                  "one number for each head, [H]") &&
                             wire_part_read_floats(parts, WIRE_PART_HEAD_MASK,
-                                                  &reader->call->request.head_mask) &&
+                                                  &reader->request->batch.head_mask) &&
                             wire_head_mask_check(mask->elements, info, parts->problem));
 }
 
@@ -304,7 +304,7 @@ static bool check_valid_lens(const struct reader *reader,
 static bool read_valid_lens(const struct reader *reader,
                             const struct wire_tensors *tensors) {
     const struct wire_parts *parts = &reader->parts;
-    attn_request *request = &reader->call->request;
+    attn_request *batch = &reader->request->batch;
     size_t *lens, i = 0;
     bool per_query;
     if (parts->tensors[WIRE_PART_VALID_LENS] == NULL)
@@ -312,10 +312,10 @@ static bool read_valid_lens(const struct reader *reader,
     if (!check_valid_lens(reader, tensors, &per_query) ||
         !wire_part_read_integers(parts, WIRE_PART_VALID_LENS, 0, &lens))
         return false;
-    for (size_t b = 0; b < request->num_sequences; b++) {
-        size_t count = per_query ? request->query_lens[b] : 1;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t count = per_query ? batch->query_lens[b] : 1;
         for (size_t q = 0; q < count; q++, i++) {
-            if (lens[i] <= request->key_lens[b])
+            if (lens[i] <= batch->key_lens[b])
                 continue;
             bool padded = parts->tensors[WIRE_PART_VALID_LENS]->rank == 2;
             struct wire_place place = {.field = "valid_lens",
@@ -324,13 +324,13 @@ static bool read_valid_lens(const struct reader *reader,
                                        .index = {padded ? b : i, q}};
             char limit[64];
             snprintf(limit, sizeof limit, "its sequence has %zu keys",
-                     request->key_lens[b]);
-            return wire_refuse_integer(&place, (int64_t)lens[i], 0, request->key_lens[b],
+                     batch->key_lens[b]);
+            return wire_refuse_integer(&place, (int64_t)lens[i], 0, batch->key_lens[b],
                                        limit, parts->problem);
         }
     }
-    request->valid_lens = lens;
-    request->valid_lens_per_query = per_query;
+    batch->valid_lens = lens;
+    batch->valid_lens_per_query = per_query;
     return true;
 }
 
@@ -344,7 +344,8 @@ static bool read_selection(const struct reader *reader, enum wire_part part,
         return true;
     if (!wire_part_check_rank(parts, part, 1, 1, "a list of indices, [N]") ||
         !wire_part_read_integers(parts, part, 0, &list) ||
-        !wire_indices_init(&indices, reader->call, which, parts->arena, parts->problem))
+        !wire_indices_init(&indices, reader->request, which, parts->arena,
+                           parts->problem))
         return false;
 
     for (size_t i = 0; i < tensor->elements; i++) {
@@ -358,60 +359,61 @@ static bool read_selection(const struct reader *reader, enum wire_part part,
         if (!wire_indices_add(&indices, i, list[i], parts->problem))
             return false;
     }
-    wire_selection_set(reader->call, which, list, tensor->elements);
+    wire_selection_set(reader->request, which, list, tensor->elements);
     return true;
 }
 
 /* Reads everything but the model. */
 static bool read_request(const struct reader *reader) {
     const struct wire_parts *parts = &reader->parts;
-    const attn_model_info *info = attn_model_get_info(reader->call->model);
-    struct wire_call *call = reader->call;
+    const attn_model_info *info = attn_model_get_info(reader->request->model);
+    struct wire_request *request = reader->request;
     struct wire_tensors tensors;
     if (!read_options(reader, info) || !read_head_mask(reader, info) ||
         !check_lens_needed(parts) || !read_tensors(reader, info, &tensors))
         return false;
-    wire_tensors_give(&tensors, call);
-    call->packed = parts->tensors[WIRE_PART_QUERY_LENS] != NULL ||
-                   parts->tensors[WIRE_PART_KEY_LENS] != NULL;
+    wire_tensors_give(&tensors, request);
+    request->packed = parts->tensors[WIRE_PART_QUERY_LENS] != NULL ||
+                      parts->tensors[WIRE_PART_KEY_LENS] != NULL;
     return read_selection(reader, WIRE_PART_WEIGHTS_HEADS, WIRE_SELECTED_HEADS) &&
            read_selection(reader, WIRE_PART_WEIGHTS_QUERIES, WIRE_SELECTED_QUERIES) &&
-           wire_selection_check(call, parts->problem) &&
+           wire_selection_check(request, parts->problem) &&
            read_valid_lens(reader, &tensors);
 }
 
 /* Reads all that stands behind a header. */
 static bool read_body(const struct wire_input *input,
                       const struct safetensors_header *header, const char *data,
-                      struct wire_call *call, struct wire_problem *ret_problem) {
+                      struct wire_request *request, struct wire_problem *ret_problem) {
     struct reader reader = {.parts = {.data = (const unsigned char *)data,
                                       .arena = input->arena,
                                       .problem = ret_problem},
-                            .call = call};
+                            .request = request};
     if (!find_parts(header, &reader.parts) ||
         !find_options(header, &reader.options, ret_problem) ||
         !wire_model_find(reader.options.model, input->models, input->num_models,
-                         &call->model, ret_problem) ||
+                         &request->model, ret_problem) ||
         !input->reserve(input->context, wire_parts_cost(&reader.parts), ret_problem) ||
         !read_request(&reader))
         return false;
     for (int i = 0; i < WIRE_NUM_PARTS; i++) {
         if (reader.parts.tensors[i] != NULL &&
             (i <= WIRE_PART_VALUES || i == WIRE_PART_HEAD_MASK))
-            call->in_body |= wire_part_in_place(&reader.parts, (enum wire_part)i);
+            request->in_body |= wire_part_in_place(&reader.parts, (enum wire_part)i);
     }
     return true;
 }
 
-bool wire_safetensors_read(const struct wire_input *input, struct wire_call *ret_call,
+bool wire_safetensors_read(const struct wire_input *input,
+                           struct wire_request *ret_request,
                            struct wire_problem *ret_problem) {
     struct safetensors_header header = {0};
-    struct wire_call call = {0};
+    struct wire_request request = {0};
     const char *data;
     bool read = parse_header(input, &header, &data, ret_problem) &&
-                read_body(input, &header, data, &call, ret_problem);
+                read_body(input, &header, data, &request, ret_problem);
     safetensors_header_deinit(&header);
     if (read)
-        *ret_call = call;
+        *ret_request = request;
     return read;
 }

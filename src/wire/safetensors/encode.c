@@ -49,10 +49,10 @@ static bool all_equal(const size_t *lens, size_t count) {
 }
 
 /* Whether the sequences follow each other with lengths beside them. */
-static bool is_packed(const struct wire_call *call) {
-    const attn_request *request = &call->request;
-    return call->packed || !all_equal(request->query_lens, request->num_sequences) ||
-           !all_equal(request->key_lens, request->num_sequences);
+static bool is_packed(const struct wire_request *request) {
+    const attn_request *batch = &request->batch;
+    return request->packed || !all_equal(batch->query_lens, batch->num_sequences) ||
+           !all_equal(batch->key_lens, batch->num_sequences);
 }
 
 static struct part *add_part(struct encoder *encoder, const char *name, const char *dtype,
@@ -68,38 +68,38 @@ static void add_axis(struct part *part, size_t size) {
 
 /* Lists the tensors; those without data are only measured. Sizes that attn_plan() has
  * passed: nothing can overflow. */
-static void list_parts(struct encoder *encoder, const struct wire_call *call,
+static void list_parts(struct encoder *encoder, const struct wire_request *request,
                        size_t num_queries, size_t num_weights,
                        const attn_result *result) {
-    const attn_request *request = &call->request;
-    const struct wire_selection *selection = &call->selection;
-    const attn_model_info *info = attn_model_get_info(call->model);
-    bool packed = is_packed(call);
-    bool weights = request->need_weights != ATTN_WEIGHTS_NONE;
+    const attn_request *batch = &request->batch;
+    const struct wire_selection *selection = &request->selection;
+    const attn_model_info *info = attn_model_get_info(request->model);
+    bool packed = is_packed(request);
+    bool weights = batch->need_weights != ATTN_WEIGHTS_NONE;
     if (packed)
-        add_axis(add_part(encoder, "query_lens", "I64", request->query_lens),
-                 request->num_sequences);
+        add_axis(add_part(encoder, "query_lens", "I64", batch->query_lens),
+                 batch->num_sequences);
     if (packed && weights)
-        add_axis(add_part(encoder, "key_lens", "I64", request->key_lens),
-                 request->num_sequences);
+        add_axis(add_part(encoder, "key_lens", "I64", batch->key_lens),
+                 batch->num_sequences);
     struct part *part = add_part(encoder, "outputs", "F32", result->outputs);
-    if (!packed && call->batched)
-        add_axis(part, request->num_sequences);
-    add_axis(part, packed ? num_queries : request->query_lens[0]);
+    if (!packed && request->batched)
+        add_axis(part, batch->num_sequences);
+    add_axis(part, packed ? num_queries : batch->query_lens[0]);
     add_axis(part, info->out_size);
     if (weights) {
         part = add_part(encoder, "attention_weights", "F32", result->weights);
         if (packed) {
             add_axis(part, num_weights);
         } else {
-            if (call->batched)
-                add_axis(part, request->num_sequences);
-            if (request->need_weights == ATTN_WEIGHTS_ALL)
+            if (request->batched)
+                add_axis(part, batch->num_sequences);
+            if (batch->need_weights == ATTN_WEIGHTS_ALL)
                 add_axis(part, selection->heads != NULL ? selection->num_heads
                                                         : info->num_heads);
             add_axis(part, selection->queries != NULL ? selection->num_queries
-                                                      : request->query_lens[0]);
-            add_axis(part, request->key_lens[0]);
+                                                      : batch->query_lens[0]);
+            add_axis(part, batch->key_lens[0]);
         }
     }
     for (size_t i = 0; i < encoder->num_parts; i++) {
@@ -143,23 +143,23 @@ static size_t count_reply(const struct encoder *encoder) {
 
 /* --- wire_writer --- */
 
-static size_t bound(const struct wire_call *call, const attn_sizes *sizes) {
+static size_t bound(const struct wire_request *request, const attn_sizes *sizes) {
     struct encoder encoder = {0};
-    size_t weights = wire_selection_num_weights(call, sizes), bytes = 0;
+    size_t weights = wire_selection_num_weights(request, sizes), bytes = 0;
     if (!size_add_mul(&bytes, sizes->outputs, sizeof(float)) ||
         !size_add_mul(&bytes, weights, sizeof(float)) ||
-        !size_add_mul(&bytes, call->request.num_sequences, 2 * sizeof(int64_t)) ||
+        !size_add_mul(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t)) ||
         !size_add(bytes, HEADER_MAX, &bytes))
         return SIZE_MAX;
-    list_parts(&encoder, call, sizes->num_queries, weights, &(attn_result){0});
-    print_header(&encoder, attn_model_get_info(call->model)->name);
+    list_parts(&encoder, request, sizes->num_queries, weights, &(attn_result){0});
+    print_header(&encoder, attn_model_get_info(request->model)->name);
     return count_reply(&encoder);
 }
 
 /* The lengths of sequences, twice. */
-static size_t memory(const struct wire_call *call) {
+static size_t memory(const struct wire_request *request) {
     size_t bytes = 0;
-    bool fits = size_add_mul(&bytes, call->request.num_sequences, 2 * sizeof(int64_t));
+    bool fits = size_add_mul(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t));
     return fits ? bytes : SIZE_MAX;
 }
 
@@ -172,57 +172,58 @@ static uint64_t *keep_lengths(struct arena *arena, const size_t *lengths, size_t
 }
 
 static void *begin_as(const char *content_type, struct arena *arena,
-                      const struct wire_call *call, const attn_result *result,
+                      const struct wire_request *request, const attn_result *result,
                       struct wire_reply_head *ret_head,
                       struct wire_problem *ret_problem) {
-    const attn_request *request = &call->request;
-    size_t count = request->num_sequences;
+    const attn_request *batch = &request->batch;
+    size_t count = batch->num_sequences;
     struct encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
-    const void *lens[] = {keep_lengths(arena, request->query_lens, count),
-                          keep_lengths(arena, request->key_lens, count)};
+    const void *lens[] = {keep_lengths(arena, batch->query_lens, count),
+                          keep_lengths(arena, batch->key_lens, count)};
     if (encoder == NULL || lens[0] == NULL || lens[1] == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
     *encoder = (struct encoder){0};
-    if (!wire_reply_check(call, result, ret_problem))
+    if (!wire_reply_check(request, result, ret_problem))
         return NULL;
     attn_sizes sizes = {0};
-    attn_need_weights need = request->need_weights;
-    size_t planes = need == ATTN_WEIGHTS_ALL ? attn_model_get_info(call->model)->num_heads
+    attn_need_weights need = batch->need_weights;
+    size_t planes = need == ATTN_WEIGHTS_ALL
+                        ? attn_model_get_info(request->model)->num_heads
                     : need == ATTN_WEIGHTS_MEAN ? 1
                                                 : 0;
     for (size_t b = 0; b < count; b++) {
-        sizes.num_queries += request->query_lens[b];
-        sizes.weights += planes * request->query_lens[b] * request->key_lens[b];
+        sizes.num_queries += batch->query_lens[b];
+        sizes.weights += planes * batch->query_lens[b] * batch->key_lens[b];
     }
-    list_parts(encoder, call, sizes.num_queries, wire_selection_num_weights(call, &sizes),
-               result);
+    list_parts(encoder, request, sizes.num_queries,
+               wire_selection_num_weights(request, &sizes), result);
     for (size_t i = 0; i < encoder->num_parts; i++) {
-        if (encoder->parts[i].data == request->query_lens)
+        if (encoder->parts[i].data == batch->query_lens)
             encoder->parts[i].data = lens[0];
-        else if (encoder->parts[i].data == request->key_lens)
+        else if (encoder->parts[i].data == batch->key_lens)
             encoder->parts[i].data = lens[1];
     }
     if (encoder->num_parts > 1 && encoder->parts[1].name[0] == 'k')
         encoder->parts[1].data = lens[1]; /* the two may be one list */
-    print_header(encoder, attn_model_get_info(call->model)->name);
+    print_header(encoder, attn_model_get_info(request->model)->name);
     *ret_head =
         (struct wire_reply_head){content_type, count_reply(encoder), WIRE_NO_SIZE};
     return encoder;
 }
 
-static void *begin(struct arena *arena, const struct wire_call *call,
+static void *begin(struct arena *arena, const struct wire_request *request,
                    const attn_result *result, struct wire_reply_head *ret_head,
                    struct wire_problem *ret_problem) {
-    return begin_as("application/vnd.safetensors", arena, call, result, ret_head,
+    return begin_as("application/vnd.safetensors", arena, request, result, ret_head,
                     ret_problem);
 }
 
-static void *begin_octets(struct arena *arena, const struct wire_call *call,
+static void *begin_octets(struct arena *arena, const struct wire_request *request,
                           const attn_result *result, struct wire_reply_head *ret_head,
                           struct wire_problem *ret_problem) {
-    return begin_as("application/octet-stream", arena, call, result, ret_head,
+    return begin_as("application/octet-stream", arena, request, result, ret_head,
                     ret_problem);
 }
 

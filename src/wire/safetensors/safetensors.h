@@ -10,7 +10,7 @@
 
 #define WIRE_SAFETENSORS_HEADER_MAX ((size_t)64 * 1024) /* bytes of a request's JSON */
 
-/* float32 at a multiple of 4 bytes stays where it lies: wire_call.in_body. */
+/* float32 at a multiple of 4 bytes stays where it lies: wire_request.in_body. */
 wire_read wire_safetensors_read;
 
 /* Its replies have a size that is known. They differ in the Content-Type:
