@@ -57,7 +57,7 @@ bool exchange_reserve(struct exchange *exchange, size_t bytes,
         wire_problem_set_no_memory(ret_problem);
         return false;
     }
-    wire_problem_set(ret_problem, MHD_HTTP_CONTENT_TOO_LARGE, "Request too large", NULL,
+    wire_problem_set(ret_problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
                      "request, results and reply would take %zu bytes, over --max-memory "
                      "%zu; send fewer or shorter sequences, or ask for \"need_weights\": "
                      "\"mean\" or false",
@@ -93,7 +93,7 @@ void exchange_submit(struct exchange *exchange,
     if (!sched_reserve(pool)) {
         struct wire_problem problem;
         wire_problem_set(
-            &problem, MHD_HTTP_SERVICE_UNAVAILABLE, "Queue full", NULL,
+            &problem, WIRE_E_QUEUE_FULL, NULL,
             "as many requests as --queue allows are waiting; retry after " RETRY_AFTER
             " s");
         exchange_set_problem(exchange, &problem);
@@ -214,7 +214,7 @@ static bool check_headers(struct exchange *exchange, struct wire_problem *proble
         exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (encoding == NULL)
         return exchange->route->check(exchange, problem);
-    wire_problem_set(problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Unsupported media type",
+    wire_problem_set(problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
                      MHD_HTTP_HEADER_CONTENT_ENCODING,
                      "Content-Encoding '%.60s' is not supported; send the body without "
                      "one",
@@ -231,7 +231,7 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
     if (framing->chunked)
         return true;
     if (framing->content_length > max_body) {
-        wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Body too large", NULL,
+        wire_problem_set(problem, WIRE_E_BODY_TOO_LARGE, NULL,
                          "the body has %llu bytes, over --max-body %zu",
                          (unsigned long long)framing->content_length, max_body);
         return false;
@@ -302,7 +302,7 @@ static enum MHD_Result take_body(struct exchange *exchange, const char *data,
                    : MHD_YES;
     }
     if (size > body->max - body->size) {
-        wire_problem_set(&problem, MHD_HTTP_CONTENT_TOO_LARGE, "Body too large", NULL,
+        wire_problem_set(&problem, WIRE_E_BODY_TOO_LARGE, NULL,
                          "the body has more than --max-body %zu bytes", body->max);
         refuse_body(exchange, &problem);
     } else if (exchange->chunked && !exchange_reserve(exchange, size, &problem)) {

@@ -24,10 +24,9 @@ static bool is_token(const char *name, size_t size) {
     return size > 0;
 }
 
-static enum MHD_Result refuse(struct check *check, const char *field,
-                              const char *detail) {
-    wire_problem_set(check->problem, MHD_HTTP_BAD_REQUEST, "Bad request", field, "%s",
-                     detail);
+static enum MHD_Result refuse(struct check *check, enum wire_error error,
+                              const char *field, const char *detail) {
+    wire_problem_set(check->problem, error, field, "%s", detail);
     check->refused = true;
     return MHD_NO;
 }
@@ -35,10 +34,11 @@ static enum MHD_Result refuse(struct check *check, const char *field,
 static enum MHD_Result check_length(struct check *check, const char *value) {
     size_t digits = strspn(value, "0123456789");
     if (++check->lengths > 1)
-        return refuse(check, "Content-Length",
+        return refuse(check, WIRE_E_BAD_REQUEST, "Content-Length",
                       "Content-Length is given twice; send it once");
     if (digits == 0 || value[digits] != '\0' || digits > 18)
-        return refuse(check, "Content-Length", "Content-Length is not a number of bytes");
+        return refuse(check, WIRE_E_BAD_REQUEST, "Content-Length",
+                      "Content-Length is not a number of bytes");
     check->framing.has_body = true;
     check->framing.content_length = strtoull(value, NULL, 10);
     return MHD_YES;
@@ -46,7 +46,7 @@ static enum MHD_Result check_length(struct check *check, const char *value) {
 
 static enum MHD_Result check_encoding(struct check *check, const char *value) {
     if (++check->encodings > 1 || strcasecmp(value, "chunked") != 0)
-        return refuse(check, "Transfer-Encoding",
+        return refuse(check, WIRE_E_BAD_REQUEST, "Transfer-Encoding",
                       "the only Transfer-Encoding understood is one 'chunked'");
     check->framing.has_body = true;
     check->framing.chunked = true;
@@ -58,10 +58,8 @@ static enum MHD_Result check_expect(struct check *check, const char *value) {
         check->framing.expects_continue = true;
         return MHD_YES;
     }
-    refuse(check, "Expect", "the only expectation understood is 100-continue");
-    check->problem->status = MHD_HTTP_EXPECTATION_FAILED;
-    check->problem->title = "Expectation failed";
-    return MHD_NO;
+    return refuse(check, WIRE_E_EXPECTATION_FAILED, "Expect",
+                  "the only expectation understood is 100-continue");
 }
 
 static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const char *name,
@@ -72,10 +70,11 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
     if (value == NULL)
         value = "";
     if (!is_token(name, name_size))
-        return refuse(check, NULL,
+        return refuse(check, WIRE_E_BAD_REQUEST, NULL,
                       "a header's name holds a character that no name may hold");
     if (memchr(value, '\0', value_size) != NULL)
-        return refuse(check, name, "a header's value holds a NUL byte");
+        return refuse(check, WIRE_E_BAD_REQUEST, name,
+                      "a header's value holds a NUL byte");
     if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0)
         return check_length(check, value);
     if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0)
@@ -83,7 +82,8 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
     if (strcasecmp(name, MHD_HTTP_HEADER_EXPECT) == 0)
         return check_expect(check, value);
     if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0 && ++check->hosts > 1)
-        return refuse(check, "Host", "Host is given twice; send it once");
+        return refuse(check, WIRE_E_BAD_REQUEST, "Host",
+                      "Host is given twice; send it once");
     return MHD_YES;
 }
 
@@ -92,7 +92,7 @@ bool framing_check(struct MHD_Connection *connection, struct framing *ret_framin
     struct check check = {.problem = ret_problem};
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, check_header, &check);
     if (!check.refused && check.lengths > 0 && check.encodings > 0)
-        refuse(&check, "Content-Length",
+        refuse(&check, WIRE_E_BAD_REQUEST, "Content-Length",
                "Content-Length and Transfer-Encoding exclude each other; send one");
     if (check.refused)
         return false;

@@ -63,7 +63,7 @@ static bool decode(struct inference *inference, struct wire_problem *problem) {
 
 static bool refuse_reply(const struct inference *inference, size_t max_reply,
                          struct wire_problem *problem) {
-    wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Reply too large", NULL,
+    wire_problem_set(problem, WIRE_E_REPLY_TOO_LARGE, NULL,
                      "the reply may take %zu bytes, over --max-reply %zu; %s",
                      inference->reply_bound, max_reply,
                      inference->exchange->codec.writer->smaller);
@@ -82,7 +82,7 @@ static bool plan(struct inference *inference, size_t *ret_kept,
     inference->request.batch.parallel = &inference->parallel;
     if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
                   &error) != ATTN_OK) {
-        wire_problem_set(problem, MHD_HTTP_CONTENT_TOO_LARGE, "Request too large", NULL,
+        wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
                          "%s; send fewer or shorter sequences", error.text);
         return false;
     }

@@ -31,7 +31,7 @@ void models_handle_one(struct exchange *exchange) {
         return;
     }
     struct wire_problem problem;
-    wire_problem_set(&problem, MHD_HTTP_NOT_FOUND, "Unknown model", "model",
+    wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
                      "there is no model '%.100s'; GET /v1/models lists those there are",
                      exchange->words[0].start);
     exchange_set_problem(exchange, &problem);

@@ -36,12 +36,12 @@ static bool find_model(struct exchange *exchange, size_t *ret_index) {
         (version->start == NULL || is_word(version, WIRE_OIP_VERSION)))
         return true;
     if (i == options->num_models)
-        wire_problem_set(&problem, MHD_HTTP_NOT_FOUND, "Unknown model", "model",
+        wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
                          "there is no model '%.*s'; POST /v2/repository/index lists "
                          "those there are",
                          model->size < 100 ? (int)model->size : 100, model->start);
     else
-        wire_problem_set(&problem, MHD_HTTP_NOT_FOUND, "Unknown version", "version",
+        wire_problem_set(&problem, WIRE_E_UNKNOWN_VERSION, "version",
                          "model '%s' has no version '%.*s'; ask for version "
                          "" WIRE_OIP_VERSION ", or none",
                          attn_model_get_info(options->models[i])->name,
@@ -75,8 +75,8 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
                                                    MHD_HTTP_HEADER_CONTENT_TYPE);
     if (type == NULL || is_type(type, JSON_TYPE) || is_type(type, BINARY_TYPE))
         return true;
-    wire_problem_set(ret_problem, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE,
-                     "Unsupported media type", MHD_HTTP_HEADER_CONTENT_TYPE,
+    wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
+                     MHD_HTTP_HEADER_CONTENT_TYPE,
                      "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
                      "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
                      type);
@@ -112,8 +112,7 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
     if (header.count == 1)
         return wire_oip_json_size(header.value, exchange->body.size, ret_size,
                                   ret_problem);
-    wire_problem_set(ret_problem, MHD_HTTP_BAD_REQUEST, "Binary data",
-                     EXCHANGE_JSON_SIZE_HEADER,
+    wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, EXCHANGE_JSON_SIZE_HEADER,
                      EXCHANGE_JSON_SIZE_HEADER " is given twice; send it once");
     return false;
 }

@@ -74,7 +74,7 @@ const struct route *route_find(const char *path, const char *method,
         if (!match(&routes[i], path, ret_words))
             continue;
         if (!allows(routes[i].allow, method)) {
-            wire_problem_set(ret_problem, 405, "Method not allowed", NULL,
+            wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
                              "%s takes %s, not %.20s", path, routes[i].allow, method);
             *ret_allow = routes[i].allow;
             return NULL;
@@ -82,7 +82,7 @@ const struct route *route_find(const char *path, const char *method,
         return &routes[i];
     }
     wire_problem_set(
-        ret_problem, 404, "Unknown route", NULL,
+        ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
         "there is no %.200s; there are POST /v1/attention, GET /v1/models, GET "
         "/v1/models/NAME, GET /v2/health/live, GET /v2/health/ready and GET "
         "/openapi.json, and the Open Inference Protocol from GET /v2 on",

@@ -27,7 +27,7 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
         return true;
     }
     if (name == NULL) {
-        wire_problem_set(ret_problem, 400, "Model not named", "model",
+        wire_problem_set(ret_problem, WIRE_E_MODEL_NOT_NAMED, "model",
                          "%zu models are loaded: %s; name one of them", num_models,
                          names);
         return false;
@@ -38,7 +38,7 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
             return true;
         }
     }
-    wire_problem_set(ret_problem, 404, "Unknown model", "model",
+    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
                      "no model is called '%.64s'; name one of %s", name, names);
     return false;
 }

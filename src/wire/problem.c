@@ -6,10 +6,92 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void wire_problem_set(struct wire_problem *problem, int status, const char *title,
+/* The catalogue: the status and the title of an error are written here alone. */
+/* clang-format off */
+static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
+    [WIRE_E_BAD_REQUEST] = {400, "Bad request",
+        "headers that two readers could understand differently, or that break HTTP"},
+    [WIRE_E_MALFORMED_JSON] = {400, "Malformed JSON",
+        "text that is not JSON, or has more after its object"},
+    [WIRE_E_MALFORMED_SAFETENSORS] = {400, "Malformed safetensors",
+        "a body whose header, names or spans break the format"},
+    [WIRE_E_NESTED_TOO_DEEPLY] = {400, "Nested too deeply",
+        "lists and objects inside each other beyond the limit"},
+    [WIRE_E_UNKNOWN_KEY] = {400, "Unknown key",
+        "a name that the object, the inputs or the tensors do not have"},
+    [WIRE_E_MISSING_KEY] = {400, "Missing key",
+        "a name that must be sent was left out"},
+    [WIRE_E_DUPLICATE_KEY] = {400, "Duplicate key",
+        "a name that appears twice in one object"},
+    [WIRE_E_WRONG_TYPE] = {400, "Wrong type",
+        "a value of another JSON type than the one expected"},
+    [WIRE_E_WRONG_DTYPE] = {400, "Wrong dtype",
+        "elements of a type that the tensor cannot have"},
+    [WIRE_E_WRONG_RANK] = {400, "Wrong rank",
+        "too few or too many levels of lists, or dimensions"},
+    [WIRE_E_EMPTY_TENSOR] = {400, "Empty tensor",
+        "a list without elements, or a dimension of 0"},
+    [WIRE_E_UNEVEN_ROWS] = {400, "Uneven rows",
+        "rows of one tensor that differ in length"},
+    [WIRE_E_SHAPE_MISMATCH] = {400, "Shape mismatch",
+        "sizes that disagree with the model or with each other"},
+    [WIRE_E_TOO_MANY_TOKENS] = {400, "Too many tokens",
+        "a sequence over the model's context length"},
+    [WIRE_E_OUT_OF_RANGE] = {400, "Out of range",
+        "a number outside the range that its field allows"},
+    [WIRE_E_DUPLICATE_INDEX] = {400, "Duplicate index",
+        "an index that a selection has twice"},
+    [WIRE_E_NOTHING_TO_SELECT_FROM] = {400, "Nothing to select from",
+        "a selection among weights that are not asked for"},
+    [WIRE_E_MODEL_NOT_NAMED] = {400, "Model not named",
+        "no model in the request, and several are loaded"},
+    [WIRE_E_DUPLICATE_INPUT] = {400, "Duplicate input",
+        "an input that appears twice"},
+    [WIRE_E_UNKNOWN_OUTPUT] = {400, "Unknown output",
+        "an output that no model has"},
+    [WIRE_E_DUPLICATE_OUTPUT] = {400, "Duplicate output",
+        "an output that appears twice"},
+    [WIRE_E_OUTPUTS_DISAGREE] = {400, "Outputs disagree",
+        "need_weights and the outputs asked for contradict each other"},
+    [WIRE_E_BINARY_DATA] = {400, "Binary data",
+        "binary data whose size or place disagrees with the JSON"},
+    [WIRE_E_UNKNOWN_ROUTE] = {404, "Unknown route",
+        "a path that no route has"},
+    [WIRE_E_UNKNOWN_MODEL] = {404, "Unknown model",
+        "a name that no loaded model has"},
+    [WIRE_E_UNKNOWN_VERSION] = {404, "Unknown version",
+        "a version that the model does not have"},
+    [WIRE_E_METHOD_NOT_ALLOWED] = {405, "Method not allowed",
+        "a method that the route does not have"},
+    [WIRE_E_NOT_ACCEPTABLE] = {406, "Not acceptable",
+        "an Accept that allows no form of the reply"},
+    [WIRE_E_BODY_TOO_LARGE] = {413, "Body too large",
+        "a body over --max-body"},
+    [WIRE_E_REQUEST_TOO_LARGE] = {413, "Request too large",
+        "a request that would need more than --max-memory"},
+    [WIRE_E_REPLY_TOO_LARGE] = {413, "Reply too large",
+        "a reply over --max-reply"},
+    [WIRE_E_UNSUPPORTED_MEDIA_TYPE] = {415, "Unsupported media type",
+        "a Content-Type or Content-Encoding that the route cannot read"},
+    [WIRE_E_EXPECTATION_FAILED] = {417, "Expectation failed",
+        "an Expect other than 100-continue"},
+    [WIRE_E_RESULT_NOT_FINITE] = {422, "Result not finite",
+        "an infinity or NaN among the results"},
+    [WIRE_E_QUEUE_FULL] = {503, "Queue full",
+        "as many requests as --queue allows are waiting"},
+    [WIRE_E_OUT_OF_MEMORY] = {503, "Out of memory",
+        "no memory is left for this request now"},
+};
+/* clang-format on */
+
+const struct wire_error_entry *wire_error_get(enum wire_error error) {
+    return &catalogue[error];
+}
+
+void wire_problem_set(struct wire_problem *problem, enum wire_error error,
                       const char *field, const char *detail_format, ...) {
-    problem->status = status;
-    problem->title = title;
+    problem->status = catalogue[error].status;
+    problem->title = catalogue[error].title;
     snprintf(problem->field, sizeof problem->field, "%s", field == NULL ? "" : field);
     problem->expected[0] = '\0';
     problem->got[0] = '\0';
@@ -21,7 +103,7 @@ void wire_problem_set(struct wire_problem *problem, int status, const char *titl
 }
 
 void wire_problem_set_no_memory(struct wire_problem *problem) {
-    wire_problem_set(problem, 503, "Out of memory", NULL,
+    wire_problem_set(problem, WIRE_E_OUT_OF_MEMORY, NULL,
                      "there is no memory for this request now; try again later");
 }
 

@@ -7,9 +7,61 @@
 
 #include "base/buf.h"
 
+/* Every error that a client can get. The catalogue in problem.c has the status, the title and
+ * the meaning of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json list the
+ * same ones. */
+enum wire_error {
+    WIRE_E_BAD_REQUEST,
+    WIRE_E_MALFORMED_JSON,
+    WIRE_E_MALFORMED_SAFETENSORS,
+    WIRE_E_NESTED_TOO_DEEPLY,
+    WIRE_E_UNKNOWN_KEY,
+    WIRE_E_MISSING_KEY,
+    WIRE_E_DUPLICATE_KEY,
+    WIRE_E_WRONG_TYPE,
+    WIRE_E_WRONG_DTYPE,
+    WIRE_E_WRONG_RANK,
+    WIRE_E_EMPTY_TENSOR,
+    WIRE_E_UNEVEN_ROWS,
+    WIRE_E_SHAPE_MISMATCH,
+    WIRE_E_TOO_MANY_TOKENS,
+    WIRE_E_OUT_OF_RANGE,
+    WIRE_E_DUPLICATE_INDEX,
+    WIRE_E_NOTHING_TO_SELECT_FROM,
+    WIRE_E_MODEL_NOT_NAMED,
+    WIRE_E_DUPLICATE_INPUT,
+    WIRE_E_UNKNOWN_OUTPUT,
+    WIRE_E_DUPLICATE_OUTPUT,
+    WIRE_E_OUTPUTS_DISAGREE,
+    WIRE_E_BINARY_DATA,
+    WIRE_E_UNKNOWN_ROUTE,
+    WIRE_E_UNKNOWN_MODEL,
+    WIRE_E_UNKNOWN_VERSION,
+    WIRE_E_METHOD_NOT_ALLOWED,
+    WIRE_E_NOT_ACCEPTABLE,
+    WIRE_E_BODY_TOO_LARGE,
+    WIRE_E_REQUEST_TOO_LARGE,
+    WIRE_E_REPLY_TOO_LARGE,
+    WIRE_E_UNSUPPORTED_MEDIA_TYPE,
+    WIRE_E_EXPECTATION_FAILED,
+    WIRE_E_RESULT_NOT_FINITE,
+    WIRE_E_QUEUE_FULL,
+    WIRE_E_OUT_OF_MEMORY,
+    WIRE_NUM_ERRORS
+};
+
+struct wire_error_entry {
+    int status;        /* HTTP status */
+    const char *title; /* what clients see, the same words for every error of this kind */
+    const char *meaning; /* for the reader of the catalogue */
+};
+
+/* Returns the entry of an error; constant. Thread-safe. */
+const struct wire_error_entry *wire_error_get(enum wire_error error);
+
 struct wire_problem {
-    int status;         /* HTTP status */
-    const char *title;  /* constant; the same words for every error of this kind */
+    int status;         /* HTTP status, of the catalogue */
+    const char *title;  /* likewise; constant */
     char field[72];     /* the request's key (or the header) that is wrong; "" for none */
     char expected[128]; /* JSON text: a shape with null for "any", a number, ...; "" for
                            none */
@@ -18,9 +70,9 @@ struct wire_problem {
 };
 
 /* Fills in everything but expected and got, which become empty. `field` may be NULL. */
-__attribute__((format(printf, 5, 6))) void
-wire_problem_set(struct wire_problem *problem, int status, const char *title,
-                 const char *field, const char *detail_format, ...);
+__attribute__((format(printf, 4, 5))) void
+wire_problem_set(struct wire_problem *problem, enum wire_error error, const char *field,
+                 const char *detail_format, ...);
 
 /* The only problem that has one cause and one wording: 503, no memory left for this
  * request. */

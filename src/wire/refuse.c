@@ -54,7 +54,7 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
                       const char *got, struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
-    wire_problem_set(ret_problem, 400, "Wrong type", place->field,
+    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field,
                      "%s is %s%s; send %s%s there", where, article(got), got,
                      article(expected), expected);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "\"%s\"", expected);
@@ -73,7 +73,7 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
         snprintf(wanted, sizeof wanted, "%zu or %zu", min, max);
         snprintf(expected, sizeof expected, "[%zu,%zu]", min, max);
     }
-    wire_problem_set(ret_problem, 400, "Wrong rank", place->field,
+    wire_problem_set(ret_problem, WIRE_E_WRONG_RANK, place->field,
                      "%s makes %zu level%s of lists; send %s of %s level%s%s", where, got,
                      got == 1 ? "" : "s", place->field, wanted, max == 1 ? "" : "s",
                      min == max ? " here, all elements alike"
@@ -86,7 +86,7 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
 bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
-    wire_problem_set(ret_problem, 400, "Empty tensor", place->field,
+    wire_problem_set(ret_problem, WIRE_E_EMPTY_TENSOR, place->field,
                      "%s is an empty list; send at least one element there", where);
     return false;
 }
@@ -95,7 +95,7 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
                         const char *reason, struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
-    wire_problem_set(ret_problem, 400, "Uneven rows", place->field,
+    wire_problem_set(ret_problem, WIRE_E_UNEVEN_ROWS, place->field,
                      "%s has %zu elements, but needs %zu: %s", where, got, expected,
                      reason);
     size_t shape[WIRE_PLACE_DEPTH_MAX] = {WIRE_SHAPE_ANY, WIRE_SHAPE_ANY, WIRE_SHAPE_ANY};
@@ -118,7 +118,7 @@ bool wire_refuse_number(const struct wire_place *place, double got,
     char number[32] = "over the largest double";
     if (isfinite(got))
         snprintf(number, sizeof number, "%.9g", got);
-    wire_problem_set(ret_problem, 400, "Out of range", place->field,
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %s, which no float32 holds; send numbers within +-%.9g",
                      where, number, (double)FLT_MAX);
     print_float_range(ret_problem);
@@ -144,7 +144,7 @@ bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     int shown = digits < DIGITS_SHOWN ? (int)digits : DIGITS_SHOWN;
-    wire_problem_set(ret_problem, 400, "Out of range", place->field,
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %.*s%s, but %s; send 0 to %zu", where, shown, got,
                      digits > DIGITS_SHOWN ? "..." : "", limit, max);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", max);
@@ -158,7 +158,7 @@ bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t min
                          struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
-    wire_problem_set(ret_problem, 400, "Out of range", place->field,
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %" PRId64 ", but %s; send %zu to %zu", where, got, limit, min,
                      max);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%zu,%zu]", min, max);
@@ -170,7 +170,7 @@ bool wire_refuse_not_finite(const struct wire_place *place, double got,
                             struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
-    wire_problem_set(ret_problem, 400, "Out of range", place->field,
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %s; send numbers within +-%.9g", where,
                      isnan(got) ? "not a number (NaN)" : "infinite", (double)FLT_MAX);
     print_float_range(ret_problem);

@@ -64,7 +64,7 @@ static bool refuse_number(const struct wire_reply_tensor *tensor,
                 (size_t)snprintf(where + used, sizeof where - used, "[%zu]", index[i]);
     }
 
-    wire_problem_set(ret_problem, 422, "Result not finite", NULL,
+    wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
                      "%s is not finite: a number that it is computed from is not, or "
                      "float32 overflowed; send finite and smaller numbers",
                      where);

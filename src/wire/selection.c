@@ -43,7 +43,7 @@ bool wire_indices_init(struct wire_indices *indices, const struct wire_request *
 bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
                       struct wire_problem *ret_problem) {
     if (indices->seen[index]) {
-        wire_problem_set(ret_problem, 400, "Duplicate index", indices->field,
+        wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
                          "%s[%zu] is %zu, which duplicates an earlier index; send each "
                          "index once",
                          indices->field, i, index);
@@ -76,13 +76,13 @@ bool wire_selection_check(const struct wire_request *request,
     attn_need_weights need = request->batch.need_weights;
     const struct wire_selection *selection = &request->selection;
     if (selection->heads != NULL && need != ATTN_WEIGHTS_ALL) {
-        wire_problem_set(ret_problem, 400, "Nothing to select from", "weights_heads",
+        wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_heads",
                          "weights_heads selects among the weights of every head; send "
                          "\"need_weights\": true with it, or leave it out");
         return false;
     }
     if (selection->queries != NULL && need == ATTN_WEIGHTS_NONE) {
-        wire_problem_set(ret_problem, 400, "Nothing to select from", "weights_queries",
+        wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
                          "weights_queries selects rows of the weights; send "
                          "\"need_weights\": true or \"mean\" with it, or leave it out");
         return false;

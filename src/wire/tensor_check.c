@@ -28,7 +28,7 @@ static bool check_width(const struct wire_tensor *tensor, const char *field,
     if (tensor->width == size)
         return true;
     wire_problem_set(
-        ret_problem, 400, "Shape mismatch", field,
+        ret_problem, WIRE_E_SHAPE_MISMATCH, field,
         "%s are %zu wide, but model '%s' takes %s %zu; check that the request "
         "is meant for this model",
         field, tensor->width, model->name, size_name, size);
@@ -45,7 +45,7 @@ static bool check_num_sequences(const struct wire_tensor *tensor, const char *fi
                                 struct wire_problem *ret_problem) {
     if (tensor->num_sequences == queries->num_sequences)
         return true;
-    wire_problem_set(ret_problem, 400, "Shape mismatch", field,
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
                      "%s has %zu sequences, but queries has %zu; send as many of each",
                      field, tensor->num_sequences, queries->num_sequences);
     size_t rows = common_len(tensor);
@@ -62,7 +62,7 @@ static bool check_value_lens(const struct wire_tensors *tensors,
         if (values->lens[b] == keys->lens[b])
             continue;
         wire_problem_set(
-            ret_problem, 400, "Shape mismatch", "values",
+            ret_problem, WIRE_E_SHAPE_MISMATCH, "values",
             "values has %zu rows in sequence %zu (counted from 0), but %s has "
             "%zu; send one value for each key",
             values->lens[b], b, tensors->keys_given ? "keys" : "queries (left-out keys)",
@@ -83,7 +83,7 @@ static bool check_context(const struct wire_tensor *tensor, const char *field,
         if (tensor->lens[b] <= model->context_length)
             continue;
         wire_problem_set(
-            ret_problem, 400, "Too many tokens", field,
+            ret_problem, WIRE_E_TOO_MANY_TOKENS, field,
             "%s has %zu tokens in sequence %zu (counted from 0), but model '%s' "
             "has context_length %zu; shorten the sequence",
             field, tensor->lens[b], b, model->name, model->context_length);
@@ -100,7 +100,7 @@ static bool refuse_default(const char *field, const char *source,
                            const attn_model_info *model, size_t expected, size_t got,
                            struct wire_problem *ret_problem) {
     wire_problem_set(
-        ret_problem, 400, "Missing key", field,
+        ret_problem, WIRE_E_MISSING_KEY, field,
         "%s was left out and %s cannot stand in: model '%s' takes %s %zu wide, "
         "not %zu; send %s",
         field, source, model->name, field, expected, got, field);
@@ -158,7 +158,7 @@ bool wire_head_mask_check(size_t count, const attn_model_info *model,
                           struct wire_problem *ret_problem) {
     if (count == model->num_heads)
         return true;
-    wire_problem_set(ret_problem, 400, "Shape mismatch", "head_mask",
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
                      "head_mask has %zu numbers, but model '%s' has %zu heads; send one "
                      "number for each",
                      count, model->name, model->num_heads);

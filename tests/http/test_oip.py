@@ -309,7 +309,7 @@ def test_statistics_count_requests_of_both_protocols(start_server):
         for _ in range(3):
             unpack(post(server, "d2l", *pack([tensor("queries", RANDOM)])))
         assert server.attention({"model": "d2l", "queries": RANDOM.tolist()}).status_code == 200
-        assert_error(post(server, "d2l", "{}", {}), 400, "Missing input")
+        assert_error(post(server, "d2l", "{}", {}), 400, "Missing key")
         everything = client.get_inference_statistics()["model_stats"]
         statistics = client.get_inference_statistics("d2l")["model_stats"]
     assert [model["name"] for model in everything] == ["journey", "d2l"]

@@ -122,7 +122,7 @@ def test_routes_are_those_of_the_daemon():
                        for word in re.findall(r'"[^"]*"|\w+', tokens))
 
     routes = set()
-    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), ROUTE_\w+, \w+\},$", text, re.M):
+    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), \w+, \w+\},$", text, re.M):
         path = re.sub("/$", "/{name}", string(path)).replace("*", "{name}", 1)
         routes |= {(method.lower(), path.replace("*", "{version}"))
                    for method in string(allow).split(", ")}
@@ -131,9 +131,20 @@ def test_routes_are_those_of_the_daemon():
                       for method in item.keys() - {"parameters"}}
 
 
-def test_titles_of_errors_are_those_of_the_protocol():
-    rows = re.findall(r"^\| (\d{3}) \| (`.*?`) \|", (ROOT / "docs/protocol.md").read_text(), re.M)
-    told = {(int(status), title) for status, titles in rows for title in re.findall("`(.+?)`", titles)}
+def titles_of_page(name):
+    """The (status, title) pairs of a page's table of errors."""
+    rows = re.findall(r"^\| (\d{3}) \| (`.*?`) \|", (ROOT / "docs" / name).read_text(), re.M)
+    return {(int(status), title) for status, titles in rows for title in re.findall("`(.+?)`", titles)}
+
+
+def test_errors_are_the_same_in_catalogue_pages_and_document():
+    text = (ROOT / "src/wire/problem.c").read_text()
+    catalogue = {(int(status), title) for status, title
+                 in re.findall(r'^    \[WIRE_E_\w+\] = \{(\d{3}), "([^"]+)",$', text, re.M)}
+    native = titles_of_page("protocol.md")
+    assert len(catalogue) > 30
+    assert catalogue == native | titles_of_page("protocol-v2.md")
+
     described = set()
     for status, response in [(int(status), response) for item in DOCUMENT["paths"].values()
                              for method in item.keys() & {"get", "post"}
@@ -144,9 +155,11 @@ def test_titles_of_errors_are_those_of_the_protocol():
         if content:
             described |= {(status, title)
                           for title in content["schema"]["allOf"][1]["properties"]["title"]["enum"]}
-    assert described == told
-    assert {title for _, title in told} == set(
-        DOCUMENT["components"]["schemas"]["Problem"]["properties"]["title"]["enum"])
+    schemas = DOCUMENT["components"]["schemas"]
+    assert described == native
+    assert set(schemas["Problem"]["properties"]["title"]["enum"]) == {title for _, title in native}
+    pattern = re.fullmatch(r"\^\((.+)\): \.", schemas["OipError"]["properties"]["error"]["pattern"])
+    assert set(pattern.group(1).split("|")) == {title for _, title in catalogue}
 
 
 # --- examples ---

@@ -41,7 +41,7 @@ static bool note(void *context, size_t bytes, struct wire_problem *problem) {
 static bool refuse(void *context, size_t bytes, struct wire_problem *problem) {
     (void)context;
     (void)bytes;
-    wire_problem_set(problem, 413, "Request too large", NULL, "no");
+    wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL, "no");
     return false;
 }
 

@@ -33,7 +33,7 @@ static char *print_problem(const struct wire_problem *problem) {
 static void test_problem_prints_only_what_it_has(void **state) {
     (void)state;
     struct wire_problem problem;
-    wire_problem_set(&problem, 404, "Unknown route", NULL, "no %s", "such thing");
+    wire_problem_set(&problem, WIRE_E_UNKNOWN_ROUTE, NULL, "no %s", "such thing");
     char *text = print_problem(&problem);
     assert_string_equal(
         text,
@@ -44,7 +44,7 @@ static void test_problem_prints_only_what_it_has(void **state) {
 static void test_problem_embeds_expected_and_got_as_json(void **state) {
     (void)state;
     struct wire_problem problem;
-    wire_problem_set(&problem, 400, "Shape mismatch", "keys", "99 wide");
+    wire_problem_set(&problem, WIRE_E_SHAPE_MISMATCH, "keys", "99 wide");
     strcpy(problem.expected, "[2,null,100]");
     strcpy(problem.got, "[2,null,99]");
     char *text = print_problem(&problem);
@@ -58,7 +58,7 @@ static void test_problem_embeds_expected_and_got_as_json(void **state) {
 static void test_problem_escapes_what_json_must_escape(void **state) {
     (void)state;
     struct wire_problem problem;
-    wire_problem_set(&problem, 400, "Unknown key", "\"\\\n", "\x01\x7f tab\t \xC3\xA9 %s",
+    wire_problem_set(&problem, WIRE_E_UNKNOWN_KEY, "\"\\\n", "\x01\x7f tab\t \xC3\xA9 %s",
                      "\xF0\x9F\x98\x80");
     char *text = print_problem(&problem);
     assert_non_null(strstr(text, "\"field\":\"\\\"\\\\\\u000a\""));
@@ -87,7 +87,7 @@ static void test_bytes_that_are_not_utf8_become_question_marks(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct wire_problem problem;
-        wire_problem_set(&problem, 400, "Title", NULL, "%s", cases[i].detail);
+        wire_problem_set(&problem, WIRE_E_BAD_REQUEST, NULL, "%s", cases[i].detail);
         char *text = print_problem(&problem);
         assert_non_null(strstr(text, cases[i].printed));
         json_t *root = json_loads(text, 0, NULL);
@@ -104,7 +104,7 @@ static void test_long_texts_are_cut_and_stay_json(void **state) {
     for (size_t i = 0; i < 2000; i += 2)
         memcpy(wide + i, "\xC3\xA9", 2);
     wide[2000] = '\0';
-    wire_problem_set(&problem, 400, "Title", wide, "x%s", wide);
+    wire_problem_set(&problem, WIRE_E_BAD_REQUEST, wide, "x%s", wide);
     char *text = print_problem(&problem);
     json_t *root = json_loads(text, 0, NULL);
     assert_non_null(root);
@@ -117,7 +117,7 @@ static void test_long_texts_are_cut_and_stay_json(void **state) {
 static void test_problem_reports_a_full_buffer_at_every_size(void **state) {
     (void)state;
     struct wire_problem problem;
-    wire_problem_set(&problem, 400, "Shape mismatch", "keys", "99 wide");
+    wire_problem_set(&problem, WIRE_E_SHAPE_MISMATCH, "keys", "99 wide");
     strcpy(problem.expected, "1");
     strcpy(problem.got, "2");
     char *text = print_problem(&problem);
@@ -248,8 +248,21 @@ static void test_models_report_a_full_buffer_at_every_size(void **state) {
     attn_model_destroy(model);
 }
 
+static void test_every_error_of_the_catalogue_is_complete_and_distinct(void **state) {
+    (void)state;
+    for (int i = 0; i < WIRE_NUM_ERRORS; i++) {
+        const struct wire_error_entry *entry = wire_error_get((enum wire_error)i);
+        assert_in_range(entry->status, 400, 599);
+        assert_true(strlen(entry->title) > 0 && strlen(entry->meaning) > 0);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(entry->title,
+                                    wire_error_get((enum wire_error)j)->title);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_error_of_the_catalogue_is_complete_and_distinct),
         cmocka_unit_test(test_problem_prints_only_what_it_has),
         cmocka_unit_test(test_problem_embeds_expected_and_got_as_json),
         cmocka_unit_test(test_problem_escapes_what_json_must_escape),

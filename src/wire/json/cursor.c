@@ -57,7 +57,7 @@ bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_plac
     const char *end = token_end(cursor);
     int shown = end - cursor->at < TOKEN_SHOWN ? (int)(end - cursor->at) : TOKEN_SHOWN;
     wire_problem_set(
-        cursor->problem, 400, "Malformed JSON", NULL,
+        cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
         "line %zu, column %zu: %s%s%s near %s%.*s%s; send one JSON object in "
         "UTF-8",
         at.line, at.column, path, path[0] != '\0' ? ": " : "", what,
@@ -200,7 +200,7 @@ static bool refuse_depth(const struct wire_cursor *cursor) {
     struct wire_place place = {.field = ""};
     wire_cursor_locate(cursor, &place);
     wire_problem_set(
-        cursor->problem, 400, "Nested too deeply", NULL,
+        cursor->problem, WIRE_E_NESTED_TOO_DEEPLY, NULL,
         "line %zu, column %zu: the %dth level of nested lists and objects; a "
         "request needs 4, and %d are read",
         place.line, place.column, WIRE_MAX_DEPTH + 1, WIRE_MAX_DEPTH);

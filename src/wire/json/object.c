@@ -10,7 +10,7 @@ static bool refuse_body(const struct wire_cursor *cursor, const char *key) {
     const char *type = wire_cursor_type(cursor);
     if (type == NULL)
         return wire_refuse_syntax(cursor, NULL, "an object expected");
-    wire_problem_set(cursor->problem, 400, "Wrong type", NULL,
+    wire_problem_set(cursor->problem, WIRE_E_WRONG_TYPE, NULL,
                      "the body is not a JSON object but of type %s; send an object with "
                      "the key %s",
                      type, key);
@@ -22,12 +22,12 @@ static bool refuse_body(const struct wire_cursor *cursor, const char *key) {
 bool wire_body_open(struct wire_cursor *cursor, const char *key) {
     size_t size = (size_t)(cursor->end - cursor->at);
     if (size == 0) {
-        wire_problem_set(cursor->problem, 400, "Malformed JSON", NULL,
+        wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
                          "line 1, column 1: the body is empty; send one JSON object");
         return false;
     }
     if (size >= 3 && memcmp(cursor->at, "\xEF\xBB\xBF", 3) == 0) {
-        wire_problem_set(cursor->problem, 400, "Malformed JSON", NULL,
+        wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
                          "line 1, column 1: the body begins with a byte order mark; send "
                          "UTF-8 without one");
         return false;
@@ -57,7 +57,7 @@ static bool refuse_unknown(const struct wire_keys *keys, const char *key, size_t
         length = sizeof shown - 1;
     memcpy(shown, key, length);
     shown[length] = '\0';
-    wire_problem_set(ret_problem, 400, "Unknown key", shown,
+    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown,
                      "'%.64s' is no key of %s; leave it out. Known are %s", shown,
                      keys->owner, keys->known);
     return false;

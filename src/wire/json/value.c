@@ -29,7 +29,7 @@ bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
     key[length] = '\0';
     wire_cursor_locate(&cursor, &place);
     wire_problem_set(
-        ret_problem, 400, "Duplicate key", key,
+        ret_problem, WIRE_E_DUPLICATE_KEY, key,
         "line %zu, column %zu: '%s' stands twice in one object; send it once", place.line,
         place.column, key);
     return false;
@@ -64,13 +64,13 @@ static void refuse(const char *body, const struct wire_span *span,
         wire_refuse_duplicate(body, &key, ret_problem);
         break;
     case json_error_numeric_overflow:
-        wire_problem_set(ret_problem, 400, "Out of range", NULL,
+        wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, NULL,
                          "line %zu, column %zu: %s; send numbers that fit a float32, and "
                          "integers over 64 bits with a decimal point or an exponent",
                          place.line, place.column, error->text);
         break;
     default:
-        wire_problem_set(ret_problem, 400, "Malformed JSON", NULL,
+        wire_problem_set(ret_problem, WIRE_E_MALFORMED_JSON, NULL,
                          "line %zu, column %zu: %s; send one JSON object in UTF-8",
                          place.line, place.column, error->text);
         break;

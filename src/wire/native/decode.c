@@ -81,7 +81,7 @@ static bool read_need_weights(const struct decoder *decoder, attn_request *batch
     bool read = choose_weights(value, batch);
     if (!read) {
         wire_problem_set(
-            problem, 400, "Wrong type", "need_weights",
+            problem, WIRE_E_WRONG_TYPE, "need_weights",
             "need_weights is none of its three values; send false, true (the "
             "weights of every head) or \"mean\" (over the heads)");
         strcpy(problem->expected, "[false,true,\"mean\"]");
@@ -135,7 +135,7 @@ static bool read_tensors(const char *body, const struct wire_span *members,
     tensors.keys_given = keys->start != NULL;
     tensors.values_given = values->start != NULL;
     if (queries->start == NULL) {
-        wire_problem_set(ret_problem, 400, "Missing key", "queries",
+        wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
                          "queries is required; send numbers [B][Tq][%zu] or [Tq][%zu]",
                          model->query_size, model->query_size);
         return false;

@@ -59,7 +59,7 @@ static bool read_query_lengths(struct reader *reader, struct wire_place *place,
 static bool refuse_count(const struct reader *reader, size_t got) {
     struct wire_problem *problem = reader->cursor.problem;
     size_t sequences = reader->queries->num_sequences;
-    wire_problem_set(problem, 400, "Shape mismatch", lens_field,
+    wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, lens_field,
                      "valid_lens has %zu elements, but queries has %zu sequences; send "
                      "one element for each",
                      got, sequences);

@@ -18,7 +18,7 @@ static bool refuse_rank(const struct decoder *decoder, const struct wire_oip_inp
                         const char *wanted) {
     char shape[128];
     wire_shape_print(shape, input->shape, input->rank);
-    wire_problem_set(decoder->reader.problem, 400, "Wrong rank", input->name,
+    wire_problem_set(decoder->reader.problem, WIRE_E_WRONG_RANK, input->name,
                      "%s has shape %s; send it with shape %s", input->name, shape,
                      wanted);
     return false;
@@ -46,7 +46,7 @@ static bool take_shape(const struct decoder *decoder, const struct wire_oip_inpu
 static bool take_queries(const struct decoder *decoder, struct wire_tensors *tensors) {
     const struct wire_oip_input *queries = &decoder->scan->inputs[WIRE_OIP_QUERIES];
     if (queries->type == NULL) {
-        wire_problem_set(decoder->reader.problem, 400, "Missing input", "queries",
+        wire_problem_set(decoder->reader.problem, WIRE_E_MISSING_KEY, "queries",
                          "queries is required; send it with shape [B,Tq,%zu] or "
                          "[Tq,%zu]",
                          decoder->info->query_size, decoder->info->query_size);

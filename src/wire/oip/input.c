@@ -45,7 +45,7 @@ static const struct wire_keys parameter_keys = {.owner = "an input's parameters"
 
 static bool refuse_missing(struct wire_problem *problem, const char *whose,
                            const char *key) {
-    wire_problem_set(problem, 400, "Missing key", key, "%s has no %s; send it", whose,
+    wire_problem_set(problem, WIRE_E_MISSING_KEY, key, "%s has no %s; send it", whose,
                      key);
     return false;
 }
@@ -76,13 +76,13 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
     while (i < WIRE_OIP_NUM_INPUTS && strcmp(names[i], word) != 0)
         i++;
     if (i == WIRE_OIP_NUM_INPUTS) {
-        wire_problem_set(cursor->problem, 400, "Unknown input", "inputs",
+        wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
                          "%s is called '%.*s'; known are " KNOWN_INPUTS, whose,
                          NAME_SHOWN, word);
         return false;
     }
     if (inputs[i].type != NULL) {
-        wire_problem_set(cursor->problem, 400, "Duplicate input", names[i],
+        wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, names[i],
                          "%s is %s once more; send each input once", whose, names[i]);
         return false;
     }
@@ -105,7 +105,7 @@ static bool read_type(const struct wire_cursor *cursor, const struct wire_span *
             return true;
         }
     }
-    wire_problem_set(cursor->problem, 400, "Wrong datatype", input->name,
+    wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
                      "%s has datatype '%.*s'; send it as %s", input->name, NAME_SHOWN,
                      word, whole ? WHOLE_TYPES : FLOAT_TYPES);
     return false;
@@ -120,7 +120,7 @@ static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
         struct wire_span text;
         size_t size;
         if (input->rank == WIRE_OIP_RANK_MAX) {
-            wire_problem_set(cursor->problem, 400, "Wrong rank", input->name,
+            wire_problem_set(cursor->problem, WIRE_E_WRONG_RANK, input->name,
                              "%s has a shape of more than %d dimensions", input->name,
                              WIRE_OIP_RANK_MAX);
             return false;
@@ -130,8 +130,9 @@ static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
             return false;
         if (size == 0 || size == SIZE_MAX) {
             int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
-            wire_problem_set(cursor->problem, 400,
-                             size == 0 ? "Empty tensor" : "Out of range", input->name,
+            wire_problem_set(cursor->problem,
+                             size == 0 ? WIRE_E_EMPTY_TENSOR : WIRE_E_OUT_OF_RANGE,
+                             input->name,
                              "%s[%zu] is %.*s; send sizes of at least 1 that memory can "
                              "hold",
                              place->field, input->rank, shown, text.start);
@@ -159,7 +160,7 @@ static bool read_shape(const struct wire_cursor *cursor, const struct wire_span 
         size_t bytes; /* so that the size in bytes does not wrap either */
         if (!size_mul(input->count, input->shape[i], &input->count) ||
             !size_mul(input->count, sizeof(double), &bytes)) {
-            wire_problem_set(cursor->problem, 400, "Out of range", input->name,
+            wire_problem_set(cursor->problem, WIRE_E_OUT_OF_RANGE, input->name,
                              "%s multiplies to more than memory can hold; send the "
                              "tensor's own shape",
                              field);
@@ -180,14 +181,14 @@ static bool take_binary(const struct wire_cursor *cursor, const struct wire_span
         return false;
     int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
     if (size != needed) {
-        wire_problem_set(cursor->problem, 400, "Binary data", input->name,
+        wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
                          "%s has binary_data_size %.*s, but its shape and %s take %zu "
                          "bytes; make them agree",
                          input->name, shown, text.start, input->type->name, needed);
         return false;
     }
     if (binary->at == NULL) {
-        wire_problem_set(cursor->problem, 400, "Binary data", input->name,
+        wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
                          "%s has binary_data_size, but nothing says where binary data "
                          "begins; send header Inference-Header-Content-Length with the "
                          "number of bytes of JSON",
@@ -195,7 +196,7 @@ static bool take_binary(const struct wire_cursor *cursor, const struct wire_span
         return false;
     }
     if (size > binary->size) {
-        wire_problem_set(cursor->problem, 400, "Binary data", input->name,
+        wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
                          "%s takes %zu bytes of binary data, but the body has only %zu "
                          "left; send all of it, and nothing in front",
                          input->name, size, binary->size);
@@ -216,7 +217,7 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
     if (data->start == NULL && binary_size->start == NULL)
         return refuse_missing(problem, input->name, "data");
     if (data->start != NULL && binary_size->start != NULL) {
-        wire_problem_set(problem, 400, "Binary data", input->name,
+        wire_problem_set(problem, WIRE_E_BINARY_DATA, input->name,
                          "%s has both data and binary_data_size; send one of them",
                          input->name);
         return false;
@@ -224,7 +225,7 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
     if (binary_size->start != NULL)
         return take_binary(cursor, binary_size, binary, input);
     if (input->type->is_binary_only) {
-        wire_problem_set(problem, 400, "Wrong datatype", input->name,
+        wire_problem_set(problem, WIRE_E_WRONG_DTYPE, input->name,
                          "%s has datatype %s, which goes as binary data only; send FP32 "
                          "in JSON",
                          input->name, input->type->name);
@@ -233,7 +234,7 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
     input->data = *data;
     if (input->count - 1 <= data->commas)
         return true;
-    wire_problem_set(problem, 400, "Shape mismatch", input->name,
+    wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, input->name,
                      "%s has a shape of %zu elements, but its data has fewer (at most "
                      "%zu); make them agree",
                      input->name, input->count, data->commas + 1);

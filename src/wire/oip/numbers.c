@@ -33,7 +33,7 @@ size_t wire_oip_cost(const struct wire_oip_input *input) {
 
 static bool refuse_levels(struct wire_cursor *cursor, const struct wire_oip_input *input,
                           size_t levels) {
-    wire_problem_set(cursor->problem, 400, "Wrong rank", input->name,
+    wire_problem_set(cursor->problem, WIRE_E_WRONG_RANK, input->name,
                      "%s has data of %zu levels of lists and a shape of %zu dimensions; "
                      "send data flat (1) or nested like the shape",
                      input->name, levels, input->rank);
@@ -49,7 +49,7 @@ static bool refuse_count(struct wire_cursor *cursor, const struct wire_oip_input
                          const char *got) {
     char shape[128];
     print_shape(shape, input);
-    wire_problem_set(cursor->problem, 400, "Shape mismatch", input->name,
+    wire_problem_set(cursor->problem, WIRE_E_SHAPE_MISMATCH, input->name,
                      "%s has shape %s, which are %zu elements, but its data %s; make "
                      "them agree",
                      input->name, shape, input->count, got);
@@ -208,7 +208,7 @@ static bool read_bytes(struct wholes *wholes, struct wire_problem *problem) {
     for (size_t i = 0; i < input->count; i++) {
         int64_t number = load_whole(input->bytes + i * size, size);
         if (number < 0 || (uint64_t)number > wholes->max) {
-            wire_problem_set(problem, 400, "Out of range", input->name,
+            wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, input->name,
                              "element %zu of %s (counted from 0) is %lld, but %s; send 0 "
                              "to %zu",
                              i, input->name, (long long)number, wholes->limit,

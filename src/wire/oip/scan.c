@@ -90,7 +90,7 @@ static bool read_need(const struct wire_cursor *cursor, const struct wire_span *
     scan->need_weights = ATTN_WEIGHTS_MEAN;
     if (strcmp(word, "mean") == 0)
         return true;
-    wire_problem_set(cursor->problem, 400, "Wrong type", "need_weights",
+    wire_problem_set(cursor->problem, WIRE_E_WRONG_TYPE, "need_weights",
                      "need_weights is none of its three values; send false, true (the "
                      "weights of every head) or \"mean\" (over the heads)");
     return false;
@@ -165,7 +165,7 @@ static bool read_output_name(const struct wire_cursor *cursor,
     struct wire_place place = {.field = "name"};
     bool whole;
     if (span->start == NULL) {
-        wire_problem_set(cursor->problem, 400, "Missing key", "name",
+        wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
                          "outputs[%zu] has no name; send it", index);
         return false;
     }
@@ -177,7 +177,7 @@ static bool read_output_name(const struct wire_cursor *cursor,
     *ret_weights = strcmp(word, "attention_weights") == 0;
     if (*ret_weights || strcmp(word, "outputs") == 0)
         return true;
-    wire_problem_set(cursor->problem, 400, "Unknown output", "outputs",
+    wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_OUTPUT, "outputs",
                      "outputs[%zu] is called '%.64s'; known are outputs and "
                      "attention_weights",
                      index, word);
@@ -196,7 +196,7 @@ static bool read_output(struct wire_cursor *cursor, size_t index, void *context)
         return false;
     for (size_t i = 0; i < reply->num_outputs; i++) {
         if (reply->outputs[i].weights == weights) {
-            wire_problem_set(cursor->problem, 400, "Duplicate output", "outputs",
+            wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_OUTPUT, "outputs",
                              "outputs[%zu] is %s once more; send each output once", index,
                              weights ? "attention_weights" : "outputs");
             return false;
@@ -229,7 +229,7 @@ static bool settle(const struct wishes *wishes, struct wire_oip_scan *scan,
         scan->need_weights = ATTN_WEIGHTS_ALL;
     if (named == (scan->need_weights != ATTN_WEIGHTS_NONE))
         return true;
-    wire_problem_set(problem, 400, "Outputs disagree", "need_weights",
+    wire_problem_set(problem, WIRE_E_OUTPUTS_DISAGREE, "need_weights",
                      named ? "outputs names attention_weights, but need_weights is "
                              "false; leave one of them out"
                            : "need_weights asks for weights that no output returns; name "
@@ -293,7 +293,7 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
         !settle(&wishes, &scan, ret_problem))
         return false;
     if (inputs.binary.size > 0) {
-        wire_problem_set(ret_problem, 400, "Binary data", NULL,
+        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, NULL,
                          "%zu bytes follow the last input's binary data; send just what "
                          "the inputs' binary_data_size say",
                          inputs.binary.size);
@@ -308,20 +308,20 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
                         struct wire_problem *ret_problem) {
     size_t digits = strspn(value, "0123456789");
     if (digits == 0 || value[digits] != '\0') {
-        wire_problem_set(ret_problem, 400, "Binary data", HEADER,
+        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
                          HEADER " is '%.40s'; send the number of bytes of JSON", value);
         return false;
     }
     size_t size = digits <= SIZE_DIGITS ? (size_t)strtoull(value, NULL, 10) : SIZE_MAX;
     if (size > body_size) {
-        wire_problem_set(ret_problem, 400, "Binary data", HEADER,
+        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
                          HEADER " is %.40s, but the body has %zu bytes; send the number "
                                 "of bytes of JSON",
                          value, body_size);
         return false;
     }
     if (size == 0) {
-        wire_problem_set(ret_problem, 400, "Binary data", HEADER,
+        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
                          HEADER " is 0, but a body without JSON has no shape; send JSON "
                                 "that names the inputs in front of their data");
         return false;

@@ -29,7 +29,7 @@ struct reader {
 
 static bool refuse_format(const char *field, const char *what,
                           struct wire_problem *ret_problem) {
-    wire_problem_set(ret_problem, 400, "Malformed safetensors", field,
+    wire_problem_set(ret_problem, WIRE_E_MALFORMED_SAFETENSORS, field,
                      "the body, read as safetensors: %s; write it with a safetensors "
                      "library, or send JSON as application/json",
                      what);
@@ -89,7 +89,7 @@ static bool refuse_unknown(const char *name, const char *known,
                            struct wire_problem *ret_problem) {
     char shown[sizeof ret_problem->field];
     snprintf(shown, sizeof shown, "%s", name);
-    wire_problem_set(ret_problem, 400, "Unknown key", shown,
+    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown,
                      "'%.64s' is no %s; leave it out", shown, known);
     return false;
 }
@@ -150,7 +150,7 @@ static bool choose(const char *field, const char *value, const char *const *choi
         *ret_index = i;
         return true;
     }
-    wire_problem_set(ret_problem, 400, "Wrong type", field,
+    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, field,
                      "%s in __metadata__ is '%.40s'; send one of the strings %s", field,
                      value, expected);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "%s", expected);
@@ -217,7 +217,7 @@ static bool read_tensors(const struct reader *reader, const attn_model_info *inf
     *tensors = (struct wire_tensors){.keys_given = found[WIRE_PART_KEYS] != NULL,
                                      .values_given = found[WIRE_PART_VALUES] != NULL};
     if (found[WIRE_PART_QUERIES] == NULL) {
-        wire_problem_set(problem, 400, "Missing key", "queries",
+        wire_problem_set(problem, WIRE_E_MISSING_KEY, "queries",
                          "queries is required; send a tensor [B, Tq, %zu] or [Tq, %zu]",
                          info->query_size, info->query_size);
         return false;
@@ -247,14 +247,14 @@ static bool check_lens_needed(const struct wire_parts *parts) {
     if (tensors[WIRE_PART_KEY_LENS] == NULL)
         return true;
     if (tensors[WIRE_PART_KEYS] == NULL && tensors[WIRE_PART_VALUES] == NULL) {
-        wire_problem_set(parts->problem, 400, "Missing key", "keys",
+        wire_problem_set(parts->problem, WIRE_E_MISSING_KEY, "keys",
                          "key_lens was sent without keys and values; send these, or "
                          "leave it out");
         return false;
     }
     if (tensors[WIRE_PART_QUERIES] != NULL && tensors[WIRE_PART_QUERIES]->rank == 2 &&
         tensors[WIRE_PART_QUERY_LENS] == NULL) {
-        wire_problem_set(parts->problem, 400, "Missing key", "query_lens",
+        wire_problem_set(parts->problem, WIRE_E_MISSING_KEY, "query_lens",
                          "key_lens makes a batch of the keys, but queries is a single "
                          "sequence; send query_lens, or leave key_lens out");
         return false;
@@ -289,7 +289,7 @@ static bool check_valid_lens(const struct reader *reader,
                                          (queries->batched || lens->rank == 0));
     if (fits)
         return true;
-    wire_problem_set(parts->problem, 400, "Shape mismatch", "valid_lens",
+    wire_problem_set(parts->problem, WIRE_E_SHAPE_MISMATCH, "valid_lens",
                      "valid_lens has %zu numbers, but queries has %zu sequences of %zu "
                      "rows in all; send one for each sequence, or one for each row",
                      lens->elements, queries->num_sequences, queries->num_rows);

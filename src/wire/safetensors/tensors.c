@@ -72,7 +72,7 @@ size_t wire_parts_cost(const struct wire_parts *parts) {
 static bool refuse_dtype(const struct wire_parts *parts, enum wire_part part,
                          const char *wanted, const char *expected) {
     const char *dtype = parts->tensors[part]->dtype->name;
-    wire_problem_set(parts->problem, 400, "Wrong dtype", names[part],
+    wire_problem_set(parts->problem, WIRE_E_WRONG_DTYPE, names[part],
                      "%s has dtype %s; send it as %s", names[part], dtype, wanted);
     snprintf(parts->problem->expected, sizeof parts->problem->expected, "%s", expected);
     snprintf(parts->problem->got, sizeof parts->problem->got, "\"%s\"", dtype);
@@ -85,7 +85,7 @@ bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part, s
     size_t rank = parts->tensors[part]->rank;
     if (rank >= min && rank <= max)
         return true;
-    wire_problem_set(problem, 400, "Wrong rank", names[part], "%s has rank %zu; send %s",
+    wire_problem_set(problem, WIRE_E_WRONG_RANK, names[part], "%s has rank %zu; send %s",
                      names[part], rank, why);
     if (min == max)
         snprintf(problem->expected, sizeof problem->expected, "%zu", min);
@@ -99,7 +99,7 @@ static bool check_not_empty(const struct wire_parts *parts, enum wire_part part)
     if (parts->tensors[part]->elements > 0)
         return true;
     wire_problem_set(
-        parts->problem, 400, "Empty tensor", names[part],
+        parts->problem, WIRE_E_EMPTY_TENSOR, names[part],
         "%s has a dimension of 0; send at least one element, or leave it out",
         names[part]);
     return false;
@@ -237,7 +237,7 @@ static bool read_lens(const struct wire_parts *parts, enum wire_part part,
     if (sum == tensor->num_rows)
         return true;
     wire_problem_set(
-        problem, 400, "Shape mismatch", names[part],
+        problem, WIRE_E_SHAPE_MISMATCH, names[part],
         "%s has %zu rows, but %s add up to %zu%s; send one row for each token",
         names[part], tensor->num_rows, names[lens], sum,
         sum == INT64_MAX ? " or more" : "");
