@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* size.h: size arithmetic that cannot wrap. Every product or sum of sizes from outside
- * goes through here; a function returns false, and writes nothing, when the result does
- * not fit. */
+ * goes through here; a function that returns bool returns false, and writes nothing, when
+ * the result does not fit. */
 #ifndef ATTND_BASE_SIZE_H
 #define ATTND_BASE_SIZE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 static inline bool size_mul(size_t a, size_t b, size_t *ret_product) {
     size_t product;
@@ -28,6 +29,12 @@ static inline bool size_add(size_t a, size_t b, size_t *ret_sum) {
 static inline bool size_add_mul(size_t *sum, size_t a, size_t b) {
     size_t product;
     return size_mul(a, b, &product) && size_add(*sum, product, sum);
+}
+
+/* Adds `a` to *sum, which stays at SIZE_MAX once it does not fit. */
+static inline void size_add_saturating(size_t *sum, size_t a) {
+    if (!size_add(*sum, a, sum))
+        *sum = SIZE_MAX;
 }
 
 /* Rounds up to a multiple of `unit`, a power of two. */

@@ -145,7 +145,7 @@ static char *put_row_with_snprintf(const float *row, char *out) {
 }
 
 static char *put_row_with_attnd(const float *row, char *out) {
-    return wire_floats_text(row, WIDTH, out);
+    return wire_floats_print(row, WIDTH, out);
 }
 
 /* Writes the body anew; it has room for NUMBERS of NUMBER_MAX bytes. `put_row` writes a
@@ -188,19 +188,19 @@ static const struct task tasks[] = {
      "float32 as attnd prints them",
      make_outputs,
      ",",
-     wire_float_text,
+     wire_float_print,
      {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
     {"print outputs",
      "float32 from -1.7 to 1.7",
      make_outputs,
      ",",
-     wire_float_text,
+     wire_float_print,
      {{"attnd", print_with_attnd}, {"snprintf", print_with_snprintf}}},
     {"print weights",
      "float32 of softmax over 768 keys",
      make_weights,
      ",",
-     wire_float_text,
+     wire_float_print,
      {{"attnd", print_with_attnd}, {"snprintf", print_with_snprintf}}},
 };
 

@@ -110,19 +110,19 @@ void wire_problem_set_no_memory(struct wire_problem *problem) {
 static attn_status print_member(struct buf *body, const char *name, const char *json) {
     if (json[0] == '\0')
         return ATTN_OK;
-    attn_status status = wire_json_format(body, ",\"%s\":", name);
+    attn_status status = wire_json_add_format(body, ",\"%s\":", name);
     return status == ATTN_OK ? buf_append_text(body, json) : status;
 }
 
 attn_status wire_problem_print(const struct wire_problem *problem, struct buf *body) {
     attn_status status =
-        wire_json_format(body, "{\"status\":%d,\"title\":", problem->status);
+        wire_json_add_format(body, "{\"status\":%d,\"title\":", problem->status);
     if (status == ATTN_OK)
-        status = wire_json_string(body, problem->title);
+        status = wire_json_add_string(body, problem->title);
     if (status == ATTN_OK && problem->field[0] != '\0') {
         status = buf_append_text(body, ",\"field\":");
         if (status == ATTN_OK)
-            status = wire_json_string(body, problem->field);
+            status = wire_json_add_string(body, problem->field);
     }
     if (status == ATTN_OK)
         status = print_member(body, "expected", problem->expected);
@@ -131,7 +131,7 @@ attn_status wire_problem_print(const struct wire_problem *problem, struct buf *b
     if (status == ATTN_OK)
         status = buf_append_text(body, ",\"detail\":");
     if (status == ATTN_OK)
-        status = wire_json_string(body, problem->detail);
+        status = wire_json_add_string(body, problem->detail);
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 

@@ -111,8 +111,8 @@ static void print_float_range(struct wire_problem *ret_problem) {
              (double)-FLT_MAX, (double)FLT_MAX);
 }
 
-bool wire_refuse_number(const struct wire_place *place, double got,
-                        struct wire_problem *ret_problem) {
+bool wire_refuse_float_range(const struct wire_place *place, double got,
+                             struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     char number[32] = "over the largest double";
@@ -138,9 +138,9 @@ static bool fits_64_bits(const char *integer, size_t digits) {
     return errno == 0;
 }
 
-bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
-                              size_t digits, const char *limit, size_t max,
-                              struct wire_problem *ret_problem) {
+bool wire_refuse_text_range(const struct wire_place *place, const char *got,
+                            size_t digits, const char *limit, size_t max,
+                            struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     int shown = digits < DIGITS_SHOWN ? (int)digits : DIGITS_SHOWN;
@@ -153,9 +153,9 @@ bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
     return false;
 }
 
-bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t min,
-                         size_t max, const char *limit,
-                         struct wire_problem *ret_problem) {
+bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t min,
+                           size_t max, const char *limit,
+                           struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,

@@ -43,18 +43,19 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
 
 /* A number that rounds to more than the largest float32, infinite when it is over the
  * largest double, too. */
-bool wire_refuse_number(const struct wire_place *place, double got,
-                        struct wire_problem *ret_problem);
+bool wire_refuse_float_range(const struct wire_place *place, double got,
+                             struct wire_problem *ret_problem);
 
 /* A whole number outside 0..`most`, written with `digits` characters from `got` on;
  * `limit` says why it must be within. */
-bool wire_refuse_out_of_range(const struct wire_place *place, const char *got,
-                              size_t digits, const char *limit, size_t max,
-                              struct wire_problem *ret_problem);
+bool wire_refuse_text_range(const struct wire_place *place, const char *got,
+                            size_t digits, const char *limit, size_t max,
+                            struct wire_problem *ret_problem);
 
 /* Likewise, for a number outside `least`..`most` that was not read from text. */
-bool wire_refuse_integer(const struct wire_place *place, int64_t got, size_t min,
-                         size_t max, const char *limit, struct wire_problem *ret_problem);
+bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t min,
+                           size_t max, const char *limit,
+                           struct wire_problem *ret_problem);
 
 /* A number that is not finite. */
 bool wire_refuse_not_finite(const struct wire_place *place, double got,

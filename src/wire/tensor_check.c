@@ -143,7 +143,8 @@ bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *mode
                           model->value_size, values->width, ret_problem);
 }
 
-void wire_tensors_give(const struct wire_tensors *tensors, struct wire_request *request) {
+void wire_request_set_tensors(const struct wire_tensors *tensors,
+                              struct wire_request *request) {
     attn_request *batch = &request->batch;
     request->batched = tensors->queries.batched;
     batch->num_sequences = tensors->queries.num_sequences;

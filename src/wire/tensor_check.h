@@ -28,7 +28,8 @@ bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *mode
                        struct wire_problem *ret_problem);
 
 /* Makes the three the call's. */
-void wire_tensors_give(const struct wire_tensors *tensors, struct wire_request *request);
+void wire_request_set_tensors(const struct wire_tensors *tensors,
+                              struct wire_request *request);
 
 /* Checks that head_mask has one number for each head. Returns false with *ret_problem
  * set. */

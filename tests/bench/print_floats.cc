@@ -34,7 +34,7 @@ static double nanoseconds_in_rows(const Numbers &numbers) {
     static char text[width * 20 + 64];
     auto start = std::chrono::steady_clock::now();
     for (size_t i = 0; i + width <= numbers.size(); i += width)
-        wire_floats_text(numbers.data() + i, width, text);
+        wire_floats_print(numbers.data() + i, width, text);
     std::chrono::duration<double, std::nano> took =
         std::chrono::steady_clock::now() - start;
     return took.count() / static_cast<double>(numbers.size() / width * width);
@@ -56,7 +56,7 @@ static double nanoseconds(Print print, const Numbers &numbers) {
 
 static void compare(const char *name, const Numbers &numbers) {
     const int turns = 21;
-    const Print printers[] = {wire_float_text, print_to_chars, float_text_plain};
+    const Print printers[] = {wire_float_print, print_to_chars, float_text_plain};
     Numbers few(numbers.begin(),
                 numbers.begin() + static_cast<long>(numbers.size() / 50));
     std::vector<double> times[4];

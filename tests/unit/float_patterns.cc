@@ -57,9 +57,9 @@ Decimal take_apart(const char *text) {
 }
 
 bool right(float value) {
-    char text[WIRE_FLOAT_TEXT_ROOM + 1], other[32];
-    size_t length = wire_float_text(value, text);
-    if (length > WIRE_FLOAT_TEXT_MAX)
+    char text[WIRE_FLOAT_PRINT_ROOM + 1], other[32];
+    size_t length = wire_float_print(value, text);
+    if (length > WIRE_FLOAT_PRINT_MAX)
         return false;
     text[length] = '\0';
     *std::to_chars(other, other + sizeof other - 1, value, std::chars_format::scientific)
@@ -76,11 +76,11 @@ bool right(float value) {
 // Sixteen at once are found by another program (decimal/print_avx2.c): the same text, comma by
 // comma.
 bool batch_right(const float *values) {
-    char texts[512], one[WIRE_FLOAT_TEXT_ROOM];
+    char texts[512], one[WIRE_FLOAT_PRINT_ROOM];
     const char *at = texts;
-    wire_floats_text(values, 16, texts);
+    wire_floats_print(values, 16, texts);
     for (int i = 0; i < 16; i++) {
-        size_t length = wire_float_text(values[i], one);
+        size_t length = wire_float_print(values[i], one);
         if (std::memcmp(at, one, length) != 0 || at[length] != ',') {
             std::printf("%a printed as %.16s\n", double(values[i]), at);
             return false;

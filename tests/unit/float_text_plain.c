@@ -127,7 +127,7 @@ static char *put_exponent(char *out, const struct decimal *decimal) {
     return put_digits(out, exponent, length);
 }
 
-size_t float_text_plain(float value, char text[WIRE_FLOAT_TEXT_MAX]) {
+size_t float_text_plain(float value, char text[WIRE_FLOAT_PRINT_MAX]) {
     char *out = text;
     if (__builtin_signbit(value)) {
         *out++ = '-';

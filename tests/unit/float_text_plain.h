@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* float_text_plain.h: the oracle of wire_float_text(). */
+/* float_text_plain.h: the oracle of wire_float_print(). */
 #ifndef ATTND_TESTS_FLOAT_TEXT_PLAIN_H
 #define ATTND_TESTS_FLOAT_TEXT_PLAIN_H
 
 #include "wire/decimal/print.h"
 
-/* As wire_float_text(). Independent of the locale as long as nobody calls setlocale(). */
-size_t float_text_plain(float value, char text[WIRE_FLOAT_TEXT_MAX]);
+/* As wire_float_print(). Independent of the locale as long as nobody calls setlocale(). */
+size_t float_text_plain(float value, char text[WIRE_FLOAT_PRINT_MAX]);
 
 #endif

@@ -53,7 +53,7 @@ static bool read_row(const json_t *row, const struct wire_place *place,
             return wire_refuse_type(&at, "number", wire_json_type(value), ret_problem);
         double number = json_number_value(value);
         if (fabs(number) >= FLOAT_OVERFLOW)
-            return wire_refuse_number(&at, number, ret_problem);
+            return wire_refuse_float_range(&at, number, ret_problem);
         ret_numbers[i] = (float)number;
     }
     return true;

@@ -26,11 +26,11 @@ static uint32_t to_bits(float value) {
     return bits;
 }
 
-static void print(float value, char text[WIRE_FLOAT_TEXT_ROOM + 1]) {
-    memset(text, '#', WIRE_FLOAT_TEXT_ROOM + 1);
-    size_t length = wire_float_text(value, text);
-    assert_true(length <= WIRE_FLOAT_TEXT_MAX);
-    assert_int_equal(text[WIRE_FLOAT_TEXT_ROOM], '#');
+static void print(float value, char text[WIRE_FLOAT_PRINT_ROOM + 1]) {
+    memset(text, '#', WIRE_FLOAT_PRINT_ROOM + 1);
+    size_t length = wire_float_print(value, text);
+    assert_true(length <= WIRE_FLOAT_PRINT_MAX);
+    assert_int_equal(text[WIRE_FLOAT_PRINT_ROOM], '#');
     text[length] = '\0';
 }
 
@@ -60,7 +60,7 @@ static int is_json_number(const char *text) {
 /* The text's significant digits as an integer, and the power of ten of the last of them.
  */
 static void take_apart(const char *text, long *ret_digits, int *ret_power) {
-    char digits[WIRE_FLOAT_TEXT_MAX + 1];
+    char digits[WIRE_FLOAT_PRINT_MAX + 1];
     int count = 0, power = 0;
     const char *c = text + (*text == '-');
     for (int past_point = 0; *c != '\0' && *c != 'e'; c++) {
@@ -90,7 +90,7 @@ static int reads_back(long digits, int power, float value) {
  * other floats. Any other such decimal lies beyond one of the two, so it is another float
  * as well. */
 static void check(float value) {
-    char text[WIRE_FLOAT_TEXT_ROOM + 1];
+    char text[WIRE_FLOAT_PRINT_ROOM + 1];
     long digits;
     int power;
     print(value, text);
@@ -137,7 +137,7 @@ static void check_against_plain(uint32_t bits) {
     float value = from_bits(bits);
     if (!isfinite(value))
         return;
-    char text[WIRE_FLOAT_TEXT_ROOM + 1], plain[WIRE_FLOAT_TEXT_MAX + 1];
+    char text[WIRE_FLOAT_PRINT_ROOM + 1], plain[WIRE_FLOAT_PRINT_MAX + 1];
     print(value, text);
     plain[float_text_plain(value, plain)] = '\0';
     assert_string_equal(text, plain);
@@ -152,11 +152,11 @@ static void test_sampled_patterns_print_as_the_plain_printer_prints_them(void **
 
 /* Many at once go another way, 16 by 16: 61 are three batches and a rest. */
 static void check_many(const float values[61]) {
-    char texts[61 * (WIRE_FLOAT_TEXT_MAX + 1) + WIRE_FLOAT_TEXT_ROOM];
-    char one[WIRE_FLOAT_TEXT_ROOM];
-    const char *end = wire_floats_text(values, 61, texts), *at = texts;
+    char texts[61 * (WIRE_FLOAT_PRINT_MAX + 1) + WIRE_FLOAT_PRINT_ROOM];
+    char one[WIRE_FLOAT_PRINT_ROOM];
+    const char *end = wire_floats_print(values, 61, texts), *at = texts;
     for (size_t i = 0; i < 61; i++) {
-        size_t length = wire_float_text(values[i], one);
+        size_t length = wire_float_print(values[i], one);
         if (memcmp(at, one, length) != 0 || at[length] != ',')
             fail_msg("%a printed as %.20s", (double)values[i], at);
         at += length + 1;
@@ -222,7 +222,7 @@ static void test_halfway_and_end_of_interval(void **state) {
         {0x1p-126f, "1.1754944e-38"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[WIRE_FLOAT_TEXT_ROOM + 1];
+        char text[WIRE_FLOAT_PRINT_ROOM + 1];
         print(cases[i].value, text);
         assert_string_equal(text, cases[i].text);
         check_against_plain(to_bits(cases[i].value));
@@ -247,7 +247,7 @@ static void test_decimals_of_one_digit_stay_short(void **state) {
     (void)state;
     for (int power = -44; power <= 38; power++) {
         for (int digit = 1; digit <= 9; digit++) {
-            char text[WIRE_FLOAT_TEXT_ROOM + 1], decimal[32];
+            char text[WIRE_FLOAT_PRINT_ROOM + 1], decimal[32];
             long digits;
             snprintf(decimal, sizeof decimal, "%de%d", digit, power);
             float value = strtof(decimal, NULL);
@@ -289,7 +289,7 @@ static void test_texts_are_positional_from_1e_5_to_1e12(void **state) {
         {9007199254740992.0f, "9.007199e+15"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[WIRE_FLOAT_TEXT_ROOM + 1];
+        char text[WIRE_FLOAT_PRINT_ROOM + 1];
         print(cases[i].value, text);
         assert_string_equal(text, cases[i].text);
     }
@@ -301,7 +301,7 @@ test_power_of_two_takes_the_upper_neighbour_when_only_that_reads_back(void **sta
     (void)state;
     int taken = 0;
     for (int exponent = -126; exponent <= 127; exponent++) {
-        char text[WIRE_FLOAT_TEXT_ROOM + 1], closest[32];
+        char text[WIRE_FLOAT_PRINT_ROOM + 1], closest[32];
         float value = ldexpf(1.0f, exponent);
         long digits;
         int power, count = 0;

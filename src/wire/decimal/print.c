@@ -177,7 +177,7 @@ static uint32_t bits_of(float value) {
     return bits;
 }
 
-size_t wire_float_text(float value, char text[WIRE_FLOAT_TEXT_ROOM]) {
+size_t wire_float_print(float value, char text[WIRE_FLOAT_PRINT_ROOM]) {
     uint32_t bits = bits_of(value);
     char *out = text;
     *out = '-';
@@ -201,7 +201,7 @@ static char *put_batch(char *out, const float *values) {
     wire_digits_find(values, &digits);
     for (size_t i = 0; i < WIRE_DIGITS_BATCH; i++) {
         if (__builtin_expect(digits.special[i] != 0, 0)) {
-            out += wire_float_text(values[i], out);
+            out += wire_float_print(values[i], out);
         } else {
             *out = '-';
             out += bits_of(values[i]) >> 31;
@@ -213,13 +213,13 @@ static char *put_batch(char *out, const float *values) {
     return out;
 }
 
-char *wire_floats_text(const float *values, size_t count, char *text) {
+char *wire_floats_print(const float *values, size_t count, char *text) {
     size_t i = 0;
     for (; i + WIRE_DIGITS_BATCH <= count && wire_digits_available();
          i += WIRE_DIGITS_BATCH)
         text = put_batch(text, values + i);
     for (; i < count; i++) {
-        text += wire_float_text(values[i], text);
+        text += wire_float_print(values[i], text);
         *text++ = ',';
     }
     return text;

@@ -21,7 +21,7 @@ struct wire_digits {
 /* Whether this build and CPU have wire_digits_find(). */
 bool wire_digits_available(void);
 
-/* Finds the digits of the magnitudes of finite values; the same as wire_float_text()
+/* Finds the digits of the magnitudes of finite values; the same as wire_float_print()
  * prints. Thread-safe. */
 void wire_digits_find(const float values[WIRE_DIGITS_BATCH],
                       struct wire_digits *ret_digits);

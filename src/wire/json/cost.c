@@ -40,14 +40,9 @@ struct tally {
     size_t longest_token; /* bytes */
 };
 
-static void add(size_t *sum, size_t bytes) {
-    if (!size_add(*sum, bytes, sum))
-        *sum = SIZE_MAX;
-}
-
 static void add_block(size_t *sum, size_t bytes) {
-    add(sum, bytes);
-    add(sum, bytes < LARGE_BLOCK ? BLOCK_EXTRA : LARGE_BLOCK_EXTRA);
+    size_add_saturating(sum, bytes);
+    size_add_saturating(sum, bytes < LARGE_BLOCK ? BLOCK_EXTRA : LARGE_BLOCK_EXTRA);
 }
 
 static void note_token(struct tally *tally, size_t length) {
@@ -65,12 +60,12 @@ static void close_container(struct tally *tally, const struct container *contain
         while (thread_scratch < elements)
             thread_scratch *= 2; /* elements are bytes of a text in memory: cannot wrap */
         size_t table = thread_scratch * SLOT_BYTES;
-        add(&tally->bytes, ARRAY_BYTES);
+        size_add_saturating(&tally->bytes, ARRAY_BYTES);
         add_block(&tally->bytes, table);
         if (table > tally->largest_table)
             tally->largest_table = table;
     } else {
-        add(&tally->bytes, OBJECT_BYTES);
+        size_add_saturating(&tally->bytes, OBJECT_BYTES);
         each += MEMBER_BYTES;
     }
     if (!size_add_mul(&tally->bytes, elements, each))
@@ -96,7 +91,7 @@ static void tally_text(const char *text, size_t size, struct tally *tally) {
         case '"': {
             size_t end = find_string_end(text, size, i);
             note_token(tally, end - i + 1);
-            add(&tally->bytes, STRING_BYTES);
+            size_add_saturating(&tally->bytes, STRING_BYTES);
             add_block(&tally->bytes, end - i + 1);
             i = end;
             break;
@@ -142,5 +137,5 @@ void wire_json_cost(const char *text, size_t size, size_t *bytes) {
     add_block(&tally.bytes, tally.longest_token);
     if (!size_add_mul(&tally.bytes, tally.longest_token, 2))
         tally.bytes = SIZE_MAX;
-    add(bytes, tally.bytes);
+    size_add_saturating(bytes, tally.bytes);
 }

@@ -108,8 +108,8 @@ bool wire_cursor_at_number(const struct wire_cursor *cursor) {
     return number_type(cursor) != NULL;
 }
 
-bool wire_refuse_value(const struct wire_cursor *cursor, struct wire_place *place,
-                       const char *expected) {
+bool wire_refuse_value_type(const struct wire_cursor *cursor, struct wire_place *place,
+                            const char *expected) {
     const char *type = wire_cursor_type(cursor);
     if (type == NULL)
         return wire_refuse_syntax(cursor, place, "a value expected");

@@ -58,7 +58,7 @@ bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_plac
                         const char *what);
 
 /* Likewise, for a value of the wrong type or one that is none. */
-bool wire_refuse_value(const struct wire_cursor *cursor, struct wire_place *place,
-                       const char *expected);
+bool wire_refuse_value_type(const struct wire_cursor *cursor, struct wire_place *place,
+                            const char *expected);
 
 #endif

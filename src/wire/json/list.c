@@ -15,7 +15,7 @@ bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t
         wire_cursor_locate(cursor, place);
         return wire_refuse_levels(place, levels, levels, place->depth, cursor->problem);
     }
-    return wire_refuse_value(cursor, place, "array");
+    return wire_refuse_value_type(cursor, place, "array");
 }
 
 bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
@@ -41,8 +41,8 @@ static size_t value_of(const char *at, const char *end) {
     return value;
 }
 
-bool wire_whole_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
-                     size_t *ret_number, struct wire_span *ret_text) {
+bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
+                    size_t *ret_number, struct wire_span *ret_text) {
     bool minus = wire_cursor_next(cursor) == '-';
     if (wire_peek(cursor->at, cursor->end) == '[') {
         struct wire_cursor inner = *cursor;
@@ -52,7 +52,7 @@ bool wire_whole_read(struct wire_cursor *cursor, struct wire_place *place, size_
     }
     const char *type = wire_cursor_type(cursor);
     if (type == NULL || strcmp(type, "integer") != 0)
-        return wire_refuse_value(cursor, place, "integer");
+        return wire_refuse_value_type(cursor, place, "integer");
     *ret_text =
         (struct wire_span){cursor->at, wire_number_end(cursor->at, cursor->end), 0, 0};
     *ret_number = value_of(ret_text->start + minus, ret_text->end);
@@ -62,13 +62,13 @@ bool wire_whole_read(struct wire_cursor *cursor, struct wire_place *place, size_
     return true;
 }
 
-bool wire_refuse_whole(const struct wire_cursor *cursor, struct wire_place *place,
-                       const struct wire_span *text, const char *limit, size_t max) {
+bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place *place,
+                            const struct wire_span *text, const char *limit, size_t max) {
     struct wire_cursor there = *cursor;
     there.at = text->start;
     wire_cursor_locate(&there, place);
-    return wire_refuse_out_of_range(place, text->start, (size_t)(text->end - text->start),
-                                    limit, max, cursor->problem);
+    return wire_refuse_text_range(place, text->start, (size_t)(text->end - text->start),
+                                  limit, max, cursor->problem);
 }
 
 /* Says why reading the row stopped at the element `place`. */
@@ -83,10 +83,10 @@ static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *
             return wire_refuse_levels(place, place->depth, place->depth, levels,
                                       cursor->problem);
         }
-        return wire_refuse_value(cursor, place, "number");
+        return wire_refuse_value_type(cursor, place, "number");
     case WIRE_STOP_RANGE:
         wire_cursor_locate(cursor, place);
-        return wire_refuse_number(place, refused, cursor->problem);
+        return wire_refuse_float_range(place, refused, cursor->problem);
     case WIRE_STOP_NO_MEMORY:
         wire_problem_set_no_memory(cursor->problem);
         return false;

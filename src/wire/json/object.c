@@ -64,11 +64,10 @@ static bool refuse_unknown(const struct wire_keys *keys, const char *key, size_t
 }
 
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    char ret_word[WIRE_WORD_MAX + 1], bool *ret_whole) {
+                    char ret_word[WIRE_WORD_MAX + 1]) {
     const char *text = span->start + 1;
     size_t length = (size_t)(span->end - span->start) - 2;
-    *ret_whole = length <= WIRE_WORD_MAX;
-    if (!*ret_whole) {
+    if (length > WIRE_WORD_MAX) {
         memcpy(ret_word, text, WIRE_WORD_MAX);
         ret_word[WIRE_WORD_MAX] = '\0';
         return true;
@@ -86,11 +85,10 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
 static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *keys,
                      const struct wire_span *span, size_t *ret_key) {
     char word[WIRE_WORD_MAX + 1];
-    bool whole;
     *ret_key = find_key(keys, span->start + 1, (size_t)(span->end - span->start) - 2);
     if (*ret_key < keys->count)
         return true;
-    if (!wire_word_read(cursor, span, word, &whole))
+    if (!wire_word_read(cursor, span, word))
         return false;
     *ret_key = find_key(keys, word, strlen(word));
     return *ret_key < keys->count ||
@@ -129,7 +127,7 @@ bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size
     assert(keys->count <= WIRE_KEYS_MAX);
     memset(ret_members, 0, keys->count * sizeof *ret_members);
     if (wire_cursor_next(cursor) != '{')
-        return wire_refuse_value(cursor, place, "object");
+        return wire_refuse_value_type(cursor, place, "object");
     cursor->at++;
     char c = wire_cursor_next(cursor);
     while (c != '}') {

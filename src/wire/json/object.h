@@ -34,8 +34,8 @@ bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size
                       const struct wire_keys *keys, struct wire_span *ret_members);
 
 /* Reads the string at `span`, quotes included, into ret_word, cut to WIRE_WORD_MAX bytes
- * and with a terminator. Sets *ret_whole when it was not cut; then it had no NUL. */
+ * and with a terminator. */
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    char ret_word[WIRE_WORD_MAX + 1], bool *ret_whole);
+                    char ret_word[WIRE_WORD_MAX + 1]);
 
 #endif

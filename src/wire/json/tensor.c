@@ -50,7 +50,7 @@ static bool find_levels(struct reader *reader, size_t min, size_t max) {
     }
     place.depth = levels;
     if (levels < min)
-        return wire_refuse_value(&ahead, &place, "array");
+        return wire_refuse_value_type(&ahead, &place, "array");
     reader->levels = levels;
     return true;
 }

@@ -61,7 +61,7 @@ char *wire_json_put_string(char *out, const char *text) {
     return out;
 }
 
-attn_status wire_json_string(struct buf *body, const char *text) {
+attn_status wire_json_add_string(struct buf *body, const char *text) {
     attn_status status = buf_append_text(body, "\"");
     const unsigned char *c = (const unsigned char *)text;
     while (status == ATTN_OK && *c != '\0') {
@@ -73,7 +73,7 @@ attn_status wire_json_string(struct buf *body, const char *text) {
     return status == ATTN_OK ? buf_append_text(body, "\"") : status;
 }
 
-attn_status wire_json_format(struct buf *body, const char *format, ...) {
+attn_status wire_json_add_format(struct buf *body, const char *format, ...) {
     char text[256];
     va_list args;
     va_start(args, format);

@@ -165,7 +165,7 @@ static bool read_request(const struct decoder *decoder, const attn_model_info *i
         !read_tensors(decoder->body, decoder->members, info, decoder->arena, &tensors,
                       decoder->problem))
         return false;
-    wire_tensors_give(&tensors, request);
+    wire_request_set_tensors(&tensors, request);
     const struct wire_span *lens = &decoder->members[WIRE_VALID_LENS];
     return wire_native_selection_read(decoder->body, decoder->members, decoder->arena,
                                       request, decoder->problem) &&

@@ -10,33 +10,33 @@ static const char *boolean(bool value) {
 static attn_status print_names(const attn_model_info *info, struct buf *body) {
     attn_status status = buf_append_text(body, "{\"name\":");
     if (status == ATTN_OK)
-        status = wire_json_string(body, info->name);
+        status = wire_json_add_string(body, info->name);
     if (status == ATTN_OK)
         status = buf_append_text(body, ",\"layout\":");
     if (status == ATTN_OK)
-        status = wire_json_string(body, info->layout);
+        status = wire_json_add_string(body, info->layout);
     if (status == ATTN_OK)
-        status = wire_json_format(body, ",\"scoring\":\"%s\"",
-                                  info->scoring == ATTN_ADDITIVE ? "additive"
-                                                                 : "scaled_dot_product");
+        status = wire_json_add_format(
+            body, ",\"scoring\":\"%s\"",
+            info->scoring == ATTN_ADDITIVE ? "additive" : "scaled_dot_product");
     return status;
 }
 
 static attn_status print_sizes(const attn_model_info *info, struct buf *body) {
     attn_status status =
-        wire_json_format(body,
-                         ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
-                         ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu",
-                         info->query_size, info->key_size, info->value_size,
-                         info->out_size, info->num_heads, info->head_size);
+        wire_json_add_format(body,
+                             ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
+                             ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu",
+                             info->query_size, info->key_size, info->value_size,
+                             info->out_size, info->num_heads, info->head_size);
     if (status == ATTN_OK)
-        status = wire_json_format(
+        status = wire_json_add_format(
             body, ",\"causal\":%s,\"context_length\":", boolean(info->causal));
     if (status != ATTN_OK)
         return status;
     if (info->context_length == 0)
         return buf_append_text(body, "null");
-    return wire_json_format(body, "%zu", info->context_length);
+    return wire_json_add_format(body, "%zu", info->context_length);
 }
 
 attn_status wire_model_print(const attn_model_info *info, struct buf *body) {
@@ -47,7 +47,7 @@ attn_status wire_model_print(const attn_model_info *info, struct buf *body) {
         return status;
     bool bias =
         info->query_bias || info->key_bias || info->value_bias || info->output_bias;
-    return wire_json_format(
+    return wire_json_add_format(
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
         "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",

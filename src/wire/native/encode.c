@@ -11,12 +11,12 @@
 
 #include <string.h>
 
-#define NUMBER_BYTES (WIRE_FLOAT_TEXT_MAX + 1) /* with its comma */
-#define LIST_BYTES   3                         /* [ ] and a comma */
+#define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
+#define LIST_BYTES   3                          /* [ ] and a comma */
 #define KEYS_BYTES   64 /* {"model":"","outputs":,"attention_weights":} and its lists' */
 /* Kept free behind the numbers of a row: for the end of all lists, and for what the
  * printer of numbers may touch. */
-#define ROW_END_BYTES (16 + WIRE_FLOAT_TEXT_ROOM)
+#define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
 
 _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
                        ROW_END_BYTES <=
@@ -97,7 +97,7 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
         size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
         if (count > width - encoder->column)
             count = width - encoder->column;
-        out = wire_floats_text(encoder->next, count, out);
+        out = wire_floats_print(encoder->next, count, out);
         encoder->next += count;
         encoder->column += count;
         if (encoder->column == width)

@@ -21,12 +21,12 @@ static bool read_length(struct reader *reader, struct wire_place *place,
     size_t max = reader->keys->lens[sequence];
     struct wire_span text;
     char limit[64];
-    if (!wire_whole_read(&reader->cursor, place, reader->levels, reader->out, &text))
+    if (!wire_uint_read(&reader->cursor, place, reader->levels, reader->out, &text))
         return false;
     if (*reader->out++ <= max)
         return true;
     snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
-    return wire_refuse_whole(&reader->cursor, place, &text, limit, max);
+    return wire_refuse_uint_range(&reader->cursor, place, &text, limit, max);
 }
 
 /* Reads a list of one length per query of `sequence`. */
@@ -114,7 +114,7 @@ static bool find_levels(struct reader *reader) {
         return wire_refuse_empty(&place, cursor->problem);
     }
     if (levels < min)
-        return wire_refuse_value(&ahead, &place, "array");
+        return wire_refuse_value_type(&ahead, &place, "array");
     reader->levels = levels;
     return true;
 }

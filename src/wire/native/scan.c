@@ -23,11 +23,6 @@ static const struct wire_keys keys = {
               [WIRE_WEIGHTS_QUERIES] = "weights_queries"},
 };
 
-static void add(size_t *sum, size_t bytes) {
-    if (!size_add(*sum, bytes, sum))
-        *sum = SIZE_MAX;
-}
-
 /* Returns the most bytes that decoding takes. */
 static size_t cost_of(const struct wire_native_scan *scan) {
     size_t bytes = 0;
@@ -39,17 +34,18 @@ static size_t cost_of(const struct wire_native_scan *scan) {
         case WIRE_QUERIES:
         case WIRE_KEYS:
         case WIRE_VALUES:
-            add(&bytes, wire_tensor_cost(span));
+            size_add_saturating(&bytes, wire_tensor_cost(span));
             break;
         case WIRE_WEIGHTS_QUERIES: /* and a byte for each row of queries */
-            add(&bytes, scan->members[WIRE_QUERIES].commas + 1 + ARENA_ALIGNMENT);
+            size_add_saturating(&bytes,
+                                scan->members[WIRE_QUERIES].commas + 1 + ARENA_ALIGNMENT);
             __attribute__((fallthrough));
         case WIRE_WEIGHTS_HEADS: /* and a byte for each head of the model */
         case WIRE_VALID_LENS:
         case WIRE_HEAD_MASK:
             if (!size_add_mul(&bytes, span->commas + 1, sizeof(size_t)))
                 bytes = SIZE_MAX;
-            add(&bytes, ARENA_ALIGNMENT);
+            size_add_saturating(&bytes, ARENA_ALIGNMENT);
             break;
         case WIRE_MODEL:
         case WIRE_CAUSAL:

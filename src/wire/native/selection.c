@@ -13,12 +13,12 @@ static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indice
     for (size_t i = 0; more; i++) {
         struct wire_span text;
         at.index[0] = i;
-        if (!wire_whole_read(cursor, &at, 1, &list[i], &text))
+        if (!wire_uint_read(cursor, &at, 1, &list[i], &text))
             return false;
         if (list[i] >= indices->limit) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(indices, limit);
-            return wire_refuse_whole(cursor, &at, &text, limit, indices->limit - 1);
+            return wire_refuse_uint_range(cursor, &at, &text, limit, indices->limit - 1);
         }
         if (!wire_indices_add(indices, i, list[i], cursor->problem) ||
             !wire_list_next(cursor, &at, &more))

@@ -123,7 +123,7 @@ static bool read_lens(const struct decoder *decoder, const struct wire_tensors *
     }
     snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
     batch->valid_lens_per_query = !whole;
-    batch->valid_lens = wire_oip_wholes(&decoder->reader, input, max, limit);
+    batch->valid_lens = wire_oip_integers(&decoder->reader, input, max, limit);
     return batch->valid_lens != NULL;
 }
 

@@ -23,7 +23,7 @@ static attn_status print_name(struct buf *body, const char *before, const char *
                               const char *after) {
     attn_status status = buf_append_text(body, before);
     if (status == ATTN_OK)
-        status = wire_json_string(body, name);
+        status = wire_json_add_string(body, name);
     return status == ATTN_OK ? buf_append_text(body, after) : status;
 }
 
@@ -41,8 +41,8 @@ static attn_status print_shape(const struct tensor *tensor, struct buf *body) {
     for (size_t i = 0; i < tensor->rank && status == ATTN_OK; i++) {
         const char *before = i == 0 ? "[" : ",";
         status = tensor->shape[i] == ANY
-                     ? wire_json_format(body, "%s-1", before)
-                     : wire_json_format(body, "%s%zu", before, tensor->shape[i]);
+                     ? wire_json_add_format(body, "%s-1", before)
+                     : wire_json_add_format(body, "%s%zu", before, tensor->shape[i]);
     }
     return status == ATTN_OK ? buf_append_text(body, "]") : status;
 }
@@ -50,11 +50,11 @@ static attn_status print_shape(const struct tensor *tensor, struct buf *body) {
 /* Adds a tensor as the metadata or, when `config`, the configuration has it. */
 static attn_status print_tensor(const struct tensor *tensor, bool config,
                                 struct buf *body) {
-    attn_status status =
-        wire_json_format(body,
-                         config ? "{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":"
-                                : "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":",
-                         tensor->name, tensor->datatype);
+    attn_status status = wire_json_add_format(
+        body,
+        config ? "{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":"
+               : "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":",
+        tensor->name, tensor->datatype);
     if (status == ATTN_OK)
         status = print_shape(tensor, body);
     if (status == ATTN_OK && config && tensor->optional)
@@ -64,7 +64,7 @@ static attn_status print_tensor(const struct tensor *tensor, bool config,
 
 static attn_status print_tensors(const char *key, const struct tensor *tensors,
                                  size_t count, bool config, struct buf *body) {
-    attn_status status = wire_json_format(body, ",\"%s\":[", key);
+    attn_status status = wire_json_add_format(body, ",\"%s\":[", key);
     for (size_t i = 0; i < count && status == ATTN_OK; i++) {
         if (i > 0)
             status = buf_append_text(body, ",");
@@ -128,8 +128,9 @@ attn_status wire_oip_print_config(const attn_model_info *info, struct buf *body)
 static attn_status print_duration(const char *before, const char *name,
                                   const struct wire_oip_duration *duration,
                                   struct buf *body) {
-    return wire_json_format(body, "%s\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}",
-                            before, name, duration->count, duration->ns);
+    return wire_json_add_format(body,
+                                "%s\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}",
+                                before, name, duration->count, duration->ns);
 }
 
 static attn_status print_statistics(const attn_model_info *info,
@@ -147,12 +148,12 @@ static attn_status print_statistics(const attn_model_info *info,
     attn_status status = print_name(body, "{\"name\":", info->name,
                                     ",\"version\":\"" WIRE_OIP_VERSION "\"");
     if (status == ATTN_OK)
-        status = wire_json_format(body,
-                                  ",\"last_inference\":%" PRIu64
-                                  ",\"inference_count\":%" PRIu64
-                                  ",\"execution_count\":%" PRIu64 ",\"inference_stats\":",
-                                  statistics->last_inference, statistics->inference_count,
-                                  statistics->execution_count);
+        status = wire_json_add_format(
+            body,
+            ",\"last_inference\":%" PRIu64 ",\"inference_count\":%" PRIu64
+            ",\"execution_count\":%" PRIu64 ",\"inference_stats\":",
+            statistics->last_inference, statistics->inference_count,
+            statistics->execution_count);
     for (size_t i = 0; i < sizeof durations / sizeof durations[0] && status == ATTN_OK;
          i++)
         status = print_duration(i == 0 ? "{" : ",", durations[i].name,
@@ -208,7 +209,7 @@ bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
     cursor.at = ready.start;
     const char *type = wire_cursor_type(&cursor);
     if (type == NULL || strcmp(type, "boolean") != 0)
-        return wire_refuse_value(&cursor, &place, "boolean");
+        return wire_refuse_value_type(&cursor, &place, "boolean");
     *ret_ready_only = *ready.start == 't';
     return true;
 }

@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NUMBER_BYTES (WIRE_FLOAT_TEXT_MAX + 1) /* with its comma */
+#define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
 #define NUMBER_ROOM                                                                      \
     (NUMBER_BYTES +                                                                      \
-     WIRE_FLOAT_TEXT_ROOM) /* that the printer may touch                  \
+     WIRE_FLOAT_PRINT_ROOM) /* that the printer may touch                  \
                                            */
 /* All text but numbers, id and the model's name. */
 #define TEXT_BYTES ((size_t)1024)
@@ -157,7 +157,7 @@ static size_t measure(const float *numbers, size_t count) {
     assert(numbers != NULL);
     size_t bytes = count - 1;
     for (size_t i = 0; i < count; i++)
-        bytes += wire_float_text(numbers[i], text);
+        bytes += wire_float_print(numbers[i], text);
     return bytes;
 }
 
@@ -219,7 +219,7 @@ static char *put_numbers(struct encoder *encoder, const struct part *part, char 
                          const char *end) {
     const float *numbers = part->data;
     while (encoder->done < part->count && end - out >= NUMBER_ROOM) {
-        out += wire_float_text(numbers[encoder->done++], out);
+        out += wire_float_print(numbers[encoder->done++], out);
         if (encoder->done < part->count)
             *out++ = ',';
     }
@@ -253,7 +253,7 @@ static attn_status print_error(const struct wire_problem *problem, struct buf *b
     snprintf(text, sizeof text, "%.60s: %s", problem->title, problem->detail);
     attn_status status = buf_append_text(body, "{\"error\":");
     if (status == ATTN_OK)
-        status = wire_json_string(body, text);
+        status = wire_json_add_string(body, text);
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 

@@ -55,11 +55,10 @@ static bool read_word(const struct wire_cursor *cursor, const struct wire_span *
                       const char *field, char ret_word[WIRE_WORD_MAX + 1]) {
     struct wire_cursor there = *cursor;
     struct wire_place place = {.field = field};
-    bool whole;
     there.at = span->start;
     if (*span->start != '"')
-        return wire_refuse_value(&there, &place, "string");
-    return wire_word_read(cursor, span, ret_word, &whole);
+        return wire_refuse_value_type(&there, &place, "string");
+    return wire_word_read(cursor, span, ret_word);
 }
 
 /* Finds which input this is. */
@@ -126,7 +125,7 @@ static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
             return false;
         }
         place->index[0] = input->rank;
-        if (!wire_whole_read(cursor, place, 1, &size, &text))
+        if (!wire_uint_read(cursor, place, 1, &size, &text))
             return false;
         if (size == 0 || size == SIZE_MAX) {
             int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
@@ -177,7 +176,7 @@ static bool take_binary(const struct wire_cursor *cursor, const struct wire_span
     struct wire_place place = {.field = "binary_data_size"};
     struct wire_span text;
     size_t size, needed = input->count * input->type->size;
-    if (!wire_whole_read(&there, &place, 0, &size, &text))
+    if (!wire_uint_read(&there, &place, 0, &size, &text))
         return false;
     int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
     if (size != needed) {

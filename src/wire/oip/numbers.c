@@ -63,7 +63,7 @@ static bool find_levels(struct wire_cursor *cursor, const struct wire_oip_input 
     struct wire_place place = {.field = input->name};
     size_t levels = wire_cursor_levels(&ahead);
     if (levels == 0)
-        return wire_refuse_value(cursor, &place, "array");
+        return wire_refuse_value_type(cursor, &place, "array");
     *ret_flat = levels == 1;
     return levels == 1 || levels == input->rank || refuse_levels(cursor, input, levels);
 }
@@ -154,10 +154,10 @@ static bool read_list(struct wire_cursor *cursor, const struct wire_place *place
         size_t *number = &wholes->numbers[wholes->count++];
         struct wire_span text;
         at.index[place->depth] = i;
-        if (!wire_whole_read(cursor, &at, levels, number, &text))
+        if (!wire_uint_read(cursor, &at, levels, number, &text))
             return false;
         if (*number > wholes->max)
-            return wire_refuse_whole(cursor, &at, &text, wholes->limit, wholes->max);
+            return wire_refuse_uint_range(cursor, &at, &text, wholes->limit, wholes->max);
         if (!wire_list_next(cursor, &at, &more))
             return false;
     }
@@ -220,9 +220,9 @@ static bool read_bytes(struct wholes *wholes, struct wire_problem *problem) {
     return true;
 }
 
-const size_t *wire_oip_wholes(const struct wire_oip_reader *reader,
-                              const struct wire_oip_input *input, size_t max,
-                              const char *limit) {
+const size_t *wire_oip_integers(const struct wire_oip_reader *reader,
+                                const struct wire_oip_input *input, size_t max,
+                                const char *limit) {
     struct wholes wholes = {.input = input, .max = max, .limit = limit};
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
                                  reader->problem};

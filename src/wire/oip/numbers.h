@@ -24,8 +24,8 @@ const float *wire_oip_floats(const struct wire_oip_reader *reader,
 
 /* Returns the input's whole numbers, all within 0..`most`; NULL with the problem set.
  * `limit` says why they must be ("there are 6 keys"). */
-const size_t *wire_oip_wholes(const struct wire_oip_reader *reader,
-                              const struct wire_oip_input *input, size_t max,
-                              const char *limit);
+const size_t *wire_oip_integers(const struct wire_oip_reader *reader,
+                                const struct wire_oip_input *input, size_t max,
+                                const char *limit);
 
 #endif

@@ -70,7 +70,7 @@ static bool read_flag(const struct wire_cursor *cursor, const struct wire_span *
     struct wire_cursor there = cursor_at(cursor, span);
     const char *type = wire_cursor_type(&there);
     if (type == NULL || strcmp(type, "boolean") != 0)
-        return wire_refuse_value(&there, &place, "boolean");
+        return wire_refuse_value_type(&there, &place, "boolean");
     *ret_flag = *span->start == 't';
     return true;
 }
@@ -78,14 +78,14 @@ static bool read_flag(const struct wire_cursor *cursor, const struct wire_span *
 static bool read_need(const struct wire_cursor *cursor, const struct wire_span *span,
                       struct wire_oip_scan *scan) {
     char word[WIRE_WORD_MAX + 1] = "";
-    bool all = false, whole;
+    bool all = false;
     if (*span->start != '"') {
         if (!read_flag(cursor, span, "need_weights", &all))
             return false;
         scan->need_weights = all ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE;
         return true;
     }
-    if (!wire_word_read(cursor, span, word, &whole))
+    if (!wire_word_read(cursor, span, word))
         return false;
     scan->need_weights = ATTN_WEIGHTS_MEAN;
     if (strcmp(word, "mean") == 0)
@@ -126,7 +126,7 @@ static bool read_elements(const struct wire_cursor *cursor, const struct wire_sp
         return true;
     struct wire_cursor there = cursor_at(cursor, span);
     if (*span->start != '[')
-        return wire_refuse_value(&there, &place, "array");
+        return wire_refuse_value_type(&there, &place, "array");
     there.at++;
     if (wire_cursor_next(&there) == ']')
         return true;
@@ -163,7 +163,6 @@ static bool read_output_name(const struct wire_cursor *cursor,
                              bool *ret_weights) {
     char word[WIRE_WORD_MAX + 1] = "";
     struct wire_place place = {.field = "name"};
-    bool whole;
     if (span->start == NULL) {
         wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
                          "outputs[%zu] has no name; send it", index);
@@ -171,8 +170,8 @@ static bool read_output_name(const struct wire_cursor *cursor,
     }
     struct wire_cursor there = cursor_at(cursor, span);
     if (*span->start != '"')
-        return wire_refuse_value(&there, &place, "string");
-    if (!wire_word_read(cursor, span, word, &whole))
+        return wire_refuse_value_type(&there, &place, "string");
+    if (!wire_word_read(cursor, span, word))
         return false;
     *ret_weights = strcmp(word, "attention_weights") == 0;
     if (*ret_weights || strcmp(word, "outputs") == 0)
@@ -239,20 +238,15 @@ static bool settle(const struct wishes *wishes, struct wire_oip_scan *scan,
 
 /* --- the whole --- */
 
-static void add(size_t *sum, size_t bytes) {
-    if (!size_add(*sum, bytes, sum))
-        *sum = SIZE_MAX;
-}
-
 static size_t cost_of(const struct wire_oip_scan *scan) {
     size_t bytes = 0;
     if (scan->reply.id != NULL)
         wire_json_cost(scan->reply.id, scan->reply.id_size, &bytes);
-    add(&bytes, scan->reply.id_size);
-    add(&bytes, sizeof scan->reply + (size_t)2 * ARENA_ALIGNMENT);
+    size_add_saturating(&bytes, scan->reply.id_size);
+    size_add_saturating(&bytes, sizeof scan->reply + (size_t)2 * ARENA_ALIGNMENT);
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++) {
         if (scan->inputs[i].type != NULL)
-            add(&bytes, wire_oip_cost(&scan->inputs[i]));
+            size_add_saturating(&bytes, wire_oip_cost(&scan->inputs[i]));
     }
     return bytes;
 }
@@ -264,7 +258,7 @@ static bool check_id(const struct wire_cursor *cursor, const struct wire_span *s
         return true;
     struct wire_cursor there = cursor_at(cursor, span);
     if (*span->start != '"')
-        return wire_refuse_value(&there, &place, "string");
+        return wire_refuse_value_type(&there, &place, "string");
     reply->id = span->start;
     reply->id_size = (size_t)(span->end - span->start);
     return true;

@@ -325,8 +325,8 @@ static bool read_valid_lens(const struct reader *reader,
             char limit[64];
             snprintf(limit, sizeof limit, "its sequence has %zu keys",
                      batch->key_lens[b]);
-            return wire_refuse_integer(&place, (int64_t)lens[i], 0, batch->key_lens[b],
-                                       limit, parts->problem);
+            return wire_refuse_int_range(&place, (int64_t)lens[i], 0, batch->key_lens[b],
+                                         limit, parts->problem);
         }
     }
     batch->valid_lens = lens;
@@ -353,8 +353,8 @@ static bool read_selection(const struct reader *reader, enum wire_part part,
         if (list[i] >= indices.limit) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(&indices, limit);
-            return wire_refuse_integer(&at, (int64_t)list[i], 0, indices.limit - 1, limit,
-                                       parts->problem);
+            return wire_refuse_int_range(&at, (int64_t)list[i], 0, indices.limit - 1,
+                                         limit, parts->problem);
         }
         if (!wire_indices_add(&indices, i, list[i], parts->problem))
             return false;
@@ -372,7 +372,7 @@ static bool read_request(const struct reader *reader) {
     if (!read_options(reader, info) || !read_head_mask(reader, info) ||
         !check_lens_needed(parts) || !read_tensors(reader, info, &tensors))
         return false;
-    wire_tensors_give(&tensors, request);
+    wire_request_set_tensors(&tensors, request);
     request->packed = parts->tensors[WIRE_PART_QUERY_LENS] != NULL ||
                       parts->tensors[WIRE_PART_KEY_LENS] != NULL;
     return read_selection(reader, WIRE_PART_WEIGHTS_HEADS, WIRE_SELECTED_HEADS) &&

@@ -138,7 +138,7 @@ static bool check_finite(const struct wire_parts *parts, enum wire_part part,
         bits = le64toh(bits);
         memcpy(&value, &bits, sizeof value);
     }
-    return isfinite(value) ? wire_refuse_number(&place, value, parts->problem)
+    return isfinite(value) ? wire_refuse_float_range(&place, value, parts->problem)
                            : wire_refuse_not_finite(&place, value, parts->problem);
 }
 
@@ -188,8 +188,8 @@ bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part
         int64_t number = read_integer(bytes_of(parts, part), i, wide);
         if (number < 0 || (uint64_t)number < min) {
             const struct wire_place place = place_of(parts, part, i);
-            return wire_refuse_integer(&place, number, min, INT32_MAX,
-                                       "it is a count or an index", parts->problem);
+            return wire_refuse_int_range(&place, number, min, INT32_MAX,
+                                         "it is a count or an index", parts->problem);
         }
         numbers[i] = (size_t)number;
     }
