@@ -26,7 +26,7 @@ def num_fds(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def wait_for_fds(server, at_most, timeout=20):
+def wait_for_fds(server, at_most, timeout=60):
     deadline = time.monotonic() + timeout
     while num_fds(server) > at_most and time.monotonic() < deadline:
         time.sleep(0.05)
