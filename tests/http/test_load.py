@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from server import ROOT, Server, is_sanitized
+from server import ROOT, Server
 
 LOAD = ROOT / "tests/load"
 SECONDS = float(os.environ.get("SOAK_SECONDS", 20))
@@ -37,9 +37,14 @@ def wide_server(tmp_path_factory):
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 @pytest.mark.parametrize("script", sorted(path.name for path in LOAD.glob("*.lua")))
 def test_wrk_script_gets_only_answers(wide_server, script):
-    result = subprocess.run(["wrk", "-t1", "-c4", "-d1s", "--timeout", "20s", "-s", LOAD / script,
-                             wide_server.url], capture_output=True, text=True, timeout=60)
-    assert result.returncode == 0, result
-    requests = int(re.search(r"(\d+) requests in", result.stdout)[1])
-    assert requests > 0 or is_sanitized(), result.stdout
+    """Within a second, or on a slow machine in a longer time."""
+    for seconds in (1, 3, 9, 27):
+        result = subprocess.run(
+            ["wrk", "-t1", "-c4", f"-d{seconds}s", "--timeout", "60s", "-s", LOAD / script,
+             wide_server.url], capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result
+        if int(re.search(r"(\d+) requests in", result.stdout)[1]) > 0:
+            break
+    else:
+        raise AssertionError(result.stdout)
     assert "Non-2xx" not in result.stdout and "Socket errors" not in result.stdout, result.stdout

