@@ -12,7 +12,7 @@ from safetensors_file import read_safetensors
 from server import GOLDEN, Server, run_attnd
 
 CASES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
-PRINTED = [name for name, case in CASES.items() if "printed_in_seed" in case["expected"]]
+PRINTED = [name for name, case in CASES.items() if "printed_in_book" in case["expected"]]
 
 
 def model_argument(case):
@@ -77,12 +77,12 @@ def test_golden_case_is_answered(server, name):
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_table_printed_in_the_seed_is_reproduced(server, name):
+def test_table_printed_in_the_book_is_reproduced(server, name):
     if server.precision == "bf16":
         pytest.skip("four printed digits are more than bfloat16 has")
     case = CASES[name]
     got = np.round(post(server, case)["outputs"], 4)
-    assert (got == np.array(case["expected"]["printed_in_seed"])).all(), got
+    assert (got == np.array(case["expected"]["printed_in_book"])).all(), got
 
 
 @pytest.mark.parametrize("name", CASES)
