@@ -2,6 +2,10 @@
 """Ambiguous or malformed HTTP. Whatever two readers could read differently is refused and the
 connection closed, so that nothing can be smuggled past a proxy in front of attnd."""
 
+import ctypes
+import re
+from pathlib import Path
+
 import pytest
 
 from http1 import Connection, get_bytes
@@ -13,19 +17,29 @@ LENGTH = f"Content-Length: {len(SMALL)}\r\n"
 CHUNKED = "Transfer-Encoding: chunked\r\n"
 IN_CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(SMALL), SMALL)
 
+# What a client sends, and the header that attnd's problem names: none where the name is at fault.
 AMBIGUOUS = {
-    "chunked with a length": POST + CHUNKED + LENGTH,
-    "a length with chunked": POST + LENGTH + CHUNKED,
-    "unknown transfer coding": POST + "Transfer-Encoding: xchunked\r\n",
-    "two transfer codings": POST + "Transfer-Encoding: gzip, chunked\r\n",
-    "two headers of transfer coding": POST + CHUNKED + "Transfer-Encoding: identity\r\n",
-    "two different lengths": POST + LENGTH + "Content-Length: 3\r\n",
-    "space before the colon": POST + LENGTH.replace(":", " :"),
-    "tab before the colon": POST + LENGTH.replace(":", "\t:"),
-    "space inside a header's name": POST + LENGTH + "X Y: 1\r\n",
-    "two hosts": POST + "Host: other\r\n" + LENGTH,
+    "chunked with a length": (POST + CHUNKED + LENGTH, "Content-Length"),
+    "a length with chunked": (POST + LENGTH + CHUNKED, "Content-Length"),
+    "unknown transfer coding": (POST + "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding"),
+    "two transfer codings": (POST + "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding"),
+    "two headers of transfer coding": (POST + CHUNKED + "Transfer-Encoding: identity\r\n",
+                                       "Transfer-Encoding"),
+    "two different lengths": (POST + LENGTH + "Content-Length: 3\r\n", "Content-Length"),
+    "space before the colon": (POST + LENGTH.replace(":", " :"), None),
+    "tab before the colon": (POST + LENGTH.replace(":", "\t:"), None),
+    "space inside a header's name": (POST + LENGTH + "X Y: 1\r\n", None),
+    "two hosts": (POST + "Host: other\r\n" + LENGTH, "Host"),
 }
-# libmicrohttpd refuses these itself, and 0.9.75 sends the head of such an answer twice.
+# Those that libmicrohttpd refuses in its own words, before attnd sees them. Of a version that is
+# not listed here, any may be.
+REFUSED_BY_LIBRARY = {
+    "0.9.75": set(),
+    "1.0.1": {"chunked with a length", "a length with chunked", "unknown transfer coding",
+              "two transfer codings", "space before the colon", "tab before the colon",
+              "space inside a header's name"},
+}
+# Every version of libmicrohttpd refuses these itself; 0.9.75 sends the head of some answers twice.
 MALFORMED = {
     "negative length": (POST + "Content-Length: -1\r\n", {400}),
     "length with a sign": (POST + LENGTH.replace(": ", ": +"), {400}),
@@ -39,7 +53,8 @@ MALFORMED = {
 
 
 def assert_refused_and_closed(server, data, statuses):
-    """Sends `data` and a second request after it, which nobody may answer."""
+    """Sends `data` and a second request after it, which must stay unanswered. Returns the answer
+    to `data`."""
     with Connection(server.port) as connection:
         connection.send(data + SMUGGLED)
         answer = connection.read_answer()
@@ -47,13 +62,43 @@ def assert_refused_and_closed(server, data, statuses):
         rest = connection.read_to_end()
         assert b"live" not in answer.body + rest and b" 200 " not in rest, rest
     assert server.is_alive()
+    return answer
+
+
+def refuse_ambiguous(server, what):
+    head, _ = AMBIGUOUS[what]
+    body = IN_CHUNKS if "chunked" in head else SMALL
+    return assert_refused_and_closed(server, head.encode() + b"\r\n" + body, {400})
+
+
+def library_version(server):
+    """The version of the libmicrohttpd that the daemon has loaded, e.g. "1.0.1"."""
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+    path = re.search(r"/\S*/libmicrohttpd\.so\S*", maps)[0]
+    get_version = ctypes.CDLL(path).MHD_get_version
+    get_version.restype = ctypes.c_char_p
+    return get_version().decode()
 
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
 def test_ambiguous_message_is_refused_and_closed(demo_server, what):
-    head = AMBIGUOUS[what]
-    body = IN_CHUNKS if "chunked" in head else SMALL
-    assert_refused_and_closed(demo_server, head.encode() + b"\r\n" + body, {400})
+    refuse_ambiguous(demo_server, what)
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+def test_problem_of_an_ambiguous_message_names_the_header(demo_server, what):
+    answer = refuse_ambiguous(demo_server, what)
+    is_problem = answer.headers.get("content-type") == "application/problem+json"
+    version = library_version(demo_server)
+    if version in REFUSED_BY_LIBRARY:
+        assert is_problem == (what not in REFUSED_BY_LIBRARY[version]), (version, answer)
+
+    if is_problem:
+        problem = answer.json()
+        assert (problem["status"], problem["title"]) == (400, "Bad request")
+        assert problem.get("field") == AMBIGUOUS[what][1], problem
+    else:
+        assert "server" not in answer.headers, f"attnd answered in HTML: {answer}"
 
 
 @pytest.mark.parametrize("what", MALFORMED)
@@ -88,16 +133,6 @@ def test_what_is_not_http_does_no_harm(demo_server, line):
         except TimeoutError:
             pass  # it may wait for more
     assert demo_server.is_alive()
-
-
-def test_problem_of_an_ambiguous_message_names_the_header(demo_server):
-    with Connection(demo_server.port) as connection:
-        connection.send((POST + LENGTH + CHUNKED).encode() + b"\r\n" + IN_CHUNKS)
-        answer = connection.read_answer()
-        assert answer.headers["content-type"] == "application/problem+json"
-        problem = answer.json()
-        assert (problem["status"], problem["title"]) == (400, "Bad request")
-        assert problem["field"] in ("Transfer-Encoding", "Content-Length"), problem
 
 
 def test_unknown_expectation_is_417(demo_server):
