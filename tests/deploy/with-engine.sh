@@ -1,0 +1,229 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# with-engine.sh SUITE COMMAND [ARGUMENT...]
+#
+# Runs COMMAND where a Docker engine answers and has the image debian:SUITE-slim, e.g. of bookworm
+# or trixie. Neither an engine nor an image registry has to be in reach:
+#
+# - Where no engine answers, a private one runs as long as COMMAND does (root only).
+# - An image that is missing is pulled, or else made by debootstrap from this machine's apt source
+#   (root only). What was made is kept for 30 days in ${XDG_CACHE_HOME:-~/.cache}/attnd.
+#
+# COMMAND finds in its environment:
+#
+#   DOCKER_HOST        the private engine, when there is one
+#   BASE_IMAGE         debian:SUITE-slim
+#   CONTAINER_OPTIONS  words for `docker run`, after which apt-get, pip and curl reach inside what
+#                      they reach here: certificates, PIP_ and proxy variables, pip.conf
+#
+# Exits with COMMAND's status, or with 77 and a reason where no container can run.
+set -u
+
+packages="docker.io debootstrap iptables"
+work=
+engine=
+command=
+
+note() { printf 'with-engine: %s\n' "$*" >&2; }
+skip() { printf 'SKIP: no Docker engine: %s\n' "$*"; exit 77; }
+is_root() { [ "$(id -u)" -eq 0 ]; }
+
+need_programs() {
+    for program; do
+        command -v "$program" >/dev/null || skip "$program is not installed (packages: $packages)"
+    done
+}
+
+# --- the engine ----------------------------------------------------------------------------
+
+is_up() { docker info >/dev/null 2>&1; }
+
+start_engine() {
+    is_root || skip "none answers, and only root can start one"
+    need_programs dockerd iptables
+
+    # Two engines would write over each other's packet filter.
+    exec 9>/run/attnd-engine.lock
+    flock --nonblock 9 || { note "waiting for another private engine"; flock 9; }
+    forwarding=$(cat /proc/sys/net/ipv4/ip_forward)
+    policy=$(iptables -S FORWARD | head -n 1)
+    had_bridge=false
+    [ ! -e /sys/class/net/docker0 ] || had_bridge=true
+    DOCKER_HOST=unix://$work/socket
+    export DOCKER_HOST
+
+    # In a session of its own: Ctrl-C is for the command, which needs its engine to clean up.
+    setsid dockerd --host "$DOCKER_HOST" --data-root "$work/data" --exec-root "$work/run" \
+        --pidfile "$work/pid" >"$work/dockerd.log" 2>&1 &
+    engine=$!
+    for _ in $(seq 120); do
+        if is_up; then
+            note "started a private engine"
+            return
+        fi
+        kill -0 "$engine" 2>/dev/null || break
+        sleep 0.5
+    done
+    skip "dockerd does not start: $(tail -n 1 "$work/dockerd.log")"
+}
+
+# Undoes what dockerd leaves behind: mounts, its bridge, and how this machine forwards packets.
+stop_engine() {
+    kill -TERM "$engine" 2>/dev/null
+    wait "$engine"
+    awk -v under="$work/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r |
+        while read -r place; do umount "$place"; done
+    ! $had_bridge || return
+    ip link delete docker0
+    # shellcheck disable=SC2086 # `-P FORWARD ACCEPT`
+    iptables $policy
+    echo "$forwarding" >/proc/sys/net/ipv4/ip_forward
+}
+
+# --- the base image ------------------------------------------------------------------------
+
+# mirror_of FOLDER: the first address in apt's sources that ends with FOLDER, or Debian's own.
+mirror_of() {
+    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources \
+        2>/dev/null | sed 's/#.*//' | grep -Eo "https?://[^ ]*/$1(/| |\$)" |
+        sed 's|[/ ]*$||' | head -n 1 | grep . || echo "http://deb.debian.org/$1"
+}
+
+# Configures the new system in folder $1 as the official slim images are: no service is started,
+# no documentation is unpacked, no package is kept. The host's view of signatures' dates goes along.
+configure_root() {
+    keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    rm -f "$1/etc/apt/sources.list"
+    cat >"$1/etc/apt/sources.list.d/debian.sources" <<END
+Types: deb
+URIs: $(mirror_of debian)
+Suites: $suite $suite-updates
+Components: main
+Signed-By: $keyring
+
+Types: deb
+URIs: $(mirror_of debian-security)
+Suites: $suite-security
+Components: main
+Signed-By: $keyring
+END
+    cat >"$1/etc/apt/apt.conf.d/90slim" <<'END'
+APT::Keep-Downloaded-Packages "false";
+APT::AutoRemove::SuggestsImportant "false";
+Acquire::Languages "none";
+Acquire::GzipIndexes "true";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+END
+    apt-config dump | grep '^Acquire::Check-' >"$1/etc/apt/apt.conf.d/90host"
+    cat >"$1/etc/dpkg/dpkg.cfg.d/slim" <<'END'
+force-unsafe-io
+path-exclude /usr/share/doc/*
+path-include /usr/share/doc/*/copyright
+path-exclude /usr/share/man/*
+path-exclude /usr/share/locale/*
+END
+    printf '#!/bin/sh\nexit 101\n' >"$1/usr/sbin/policy-rc.d"
+    chmod 755 "$1/usr/sbin/policy-rc.d"
+}
+
+# Makes the root file system of $suite and stores it, compressed, as file $1.
+make_root() {
+    is_root || skip "there is no $BASE_IMAGE, and only root can make one"
+    need_programs debootstrap
+    note "making $BASE_IMAGE"
+    debootstrap --variant=minbase --force-check-gpg "$suite" "$work/root" "$(mirror_of debian)" \
+        >"$work/debootstrap.log" 2>&1 ||
+        skip "debootstrap cannot make $suite: $(tail -n 1 "$work/debootstrap.log")"
+    configure_root "$work/root"
+
+    mkdir -p "$(dirname "$1")"
+    tar --create --file="$1.$$" --use-compress-program='gzip -1' --directory="$work/root" \
+        --numeric-owner --exclude='./dev/*' --exclude='./var/cache/apt/*' \
+        --exclude='./var/lib/apt/lists/*' --exclude='./var/log/*' --exclude='./usr/share/man/*' \
+        --exclude='./usr/share/locale/*' --exclude=./etc/hostname --exclude=./etc/resolv.conf . ||
+        { rm -f "$1.$$"; skip "cannot write $1"; }
+    mv "$1.$$" "$1"
+    rm -rf "$work/root"
+}
+
+provide_image() {
+    ! docker image inspect "$BASE_IMAGE" >/dev/null 2>&1 || return 0
+    stored=${XDG_CACHE_HOME:-$HOME/.cache}/attnd/debian-$suite-slim.tar.gz
+    if [ -z "$(find "$stored" -mtime -30 2>/dev/null)" ]; then
+        ! timeout 300 docker pull --quiet "$BASE_IMAGE" >/dev/null 2>&1 || return 0
+        make_root "$stored"
+    fi
+    gzip --decompress --stdout "$stored" |
+        docker import --change 'CMD ["bash"]' - "$BASE_IMAGE" >/dev/null ||
+        skip "the engine does not import $stored"
+}
+
+# --- what a container inherits ---------------------------------------------------------------
+
+# Certificates have a path of their own inside, since installing ca-certificates replaces the
+# usual one. All values go through a file: they may hold spaces.
+describe_host() {
+    certificates=/etc/ssl/certs/ca-certificates.crt
+    inside=/run/host-certificates.crt
+    : >"$work/environment"
+    CONTAINER_OPTIONS="--env-file=$work/environment"
+
+    env | grep -E '^(PIP_[A-Z_]+|(https?|no)_proxy|(HTTPS?|NO)_PROXY)=' |
+        grep -Ev '^PIP_(CERT|CACHE_DIR|CONFIG_FILE|LOG)=' >>"$work/environment"
+    for file in "${PIP_CONFIG_FILE:-}" "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" \
+        /etc/pip.conf; do
+        [ -f "$file" ] || continue
+        CONTAINER_OPTIONS="$CONTAINER_OPTIONS --volume=$file:/etc/pip.conf:ro"
+        break
+    done
+    if [ -d "${PIP_FIND_LINKS:-}" ]; then
+        CONTAINER_OPTIONS="$CONTAINER_OPTIONS --volume=$PIP_FIND_LINKS:$PIP_FIND_LINKS:ro"
+    fi
+    if [ -f "$certificates" ]; then
+        CONTAINER_OPTIONS="$CONTAINER_OPTIONS --volume=$certificates:$inside:ro"
+        for name in PIP_CERT SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE; do
+            echo "$name=$inside" >>"$work/environment"
+        done
+    fi
+    export CONTAINER_OPTIONS
+}
+
+# --- the command -----------------------------------------------------------------------------
+
+finish() {
+    status=$?
+    trap '' INT TERM HUP
+    [ -z "$engine" ] || stop_engine
+    [ -z "$work" ] || rm -rf --one-file-system "$work"
+    exit "$status"
+}
+
+# The command may have containers to remove, so it is asked to end and then waited for.
+interrupt() {
+    [ -n "$command" ] || exit "$1"
+    kill -TERM "$command" 2>/dev/null
+    wait "$command"
+    exit "$1"
+}
+
+[ $# -ge 2 ] || { echo "usage: $0 SUITE COMMAND [ARGUMENT...]" >&2; exit 2; }
+suite=$1
+shift
+BASE_IMAGE=debian:$suite-slim
+export BASE_IMAGE
+need_programs docker
+trap finish EXIT
+trap 'interrupt 130' INT
+trap 'interrupt 143' TERM HUP
+work=$(mktemp -d "${TMPDIR:-/tmp}/attnd-engine.XXXXXX") || exit 1
+
+is_up || start_engine
+provide_image
+describe_host
+# An engine can answer and still run nothing, for instance inside a sandbox.
+output=$(docker run --rm "$BASE_IMAGE" true 2>&1) || skip "it runs no container: $output"
+
+"$@" <&0 9>&- &
+command=$!
+wait "$command"
