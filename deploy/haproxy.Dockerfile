@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The proxy of docker-compose.yml: Debian's HAProxy and our configuration, nothing else.
+# The proxy of docker-compose.yml: Debian's HAProxy with our configuration.
 # The context is the repository's root, as for attnd itself.
 
 FROM debian:bookworm-slim
@@ -12,11 +12,11 @@ COPY deploy/haproxy.cfg /etc/haproxy/haproxy.cfg
 RUN haproxy -c -f /etc/haproxy/haproxy.cfg
 USER 65532:65532
 EXPOSE 8080
-# There is no HTTP client in the image; bash can open a socket itself. Only a 200 will do: a
-# proxy without a single ready replica is not healthy.
+# The image has no HTTP client, but bash can open a socket. Only status 200 counts: a proxy
+# without a ready replica is not healthy.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["bash", "-c", \
   "exec 3<>/dev/tcp/127.0.0.1/8080 && printf 'GET /v2/health/ready HTTP/1.1\\r\\nHost: proxy\\r\\nConnection: close\\r\\n\\r\\n' >&3 && read -r _ status _ <&3 && [ \"$status\" = 200 ]"]
-# SIGUSR1 lets HAProxy finish the requests under way; SIGTERM would cut them off.
+# On SIGUSR1 HAProxy finishes the requests in progress; on SIGTERM it would cut them off.
 STOPSIGNAL SIGUSR1
 # -db: stay in the foreground.
 ENTRYPOINT ["haproxy", "-db", "-f", "/etc/haproxy/haproxy.cfg"]

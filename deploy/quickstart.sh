@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# quickstart.sh: from a fresh Debian 12 or Ubuntu 24.04 (or newer) to a running attnd with one request answered.
-# Every step can be repeated: what is installed or built already is left as it is.
+# quickstart.sh: from a new Debian 12 or Ubuntu 24.04 (or later) to a running attnd that has
+# answered one request. Every step can be repeated: it skips what is already installed or built.
 set -u
 
 usage() {
@@ -20,7 +20,7 @@ END
 say() { printf '==> %s\n' "$*"; }
 die() { printf 'quickstart: %s\n' "$*" >&2; exit 1; }
 
-# Runs a command whose output matters only when it fails.
+# Runs a command and prints its output only when it fails.
 run_logged() {
     "$@" >"$scratch/output" 2>&1 || { tail -n 40 "$scratch/output" >&2; die "failed: $*"; }
 }
@@ -34,7 +34,7 @@ for arg; do
     esac
 done
 
-# awk prints 0,3190 in half of Europe unless told otherwise.
+# In a locale with decimal commas awk would print 0,3190.
 LC_ALL=C; export LC_ALL
 cd "$(dirname "$0")/.." || exit 1
 build='build-release'
@@ -100,16 +100,16 @@ build_daemon() {
 
 # --- start ---------------------------------------------------------------------------------
 
-# start PORT: sets pid and url, or fails with pid empty. Port 0 takes any free one.
+# start PORT: sets pid and url, or fails with pid empty. Port 0 selects any free port.
 start() {
     rm -f "$scratch/stdout"
     mkfifo "$scratch/stdout" || exit 1
-    # A session of its own, because Ctrl-C reaches everything in the terminal's: attnd would get
-    # that and our SIGTERM too, where one is enough.
+    # In a session of its own, because Ctrl-C reaches every process of the terminal's session:
+    # attnd would receive that signal as well as our SIGTERM.
     setsid "$attnd" --demo --listen "127.0.0.1:$1" >"$scratch/stdout" 2>"$log" &
     pid=$!
-    # One line comes once it serves; end of file instead means that it gave up. The descriptor
-    # stays open so that the daemon's standard output has a reader for as long as it runs.
+    # attnd prints one line once it serves; end of file means that it failed. The descriptor stays
+    # open so that the daemon's standard output has a reader for as long as it runs.
     exec 3<"$scratch/stdout"
     if read -r line <&3; then
         url=${line#listening on }
@@ -153,7 +153,7 @@ END
     done
 }
 
-# Prints the outputs of the reply on standard input in the form of expected_table.
+# Reads a reply from standard input and prints its outputs in the format of expected_table.
 # The text between two closing brackets holds one row, or nothing where a sequence ends.
 reply_table() {
     tr -d ' \n' | sed -n 's/.*"outputs":\([^"}]*\).*/\1/p' | tr ']' '\n' |
@@ -168,7 +168,7 @@ post_demo() {
     write_request
     say "request: POST $url/v1/attention"
     cat "$scratch/request"; echo
-    # --noproxy: a proxy set for the whole machine must not see loopback requests.
+    # --noproxy: a proxy configured for the machine must not receive loopback requests.
     status=$(curl -sS --noproxy '*' -o "$scratch/reply" -w '%{http_code}' -m 30 \
         -H 'Content-Type: application/json' --data-binary "@$scratch/request" \
         "$url/v1/attention") || die "no reply; see $log"
@@ -214,7 +214,7 @@ if $once; then
 fi
 how_to_go_on
 say "serving until Ctrl-C"
-# From here a signal is the wish to stop, not a failure.
+# From here on a signal is a normal way to stop.
 trap 'echo; say "stopping"; stop_daemon || die "attnd exited $stopped; see $log"; exit 0' INT TERM HUP
 wait "$pid"
 died=$?
