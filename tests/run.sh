@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds attnd and runs every test: the cmocka suites, then pytest against the real binary. Ends
-# with one line `N passed, N failed, N skipped`; exits 0 only when something ran and none failed.
+# with one line `N passed, N failed, N skipped`. Exits 0 only when tests ran and none failed.
 #
-#   CC                  compiler of a fresh build folder, e.g. CC=clang
+#   CC                  compiler for a new build folder, e.g. CC=clang
 #   BUILD_DIR           build folder (build)
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
 #   SOAK_SECONDS        length of the soak (20)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
-#   PROPERTY_SEED       their seed; printed, random when not given
-#   SCHEMATHESIS_SECONDS  how long schemathesis tries docs/openapi.json on the daemon, three times (10)
+#   PROPERTY_SEED       their seed, which is printed (random)
+#   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (10)
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -47,7 +47,7 @@ if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
     cp "$root/tests/requirements.txt" "$venv/installed.txt"
 fi
 
-# Neither run's failure may keep the other from running: count_results.py judges both.
+# A failure of the first must not stop the second; count_results.py judges both.
 testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
 rm -f "$testlog" "$junit"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deployment as a stranger gets it: see run.sh. The checks run in the order of this file."""
+"""Tests the deployment of deploy/ as a user would start it (see run.sh). The tests run in the order
+of this file."""
 
 import contextlib
 import json
@@ -22,7 +23,7 @@ def shape_of(tensor):
 
 
 def assert_close(name, got, expected):
-    """Within 1e-5 of the largest expected number."""
+    """Asserts that `got` is within 1e-5 of the largest expected number."""
     assert shape_of(got) == shape_of(expected), f"{name}: shape {shape_of(got)}"
     pairs = list(zip(numbers_in(got), numbers_in(expected), strict=True))
     bound = 1e-5 * max(abs(e) for _, e in pairs)
@@ -46,16 +47,16 @@ class Golden:
 
 GOLDEN_CASE = Golden()
 
-# What a client may notice of a replica that goes away. The proxy gives up on a silent one after
-# half a second; the rest is for a busy machine.
+# The longest that a client may wait when a replica ends. The proxy retries after half a second;
+# the rest allows for a busy machine.
 LONGEST_WAIT_SECONDS = 3
 
 
 @contextlib.contextmanager
 def clients_that_expect_right_answers(stack, count=4, a_replica_dies=False):
-    """Posts without a pause while the body runs; then no reply may have been wrong, missing or
-    late. A replica that dies takes along what it was sending: the proxy cannot send such a request
-    again, so each client may get one 502 that says so."""
+    """Posts without a pause while the body runs. Then asserts that no reply was wrong, missing or
+    late. When a replica dies, replies that it was sending are lost. The proxy cannot repeat these
+    requests, so each client may receive one 502."""
     failures, waits, stop = [], [], threading.Event()
 
     def client():
@@ -64,7 +65,7 @@ def clients_that_expect_right_answers(stack, count=4, a_replica_dies=False):
             try:
                 GOLDEN_CASE.check(stack)
                 waits.append(time.monotonic() - began)
-            except Exception as error:  # any failure counts, whatever it is
+            except Exception as error:  # every kind of failure counts
                 failures.append(str(error))
 
     threads = [threading.Thread(target=client) for _ in range(count)]
@@ -195,7 +196,7 @@ def run_checks(stack):
             print(f"FAIL {name}: {type(error).__name__}: {error}", flush=True)
             failed += 1
             if name == "test_proxy_becomes_ready":
-                break  # nothing else can pass, and each would wait for its whole time
+                break  # no other test can pass, and each would wait for its full timeout
     return passed, failed
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One compose project of deploy/docker-compose.yml on the engine that answers."""
+"""Runs deploy/docker-compose.yml as one compose project on the engine that answers."""
 
 import json
 import os
@@ -16,12 +16,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 COMPOSE_FILE = os.path.join(ROOT, "deploy", "docker-compose.yml")
 BASE_IMAGE = "debian:bookworm-slim"
 
-# Loopback requests never go through a proxy that is set for the machine.
+# Loopback requests must not go through a proxy that is configured for the machine.
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NoEngine(Exception):
-    """No container can run here; the text says why."""
+    """No container can run here; the text is the reason."""
 
 
 def output_of(*command, check=True, timeout=60):
@@ -39,8 +39,8 @@ def answers(*command):
 
 
 def find_docker():
-    """The client to call. Distributions install to /usr/bin; another, newer one may come first
-    on PATH and lack compose and buildx."""
+    """Returns the client to call. Debian installs it in /usr/bin; a newer one without compose and
+    buildx may come first on PATH."""
     for docker in ("/usr/bin/docker", shutil.which("docker")):
         if docker and answers(docker, "info"):
             return docker
@@ -61,12 +61,12 @@ def free_port():
 
 
 class Stack:
-    """`with Stack() as stack:` runs the project and removes it on every way out."""
+    """`with Stack() as stack:` runs the project and always removes it at the end."""
 
     def __init__(self):
         self.docker = find_docker()
         self.compose = find_compose(self.docker)
-        # An engine can answer and still be unable to run anything, inside a sandbox for one.
+        # An engine can answer and still be unable to run a container, e.g. inside a sandbox.
         try:
             output_of(self.docker, "run", "--rm", BASE_IMAGE, "true", timeout=300)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
@@ -77,7 +77,7 @@ class Stack:
         self.removed = False
 
     def __enter__(self):
-        # A kill from outside must still remove the containers: let it unwind like an error.
+        # SIGTERM must still remove the containers, so it unwinds like an error.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             self.run_compose("up", "-d", "--build")
@@ -100,7 +100,7 @@ class Stack:
         command = [*self.compose, "-p", self.project, "-f", COMPOSE_FILE, *arguments]
         print("$", *command, flush=True)
         environment = dict(os.environ, ATTND_PORT=str(self.port), PYTHONUNBUFFERED="1")
-        # Compose's own chatter goes to one place and in order.
+        # Compose prints to both streams; one stream keeps its lines in order.
         done = subprocess.run(command, env=environment, stderr=subprocess.STDOUT)
         if check and done.returncode != 0:
             raise RuntimeError(f"compose {arguments[0]} failed with {done.returncode}")
@@ -131,8 +131,8 @@ class Stack:
             headers={"Content-Type": "application/json"}))
 
     def request(self, request):
-        """(status, headers, parsed body); status 0 where nothing answers. Every request opens a
-        connection of its own, so the proxy chooses a replica each time."""
+        """Returns (status, headers, parsed body), with status 0 where nothing answers. Every request
+        opens a new connection, so the proxy chooses a replica each time."""
         try:
             with DIRECT.open(request, timeout=20) as reply:
                 return reply.status, reply.headers, json.load(reply)
@@ -142,12 +142,12 @@ class Stack:
             return 0, {}, str(error)
 
     def served_by(self, requests=40):
-        """The replicas that answer, by the proxy's name for each."""
+        """Returns the proxy's names of the replicas that answer."""
         return {self.get("/v1/models")[1].get("X-Served-By") for _ in range(requests)} - {None}
 
 
 def wait_for(condition, seconds):
-    """Polls until condition() holds; False when it never does."""
+    """Polls until condition() holds. Returns False when it does not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ambiguous or malformed HTTP. Whatever two readers could read differently is refused and the
-connection closed, so that nothing can be smuggled past a proxy in front of attnd."""
+"""Ambiguous or malformed HTTP. A message that two programs could read differently is refused and
+the connection closed, so that no request can be smuggled past a proxy in front of attnd."""
 
 import ctypes
 import re
@@ -131,7 +131,7 @@ def test_what_is_not_http_does_no_harm(demo_server, line):
             answer = connection.read_answer()
             assert answer is None or answer.status >= 400, answer
         except TimeoutError:
-            pass  # it may wait for more
+            pass  # it may wait for more bytes
     assert demo_server.is_alive()
 
 
@@ -152,7 +152,7 @@ def test_nul_in_the_path_is_refused(demo_server, path):
                                   "/v1/models/../models/d2l", "/v1/models/%2e%2e%2fmodels",
                                   "/v1/models/d2l%2f..", "/../../etc/passwd"])
 def test_dots_in_the_path_lead_nowhere(demo_server, path):
-    """Sent as bytes, because a client library would take the dots out."""
+    """Sends bytes, because a client library would remove the dots."""
     with Connection(demo_server.port) as connection:
         connection.send(get_bytes(path))
         assert connection.read_answer().status == 404
