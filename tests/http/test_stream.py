@@ -131,10 +131,10 @@ def test_memory_of_a_reply_that_is_read_slowly_is_that_of_its_numbers(start_serv
 
 
 def test_clients_that_do_not_read_hold_no_worker(start_server, layer_path):
-    """Eight of them, and one worker."""
+    """Four of them, and one worker."""
     server = start_server("--model", f"x={layer_path}", "--workers", 1, "--idle-timeout", 1000)
     data = as_bytes(large_request(tokens=400))
-    lazy = [Connection(server.port) for _ in range(8)]
+    lazy = [Connection(server.port) for _ in range(4)]
     try:
         for connection in lazy:
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -184,7 +184,7 @@ def test_clients_that_leave_in_the_middle_give_their_memory_back(start_server, l
 
 def test_many_large_replies_at_one_time_are_all_right(start_server, layer_path):
     server = start_server("--model", f"x={layer_path}", "--workers", 4, "--http-threads", 2)
-    requests = [large_request(tokens=tokens) for tokens in (150, 170, 190, 210)]
+    requests = [large_request(tokens=tokens) for tokens in (90, 110, 130, 150)]
     alone = [server.attention(request).content for request in requests]
     with ThreadPoolExecutor(12) as clients:
         answers = list(clients.map(lambda i: server.attention(requests[i % 4]).content,
@@ -195,7 +195,7 @@ def test_many_large_replies_at_one_time_are_all_right(start_server, layer_path):
 def test_health_is_answered_while_large_replies_go_out(start_server, layer_path):
     """Two clients read what they get; a third reads on only when health has been answered."""
     server = start_server("--model", f"x={layer_path}", "--workers", 2, "--idle-timeout", 1000)
-    request = large_request(tokens=600)
+    request = large_request(tokens=400)
     with ThreadPoolExecutor(2) as clients, Connection(server.port) as held:
         held.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         held.send(as_bytes(request))
