@@ -2,10 +2,10 @@
 #include "wire/reply.h"
 
 #include "base/finite.h"
+#include "base/size.h"
 
 #include <stdio.h>
-
-#define RANK_MAX 4 /* sequence, plane, row, column */
+#include <string.h>
 
 struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
                                             const attn_result *result) {
@@ -50,15 +50,66 @@ size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence)
     return tensor->widths != NULL ? tensor->widths[sequence] : tensor->width;
 }
 
+size_t wire_reply_count(const struct wire_reply_tensor *tensor) {
+    size_t count = 0;
+    for (size_t b = 0; b < tensor->num_sequences; b++)
+        count +=
+            tensor->num_planes * wire_reply_rows(tensor, b) * wire_reply_width(tensor, b);
+    return count;
+}
+
+size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
+                        size_t ret_shape[WIRE_REPLY_RANK_MAX]) {
+    size_t rank = 0;
+    if (tensor->batched)
+        ret_shape[rank++] = tensor->num_sequences;
+    if (tensor->plane_axis)
+        ret_shape[rank++] = tensor->num_planes;
+    ret_shape[rank++] = wire_reply_rows(tensor, 0);
+    ret_shape[rank++] = wire_reply_width(tensor, 0);
+    return rank;
+}
+
+static const size_t *copy_lens(struct arena *arena, const size_t *lens, size_t count) {
+    size_t *copy = arena_alloc(arena, count, sizeof *copy);
+    if (copy != NULL)
+        memcpy(copy, lens, count * sizeof *copy);
+    return copy;
+}
+
+bool wire_reply_keep_lens(const struct wire_request *request, struct arena *arena,
+                          struct wire_request *ret_kept,
+                          struct wire_problem *ret_problem) {
+    const attn_request *batch = &request->batch;
+    const size_t *query_lens = copy_lens(arena, batch->query_lens, batch->num_sequences);
+    const size_t *key_lens = copy_lens(arena, batch->key_lens, batch->num_sequences);
+    if (query_lens == NULL || key_lens == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return false;
+    }
+
+    *ret_kept = *request;
+    ret_kept->batch.query_lens = query_lens;
+    ret_kept->batch.key_lens = key_lens;
+    return true;
+}
+
+size_t wire_reply_lens_bytes(const struct wire_request *request) {
+    size_t bytes;
+    bool fits = size_mul(request->batch.num_sequences, 2 * sizeof(size_t), &bytes);
+    return fits ? bytes : SIZE_MAX;
+}
+
 /* Refuses the number at `index`, of which only the axes that the client sees are named.
  */
 static bool refuse_number(const struct wire_reply_tensor *tensor,
-                          const size_t index[RANK_MAX],
+                          const size_t index[WIRE_REPLY_RANK_MAX],
                           struct wire_problem *ret_problem) {
-    const bool shown[RANK_MAX] = {tensor->batched, tensor->plane_axis, true, true};
+    const bool shown[WIRE_REPLY_RANK_MAX] = {tensor->batched, tensor->plane_axis, true,
+                                             true};
     char where[128];
     size_t used = (size_t)snprintf(where, sizeof where, "%s", tensor->name);
-    for (size_t i = 0; i < RANK_MAX; i++) {
+    for (size_t i = 0; i < WIRE_REPLY_RANK_MAX; i++) {
         if (shown[i])
             used +=
                 (size_t)snprintf(where + used, sizeof where - used, "[%zu]", index[i]);

@@ -3,8 +3,11 @@
 #ifndef ATTND_WIRE_REPLY_H
 #define ATTND_WIRE_REPLY_H
 
+#include "base/arena.h"
 #include "wire/problem.h"
 #include "wire/request.h"
+
+#define WIRE_REPLY_RANK_MAX 4 /* sequence, plane, row, number */
 
 /* One tensor of a reply: sequences of planes of rows, contiguous. Borrows its numbers and
  * the lengths of the request. */
@@ -34,6 +37,24 @@ struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
 /* Returns how many rows each plane of the sequence has, and how many numbers each row. */
 size_t wire_reply_rows(const struct wire_reply_tensor *tensor, size_t sequence);
 size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence);
+
+/* Returns how many numbers the tensor has, which attn_plan() has found to fit. */
+size_t wire_reply_count(const struct wire_reply_tensor *tensor);
+
+/* Writes the shape of a tensor whose sequences are equally long, and returns its rank. */
+size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
+                        size_t ret_shape[WIRE_REPLY_RANK_MAX]);
+
+/* Copies the lengths of the sequences to the arena, since an encoder outlives its request;
+ * *ret_kept is the request with these lengths. Returns false with *ret_problem set when
+ * there is no memory. */
+bool wire_reply_keep_lens(const struct wire_request *request, struct arena *arena,
+                          struct wire_request *ret_kept,
+                          struct wire_problem *ret_problem);
+
+/* Returns the bytes of the arena that wire_reply_keep_lens() needs; SIZE_MAX when that is
+ * too large to be computed. */
+size_t wire_reply_lens_bytes(const struct wire_request *request);
 
 /* Checks that all numbers are finite, since JSON has no others. Returns false with
  * *ret_problem set (422), which names the first one that is not. */

@@ -134,48 +134,36 @@ size_t wire_native_reply_bound(const struct wire_request *request,
     return bound;
 }
 
-/* --- wire_writer --- */
+/* --- struct wire_writer --- */
 
-/* The lengths of sequences, twice. */
-static size_t memory(const struct wire_request *request) {
-    size_t bytes = 0;
-    bool fits = size_add_mul(&bytes, request->batch.num_sequences, 2 * sizeof(size_t));
-    return fits ? bytes : SIZE_MAX;
-}
-
-/* Copies lengths, which outlive the call then; NULL when memory is short. */
-static const size_t *keep_lengths(struct arena *arena, const size_t *lengths,
-                                  size_t count) {
-    size_t *kept = arena_alloc(arena, count, sizeof *kept);
-    if (kept != NULL)
-        memcpy(kept, lengths, count * sizeof *kept);
-    return kept;
-}
-
-static void *begin(struct arena *arena, const struct wire_request *request,
-                   const attn_result *result, struct wire_reply_head *ret_head,
-                   struct wire_problem *ret_problem) {
-    struct wire_request kept = *request;
-    attn_request *batch = &kept.batch;
+static void *native_reply_begin(struct arena *arena, const struct wire_request *request,
+                                const attn_result *result,
+                                struct wire_reply_head *ret_head,
+                                struct wire_problem *ret_problem) {
     struct wire_native_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
-    batch->query_lens = keep_lengths(arena, batch->query_lens, batch->num_sequences);
-    batch->key_lens = keep_lengths(arena, batch->key_lens, batch->num_sequences);
-    if (encoder == NULL || batch->query_lens == NULL || batch->key_lens == NULL) {
+    struct wire_request kept;
+    if (encoder == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    wire_native_encoder_init(encoder, &kept, result);
-    if (!wire_reply_check(&kept, result, ret_problem))
+    if (!wire_reply_keep_lens(request, arena, &kept, ret_problem) ||
+        !wire_reply_check(&kept, result, ret_problem))
         return NULL;
+
+    wire_native_encoder_init(encoder, &kept, result);
     *ret_head = (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
     return encoder;
 }
 
-static size_t fill(void *encoder, char *piece, size_t size) {
+static size_t native_reply_fill(void *encoder, char *piece, size_t size) {
     return wire_native_encoder_fill(encoder, piece, size);
 }
 
 const struct wire_writer wire_native_writer = {
-    wire_native_reply_bound, memory, begin, fill,
-    "ask for \"need_weights\": \"mean\" or false, select by weights_heads and "
-    "weights_queries, or send fewer sequences"};
+    .bound = wire_native_reply_bound,
+    .memory = wire_reply_lens_bytes,
+    .begin = native_reply_begin,
+    .fill = native_reply_fill,
+    .smaller = "ask for \"need_weights\": \"mean\" or false, "
+               "select by weights_heads and weights_queries, or send fewer sequences",
+};
