@@ -54,12 +54,14 @@ void attention_handle(struct exchange *exchange) {
     static const struct wire_writer *const writers[] = {
         [WIRE_MEDIA_JSON] = &wire_native_writer,
         [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
-        [WIRE_MEDIA_OCTETS] = &wire_octets_writer};
+        [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
     const struct http_options *options = exchange->options;
     enum wire_media request = find_request_media(exchange);
+    enum wire_media reply = find_reply_media(exchange, request);
     const struct exchange_codec codec = {
         .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
-        .writer = writers[find_reply_media(exchange, request)],
+        .writer = writers[reply],
+        .content_type = reply == WIRE_MEDIA_OCTETS ? "application/octet-stream" : NULL,
         .json_size = WIRE_NO_SIZE,
         .models = options->models,
         .num_models = options->num_models};

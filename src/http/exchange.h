@@ -32,7 +32,8 @@ enum exchange_state {
 struct exchange_codec {
     wire_read *read;
     const struct wire_writer *writer;
-    size_t json_size; /* wire_input.json_size */
+    size_t json_size;         /* wire_input.json_size */
+    const char *content_type; /* replaces the writer's; NULL: keeps it */
     const attn_model *const *models;
     size_t num_models;
 };

@@ -171,6 +171,8 @@ static bool encode(struct inference *inference, struct wire_problem *problem) {
                                   &inference->reply, &exchange->head, problem);
     if (encoder == NULL)
         return false;
+    if (exchange->codec.content_type != NULL)
+        exchange->head.content_type = exchange->codec.content_type;
     if (!inference->streamed)
         return print(inference, encoder, problem);
     if (stream_begin(&exchange->stream, writer->fill, encoder))

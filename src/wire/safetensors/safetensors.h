@@ -13,8 +13,7 @@
 /* float32 at a multiple of 4 bytes stays where it lies: wire_request.in_body. */
 wire_read wire_safetensors_read;
 
-/* Its replies have a size that is known. They differ in the Content-Type:
- * application/vnd.safetensors, and application/octet-stream for who accepts only that. */
-extern const struct wire_writer wire_safetensors_writer, wire_octets_writer;
+/* The size of its replies is known at once. */
+extern const struct wire_writer wire_safetensors_writer;
 
 #endif
