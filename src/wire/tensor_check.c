@@ -107,16 +107,17 @@ static bool refuse_default(const char *field, const char *source,
     return false;
 }
 
-bool wire_queries_check(const struct wire_tensors *tensors, const attn_model_info *model,
-                        struct wire_problem *ret_problem) {
+static bool check_queries(const struct wire_tensors *tensors,
+                          const attn_model_info *model,
+                          struct wire_problem *ret_problem) {
     const struct wire_tensor *queries = &tensors->queries;
     return check_width(queries, "queries", model, "query_size", model->query_size,
                        ret_problem) &&
            check_context(queries, "queries", model, ret_problem);
 }
 
-bool wire_keys_check(struct wire_tensors *tensors, const attn_model_info *model,
-                     struct wire_problem *ret_problem) {
+static bool check_keys(struct wire_tensors *tensors, const attn_model_info *model,
+                       struct wire_problem *ret_problem) {
     struct wire_tensor *keys = &tensors->keys;
     if (tensors->keys_given)
         return check_num_sequences(keys, "keys", &tensors->queries, ret_problem) &&
@@ -129,8 +130,8 @@ bool wire_keys_check(struct wire_tensors *tensors, const attn_model_info *model,
                           ret_problem);
 }
 
-bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *model,
-                       struct wire_problem *ret_problem) {
+static bool check_values(struct wire_tensors *tensors, const attn_model_info *model,
+                         struct wire_problem *ret_problem) {
     struct wire_tensor *values = &tensors->values;
     if (tensors->values_given)
         return check_num_sequences(values, "values", &tensors->queries, ret_problem) &&
@@ -141,6 +142,35 @@ bool wire_values_check(struct wire_tensors *tensors, const attn_model_info *mode
     return values->width == model->value_size ||
            refuse_default("values", tensors->keys_given ? "keys" : "queries", model,
                           model->value_size, values->width, ret_problem);
+}
+
+bool wire_tensors_read(wire_tensor_source *source, const void *context,
+                       const attn_model_info *model, struct wire_tensors *ret_tensors,
+                       struct wire_problem *ret_problem) {
+    struct wire_tensors tensors = {0};
+    bool queries_given;
+    if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
+                &queries_given, &tensors.queries))
+        return false;
+    if (!queries_given) {
+        wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
+                         "queries is required; send it with shape [B, Tq, %zu] or "
+                         "[Tq, %zu]",
+                         model->query_size, model->query_size);
+        return false;
+    }
+
+    size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
+    if (!check_queries(&tensors, model, ret_problem) ||
+        !source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_given,
+                &tensors.keys) ||
+        !check_keys(&tensors, model, ret_problem) ||
+        !source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_given,
+                &tensors.values) ||
+        !check_values(&tensors, model, ret_problem))
+        return false;
+    *ret_tensors = tensors;
+    return true;
 }
 
 void wire_request_set_tensors(const struct wire_tensors *tensors,

@@ -113,46 +113,23 @@ static bool read_head_mask(const struct decoder *decoder, const attn_model_info 
     return true;
 }
 
-/* Reads queries, keys and values, checked against the model and each other. */
-/* Reads keys or values, which have a batch axis if queries have. */
-static bool read_like_queries(const char *body, const struct wire_span *span,
-                              const char *field, const struct wire_tensor *queries,
-                              struct arena *arena, struct wire_tensor *ret_tensor,
-                              struct wire_problem *ret_problem) {
-    size_t levels = queries->batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    return wire_tensor_read(body, span, field, levels, levels, arena, ret_tensor,
-                            ret_problem);
-}
+/* wire_tensor_source of a body; the context is its native_decoder. */
+static bool native_read_tensor(const void *context, enum wire_tensor_id id,
+                               size_t min_levels, size_t max_levels, bool *ret_given,
+                               struct wire_tensor *ret_tensor) {
+    static const struct {
+        enum wire_member member;
+        const char *name;
+    } tensors[] = {[WIRE_TENSOR_QUERIES] = {WIRE_QUERIES, "queries"},
+                   [WIRE_TENSOR_KEYS] = {WIRE_KEYS, "keys"},
+                   [WIRE_TENSOR_VALUES] = {WIRE_VALUES, "values"}};
+    const struct decoder *decoder = context;
+    const struct wire_span *span = &decoder->members[tensors[id].member];
 
-/* Reads queries, keys and values, checked against the model and each other. */
-static bool read_tensors(const char *body, const struct wire_span *members,
-                         const attn_model_info *model, struct arena *arena,
-                         struct wire_tensors *ret_tensors,
-                         struct wire_problem *ret_problem) {
-    struct wire_tensors tensors = {0};
-    const struct wire_span *queries = &members[WIRE_QUERIES];
-    const struct wire_span *keys = &members[WIRE_KEYS], *values = &members[WIRE_VALUES];
-    tensors.keys_given = keys->start != NULL;
-    tensors.values_given = values->start != NULL;
-    if (queries->start == NULL) {
-        wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
-                         "queries is required; send numbers [B][Tq][%zu] or [Tq][%zu]",
-                         model->query_size, model->query_size);
-        return false;
-    }
-    if (!wire_tensor_read(body, queries, "queries", WIRE_LEVELS_UNBATCHED,
-                          WIRE_LEVELS_BATCHED, arena, &tensors.queries, ret_problem) ||
-        !wire_queries_check(&tensors, model, ret_problem) ||
-        (tensors.keys_given && !read_like_queries(body, keys, "keys", &tensors.queries,
-                                                  arena, &tensors.keys, ret_problem)) ||
-        !wire_keys_check(&tensors, model, ret_problem) ||
-        (tensors.values_given &&
-         !read_like_queries(body, values, "values", &tensors.queries, arena,
-                            &tensors.values, ret_problem)) ||
-        !wire_values_check(&tensors, model, ret_problem))
-        return false;
-    *ret_tensors = tensors;
-    return true;
+    *ret_given = span->start != NULL;
+    return !*ret_given ||
+           wire_tensor_read(decoder->body, span, tensors[id].name, min_levels, max_levels,
+                            decoder->arena, ret_tensor, decoder->problem);
 }
 
 /* Reads everything but the model. */
@@ -162,8 +139,7 @@ static bool read_request(const struct decoder *decoder, const attn_model_info *i
     attn_request *batch = &request->batch;
     if (!read_causal(decoder, info, batch) || !read_need_weights(decoder, batch) ||
         !read_head_mask(decoder, info, batch) ||
-        !read_tensors(decoder->body, decoder->members, info, decoder->arena, &tensors,
-                      decoder->problem))
+        !wire_tensors_read(native_read_tensor, decoder, info, &tensors, decoder->problem))
         return false;
     wire_request_set_tensors(&tensors, request);
     const struct wire_span *lens = &decoder->members[WIRE_VALID_LENS];

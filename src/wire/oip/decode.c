@@ -14,6 +14,12 @@ struct decoder {
     const attn_model_info *info;
 };
 
+static const enum wire_oip_name tensor_inputs[] = {
+    [WIRE_TENSOR_QUERIES] = WIRE_OIP_QUERIES,
+    [WIRE_TENSOR_KEYS] = WIRE_OIP_KEYS,
+    [WIRE_TENSOR_VALUES] = WIRE_OIP_VALUES,
+};
+
 static bool refuse_rank(const struct decoder *decoder, const struct wire_oip_input *input,
                         const char *wanted) {
     char shape[128];
@@ -43,63 +49,51 @@ static bool take_shape(const struct decoder *decoder, const struct wire_oip_inpu
     return true;
 }
 
-static bool take_queries(const struct decoder *decoder, struct wire_tensors *tensors) {
-    const struct wire_oip_input *queries = &decoder->scan->inputs[WIRE_OIP_QUERIES];
-    if (queries->type == NULL) {
-        wire_problem_set(decoder->reader.problem, WIRE_E_MISSING_KEY, "queries",
-                         "queries is required; send it with shape [B,Tq,%zu] or "
-                         "[Tq,%zu]",
-                         decoder->info->query_size, decoder->info->query_size);
-        return false;
-    }
-    if (queries->rank < WIRE_LEVELS_UNBATCHED)
-        return refuse_rank(decoder, queries, "[B,T,width] or [T,width]");
-    return take_shape(decoder, queries, &tensors->queries);
-}
+/* wire_tensor_source of a request: its shape, without the rows. The context is a
+ * oip_decoder. */
+static bool oip_read_shape(const void *context, enum wire_tensor_id id, size_t min_levels,
+                           size_t max_levels, bool *ret_given,
+                           struct wire_tensor *ret_tensor) {
+    const struct decoder *decoder = context;
+    const struct wire_oip_input *input = &decoder->scan->inputs[tensor_inputs[id]];
 
-/* Takes keys or values, which have a batch axis if queries have. */
-static bool take_like_queries(const struct decoder *decoder, enum wire_oip_name name,
-                              bool *ret_given, struct wire_tensor *tensor) {
-    const struct wire_oip_input *inputs = decoder->scan->inputs, *input = &inputs[name];
     *ret_given = input->type != NULL;
     if (!*ret_given)
         return true;
-    if (input->rank != inputs[WIRE_OIP_QUERIES].rank)
-        return refuse_rank(decoder, input,
-                           inputs[WIRE_OIP_QUERIES].rank == WIRE_LEVELS_BATCHED
-                               ? "[B,T,width], as queries have a batch axis"
-                               : "[T,width], as queries have no batch axis");
-    return take_shape(decoder, input, tensor);
+    if (input->rank >= min_levels && input->rank <= max_levels)
+        return take_shape(decoder, input, ret_tensor);
+
+    if (min_levels != max_levels)
+        return refuse_rank(decoder, input, "[B,T,width] or [T,width]");
+    return refuse_rank(decoder, input,
+                       min_levels == WIRE_LEVELS_BATCHED
+                           ? "[B,T,width], as queries have a batch axis"
+                           : "[T,width], as queries have no batch axis");
+}
+
+/* Reads the rows of a tensor whose shape was checked; `before` stand in for one that was
+ * left out. */
+static bool oip_read_rows(const struct decoder *decoder, enum wire_tensor_id id,
+                          const float *before, const float **ret_rows) {
+    const struct wire_oip_input *input = &decoder->scan->inputs[tensor_inputs[id]];
+    *ret_rows = input->type != NULL ? wire_oip_floats(&decoder->reader, input) : before;
+    return *ret_rows != NULL;
 }
 
 /* Checks all shapes, then reads the numbers. */
-static bool read_tensors(const struct decoder *decoder, struct wire_tensors *tensors) {
-    const struct wire_oip_input *inputs = decoder->scan->inputs;
-    const attn_model_info *info = decoder->info;
-    struct wire_problem *problem = decoder->reader.problem;
-    if (!take_queries(decoder, tensors) || !wire_queries_check(tensors, info, problem) ||
-        !take_like_queries(decoder, WIRE_OIP_KEYS, &tensors->keys_given,
-                           &tensors->keys) ||
-        !wire_keys_check(tensors, info, problem) ||
-        !take_like_queries(decoder, WIRE_OIP_VALUES, &tensors->values_given,
-                           &tensors->values) ||
-        !wire_values_check(tensors, info, problem))
+static bool oip_read_tensors(const struct decoder *decoder,
+                             struct wire_tensors *ret_tensors) {
+    struct wire_tensors tensors;
+    if (!wire_tensors_read(oip_read_shape, decoder, decoder->info, &tensors,
+                           decoder->reader.problem) ||
+        !oip_read_rows(decoder, WIRE_TENSOR_QUERIES, NULL, &tensors.queries.rows) ||
+        !oip_read_rows(decoder, WIRE_TENSOR_KEYS, tensors.queries.rows,
+                       &tensors.keys.rows) ||
+        !oip_read_rows(decoder, WIRE_TENSOR_VALUES, tensors.keys.rows,
+                       &tensors.values.rows))
         return false;
-    const float *queries, *keys, *values;
-    queries = wire_oip_floats(&decoder->reader, &inputs[WIRE_OIP_QUERIES]);
-    if (queries == NULL)
-        return false;
-    keys = tensors->keys_given ? wire_oip_floats(&decoder->reader, &inputs[WIRE_OIP_KEYS])
-                               : queries;
-    if (keys == NULL)
-        return false;
-    values = tensors->values_given
-                 ? wire_oip_floats(&decoder->reader, &inputs[WIRE_OIP_VALUES])
-                 : keys;
-    tensors->queries.rows = queries;
-    tensors->keys.rows = keys;
-    tensors->values.rows = values;
-    return values != NULL;
+    *ret_tensors = tensors;
+    return true;
 }
 
 static bool read_lens(const struct decoder *decoder, const struct wire_tensors *tensors,
@@ -171,21 +165,15 @@ static bool keep_reply(const struct decoder *decoder,
 static bool decode(const struct decoder *decoder, const attn_model *model,
                    struct wire_request *ret_request) {
     const struct wire_oip_scan *scan = decoder->scan;
-    struct wire_tensors tensors = {0};
+    struct wire_tensors tensors;
     struct wire_request request = {.model = model};
     attn_request *batch = &request.batch;
-    if (!keep_reply(decoder, &request.oip) || !read_tensors(decoder, &tensors) ||
+    if (!keep_reply(decoder, &request.oip) || !oip_read_tensors(decoder, &tensors) ||
         !read_lens(decoder, &tensors, batch) || !read_head_mask(decoder, batch))
         return false;
-    batch->num_sequences = tensors.queries.num_sequences;
-    batch->query_lens = tensors.queries.lens;
-    batch->key_lens = tensors.keys.lens;
-    batch->queries = tensors.queries.rows;
-    batch->keys = tensors.keys.rows;
-    batch->values = tensors.values.rows;
+    wire_request_set_tensors(&tensors, &request);
     batch->causal = scan->causal_given ? scan->causal : decoder->info->causal;
     batch->need_weights = scan->need_weights;
-    request.batched = tensors.queries.batched;
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++)
         request.in_body = request.in_body || scan->inputs[i].bytes != NULL;
     *ret_request = request;

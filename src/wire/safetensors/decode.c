@@ -202,38 +202,20 @@ static const enum wire_part *find_lens(const struct wire_parts *parts,
     return parts->tensors[WIRE_PART_QUERY_LENS] != NULL ? &lens[0] : NULL;
 }
 
-/* Reads one of the three; the queries first. */
-static bool read_tensor(const struct reader *reader, enum wire_part part, size_t min,
-                        size_t max, struct wire_tensor *ret_tensor) {
-    return wire_part_read_tensor(&reader->parts, part, find_lens(&reader->parts, part),
-                                 min, max, ret_tensor);
-}
+/* wire_tensor_source of a body; the context is its reader. */
+static bool safetensors_read_tensor(const void *context, enum wire_tensor_id id,
+                                    size_t min_levels, size_t max_levels, bool *ret_given,
+                                    struct wire_tensor *ret_tensor) {
+    static const enum wire_part ids[] = {[WIRE_TENSOR_QUERIES] = WIRE_PART_QUERIES,
+                                         [WIRE_TENSOR_KEYS] = WIRE_PART_KEYS,
+                                         [WIRE_TENSOR_VALUES] = WIRE_PART_VALUES};
+    const struct reader *reader = context;
+    enum wire_part part = ids[id];
 
-/* Reads the three, checked against the model and each other. */
-static bool read_tensors(const struct reader *reader, const attn_model_info *info,
-                         struct wire_tensors *tensors) {
-    struct wire_problem *problem = reader->parts.problem;
-    const struct safetensors_tensor *const *found = reader->parts.tensors;
-    *tensors = (struct wire_tensors){.keys_given = found[WIRE_PART_KEYS] != NULL,
-                                     .values_given = found[WIRE_PART_VALUES] != NULL};
-    if (found[WIRE_PART_QUERIES] == NULL) {
-        wire_problem_set(problem, WIRE_E_MISSING_KEY, "queries",
-                         "queries is required; send a tensor [B, Tq, %zu] or [Tq, %zu]",
-                         info->query_size, info->query_size);
-        return false;
-    }
-    if (!read_tensor(reader, WIRE_PART_QUERIES, WIRE_LEVELS_UNBATCHED,
-                     WIRE_LEVELS_BATCHED, &tensors->queries) ||
-        !wire_queries_check(tensors, info, problem))
-        return false;
-    size_t levels =
-        tensors->queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
-    return (!tensors->keys_given ||
-            read_tensor(reader, WIRE_PART_KEYS, levels, levels, &tensors->keys)) &&
-           wire_keys_check(tensors, info, problem) &&
-           (!tensors->values_given ||
-            read_tensor(reader, WIRE_PART_VALUES, levels, levels, &tensors->values)) &&
-           wire_values_check(tensors, info, problem);
+    *ret_given = reader->parts.tensors[part] != NULL;
+    return !*ret_given ||
+           wire_part_read_tensor(&reader->parts, part, find_lens(&reader->parts, part),
+                                 min_levels, max_levels, ret_tensor);
 }
 
 /* Refuses lengths that nothing needs, so that none is overlooked. */
@@ -370,7 +352,9 @@ static bool read_request(const struct reader *reader) {
     struct wire_request *request = reader->request;
     struct wire_tensors tensors;
     if (!read_options(reader, info) || !read_head_mask(reader, info) ||
-        !check_lens_needed(parts) || !read_tensors(reader, info, &tensors))
+        !check_lens_needed(parts) ||
+        !wire_tensors_read(safetensors_read_tensor, reader, info, &tensors,
+                           parts->problem))
         return false;
     wire_request_set_tensors(&tensors, request);
     request->packed = parts->tensors[WIRE_PART_QUERY_LENS] != NULL ||
