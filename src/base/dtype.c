@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/dtype.h"
 
-#include <endian.h>
+#include "base/endian.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static void f32_to_float(const unsigned char *bytes, size_t count, float *ret_va
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-        ret_values[i] = float_of_bits(le32toh(bits));
+        ret_values[i] = float_of_bits(bits);
     }
 }
 
@@ -24,7 +25,7 @@ static void bf16_to_float(const unsigned char *bytes, size_t count, float *ret_v
     for (size_t i = 0; i < count; i++) {
         uint16_t bits;
         memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-        ret_values[i] = float_of_bits((uint32_t)le16toh(bits) << 16);
+        ret_values[i] = float_of_bits((uint32_t)bits << 16);
     }
 }
 
@@ -47,7 +48,7 @@ static void f16_to_float(const unsigned char *bytes, size_t count, float *ret_va
     for (size_t i = 0; i < count; i++) {
         uint16_t bits;
         memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-        ret_values[i] = float_of_half(le16toh(bits));
+        ret_values[i] = float_of_half(bits);
     }
 }
 
@@ -55,7 +56,6 @@ static void f64_to_float(const unsigned char *bytes, size_t count, float *ret_va
     for (size_t i = 0; i < count; i++) {
         uint64_t bits;
         memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-        bits = le64toh(bits);
         double value;
         memcpy(&value, &bits, sizeof value);
         ret_values[i] = (float)value;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "safetensors/file.h"
 
+#include "base/endian.h"
 #include "base/error.h"
 #include "base/finite.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -162,7 +162,6 @@ static attn_status check_finite(const struct safetensors_tensor *tensor, size_t 
     if (tensor->dtype->bits == 64) { /* it may only have been too large for float32 */
         uint64_t bits;
         memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-        bits = le64toh(bits);
         memcpy(&value, &bits, sizeof value);
     }
     return error_set(ret_error, ATTN_E_VALUE, "tensor '%.80s': element %zu is %g, %s",

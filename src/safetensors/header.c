@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "safetensors/header.h"
 
+#include "base/endian.h"
 #include "base/error.h"
 #include "base/size.h"
 
-#include <endian.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -21,7 +21,6 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
         return error_set(ret_error, ATTN_E_FORMAT,
                          "has %" PRIu64 " bytes, too few for a safetensors file", size);
     memcpy(&header_size, bytes, sizeof header_size);
-    header_size = le64toh(header_size);
     if (header_size > max)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header would be %" PRIu64

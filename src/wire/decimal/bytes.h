@@ -3,6 +3,8 @@
 #ifndef ATTND_WIRE_DECIMAL_BYTES_H
 #define ATTND_WIRE_DECIMAL_BYTES_H
 
+#include "base/endian.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,9 +25,6 @@ static inline uint64_t wire_load_word(const char *at, const char *end) {
         for (size_t i = 0; at + i < end; i++)
             ((char *)&word)[i] = at[i];
     }
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
     return word;
 }
 

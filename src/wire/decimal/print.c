@@ -9,10 +9,10 @@
  * digit. */
 #include "wire/decimal/print.h"
 
+#include "base/endian.h"
 #include "wire/decimal/print_avx2.h"
 #include "wire/decimal/print_powers.h"
 
-#include <endian.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -109,7 +109,6 @@ static uint64_t split_digits(uint32_t value) {
 }
 
 static void put_eight(char *out, uint64_t characters) {
-    characters = htole64(characters);
     memcpy(out, &characters, sizeof characters);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode.c: replies of the Open Inference Protocol. A reply is a few parts after each
  * other, each of them text that is ready, numbers that become text, or bytes. */
+#include "base/endian.h"
 #include "base/size.h"
 #include "wire/decimal/print.h"
 #include "wire/json/write.h"
@@ -8,7 +9,6 @@
 #include "wire/reply.h"
 
 #include <assert.h>
-#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +24,6 @@
 #define PARTS_MAX 5
 
 _Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the least piece takes a number");
-_Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "bytes of floats go as they lie");
 
 struct part {
     enum { PART_BYTES, PART_NUMBERS } kind;

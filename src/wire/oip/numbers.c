@@ -6,14 +6,12 @@
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
-#include <endian.h>
 #include <stdint.h>
 #include <stdio.h>
 
 /* Whether the bytes are an array of float as they lie. */
 static bool is_in_place(const struct wire_oip_input *input) {
-    return __BYTE_ORDER == __LITTLE_ENDIAN && input->bytes != NULL &&
-           strcmp(input->type->name, "FP32") == 0 &&
+    return input->bytes != NULL && strcmp(input->type->name, "FP32") == 0 &&
            (uintptr_t)input->bytes % _Alignof(float) == 0;
 }
 
@@ -196,10 +194,10 @@ static int64_t load_whole(const unsigned char *bytes, size_t size) {
     uint32_t narrow;
     if (size == sizeof wide) {
         memcpy(&wide, bytes, sizeof wide);
-        return (int64_t)le64toh(wide);
+        return (int64_t)wide;
     }
     memcpy(&narrow, bytes, sizeof narrow);
-    return (int32_t)le32toh(narrow);
+    return (int32_t)narrow;
 }
 
 static bool read_bytes(struct wholes *wholes, struct wire_problem *problem) {

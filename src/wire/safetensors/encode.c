@@ -2,13 +2,13 @@
 /* encode.c: a reply in safetensors. It is a header, the lengths of the sequences where a
  * batch has no padding, the outputs and the attention weights. The lengths come first, so
  * that every tensor begins at a multiple of the size of its elements. */
+#include "base/endian.h"
 #include "base/size.h"
 #include "wire/json/write.h"
 #include "wire/reply.h"
 #include "wire/safetensors/safetensors.h"
 #include "wire/selection.h"
 
-#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +18,6 @@
 #define HEADER_BYTES_MAX                                                                 \
     (LENGTH_BYTES + 64 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + TENSORS_MAX * ENTRY_BYTES)
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "floats and lengths are sent as they are in memory");
 _Static_assert(sizeof(size_t) == sizeof(int64_t), "lengths are sent as I64");
 
 /* A tensor of the reply, and its data. */
@@ -134,7 +132,7 @@ static void print_header(struct safetensors_encoder *encoder, const char *model)
     while ((out - json) % 8 != 0)
         *out++ = ' ';
 
-    uint64_t size = htole64((uint64_t)(out - json));
+    uint64_t size = (uint64_t)(out - json);
     memcpy(encoder->header, &size, sizeof size);
     encoder->header_size = (size_t)(out - encoder->header);
 }

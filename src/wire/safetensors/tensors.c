@@ -6,7 +6,6 @@
 #include "wire/refuse.h"
 
 #include <assert.h>
-#include <endian.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,8 +37,7 @@ static const unsigned char *bytes_of(const struct wire_parts *parts,
 }
 
 bool wire_part_in_place(const struct wire_parts *parts, enum wire_part part) {
-    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
-           strcmp(parts->tensors[part]->dtype->name, "F32") == 0 &&
+    return strcmp(parts->tensors[part]->dtype->name, "F32") == 0 &&
            (uintptr_t)bytes_of(parts, part) % sizeof(float) == 0;
 }
 
@@ -135,7 +133,6 @@ static bool check_finite(const struct wire_parts *parts, enum wire_part part,
     if (tensor->dtype->bits == 64) { /* it may have been too large for float32 only */
         uint64_t bits;
         memcpy(&bits, bytes_of(parts, part) + i * sizeof bits, sizeof bits);
-        bits = le64toh(bits);
         memcpy(&value, &bits, sizeof value);
     }
     return isfinite(value) ? wire_refuse_float_range(&place, value, parts->problem)
@@ -167,10 +164,10 @@ static int64_t read_integer(const unsigned char *bytes, size_t index, bool wide)
     uint32_t narrow;
     if (!wide) {
         memcpy(&narrow, bytes + index * sizeof narrow, sizeof narrow);
-        return (int32_t)le32toh(narrow);
+        return (int32_t)narrow;
     }
     memcpy(&bits, bytes + index * sizeof bits, sizeof bits);
-    return (int64_t)le64toh(bits);
+    return (int64_t)bits;
 }
 
 bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part,
