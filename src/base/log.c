@@ -76,36 +76,36 @@ static void add_time(struct line *line) {
     add(line, text);
 }
 
-static void add_json(struct line *line, enum log_level level, const char *message,
-                     const struct log_field *fields, size_t count) {
-    add(line, "{\"time\":\"");
-    add_time(line);
-    add(line, "\",\"level\":\"");
-    add(line, level_names[level]);
-    add(line, "\",\"message\":");
-    add_quoted(line, message);
-    for (size_t i = 0; i < count; i++) {
-        add_char(line, ',');
-        add_quoted(line, fields[i].key);
-        add_char(line, ':');
-        add_value(line, &fields[i], true);
-    }
-    line->text[line->size++] = '}';
-}
+/* What is written around the parts of a line. */
+static const struct punctuation {
+    const char *before_time, *before_level, *before_message, *before_key, *before_value;
+    const char *end;
+    bool quotes; /* around all texts */
+} punctuations[] = {
+    [LOG_FORMAT_TEXT] = {"", " ", " ", " ", "=", "", false},
+    [LOG_FORMAT_JSON] = {"{\"time\":\"", "\",\"level\":\"", "\",\"message\":", ",", ":",
+                         "}", true},
+};
 
-static void add_text(struct line *line, enum log_level level, const char *message,
-                     const struct log_field *fields, size_t count) {
+static void add_event(struct line *line, enum log_level level, const char *message,
+                      const struct log_field *fields, size_t count) {
+    const struct punctuation *around = &punctuations[log_format];
+
+    add(line, around->before_time);
     add_time(line);
-    add_char(line, ' ');
+    add(line, around->before_level);
     add(line, level_names[level]);
-    add_char(line, ' ');
-    add_escaped(line, message);
+    add(line, around->before_message);
+    (around->quotes ? add_quoted : add_escaped)(line, message);
+
     for (size_t i = 0; i < count; i++) {
-        add_char(line, ' ');
-        add(line, fields[i].key);
-        add_char(line, '=');
-        add_value(line, &fields[i], false);
+        add(line, around->before_key);
+        (around->quotes ? add_quoted : add)(line, fields[i].key);
+        add(line, around->before_value);
+        add_value(line, &fields[i], around->quotes);
     }
+    /* There is always room for the end, see add_char(). */
+    line->size = (size_t)(stpcpy(line->text + line->size, around->end) - line->text);
 }
 
 void log_init(enum log_format format, enum log_level level) {
@@ -122,10 +122,7 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
     if (!log_enabled(level))
         return;
     struct line line = {.size = 0};
-    if (log_format == LOG_FORMAT_JSON)
-        add_json(&line, level, message, fields, count);
-    else
-        add_text(&line, level, message, fields, count);
+    add_event(&line, level, message, fields, count);
     line.text[line.size++] = '\n';
     /* Nobody is left to be told when even this fails. */
     ssize_t written = write(STDERR_FILENO, line.text, line.size);
