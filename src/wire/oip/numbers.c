@@ -9,10 +9,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Whether the bytes are an array of float as they lie. */
+/* Returns whether the bytes are used where they are, without a copy. */
 static bool is_in_place(const struct wire_oip_input *input) {
-    return input->bytes != NULL && strcmp(input->type->name, "FP32") == 0 &&
-           (uintptr_t)input->bytes % _Alignof(float) == 0;
+    return input->bytes != NULL && input->type->dtype != NULL &&
+           dtype_is_float_array(input->type->dtype, input->bytes);
 }
 
 size_t wire_oip_cost(const struct wire_oip_input *input) {
@@ -189,22 +189,11 @@ static bool read_text(struct wire_cursor *cursor, struct wholes *wholes) {
            refuse_count(cursor, input, "has more or fewer lists");
 }
 
-static int64_t load_whole(const unsigned char *bytes, size_t size) {
-    uint64_t wide;
-    uint32_t narrow;
-    if (size == sizeof wide) {
-        memcpy(&wide, bytes, sizeof wide);
-        return (int64_t)wide;
-    }
-    memcpy(&narrow, bytes, sizeof narrow);
-    return (int32_t)narrow;
-}
-
 static bool read_bytes(struct wholes *wholes, struct wire_problem *problem) {
     const struct wire_oip_input *input = wholes->input;
     size_t size = input->type->size;
     for (size_t i = 0; i < input->count; i++) {
-        int64_t number = load_whole(input->bytes + i * size, size);
+        int64_t number = dtype_read_integer(input->bytes + i * size, size);
         if (number < 0 || (uint64_t)number > wholes->max) {
             wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, input->name,
                              "element %zu of %s (counted from 0) is %lld, but %s; send 0 "

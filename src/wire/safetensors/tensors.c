@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/safetensors/tensors.h"
 
+#include "base/dtype.h"
 #include "base/finite.h"
 #include "base/size.h"
 #include "wire/refuse.h"
@@ -37,8 +38,7 @@ static const unsigned char *bytes_of(const struct wire_parts *parts,
 }
 
 bool wire_part_in_place(const struct wire_parts *parts, enum wire_part part) {
-    return strcmp(parts->tensors[part]->dtype->name, "F32") == 0 &&
-           (uintptr_t)bytes_of(parts, part) % sizeof(float) == 0;
+    return dtype_is_float_array(parts->tensors[part]->dtype->name, bytes_of(parts, part));
 }
 
 size_t wire_parts_cost(const struct wire_parts *parts) {
@@ -159,22 +159,12 @@ bool wire_part_read_floats(const struct wire_parts *parts, enum wire_part part,
     return check_finite(parts, part, numbers);
 }
 
-static int64_t read_integer(const unsigned char *bytes, size_t index, bool wide) {
-    uint64_t bits;
-    uint32_t narrow;
-    if (!wide) {
-        memcpy(&narrow, bytes + index * sizeof narrow, sizeof narrow);
-        return (int32_t)narrow;
-    }
-    memcpy(&bits, bytes + index * sizeof bits, sizeof bits);
-    return (int64_t)bits;
-}
-
 bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part,
                              size_t min, size_t **ret_numbers) {
     const struct safetensors_tensor *tensor = parts->tensors[part];
-    bool wide = strcmp(tensor->dtype->name, "I64") == 0;
-    if (!wide && strcmp(tensor->dtype->name, "I32") != 0)
+    size_t size = tensor->dtype->bits / 8;
+    if (strcmp(tensor->dtype->name, "I64") != 0 &&
+        strcmp(tensor->dtype->name, "I32") != 0)
         return refuse_dtype(parts, part, "I64 or I32", "[\"I64\",\"I32\"]");
     if (!check_not_empty(parts, part))
         return false;
@@ -182,7 +172,7 @@ bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part
     if (numbers == NULL)
         return refuse_no_memory(parts);
     for (size_t i = 0; i < tensor->elements; i++) {
-        int64_t number = read_integer(bytes_of(parts, part), i, wide);
+        int64_t number = dtype_read_integer(bytes_of(parts, part) + i * size, size);
         if (number < 0 || (uint64_t)number < min) {
             const struct wire_place place = place_of(parts, part, i);
             return wire_refuse_int_range(&place, number, min, INT32_MAX,
