@@ -8,9 +8,9 @@
 #include "cli/load.h"
 #include "http/listen.h"
 #include "http/server.h"
+#include "wire/init.h"
 
 #include <attnd/library.h>
-#include <jansson.h>
 #include <math.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -147,7 +147,6 @@ static int serve(const struct config *config) {
     attn_error error;
     int exit_code = EXIT_FAILURE;
     log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
-    json_object_seed(0); /* before threads, which would race for it */
     if (listen_check(config->listen, &error) != ATTN_OK ||
         load_check(config, &error) != ATTN_OK)
         return fail(&error, EXIT_USAGE);
@@ -186,6 +185,10 @@ int main(int argc, char **argv) {
     if (!inspect && !health && !bench && strcmp(command, "serve") != 0) {
         fprintf(stderr, "attnd: unknown command '%s': see attnd --help\n", command);
         return EXIT_USAGE;
+    }
+    if (wire_init() != ATTN_OK) { /* before config_read(), which uses jansson */
+        fprintf(stderr, "attnd: cannot create the C locale: out of memory\n");
+        return EXIT_FAILURE;
     }
     if (config_read(argc - skip, argv + skip, environ, &config,
                     inspect ? &operands : NULL, &error) != ATTN_OK)

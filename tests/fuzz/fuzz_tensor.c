@@ -4,12 +4,16 @@
 #include "fuzz.h"
 #include "tensor_oracle.h"
 
+#include "wire/init.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct arena arenas[2];
     bool accepted;
+    if (wire_init() != ATTN_OK)
+        abort();
     arenas[0].keep = arenas[1].keep = 1 << 20;
     const char *wrong = oracle_check((const char *)data, size, arenas, &accepted);
     if (wrong != NULL) {

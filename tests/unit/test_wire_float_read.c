@@ -442,6 +442,11 @@ static void test_end_of_a_number(void **state) {
     }
 }
 
+static int setup(void **state) {
+    (void)state;
+    return wire_init() == ATTN_OK ? 0 : -1;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_of_every_form),
@@ -456,5 +461,5 @@ int main(void) {
         cmocka_unit_test(test_locale_does_not_matter),
         cmocka_unit_test(test_end_of_a_number),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -129,7 +129,6 @@ static void test_every_defect_gives_the_problem_beside_it(void **state) {
 }
 
 int main(void) {
-    json_set_alloc_funcs(malloc, free);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_defect_gives_the_problem_beside_it),
     };

@@ -20,7 +20,8 @@
 
 static int setup(void **state) {
     static struct arena arenas[2];
-    json_set_alloc_funcs(malloc, free);
+    if (wire_init() != ATTN_OK)
+        return -1;
     arena_init(&arenas[0], 1 << 20);
     arena_init(&arenas[1], 1 << 20);
     *state = arenas;

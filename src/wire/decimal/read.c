@@ -12,9 +12,9 @@
 #include "wire/decimal/bytes.h"
 #include "wire/decimal/read_powers.h"
 
+#include <assert.h>
 #include <locale.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -107,18 +107,17 @@ const char *wire_number_end(const char *at, const char *end) {
     return at;
 }
 
-static locale_t c_locale;
+static locale_t c_locale; /* set once, before threads */
 
-static void make_c_locale(void) {
-    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+bool wire_floats_init(void) {
+    if (c_locale == (locale_t)0)
+        c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return c_locale != (locale_t)0;
 }
 
 /* Reads the number at `at`, which something that is not part of it follows. */
 static enum wire_stop read_by_library(const char *at, double *ret_number) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_c_locale);
-    if (c_locale == (locale_t)0)
-        return WIRE_STOP_NO_MEMORY;
+    assert(c_locale != (locale_t)0); /* wire_init() was called */
     *ret_number = strtod_l(at, NULL, c_locale);
     return fabs(*ret_number) < FLOAT_OVERFLOW ? WIRE_STOP_CLOSED : WIRE_STOP_RANGE;
 }

@@ -3,6 +3,7 @@
 #ifndef ATTND_WIRE_DECIMAL_READ_H
 #define ATTND_WIRE_DECIMAL_READ_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum wire_stop {
@@ -10,8 +11,7 @@ enum wire_stop {
     WIRE_STOP_NO_NUMBER, /* at what should have been a number, white space skipped */
     WIRE_STOP_NO_COMMA,  /* at what should have been ',' or ']', white space skipped */
     WIRE_STOP_RANGE,     /* at a number that no float32 holds */
-    WIRE_STOP_FULL,      /* at a number for which there is no room */
-    WIRE_STOP_NO_MEMORY  /* at a number that needs what the C library could not set up */
+    WIRE_STOP_FULL       /* at a number for which there is no room */
 };
 
 struct wire_floats {
@@ -21,6 +21,10 @@ struct wire_floats {
     float *out_end;
     double refused; /* the number of WIRE_STOP_RANGE */
 };
+
+/* Creates the C locale that wire_floats_read() needs; called by wire_init(). Returns false
+ * when the C library cannot. */
+bool wire_floats_init(void);
 
 /* Reads numbers with commas between them until something else comes, which the result
  * says. A number becomes the float32 that is nearest to the double that is nearest to it,

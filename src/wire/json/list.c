@@ -87,9 +87,6 @@ static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *
     case WIRE_STOP_RANGE:
         wire_cursor_locate(cursor, place);
         return wire_refuse_float_range(place, refused, cursor->problem);
-    case WIRE_STOP_NO_MEMORY:
-        wire_problem_set_no_memory(cursor->problem);
-        return false;
     case WIRE_STOP_CLOSED:
     case WIRE_STOP_NO_COMMA:
     case WIRE_STOP_FULL: /* cannot be: there is room for a number more than commas */

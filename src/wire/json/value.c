@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/json/value.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 static _Thread_local bool allocation_failed;
@@ -13,8 +12,9 @@ static void *noting_malloc(size_t size) {
     return memory;
 }
 
-static void use_noting_malloc(void) {
+void wire_json_init(void) {
     json_set_alloc_funcs(noting_malloc, free);
+    json_object_seed(0); /* jansson would do so later, when threads race for it */
 }
 
 bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
@@ -78,8 +78,6 @@ static void refuse(const char *body, const struct wire_span *span,
 }
 
 void wire_json_watch(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, use_noting_malloc);
     allocation_failed = false;
 }
 

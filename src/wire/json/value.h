@@ -7,13 +7,17 @@
 
 #include <jansson.h>
 
+/* Gives jansson an allocator that notes a failure for its thread (and takes memory from
+ * malloc), and its hash seed. Called by wire_init(), before any other use of jansson. */
+void wire_json_init(void);
+
 /* Parses the value at `span` of the body, refusing duplicate keys. Returns a new
  * reference, or NULL with *ret_problem set, which says where in the body: Malformed JSON,
  * Duplicate key, Out of range, Out of memory. Thread-safe.
  *
- * jansson 2.14's lexer takes a failed allocation for the end of the token and may then
- * read a cut number without an error. So the first call gives jansson an allocator that
- * notes failures for its thread (and takes memory from malloc, as before). */
+ * jansson 2.14's lexer mistakes a failed allocation for the end of the token, and may then
+ * read a cut number without an error. So any failed allocation of this thread, which the
+ * allocator of wire_json_init() notes, is Out of memory. */
 json_t *wire_json_load(const char *body, const struct wire_span *span,
                        struct wire_problem *ret_problem);
 

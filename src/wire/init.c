@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* init.c: initialises the rooms inside wire that have state of the process. */
+#include "wire/init.h"
+
+#include "wire/decimal/read.h"
+#include "wire/json/value.h"
+
+attn_status wire_init(void) {
+    wire_json_init();
+    return wire_floats_init() ? ATTN_OK : ATTN_E_NOMEM;
+}
