@@ -72,15 +72,6 @@ static void close_container(struct tally *tally, const struct container *contain
         tally->bytes = SIZE_MAX;
 }
 
-/* Returns the position of the quote that ends the string which begins at `at`, or `size`.
- */
-static size_t find_string_end(const char *text, size_t size, size_t at) {
-    size_t i = at + 1;
-    while (i < size && text[i] != '"')
-        i += text[i] == '\\' ? 2 : 1;
-    return i < size ? i : size;
-}
-
 /* Adds everything that containers and strings take. */
 static void tally_text(const char *text, size_t size, struct tally *tally) {
     struct container open[WIRE_MAX_DEPTH];
@@ -89,7 +80,7 @@ static void tally_text(const char *text, size_t size, struct tally *tally) {
     for (size_t i = 0; i < size; i++) {
         switch (text[i]) {
         case '"': {
-            size_t end = find_string_end(text, size, i);
+            size_t end = (size_t)(wire_string_end(text + i, text + size) - text);
             note_token(tally, end - i + 1);
             size_add_saturating(&tally->bytes, STRING_BYTES);
             add_block(&tally->bytes, end - i + 1);

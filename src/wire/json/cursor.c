@@ -185,14 +185,11 @@ static const char *skip_plain(const char *at, const char *end, size_t *commas) {
 
 /* Skips a string, from its quote on. */
 static bool skip_string(struct wire_cursor *cursor) {
-    const char *c = cursor->at + 1, *end = cursor->end;
-    while (c < end && *c != '"')
-        c += *c == '\\' ? 2 : 1;
-    if (c < end) {
-        cursor->at = c + 1;
+    cursor->at = wire_string_end(cursor->at, cursor->end);
+    if (cursor->at < cursor->end) {
+        cursor->at++;
         return true;
     }
-    cursor->at = end;
     return wire_refuse_syntax(cursor, NULL, "the end of a string expected");
 }
 

@@ -31,6 +31,14 @@ static inline char wire_cursor_next(struct wire_cursor *cursor) {
     return wire_peek(cursor->at, cursor->end);
 }
 
+/* Returns the quote that ends the string whose first quote is at `at`, or `end`. */
+static inline const char *wire_string_end(const char *at, const char *end) {
+    at++;
+    while (at < end && *at != '"')
+        at += *at == '\\' ? 2 : 1;
+    return at < end ? at : end;
+}
+
 /* Skips the value that begins at the cursor, inside `depth` lists and objects. Finds that
  * brackets match and that they are at most WIRE_MAX_DEPTH deep, and no other error.
  * Returns false with the problem set: Malformed JSON, Nested too deeply. */
