@@ -176,3 +176,13 @@ bool wire_refuse_not_finite(const struct wire_place *place, double got,
     print_float_range(ret_problem);
     return false;
 }
+
+bool wire_refuse_need_weights(const char *got, struct wire_problem *ret_problem) {
+    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, "need_weights",
+                     "need_weights must be false, true (the weights of every head) or "
+                     "\"mean\" (over the heads); send one of them, or leave it out");
+    snprintf(ret_problem->expected, sizeof ret_problem->expected,
+             "[false,true,\"mean\"]");
+    snprintf(ret_problem->got, sizeof ret_problem->got, "\"%s\"", got);
+    return false;
+}

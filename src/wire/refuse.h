@@ -61,6 +61,9 @@ bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t m
 bool wire_refuse_not_finite(const struct wire_place *place, double got,
                             struct wire_problem *ret_problem);
 
+/* A need_weights that is not one of its three values; `got` is its JSON type. */
+bool wire_refuse_need_weights(const char *got, struct wire_problem *ret_problem);
+
 /* Writes a shape as JSON into problem->expected or problem->got: [2,null,4]. */
 void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels);
 

@@ -184,7 +184,7 @@ JSON_DEFECTS = {
     "causal misspelled": ('{"parameters":{"causal":truth}}', "Malformed JSON"),
     "binary_data_output a number": (also(parameters={"binary_data_output": 1}),
                                     "binary_data_output is an integer"),
-    "need_weights of another word": (also(parameters={"need_weights": "max"}), "three values"),
+    "need_weights of another word": (also(parameters={"need_weights": "max"}), "must be false, true"),
     "need_weights a number": (also(parameters={"need_weights": 1}), "need_weights is an integer"),
     "weights asked for, not named": (also(parameters={"need_weights": True}),
                                      "Outputs disagree: need_weights asks for weights"),

@@ -74,19 +74,11 @@ static bool choose_weights(const json_t *value, attn_request *batch) {
 }
 
 static bool read_need_weights(const struct decoder *decoder, attn_request *batch) {
-    struct wire_problem *problem = decoder->problem;
     json_t *value;
     if (!load(decoder, WIRE_NEED_WEIGHTS, &value))
         return false;
-    bool read = choose_weights(value, batch);
-    if (!read) {
-        wire_problem_set(
-            problem, WIRE_E_WRONG_TYPE, "need_weights",
-            "need_weights is none of its three values; send false, true (the "
-            "weights of every head) or \"mean\" (over the heads)");
-        strcpy(problem->expected, "[false,true,\"mean\"]");
-        snprintf(problem->got, sizeof problem->got, "\"%s\"", wire_json_type(value));
-    }
+    bool read = choose_weights(value, batch) ||
+                wire_refuse_need_weights(wire_json_type(value), decoder->problem);
     json_decref(value);
     return read;
 }

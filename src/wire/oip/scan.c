@@ -88,12 +88,8 @@ static bool read_need(const struct wire_cursor *cursor, const struct wire_span *
     if (!wire_word_read(cursor, span, word))
         return false;
     scan->need_weights = ATTN_WEIGHTS_MEAN;
-    if (strcmp(word, "mean") == 0)
-        return true;
-    wire_problem_set(cursor->problem, WIRE_E_WRONG_TYPE, "need_weights",
-                     "need_weights is none of its three values; send false, true (the "
-                     "weights of every head) or \"mean\" (over the heads)");
-    return false;
+    return strcmp(word, "mean") == 0 ||
+           wire_refuse_need_weights("string", cursor->problem);
 }
 
 static bool read_parameters(const struct wire_cursor *cursor,
