@@ -3,24 +3,11 @@
 #ifndef ATTND_TESTS_FUZZ_OIP_ONE_H
 #define ATTND_TESTS_FUZZ_OIP_ONE_H
 
-#include "fuzz.h"
-#include "wire_fixture.h"
+#include "check.h"
 
-#include <stdbool.h>
-
-/* Aborts unless `holds`. */
-void oip_check(bool holds, const char *what);
-
-/* The models, made once. */
-struct fixture *oip_fixture(void);
-
-/* Aborts unless the problem is told as JSON. */
-void oip_check_problem(const struct wire_problem *problem);
-
-/* Reads a request for one of the models: it is read to sizes that are all there, in the
- * memory that was foreseen, and answered in pieces of any size; or it is refused with an
- * error that is JSON. `json_size` as in wire_input. Numbers that came as JSON alone must
- * be finite. */
+/* Sends a body to each of the models. It is decoded in the memory that was reserved, and
+ * a reply is written in pieces; or it is refused. `json_size` as in wire_input. Numbers
+ * must be finite when all of them are JSON. */
 void oip_try(const uint8_t *data, size_t size, size_t json_size);
 
 #endif

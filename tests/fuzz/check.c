@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check.c: the checks that the fuzz targets of all protocols share. */
+#include "check.h"
+
+#include <jansson.h>
+#include <math.h>
+
+void fuzz_check(bool holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "%s\n", what);
+        abort();
+    }
+}
+
+struct fixture *fuzz_fixture(void) {
+    static void *fixture;
+    if (fixture == NULL)
+        fuzz_check(fixture_setup(&fixture) == 0, "no memory");
+    return fixture;
+}
+
+char *fuzz_copy(const uint8_t *data, size_t size) {
+    char *copy = malloc(size > 0 ? size : 1);
+    fuzz_check(copy != NULL, "no memory");
+    memcpy(copy, data, size);
+    return copy;
+}
+
+bool fuzz_reserve(void *context, size_t bytes, struct wire_problem *ret_problem) {
+    size_t *reserved = context;
+    (void)ret_problem;
+    *reserved += bytes;
+    return true;
+}
+
+/* --- requests --- */
+
+static size_t sum_lens(const size_t *lens, size_t count) {
+    size_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        fuzz_check(lens[i] > 0, "an empty sequence");
+        sum += lens[i];
+    }
+    return sum;
+}
+
+/* Reads all numbers, so that a sanitizer finds those that are missing. */
+static void check_numbers(const float *numbers, size_t count, bool finite) {
+    bool all_finite = true;
+    for (size_t i = 0; i < count; i++)
+        all_finite &= isfinite(numbers[i]) != 0;
+    fuzz_check(all_finite || !finite, "a number that is not finite");
+}
+
+static void check_valid_lens(const attn_request *batch) {
+    size_t i = 0;
+    for (size_t b = 0; batch->valid_lens != NULL && b < batch->num_sequences; b++) {
+        size_t count = batch->valid_lens_per_query ? batch->query_lens[b] : 1;
+        for (size_t end = i + count; i < end; i++)
+            fuzz_check(batch->valid_lens[i] <= batch->key_lens[b],
+                       "a length over its keys");
+    }
+}
+
+static void check_selection(const struct wire_request *request) {
+    const attn_request *batch = &request->batch;
+    const struct wire_selection *selection = &request->selection;
+    for (size_t i = 0; i < selection->num_heads; i++)
+        fuzz_check(selection->heads[i] < attn_model_get_info(request->model)->num_heads,
+                   "a head that the model does not have");
+    for (size_t i = 0; i < selection->num_queries; i++) {
+        for (size_t b = 0; b < batch->num_sequences; b++)
+            fuzz_check(selection->queries[i] < batch->query_lens[b],
+                       "a query that a sequence does not have");
+    }
+}
+
+void fuzz_check_request(const struct wire_request *request, bool finite) {
+    const attn_request *batch = &request->batch;
+    const attn_model_info *info = attn_model_get_info(request->model);
+    size_t queries = sum_lens(batch->query_lens, batch->num_sequences);
+    size_t keys = sum_lens(batch->key_lens, batch->num_sequences);
+
+    fuzz_check(request->batched || batch->num_sequences == 1,
+               "sequences without a batch axis");
+    check_numbers(batch->queries, queries * info->query_size, finite);
+    check_numbers(batch->keys, keys * info->key_size, finite);
+    check_numbers(batch->values, keys * info->value_size, finite);
+    if (batch->head_mask != NULL)
+        check_numbers(batch->head_mask, info->num_heads, finite);
+    check_valid_lens(batch);
+    check_selection(request);
+}
+
+/* --- problems --- */
+
+void fuzz_check_problem(const struct wire_problem *problem,
+                        const struct wire_error_format *format) {
+    struct buf body;
+    buf_init(&body, 1 << 16);
+    fuzz_check(problem->status == 400 || problem->status == 404, "another status");
+    fuzz_check(format->print(problem, &body) == ATTN_OK, "a problem that is too long");
+
+    json_t *root = json_loadb(body.data, body.size, JSON_REJECT_DUPLICATES, NULL);
+    fuzz_check(root != NULL, "a problem that is not JSON");
+    const char *key = format == &wire_problem_format ? "detail" : "error";
+    fuzz_check(json_is_string(json_object_get(root, key)), "a problem without its text");
+    json_decref(root);
+    buf_deinit(&body);
+}
