@@ -30,13 +30,6 @@ struct inference {
     int64_t begun, decoded, computed, encoded;
 };
 
-/* attn_parallel.run: idle workers take part. */
-static void run_shared(void *context, size_t count,
-                       void (*task)(void *data, size_t index, size_t thread),
-                       void *data) {
-    sched_parallel_for(context, count, task, data);
-}
-
 /* wire_input.reserve */
 static bool reserve(void *context, size_t bytes, struct wire_problem *ret_problem) {
     return exchange_reserve(context, bytes, ret_problem);
@@ -78,7 +71,7 @@ static bool plan(struct inference *inference, size_t *ret_kept,
     const struct http_options *options = inference->exchange->options;
     attn_error error;
     inference->parallel = (attn_parallel){sched_num_workers(inference->worker->pool),
-                                          run_shared, inference->worker};
+                                          sched_parallel_run, inference->worker};
     inference->request.batch.parallel = &inference->parallel;
     if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
                   &error) != ATTN_OK) {

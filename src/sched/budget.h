@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget.h: how many bytes all requests together may hold at one time.
+/* budget.h: limits the bytes that all requests together hold at one time.
  *
- * Malloc seldom fails on Linux: what is too much ends in the kernel's killer. So sizes
- * are reserved here before memory is asked for. */
+ * malloc() seldom fails on Linux; the OOM killer ends the process instead. So sizes are
+ * reserved here before memory is allocated. */
 #ifndef ATTND_SCHED_BUDGET_H
 #define ATTND_SCHED_BUDGET_H
 
@@ -20,7 +20,8 @@ static inline void sched_budget_init(struct sched_budget *budget, size_t limit) 
     atomic_init(&budget->used, 0);
 }
 
-/* Takes `bytes`; false, with nothing taken, when fewer are left. Thread-safe. */
+/* Reserves `bytes`. Returns false, with nothing reserved, when fewer are left.
+ * Thread-safe. */
 static inline bool sched_budget_reserve(struct sched_budget *budget, size_t bytes) {
     size_t used = atomic_load(&budget->used);
     do {
@@ -30,7 +31,7 @@ static inline bool sched_budget_reserve(struct sched_budget *budget, size_t byte
     return true;
 }
 
-/* Gives `bytes` back. Thread-safe. */
+/* Releases `bytes` that were reserved. Thread-safe. */
 static inline void sched_budget_release(struct sched_budget *budget, size_t bytes) {
     atomic_fetch_sub(&budget->used, bytes);
 }

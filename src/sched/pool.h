@@ -11,7 +11,7 @@
 
 struct sched_pool;
 
-/* What a worker thread owns; only that thread touches it. */
+/* What a worker thread owns; no other thread touches it. */
 struct sched_worker {
     struct sched_pool *pool;
     size_t index;       /* 0..num_workers-1 */
@@ -20,10 +20,10 @@ struct sched_worker {
 
 /* A unit of work, embedded in the submitter's own struct. */
 struct sched_job {
-    struct sched_job *next; /* the queue's, as is the next */
+    struct sched_job *next; /* used by the queue, as is has_slot */
     bool has_slot;
-    /* Called once on a worker with no lock held; afterwards the pool does not touch the
-     * job, so `run` may hand it over or free it. */
+    /* Called once, on a worker, with no lock held. The pool does not touch the job after
+     * that, so `run` may hand it over or free it. */
     void (*run)(struct sched_job *job, struct sched_worker *worker);
 };
 
@@ -31,35 +31,41 @@ struct sched_options {
     size_t num_workers;     /* at least 1 */
     size_t queue_slots;     /* jobs that may wait, at least 1 */
     size_t arena_keep;      /* bytes that a worker keeps from job to job */
-    void (*on_start)(void); /* called once on every worker, all at once; may be NULL */
+    void (*on_start)(void); /* called once on every worker at the same time, or NULL */
 };
 
 /* Starts the workers and waits until each has run on_start. The caller owns *ret_pool.
- * ATTN_E_NOMEM when a thread or memory cannot be had; nothing is left running then. */
+ * Returns ATTN_E_NOMEM, with no thread left running, when memory or a thread is
+ * refused. */
 attn_status sched_pool_create(const struct sched_options *options,
                               struct sched_pool **ret_pool);
 
-/* Waits until every submitted job has run, then joins the workers. NULL is fine. Nobody
- * may submit any more. */
+/* Waits until every submitted job has run, then joins the workers. Accepts NULL. Nothing
+ * may be submitted once it is called. */
 void sched_pool_destroy(struct sched_pool *pool);
 
-/* Takes a place in the queue; false when it is full. Each place that was taken is either
- * used by one sched_submit() or given back by sched_release(). Thread-safe. */
+/* Reserves a slot in the queue; returns false when the queue is full. Each slot is then
+ * used by one sched_submit() or released by sched_release(). Thread-safe. */
 bool sched_reserve(struct sched_pool *pool);
 void sched_release(struct sched_pool *pool);
 
-/* Hands a job over, into a place taken before; cannot fail. The place is free again once
+/* Hands a job over, into a slot reserved before; cannot fail. The slot is free again when
  * a worker takes the job. Thread-safe. */
 void sched_submit(struct sched_pool *pool, struct sched_job *job);
 
-/* Hands over the next part of a job that has run before, in front of all that wait: what
- * was begun holds memory until it is done. Takes no place; cannot fail. Thread-safe. */
+/* Hands over a job that continues one that has run, in front of all that wait: what has
+ * begun holds memory until it is done. Needs no slot; cannot fail. Thread-safe. */
 void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
 
-/* Called by a job on its worker: calls task(data, index, thread) once for every index below
- * `count`, on this worker and on those that have no job, and returns when all have
- * returned. `thread` is the index of the worker that runs the task. */
+/* A parallel loop, run by a job on its worker: calls task(data, index, thread) once for
+ * every index below `count`, on this worker and on those without a job. Returns when all
+ * calls have returned. `thread` is the index of the worker that runs the task. */
 void sched_parallel_for(struct sched_worker *worker, size_t count,
+                        void (*task)(void *data, size_t index, size_t thread),
+                        void *data);
+
+/* The same as attn_parallel.run: `context` is the worker. */
+void sched_parallel_run(void *context, size_t count,
                         void (*task)(void *data, size_t index, size_t thread),
                         void *data);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_sched_pool.c: tests of the queue of jobs, of parallel loops and of the budget. */
 #include "fail_alloc.h"
 #include "sched/budget.h"
 #include "sched/pool.h"
@@ -9,35 +10,35 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <unistd.h>
-/* cmocka.h wants those above. */
+/* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
-static atomic_size_t num_started, num_run;
+static atomic_size_t num_starts, num_runs;
 
 static void count_start(void) {
-    atomic_fetch_add(&num_started, 1);
+    atomic_fetch_add(&num_starts, 1);
 }
 
 static void count_run(struct sched_job *job, struct sched_worker *worker) {
     (void)job;
     assert_non_null(arena_alloc(&worker->arena, 1000, 1));
-    atomic_fetch_add(&num_run, 1);
+    atomic_fetch_add(&num_runs, 1);
 }
 
 static const struct sched_options options = {
     .num_workers = 3, .queue_slots = 8, .arena_keep = 1 << 20, .on_start = count_start};
 
-static void test_every_worker_has_started_when_the_pool_is_there(void **state) {
+static void test_every_worker_has_started_when_the_pool_is_created(void **state) {
     (void)state;
     struct sched_pool *pool;
-    atomic_store(&num_started, 0);
+    atomic_store(&num_starts, 0);
     assert_int_equal(sched_pool_create(&options, &pool), ATTN_OK);
-    assert_int_equal(atomic_load(&num_started), 3);
+    assert_int_equal(atomic_load(&num_starts), 3);
     sched_pool_destroy(pool);
     sched_pool_destroy(NULL);
 }
 
-/* What the producers below share. */
+/* What the producers have in common. */
 struct load {
     struct sched_pool *pool;
     struct sched_job jobs[4][2000];
@@ -65,7 +66,8 @@ static void test_every_job_of_many_producers_runs_once(void **state) {
     static struct load load;
     struct producer producers[4];
     pthread_t threads[4];
-    atomic_store(&num_run, 0);
+
+    atomic_store(&num_runs, 0);
     assert_int_equal(sched_pool_create(&options, &load.pool), ATTN_OK);
     for (size_t i = 0; i < 4; i++) {
         producers[i] = (struct producer){&load, i};
@@ -73,8 +75,9 @@ static void test_every_job_of_many_producers_runs_once(void **state) {
     }
     for (size_t i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
+
     sched_pool_destroy(load.pool); /* waits for what is queued */
-    assert_int_equal(atomic_load(&num_run), 8000);
+    assert_int_equal(atomic_load(&num_runs), 8000);
 }
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -85,46 +88,51 @@ static void wait_at_gate(struct sched_job *job, struct sched_worker *worker) {
     count_run(job, worker);
 }
 
-static void test_a_full_queue_refuses_and_a_taken_job_frees_its_place(void **state) {
+static void test_a_full_queue_refuses_and_a_taken_job_frees_its_slot(void **state) {
     (void)state;
-    const struct sched_options one_place = {.num_workers = 1, .queue_slots = 1};
+    const struct sched_options one_thread = {.num_workers = 1, .queue_slots = 1};
     struct sched_pool *pool;
     struct sched_job first = {.run = wait_at_gate}, second = {.run = count_run};
-    assert_int_equal(sched_pool_create(&one_place, &pool), ATTN_OK);
+
+    assert_int_equal(sched_pool_create(&one_thread, &pool), ATTN_OK);
     assert_true(sched_reserve(pool));
     assert_false(sched_reserve(pool));
     sched_release(pool);
+
     pthread_mutex_lock(&gate);
     assert_true(sched_reserve(pool));
     sched_submit(pool, &first);
     while (!sched_reserve(pool)) /* until the worker has taken the first */
         usleep(100);
     assert_false(sched_reserve(pool));
-    atomic_store(&num_run, 0);
+
+    atomic_store(&num_runs, 0);
     sched_submit(pool, &second);
     pthread_mutex_unlock(&gate);
     sched_pool_destroy(pool);
-    assert_int_equal(atomic_load(&num_run), 2);
+    assert_int_equal(atomic_load(&num_runs), 2);
 }
-
-/* Each run takes the next number. */
-static atomic_size_t next_number;
-static size_t numbers[3]; /* [i]: of jobs[i] below */
 
 static struct sched_job order_jobs[3];
 
-static void take_number(struct sched_job *job, struct sched_worker *worker) {
-    numbers[job - order_jobs] = atomic_fetch_add(&next_number, 1);
+/* Each job notes when it runs: 0 for the first, and so on. */
+static atomic_size_t next_number;
+static size_t run_numbers[3]; /* of order_jobs[i] */
+
+static void note_run_number(struct sched_job *job, struct sched_worker *worker) {
+    run_numbers[job - order_jobs] = atomic_fetch_add(&next_number, 1);
     count_run(job, worker);
 }
 
-static void test_what_was_begun_goes_before_what_waits_and_takes_no_place(void **state) {
+static void test_resubmitted_job_runs_first_and_needs_no_slot(void **state) {
     (void)state;
     const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 2};
     struct sched_pool *pool;
     struct sched_job first = {.run = wait_at_gate};
     for (size_t i = 0; i < 3; i++)
-        order_jobs[i].run = take_number;
+        order_jobs[i].run = note_run_number;
+
+    /* The worker is held at the gate, or on its way there, while the queue fills. */
     assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
     pthread_mutex_lock(&gate);
     sched_resubmit(pool, &first); /* into an empty queue */
@@ -132,24 +140,26 @@ static void test_what_was_begun_goes_before_what_waits_and_takes_no_place(void *
         assert_true(sched_reserve(pool));
         sched_submit(pool, &order_jobs[i]);
     }
+
     usleep(1000); /* by now the worker may have taken the first, or not */
     assert_false(sched_reserve(pool));
     atomic_store(&next_number, 0);
     sched_resubmit(pool, &order_jobs[2]);
     pthread_mutex_unlock(&gate);
-    while (!sched_reserve(pool)) /* a place is free once one of the two was taken */
+    while (!sched_reserve(pool)) /* a slot is free once one of the two was taken */
         usleep(100);
     sched_release(pool);
     sched_pool_destroy(pool);
-    assert_int_equal(numbers[2], 0);
-    assert_int_equal(numbers[0], 1);
-    assert_int_equal(numbers[1], 2);
+
+    assert_int_equal(run_numbers[2], 0);
+    assert_int_equal(run_numbers[0], 1);
+    assert_int_equal(run_numbers[1], 2);
 }
 
 enum { TASKS = 5000 };
 
 static atomic_size_t task_runs[TASKS];
-static atomic_size_t busy_threads; /* a bit per thread that runs a task */
+static atomic_size_t busy_threads; /* a bit for each thread that runs a task */
 
 static void count_task(void *data, size_t index, size_t thread) {
     assert_ptr_equal(data, task_runs);
@@ -160,28 +170,31 @@ static void count_task(void *data, size_t index, size_t thread) {
     atomic_fetch_and(&busy_threads, ~((size_t)1 << thread));
 }
 
-static void share_tasks(struct sched_job *job, struct sched_worker *worker) {
+static void run_parallel_for(struct sched_job *job, struct sched_worker *worker) {
     sched_parallel_for(worker, TASKS, count_task, task_runs);
     count_run(job, worker);
 }
 
-static void test_every_shared_task_runs_once_and_no_thread_twice_at_a_time(void **state) {
+static void test_every_task_runs_once_and_no_thread_runs_two_at_a_time(void **state) {
     (void)state;
     struct sched_pool *pool;
     struct sched_job jobs[6];
-    atomic_store(&num_run, 0);
+
+    atomic_store(&num_runs, 0);
     for (size_t i = 0; i < TASKS; i++)
         atomic_store(&task_runs[i], 0);
     assert_int_equal(sched_pool_create(&options, &pool), ATTN_OK);
     assert_int_equal(sched_num_workers(pool), 3);
+
     for (size_t i = 0; i < 6; i++) {
         while (!sched_reserve(pool))
             usleep(10);
-        jobs[i].run = share_tasks;
+        jobs[i].run = run_parallel_for;
         sched_submit(pool, &jobs[i]);
     }
+
     sched_pool_destroy(pool);
-    assert_int_equal(atomic_load(&num_run), 6);
+    assert_int_equal(atomic_load(&num_runs), 6);
     for (size_t i = 0; i < TASKS; i++)
         assert_int_equal(atomic_load(&task_runs[i]), 6);
 }
@@ -209,7 +222,7 @@ static void wait_for_job(void *data, size_t index, size_t thread) {
     }
 }
 
-static void share_and_wait(struct sched_job *job, struct sched_worker *worker) {
+static void run_loop_and_wait(struct sched_job *job, struct sched_worker *worker) {
     (void)job;
     sched_parallel_for(worker, TASKS, wait_for_job, &worker->index);
 }
@@ -224,8 +237,9 @@ static void note_tasks(struct sched_job *job, struct sched_worker *worker) {
 static void test_a_helper_leaves_when_a_job_waits(void **state) {
     (void)state;
     const struct sched_options two = {.num_workers = 2, .queue_slots = 2};
-    struct sched_job large = {.run = share_and_wait}, small = {.run = note_tasks};
+    struct sched_job large = {.run = run_loop_and_wait}, small = {.run = note_tasks};
     struct sched_pool *pool;
+
     assert_int_equal(sched_pool_create(&two, &pool), ATTN_OK);
     assert_true(sched_reserve(pool) && sched_reserve(pool));
     sched_submit(pool, &large);
@@ -233,14 +247,16 @@ static void test_a_helper_leaves_when_a_job_waits(void **state) {
     sched_submit(pool, &small);
     atomic_store(&job_is_queued, true);
     sched_pool_destroy(pool);
+
     assert_int_equal(atomic_load(&tasks_begun), TASKS);
     assert_int_equal(atomic_load(&tasks_begun_before_job), 2);
 }
 
-static void test_pool_that_lacks_memory_is_not_made(void **state) {
+static void test_pool_without_memory_is_not_created(void **state) {
     (void)state;
     struct sched_pool *pool = NULL;
     size_t nth = 1;
+
     for (;; nth++) {
         fail_alloc_at(nth);
         attn_status status = sched_pool_create(&options, &pool);
@@ -253,7 +269,7 @@ static void test_pool_that_lacks_memory_is_not_made(void **state) {
     sched_pool_destroy(pool);
 }
 
-static void test_budget_gives_no_more_than_it_has(void **state) {
+static void test_budget_never_exceeds_its_limit(void **state) {
     (void)state;
     struct sched_budget budget;
     sched_budget_init(&budget, 100);
@@ -267,14 +283,14 @@ static void test_budget_gives_no_more_than_it_has(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_worker_has_started_when_the_pool_is_there),
+        cmocka_unit_test(test_every_worker_has_started_when_the_pool_is_created),
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
-        cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_place),
-        cmocka_unit_test(test_what_was_begun_goes_before_what_waits_and_takes_no_place),
-        cmocka_unit_test(test_every_shared_task_runs_once_and_no_thread_twice_at_a_time),
+        cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_slot),
+        cmocka_unit_test(test_resubmitted_job_runs_first_and_needs_no_slot),
+        cmocka_unit_test(test_every_task_runs_once_and_no_thread_runs_two_at_a_time),
         cmocka_unit_test(test_a_helper_leaves_when_a_job_waits),
-        cmocka_unit_test(test_pool_that_lacks_memory_is_not_made),
-        cmocka_unit_test(test_budget_gives_no_more_than_it_has),
+        cmocka_unit_test(test_pool_without_memory_is_not_created),
+        cmocka_unit_test(test_budget_never_exceeds_its_limit),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }
