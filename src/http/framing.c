@@ -39,7 +39,6 @@ static enum MHD_Result check_length(struct check *check, const char *value) {
     if (digits == 0 || value[digits] != '\0' || digits > 18)
         return refuse(check, WIRE_E_BAD_REQUEST, "Content-Length",
                       "Content-Length is not a number of bytes");
-    check->framing.has_body = true;
     check->framing.content_length = strtoull(value, NULL, 10);
     return MHD_YES;
 }
@@ -48,7 +47,6 @@ static enum MHD_Result check_encoding(struct check *check, const char *value) {
     if (++check->encodings > 1 || strcasecmp(value, "chunked") != 0)
         return refuse(check, WIRE_E_BAD_REQUEST, "Transfer-Encoding",
                       "the only Transfer-Encoding understood is one 'chunked'");
-    check->framing.has_body = true;
     check->framing.chunked = true;
     return MHD_YES;
 }

@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 struct framing {
-    bool has_body;           /* a body follows, maybe an empty one */
     bool chunked;            /* its size is not known */
     uint64_t content_length; /* bytes, when not chunked */
     bool expects_continue;   /* the client waits for a 100 before it sends the body */
