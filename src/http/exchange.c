@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "http/framing.h"
+#include "wire/models.h"
 
 #include <attnd/library.h>
 #include <stddef.h>
@@ -43,6 +44,25 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
     }
     exchange->status = http_status;
     exchange->head = plain_head(JSON_TYPE);
+}
+
+bool exchange_find_model(struct exchange *exchange, const char *list_route,
+                         size_t *ret_index) {
+    const struct http_options *options = exchange->options;
+    const struct route_word *name = &exchange->words[0];
+    size_t index =
+        wire_models_index(options->models, options->num_models, name->start, name->size);
+    if (index == options->num_models) {
+        struct wire_problem problem;
+        wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
+                         "there is no model '%.*s'; %s lists the loaded models",
+                         name->size < 100 ? (int)name->size : 100, name->start,
+                         list_route);
+        exchange_set_problem(exchange, &problem);
+        return false;
+    }
+    *ret_index = index;
+    return true;
 }
 
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
@@ -113,8 +133,8 @@ void exchange_resume(struct exchange *exchange) {
         exchange->thread; /* the exchange may be gone any moment */
     MHD_resume_connection(exchange->connection);
     http_thread_wake(thread);
-    /* Last: from here on the thread may stop its daemon, which the calls above still use.
-     */
+    /* Last: from here on the thread may stop its daemon, which the calls above still
+     * use. */
     atomic_fetch_sub(&thread->num_with_workers, 1);
 }
 
@@ -178,8 +198,8 @@ static void add_headers(const struct exchange *exchange, struct MHD_Response *re
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
-/* Queues the reply; its bytes then belong to libmicrohttpd. MHD_NO closes the connection.
- */
+/* Queues the reply; its bytes then belong to libmicrohttpd. MHD_NO closes the
+ * connection. */
 static enum MHD_Result send_reply(struct exchange *exchange) {
     struct MHD_Response *response;
     size_t size;

@@ -65,8 +65,8 @@ struct exchange {
     bool close;        /* the connection ends with this reply */
 };
 
-/* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the http_thread.
- */
+/* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the
+ * http_thread. */
 enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
                                 const char *url, const char *method, const char *version,
                                 const char *upload_data, size_t *upload_data_size,
@@ -81,9 +81,14 @@ void exchange_set_problem(struct exchange *exchange, const struct wire_problem *
  * error instead. */
 void exchange_set_json(struct exchange *exchange, attn_status status, int http_status);
 
+/* Finds the model that the first open word of the path names. Otherwise makes the reply a
+ * 404 that points to `list_route`, the route that lists the models, and returns false. */
+bool exchange_find_model(struct exchange *exchange, const char *list_route,
+                         size_t *ret_index);
+
 /* Takes `bytes` of the budget until the exchange ends. When it cannot, returns false with
- * *ret_problem set: 413 when the request could never fit, 503 when it does not fit now.
- */
+ * *ret_problem set: 413 when the request could never fit, 503 when it does not fit
+ * now. */
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
                       struct wire_problem *ret_problem);
 

@@ -6,7 +6,6 @@
 #include "wire/native/describe.h"
 
 #include <stdint.h>
-#include <string.h>
 
 /* docs/openapi.json, by openapi.S. */
 extern const char attnd_openapi[];
@@ -21,20 +20,11 @@ void models_handle_list(struct exchange *exchange) {
 }
 
 void models_handle_one(struct exchange *exchange) {
-    const struct http_options *options = exchange->options;
-    for (size_t i = 0; i < options->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(options->models[i]);
-        if (strcmp(info->name, exchange->words[0].start) != 0)
-            continue;
-        exchange_set_json(exchange, wire_model_print(info, &exchange->reply),
-                          MHD_HTTP_OK);
+    size_t index;
+    if (!exchange_find_model(exchange, "GET /v1/models", &index))
         return;
-    }
-    struct wire_problem problem;
-    wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
-                     "there is no model '%.100s'; GET /v1/models lists those there are",
-                     exchange->words[0].start);
-    exchange_set_problem(exchange, &problem);
+    const attn_model_info *info = attn_model_get_info(exchange->options->models[index]);
+    exchange_set_json(exchange, wire_model_print(info, &exchange->reply), MHD_HTTP_OK);
 }
 
 void health_handle_live(struct exchange *exchange) {

@@ -17,37 +17,32 @@
 
 /* --- which model --- */
 
-static bool is_word(const struct route_word *word, const char *text) {
+static bool word_equals(const struct route_word *word, const char *text) {
     return strlen(text) == word->size && memcmp(word->start, text, word->size) == 0;
 }
 
-/* Finds the model that the path names, and its version where it names one. Makes the
- * reply a 404 and returns false when there is none. */
-static bool find_model(struct exchange *exchange, size_t *ret_index) {
-    const struct http_options *options = exchange->options;
-    const struct route_word *model = &exchange->words[0], *version = &exchange->words[1];
-    struct wire_problem problem;
-    size_t i = 0;
-    while (i < options->num_models &&
-           !is_word(model, attn_model_get_info(options->models[i])->name))
-        i++;
-    *ret_index = i;
-    if (i < options->num_models &&
-        (version->start == NULL || is_word(version, WIRE_OIP_VERSION)))
-        return true;
-    if (i == options->num_models)
-        wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
-                         "there is no model '%.*s'; POST /v2/repository/index lists "
-                         "those there are",
-                         model->size < 100 ? (int)model->size : 100, model->start);
-    else
-        wire_problem_set(&problem, WIRE_E_UNKNOWN_VERSION, "version",
-                         "model '%s' has no version '%.*s'; ask for version "
-                         "" WIRE_OIP_VERSION ", or none",
-                         attn_model_get_info(options->models[i])->name,
-                         version->size < 100 ? (int)version->size : 100, version->start);
-    exchange_set_problem(exchange, &problem);
-    return false;
+/* Finds the model that the path names, and checks the version where it names one.
+ * Otherwise makes the reply a 404 and returns false. */
+static bool find_path_model(struct exchange *exchange, size_t *ret_index) {
+    const struct route_word *version = &exchange->words[1];
+    size_t index;
+
+    if (!exchange_find_model(exchange, "POST /v2/repository/index", &index))
+        return false;
+    if (version->start != NULL && !word_equals(version, WIRE_OIP_VERSION)) {
+        struct wire_problem problem;
+        wire_problem_set(
+            &problem, WIRE_E_UNKNOWN_VERSION, "version",
+            "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
+            ", or none",
+            attn_model_get_info(exchange->options->models[index])->name,
+            version->size < 100 ? (int)version->size : 100, version->start);
+        exchange_set_problem(exchange, &problem);
+        return false;
+    }
+
+    *ret_index = index;
+    return true;
 }
 
 /* Makes what is printed about the model that the path names the reply. */
@@ -55,7 +50,7 @@ static void tell_model(struct exchange *exchange,
                        attn_status (*print)(const attn_model_info *info,
                                             struct buf *body)) {
     size_t i;
-    if (!find_model(exchange, &i))
+    if (!find_path_model(exchange, &i))
         return;
     const attn_model_info *info = attn_model_get_info(exchange->options->models[i]);
     exchange_set_json(exchange, print(info, &exchange->reply), MHD_HTTP_OK);
@@ -122,7 +117,7 @@ void oip_handle_infer(struct exchange *exchange) {
     struct exchange_codec codec = {
         .read = wire_oip_read, .writer = &wire_oip_writer, .num_models = 1};
     size_t i;
-    if (!find_model(exchange, &i))
+    if (!find_path_model(exchange, &i))
         return;
     codec.models = &exchange->options->models[i];
     if (find_json_size(exchange, &codec.json_size, &problem))
@@ -152,7 +147,7 @@ static bool is_ready(const struct exchange *exchange) {
 void oip_handle_ready(struct exchange *exchange) {
     bool ready = is_ready(exchange);
     size_t i;
-    if (!find_model(exchange, &i))
+    if (!find_path_model(exchange, &i))
         return;
     const attn_model_info *info = attn_model_get_info(exchange->options->models[i]);
     exchange_set_json(exchange, wire_oip_print_ready(info, ready, &exchange->reply),
@@ -174,7 +169,7 @@ static void tell_stats(struct exchange *exchange, size_t first, size_t count) {
 
 void oip_handle_stats(struct exchange *exchange) {
     size_t i;
-    if (find_model(exchange, &i))
+    if (find_path_model(exchange, &i))
         tell_stats(exchange, i, 1);
 }
 

@@ -18,6 +18,16 @@ static void list_models(const attn_model *const *models, size_t num_models,
         sprintf(out, ", ...");
 }
 
+size_t wire_models_index(const attn_model *const *models, size_t num_models,
+                         const char *name, size_t size) {
+    for (size_t i = 0; i < num_models; i++) {
+        const char *candidate = attn_model_get_info(models[i])->name;
+        if (strlen(candidate) == size && memcmp(candidate, name, size) == 0)
+            return i;
+    }
+    return num_models;
+}
+
 bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
                      const attn_model **ret_model, struct wire_problem *ret_problem) {
     char names[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8];
@@ -32,13 +42,13 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
                          names);
         return false;
     }
-    for (size_t i = 0; i < num_models; i++) {
-        if (strcmp(name, attn_model_get_info(models[i])->name) == 0) {
-            *ret_model = models[i];
-            return true;
-        }
+
+    size_t index = wire_models_index(models, num_models, name, strlen(name));
+    if (index == num_models) {
+        wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
+                         "there is no model '%.64s'; name one of %s", name, names);
+        return false;
     }
-    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
-                     "no model is called '%.64s'; name one of %s", name, names);
-    return false;
+    *ret_model = models[index];
+    return true;
 }

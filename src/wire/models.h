@@ -7,6 +7,12 @@
 
 #include <attnd/model.h>
 #include <stdbool.h>
+#include <stddef.h>
+
+/* Returns the index of the model with this name of `size` bytes, or num_models when there
+ * is none. Thread-safe. */
+size_t wire_models_index(const attn_model *const *models, size_t num_models,
+                         const char *name, size_t size);
 
 /* Finds the model of that name, or the only one when `name` is NULL. Returns false with
  * *ret_problem set: 400 when several are loaded and none is named, 404. */
