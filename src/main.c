@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c: start order, stop order, signals. */
+/* main.c: runs the command that was asked for. Of serve, it has the order of starting and
+ * stopping, and the signals. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "cli/commands.h"
 #include "cli/load.h"
+#include "config/commands.h"
 #include "http/listen.h"
 #include "http/server.h"
 #include "wire/init.h"
@@ -20,14 +22,12 @@
 #include <unistd.h>
 
 #define EXIT_USAGE 2
-#define ARENA_KEEP                                                                       \
-    ((size_t)64 * 1024 *                                                                 \
-     1024) /* bytes that a worker keeps between jobs                 \
-                                */
+/* What a worker keeps of its arena from job to job, at most. */
+#define ARENA_KEEP_BYTES ((size_t)64 * 1024 * 1024)
 
 extern char **environ;
 
-/* What serve() has started, in this order. */
+/* What main_serve() has started, in this order. */
 struct daemon {
     struct models models;
     struct sched_budget budget;
@@ -35,44 +35,46 @@ struct daemon {
     struct http_server *server;
 };
 
-static int fail(const attn_error *error, int exit_code) {
+static int report_error(const attn_error *error, int exit_code) {
     fprintf(stderr, "attnd: %s\n", error->text);
     return exit_code;
 }
 
-/* Posted by each SIGTERM and SIGINT. A handler and not sigwait(): OpenBLAS has threads of
- * its own from before main(), which no mask set here can reach. */
-static sem_t stop_asked;
+/* Posted by each SIGTERM and SIGINT. sigwait() would not do: OpenBLAS starts threads
+ * before main(), and a signal mask set here does not reach them. */
+static sem_t stop_requested;
 
-static void ask_to_stop(int signal_number) {
+static void request_stop(int signal_number) {
     (void)signal_number;
-    sem_post(&stop_asked);
+    sem_post(&stop_requested);
 }
 
 static void catch_signals(void) {
-    const struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
-    sem_init(&stop_asked, 0, 0);
+    const struct sigaction stop = {.sa_handler = request_stop, .sa_flags = SA_RESTART};
+    sem_init(&stop_requested, 0, 0);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGINT, &stop, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 
-static attn_status start(struct daemon *daemon, const struct config *config,
-                         attn_error *error) {
+static attn_status start_daemon(struct daemon *daemon, const struct config *config,
+                                attn_error *error) {
     size_t cpus = machine_cpus("");
     size_t half_memory = machine_memory("") / 2;
+
     sched_budget_init(&daemon->budget,
                       config->max_memory > 0 ? config->max_memory : half_memory);
     const struct sched_options sched = {
         .num_workers = config->workers > 0 ? config->workers : cpus,
         .queue_slots = config->queue,
-        .arena_keep = ARENA_KEEP,
+        .arena_keep = ARENA_KEEP_BYTES,
         .on_start = attn_warm_up,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
     if (status != ATTN_OK)
         return error_set(error, status, "cannot start %zu workers: %s", sched.num_workers,
                          attn_status_text(status));
+
     const struct http_options http = {
         .listen = config->listen,
         .num_threads = config->http_threads > 0 ? config->http_threads : (cpus + 7) / 8,
@@ -95,18 +97,20 @@ static attn_status start(struct daemon *daemon, const struct config *config,
     return status;
 }
 
-/* Warms every model up, and tells which engine it is served with. */
-static attn_status warm_up(const struct models *models, attn_error *error) {
+/* Verifies every model, which also warms it up, and logs which engine serves it. */
+static attn_status verify_models(const struct models *models, attn_error *error) {
     for (size_t i = 0; i < models->count; i++) {
         const attn_model_info *info = attn_model_get_info(models->items[i]);
-        const char *asked = info->engine;
+        const char *requested = info->engine;
         double difference;
+
         attn_status status = attn_model_verify(models->items[i], &difference, error);
         if (status != ATTN_OK)
             return status;
         attn_model_trim(models->items[i]);
-        if (strcmp(asked, info->engine) != 0)
-            log_write(LOG_WARN, "engines disagree: openblas serves",
+
+        if (strcmp(requested, info->engine) != 0)
+            log_write(LOG_WARN, "engines disagree, using openblas",
                       LOG_TEXT("model", info->name),
                       LOG_NUMBER("parts_per_million_apart", fmin(difference * 1e6, 1e9)));
         log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
@@ -124,17 +128,19 @@ static attn_status warm_up(const struct models *models, attn_error *error) {
 static int run_until_stopped(struct daemon *daemon, const struct config *config) {
     printf("listening on %s\n", http_server_url(daemon->server));
     fflush(stdout);
-    while (sem_wait(&stop_asked) != 0) /* interrupted by another signal */
+    while (sem_wait(&stop_requested) != 0) /* interrupted by another signal */
         ;
+
     log_write(LOG_INFO, "stopping", LOG_NUMBER("grace", config->grace));
     int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
+
     if (!http_server_stop(daemon->server, deadline)) {
-        log_write(LOG_ERROR, "grace is over with requests unfinished",
+        log_write(LOG_ERROR, "grace period ended with unfinished requests",
                   LOG_NUMBER("grace", config->grace));
-        _exit(EXIT_FAILURE); /* workers still run: nothing can be given back */
+        _exit(EXIT_FAILURE); /* workers still run, so nothing can be released */
     }
     if (!http_server_answered_all(daemon->server)) {
-        log_write(LOG_ERROR, "grace is over with replies unsent",
+        log_write(LOG_ERROR, "grace period ended with unsent replies",
                   LOG_NUMBER("grace", config->grace));
         return EXIT_FAILURE;
     }
@@ -142,31 +148,36 @@ static int run_until_stopped(struct daemon *daemon, const struct config *config)
     return EXIT_SUCCESS;
 }
 
-static int serve(const struct config *config) {
+static int main_serve(const struct config *config, const struct config_texts *files) {
     struct daemon daemon = {.pool = NULL};
     attn_error error;
     int exit_code = EXIT_FAILURE;
+    (void)files;
+
     log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
     if (listen_check(config->listen, &error) != ATTN_OK ||
         load_check(config, &error) != ATTN_OK)
-        return fail(&error, EXIT_USAGE);
+        return report_error(&error, EXIT_USAGE);
     if (attn_init(&error) != ATTN_OK)
-        return fail(&error, EXIT_FAILURE);
+        return report_error(&error, EXIT_FAILURE);
+
     if (load_models(config, &daemon.models, &error) != ATTN_OK ||
-        warm_up(&daemon.models, &error) != ATTN_OK) {
+        verify_models(&daemon.models, &error) != ATTN_OK) {
         load_models_deinit(&daemon.models);
-        return fail(&error, EXIT_FAILURE);
+        return report_error(&error, EXIT_FAILURE);
     }
     if (config->check_config) {
         printf("configuration ok: %zu models\n", daemon.models.count);
         exit_code = EXIT_SUCCESS;
         goto done;
     }
+
     catch_signals();
-    if (start(&daemon, config, &error) != ATTN_OK)
-        fail(&error, exit_code);
+    if (start_daemon(&daemon, config, &error) != ATTN_OK)
+        report_error(&error, exit_code);
     else
         exit_code = run_until_stopped(&daemon, config);
+
 done:
     sched_pool_destroy(daemon.pool);
     http_server_destroy(daemon.server);
@@ -174,25 +185,55 @@ done:
     return exit_code;
 }
 
+static int main_health(const struct config *config, const struct config_texts *files) {
+    attn_error error;
+    (void)files;
+    if (listen_check(config->listen, &error) != ATTN_OK)
+        return report_error(&error, EXIT_USAGE);
+    return command_health(config);
+}
+
+static int main_bench(const struct config *config, const struct config_texts *files) {
+    attn_error error;
+    (void)files;
+    if (attn_init(&error) != ATTN_OK)
+        return report_error(&error, EXIT_FAILURE);
+    return command_bench(config);
+}
+
+/* What each command runs; returns the exit code. `files` are its operands. */
+static int (*const command_runs[NUM_COMMANDS])(const struct config *config,
+                                               const struct config_texts *files) = {
+    [COMMAND_SERVE] = main_serve,
+    [COMMAND_INSPECT] = command_inspect,
+    [COMMAND_BENCH] = main_bench,
+    [COMMAND_HEALTH] = main_health,
+};
+
 int main(int argc, char **argv) {
     struct config config;
-    struct config_texts operands = {NULL, 0};
+    struct config_texts files = {NULL, 0};
     attn_error error;
-    const char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "serve";
-    int skip = argc > 1 && argv[1][0] != '-' ? 2 : argc > 0 ? 1 : 0;
-    bool inspect = strcmp(command, "inspect") == 0;
-    bool health = strcmp(command, "health") == 0, bench = strcmp(command, "bench") == 0;
-    if (!inspect && !health && !bench && strcmp(command, "serve") != 0) {
-        fprintf(stderr, "attnd: unknown command '%s': see attnd --help\n", command);
+    enum command command = COMMAND_SERVE;
+    int first_option = argc > 0 ? 1 : 0;
+
+    if (argc > 1 && argv[1][0] != '-') {
+        command = command_find(argv[1]);
+        first_option = 2;
+    }
+    if (command == NUM_COMMANDS) {
+        fprintf(stderr, "attnd: unknown command '%s'; see attnd --help\n", argv[1]);
         return EXIT_USAGE;
     }
     if (wire_init() != ATTN_OK) { /* before config_read(), which uses jansson */
         fprintf(stderr, "attnd: cannot create the C locale: out of memory\n");
         return EXIT_FAILURE;
     }
-    if (config_read(argc - skip, argv + skip, environ, &config,
-                    inspect ? &operands : NULL, &error) != ATTN_OK)
-        return fail(&error, EXIT_USAGE);
+    if (config_read(argc - first_option, argv + first_option, environ, &config,
+                    command_infos[command].accepts_files ? &files : NULL,
+                    &error) != ATTN_OK)
+        return report_error(&error, EXIT_USAGE);
+
     int exit_code = EXIT_SUCCESS;
     if (config.help)
         config_print_help();
@@ -200,18 +241,10 @@ int main(int argc, char **argv) {
         config_print_man();
     else if (config.version)
         printf("attnd %s\n", attn_version());
-    else if (inspect)
-        exit_code = command_inspect(&config, &operands);
-    else if (health)
-        exit_code = listen_check(config.listen, &error) == ATTN_OK
-                        ? command_health(&config)
-                        : fail(&error, EXIT_USAGE);
-    else if (bench)
-        exit_code = attn_init(&error) == ATTN_OK ? command_bench(&config)
-                                                 : fail(&error, EXIT_FAILURE);
     else
-        exit_code = serve(&config);
-    config_texts_deinit(&operands);
+        exit_code = command_runs[command](&config, &files);
+
+    config_texts_deinit(&files);
     config_deinit(&config);
     return exit_code;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* help.c: --help and the man page, both from the table of options. */
+#include "config/commands.h"
 #include "config/options.h"
 
 #include <attnd/library.h>
@@ -9,20 +10,6 @@
 
 #define HELP_WIDTH  80 /* columns */
 #define HELP_INDENT 8
-
-static const struct {
-    const char *usage;
-    const char *help;
-} commands[] = {
-    {"attnd [serve] [OPTION]...", "Load models and serve them until SIGTERM or SIGINT."},
-    {"attnd inspect [--model NAME=FILE[,KEY=VALUE]...] [FILE]...",
-     "Say what layout each file has, its sizes, and what is missing."},
-    {"attnd bench [--shape B,T,WIDTH,HEADS[,TK]]... [OPTION]...",
-     "Time the layer in process, beside the peak of this CPU and a plain program over "
-     "cblas."},
-    {"attnd health [--listen HOST:PORT]",
-     "Exit 0 when the server there is ready, 1 when it is not."},
-};
 
 static const struct {
     const char *code;
@@ -82,9 +69,9 @@ static void print_help_options(const char *command) {
 
 void config_print_help(void) {
     printf("attnd %s: multi-head attention over HTTP\n\nUsage:\n", attn_version());
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-        printf("  %s\n", commands[i].usage);
-        print_wrapped(commands[i].help);
+    for (size_t i = 0; i < NUM_COMMANDS; i++) {
+        printf("  %s\n", command_infos[i].usage);
+        print_wrapped(command_infos[i].help);
     }
     printf("\nFirst steps: attnd --demo, then, in another shell:\n"
            "  curl -s http://127.0.0.1:8080/v1/attention -H 'Content-Type: "
@@ -158,9 +145,9 @@ void config_print_man(void) {
          "edit.");
     printf(".TH ATTND 1 \"\" \"attnd %s\" \"User Commands\"\n", attn_version());
     puts(".SH NAME\nattnd \\- serve multi\\-head attention over HTTP\n.SH SYNOPSIS");
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    for (size_t i = 0; i < NUM_COMMANDS; i++) {
         fputs(i > 0 ? ".br\n" : "", stdout);
-        print_troff(commands[i].usage);
+        print_troff(command_infos[i].usage);
         putchar('\n');
     }
     puts(".SH DESCRIPTION\n"
@@ -171,8 +158,8 @@ void config_print_man(void) {
          "attention\n"
          "weights. Once it serves, one line on standard output says where:\n"
          "\"listening on http://HOST:PORT\".\n.SH COMMANDS");
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        print_man_item(commands[i].usage, NULL, commands[i].help);
+    for (size_t i = 0; i < NUM_COMMANDS; i++)
+        print_man_item(command_infos[i].usage, NULL, command_infos[i].help);
     puts(".SH OPTIONS\n"
          "A flag beats the environment, which beats the file of \\-\\-config, which "
          "beats the\n"

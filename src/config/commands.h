@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* commands.h: the one table of subcommands, for main() and for --help and the man page. */
+#ifndef ATTND_CONFIG_COMMANDS_H
+#define ATTND_CONFIG_COMMANDS_H
+
+#include <stdbool.h>
+
+enum command {
+    COMMAND_SERVE, /* the default */
+    COMMAND_INSPECT,
+    COMMAND_BENCH,
+    COMMAND_HEALTH,
+    NUM_COMMANDS /* also: unknown */
+};
+
+struct command_info {
+    const char *name;
+    const char *usage;
+    const char *help;
+    bool accepts_files; /* as operands, after the options */
+};
+
+/* By enum command; constant. */
+extern const struct command_info command_infos[NUM_COMMANDS];
+
+/* Returns the command of this name, or NUM_COMMANDS when there is none. */
+enum command command_find(const char *name);
+
+#endif
