@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* arena.c: chunks from aligned_alloc(), the newest of which is allocated from. */
 #include "base/arena.h"
 
 #include "base/size.h"
@@ -33,6 +34,7 @@ void arena_deinit(struct arena *arena) {
 /* Adds a chunk with room for `bytes` past its header. */
 static struct arena_chunk *add_chunk(struct arena *arena, size_t bytes) {
     size_t size;
+
     if (!size_add(bytes, ARENA_ALIGNMENT, &size))
         return NULL;
     if (size < ARENA_CHUNK_MIN)
@@ -40,7 +42,8 @@ static struct arena_chunk *add_chunk(struct arena *arena, size_t bytes) {
     struct arena_chunk *chunk = aligned_alloc(ARENA_ALIGNMENT, size);
     if (chunk == NULL)
         return NULL;
-    _Static_assert(sizeof *chunk <= ARENA_ALIGNMENT, "the header takes one unit");
+
+    _Static_assert(sizeof *chunk <= ARENA_ALIGNMENT, "the header fits in one unit");
     *chunk = (struct arena_chunk){arena->chunks, size, ARENA_ALIGNMENT};
     arena->chunks = chunk;
     return chunk;
@@ -48,14 +51,17 @@ static struct arena_chunk *add_chunk(struct arena *arena, size_t bytes) {
 
 void *arena_alloc(struct arena *arena, size_t count, size_t size) {
     size_t bytes;
+
     if (!size_mul(count, size, &bytes) || !size_round_up(bytes, ARENA_ALIGNMENT, &bytes))
         return NULL;
+
     struct arena_chunk *chunk = arena->chunks;
     if (chunk == NULL || chunk->size - chunk->used < bytes) {
         chunk = add_chunk(arena, bytes);
         if (chunk == NULL)
             return NULL;
     }
+
     void *memory = (char *)chunk + chunk->used;
     chunk->used += bytes;
     arena->used += bytes;
@@ -64,15 +70,17 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size) {
 
 void arena_reset(struct arena *arena) {
     size_t used = arena->used;
-    arena->used = 0;
     struct arena_chunk *newest = arena->chunks;
+
+    arena->used = 0;
     if (newest != NULL && newest->next == NULL && newest->size <= arena->keep) {
         newest->used = ARENA_ALIGNMENT;
         return;
     }
+
     free_chunks(newest);
     arena->chunks = NULL;
-    /* A failure here is no loss: the next allocation tries again. */
+    /* A failure here does no harm: the next allocation tries again. */
     if (used > 0 && used <= arena->keep)
         (void)add_chunk(arena, used);
 }

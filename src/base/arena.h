@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena.h: memory for one job, given back all at once.
+/* arena.h: memory for one job, released all at once.
  *
- * A worker keeps its arena from job to job, so that in the long run a job takes no memory
+ * A worker keeps its arena from job to job. So in the long run a job allocates nothing
  * from the system and touches no fresh pages. */
 #ifndef ATTND_BASE_ARENA_H
 #define ATTND_BASE_ARENA_H
@@ -14,25 +14,25 @@ struct arena_chunk;
 
 /* Owned by one thread at a time. */
 struct arena {
-    struct arena_chunk *chunks; /* the newest first; only that one is allocated from */
+    struct arena_chunk *chunks; /* newest first; only the newest is allocated from */
     size_t used;                /* bytes allocated since the last reset */
-    size_t keep;                /* most bytes kept over a reset */
+    size_t keep;                /* bytes kept over a reset, at most */
 };
 
-/* Makes an empty arena, which allocates nothing yet and keeps at most `keep` bytes over a
- * reset. */
+/* Makes an empty arena that keeps at most `keep` bytes over a reset. Allocates
+ * nothing. */
 void arena_init(struct arena *arena, size_t keep);
 
-/* Gives everything back. */
+/* Frees all memory of the arena. */
 void arena_deinit(struct arena *arena);
 
-/* Returns `count` objects of `size` bytes, uninitialised, aligned to ARENA_ALIGNMENT,
- * that live until the next reset; NULL when there is no memory or the size does not fit.
- */
+/* Returns uninitialised memory for `count` objects of `size` bytes, aligned to
+ * ARENA_ALIGNMENT and valid until the next reset. Returns NULL when memory is short or
+ * the product overflows. */
 void *arena_alloc(struct arena *arena, size_t count, size_t size);
 
-/* Ends the life of all that was allocated. The memory is kept as one chunk for the next
- * job when it is at most arena->keep bytes. */
+/* Invalidates everything that was allocated. Memory of at most arena->keep bytes is kept
+ * for the next job, as one chunk. */
 void arena_reset(struct arena *arena);
 
 #endif

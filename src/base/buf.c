@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* buf.c: a buffer that doubles its capacity. */
 #include "base/buf.h"
 
 #include <stdlib.h>
@@ -21,6 +22,7 @@ attn_status buf_reserve(struct buf *buf, size_t more) {
     size_t needed = buf->size + more;
     if (needed <= buf->capacity)
         return ATTN_OK;
+
     size_t capacity =
         buf->capacity < BUF_FIRST_CAPACITY ? BUF_FIRST_CAPACITY : buf->capacity;
     while (capacity < needed)
@@ -28,6 +30,7 @@ attn_status buf_reserve(struct buf *buf, size_t more) {
     char *data = realloc(buf->data, capacity);
     if (data == NULL)
         return ATTN_E_NOMEM;
+
     buf->data = data;
     buf->capacity = capacity;
     return ATTN_OK;

@@ -7,29 +7,29 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Owned by one thread at a time. `data` is heap memory, or NULL while nothing was added.
- */
+/* Owned by one thread at a time. `data` is heap memory, or NULL while nothing was
+ * added. */
 struct buf {
     char *data;
     size_t size;     /* bytes in use */
     size_t capacity; /* bytes allocated */
-    size_t max;      /* most bytes that it may ever hold */
+    size_t max;      /* bytes that it may hold, at most */
 };
 
 /* Makes an empty buffer of at most `max` bytes; allocates nothing. */
 void buf_init(struct buf *buf, size_t max);
 
-/* Gives the memory back; the buffer is then as after buf_init(). */
+/* Frees the memory; the buffer is then as after buf_init(). */
 void buf_deinit(struct buf *buf);
 
 /* Makes room for `more` bytes past `size`. Returns ATTN_OK, or ATTN_E_NOMEM with the
- * buffer as it was: over the maximum, or no memory. */
+ * buffer unchanged when memory is short or the maximum would be exceeded. */
 attn_status buf_reserve(struct buf *buf, size_t more);
 
-/* Adds `size` bytes; as buf_reserve(). */
+/* Appends `size` bytes; returns as buf_reserve() does. */
 attn_status buf_append(struct buf *buf, const void *data, size_t size);
 
-/* Adds a string without its terminator; as buf_reserve(). */
+/* Appends a string without its terminator; returns as buf_reserve() does. */
 attn_status buf_append_text(struct buf *buf, const char *text);
 
 /* Hands the bytes over: the caller frees them with free(). The buffer is empty

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clock.c: CLOCK_MONOTONIC in nanoseconds. */
 #include "base/clock.h"
 
 #include <time.h>

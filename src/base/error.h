@@ -5,9 +5,9 @@
 
 #include <attnd/status.h>
 
-/* Writes the formatted line to ret_error unless that is NULL; returns `status`, so that a
+/* Writes the formatted line to ret_error unless that is NULL. Returns `status`, so that a
  * failing function ends in `return error_set(...)`. Bytes that are not printable ASCII,
- * which a hostile file may bring, become '?'. Too long a line is cut. */
+ * which a hostile file may contain, become '?'. A line that is too long is cut. */
 __attribute__((format(printf, 3, 4))) attn_status
 error_set(attn_error *ret_error, attn_status status, const char *format, ...);
 

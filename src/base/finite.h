@@ -5,9 +5,8 @@
 
 #include <stddef.h>
 
-/* Returns the index of the first number that is infinite or NaN; `count` when all are
- * finite. Has no branch for each number, so that it runs at the speed of memory.
- * Thread-safe. */
+/* Returns the index of the first number that is infinite or NaN, or `count` when all are
+ * finite. It runs at the speed of memory. Thread-safe. */
 size_t finite_end(const float *numbers, size_t count);
 
 #endif

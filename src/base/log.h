@@ -17,23 +17,25 @@ enum log_format { LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
 
 struct log_field {
     const char *key;
-    const char *text; /* NULL: the number counts */
+    const char *text; /* NULL: the value is `number` */
     long long number;
 };
 
 #define LOG_TEXT(key, text)     ((struct log_field){(key), (text), 0})
 #define LOG_NUMBER(key, number) ((struct log_field){(key), NULL, (long long)(number)})
 
-/* Call once before other threads run; until then: text, info and above. */
+/* Call once, before other threads run. The default is text, with LOG_INFO and above. */
 void log_init(enum log_format format, enum log_level level);
 
-/* Returns whether events of this level are written; asking first saves making the fields.
- */
+/* Returns whether events of this level are written, for callers whose fields cost
+ * time. */
 bool log_enabled(enum log_level level);
 
+/* Writes one event; called by log_write(). */
 void log_fields(enum log_level level, const char *message, const struct log_field *fields,
                 size_t count);
 
+/* Writes one event with at least one field, made by LOG_TEXT or LOG_NUMBER. */
 #define log_write(level, message, ...)                                                   \
     log_fields((level), (message), (const struct log_field[]){__VA_ARGS__},              \
                sizeof((const struct log_field[]){__VA_ARGS__}) /                         \

@@ -5,14 +5,14 @@
 
 #include <stddef.h>
 
-/* Returns the number of CPUs that this process may use, at least 1: those that it may be
- * scheduled on, or fewer when a cgroup (version 1 or 2) limits its share; part of a CPU
- * counts as one. `root` is "" but for tests, which put a /proc and /sys of their own
- * below it. */
+/* Returns the number of CPUs that this process may use, at least 1. These are the CPUs
+ * that it may be scheduled on, or fewer when a cgroup (version 1 or 2) limits it; a
+ * fraction of a CPU counts as one. `root` is "", but tests pass a folder with a /proc and
+ * /sys of their own. */
 size_t machine_cpus(const char *root);
 
-/* Returns the bytes of memory that this process may use: the machine's, or fewer when a
- * cgroup limits it. `root` as above. */
+/* Returns the bytes of memory that this process may use: those of the machine, or fewer
+ * when a cgroup limits it. `root` is as above. */
 size_t machine_memory(const char *root);
 
 #endif

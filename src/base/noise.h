@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* noise.h: numbers to try the layer on; the same ones every time. */
+/* noise.h: numbers to try the layer with, the same ones every time. */
 #ifndef ATTND_BASE_NOISE_H
 #define ATTND_BASE_NOISE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fills with numbers from -scale to scale, by a linear congruential generator (Knuth, The
- * Art of Computer Programming, vol. 2, section 3.3.4). */
+/* Fills `numbers` with values from -scale to scale, from a linear congruential generator
+ * (Knuth, The Art of Computer Programming, vol. 2, section 3.3.4). */
 static inline void noise_fill(float *numbers, size_t count, float scale) {
     uint32_t x = 12345;
     for (size_t i = 0; i < count; i++) {

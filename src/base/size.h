@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* size.h: size arithmetic that cannot wrap. Every product or sum of sizes from outside
- * goes through here; a function that returns bool returns false, and writes nothing, when
- * the result does not fit. */
+/* size.h: size arithmetic that cannot wrap around.
+ *
+ * Sizes from outside are added and multiplied here only. A function that returns bool
+ * returns false, and writes nothing, when the result does not fit. */
 #ifndef ATTND_BASE_SIZE_H
 #define ATTND_BASE_SIZE_H
 
@@ -31,9 +32,15 @@ static inline bool size_add_mul(size_t *sum, size_t a, size_t b) {
     return size_mul(a, b, &product) && size_add(*sum, product, sum);
 }
 
-/* Adds `a` to *sum, which stays at SIZE_MAX once it does not fit. */
+/* Adds `a` to *sum, which becomes and stays SIZE_MAX when the result does not fit. */
 static inline void size_add_saturating(size_t *sum, size_t a) {
     if (!size_add(*sum, a, sum))
+        *sum = SIZE_MAX;
+}
+
+/* Adds a * b to *sum likewise. */
+static inline void size_add_mul_saturating(size_t *sum, size_t a, size_t b) {
+    if (!size_add_mul(sum, a, b))
         *sum = SIZE_MAX;
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* status.c: the text of each status, and how an error gets its line. */
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -25,12 +26,14 @@ attn_status error_set(attn_error *ret_error, attn_status status, const char *for
                       ...) {
     if (ret_error == NULL)
         return status;
+
     ret_error->status = status;
     va_list args;
     va_start(args, format);
     if (vsnprintf(ret_error->text, sizeof ret_error->text, format, args) < 0)
         ret_error->text[0] = '\0';
     va_end(args);
+
     for (char *c = ret_error->text; *c != '\0'; c++) {
         if (*c < ' ' || *c > '~')
             *c = '?';

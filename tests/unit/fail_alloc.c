@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* fail_alloc.c: wrappers of the allocating functions, of which one chosen call fails. */
 #include "fail_alloc.h"
 
 #include <stdlib.h>

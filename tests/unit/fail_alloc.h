@@ -5,23 +5,22 @@
  *         fail_alloc_at(nth);
  *         status = code_under_test();
  *         if (!fail_alloc_stop())
- *             break;                        // it took fewer allocations: all were tried
+ *             break;                        // all allocations were tried
  *         assert_int_equal(status, ATTN_E_NOMEM);
  *     }
  *
  * Works by the linker's --wrap on malloc, calloc, realloc, aligned_alloc and strdup;
- * jansson joins in after wire_init() or json_set_alloc_funcs(malloc, free). One thread at a
- * time. */
+ * jansson takes part after json_set_alloc_funcs(malloc, free). One thread at a time. */
 #ifndef ATTND_TESTS_FAIL_ALLOC_H
 #define ATTND_TESTS_FAIL_ALLOC_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* From now on the nth allocation, counted from 1, fails; all others work. */
+/* Makes the nth allocation from now on, counted from 1, fail; all others work. */
 void fail_alloc_at(size_t nth);
 
-/* Ends it; returns whether an allocation failed. */
+/* Lets all allocations work again; returns whether one failed. */
 bool fail_alloc_stop(void);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_base.c: tests of sizes, errors, buffers, arenas and the limits of the machine. */
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/error.h"
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-/* cmocka.h wants those above. */
+/* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
 static void test_sizes_that_wrap_are_refused_and_write_nothing(void **state) {
@@ -26,6 +27,19 @@ static void test_sizes_that_wrap_are_refused_and_write_nothing(void **state) {
     assert_false(size_add_mul(&result, SIZE_MAX / 2, 3));
     assert_false(size_round_up(SIZE_MAX - 3, 64, &result));
     assert_int_equal(result, 7);
+}
+
+static void test_saturating_sums_stay_at_the_largest_size(void **state) {
+    (void)state;
+    size_t sum = 1;
+    size_add_saturating(&sum, 2);
+    size_add_mul_saturating(&sum, 6, 7);
+    assert_int_equal(sum, 45);
+    size_add_mul_saturating(&sum, SIZE_MAX, 2);
+    assert_true(sum == SIZE_MAX);
+    size_add_mul_saturating(&sum, 1, 1);
+    size_add_saturating(&sum, 1);
+    assert_true(sum == SIZE_MAX);
 }
 
 static void test_sizes_that_fit_are_exact(void **state) {
@@ -61,15 +75,18 @@ static void test_error_text_is_one_printable_line(void **state) {
 static void test_buffer_grows_up_to_its_maximum_and_no_further(void **state) {
     (void)state;
     struct buf buf;
+
     buf_init(&buf, 1000);
     for (int i = 0; i < 100; i++)
         assert_int_equal(buf_append(&buf, "0123456789", 10), ATTN_OK);
+
     assert_int_equal(buf_append(&buf, "x", 1), ATTN_E_NOMEM);
     assert_int_equal(buf_append(&buf, NULL, 0), ATTN_OK);
     assert_int_equal(buf.size, 1000);
     assert_true(buf.capacity <= 1000);
     assert_memory_equal(buf.data + 990, "0123456789", 10);
     assert_int_equal(buf_reserve(&buf, SIZE_MAX), ATTN_E_NOMEM);
+
     buf_deinit(&buf);
     assert_int_equal(buf.max, 1000);
 }
@@ -93,6 +110,7 @@ static void test_buffer_survives_a_failed_allocation(void **state) {
 static void test_arena_memory_is_aligned_and_distinct(void **state) {
     (void)state;
     struct arena arena;
+
     arena_init(&arena, 1 << 20);
     for (int round = 0; round < 3; round++) {
         char *previous = NULL;
@@ -116,14 +134,14 @@ static void test_arena_keeps_its_memory_for_the_next_job(void **state) {
     for (int i = 0; i < 3; i++)
         assert_non_null(arena_alloc(&arena, 200000, 1));
     arena_reset(&arena);
-    fail_alloc_at(1); /* no allocation may be needed any more */
+    fail_alloc_at(1); /* no further allocation may be needed */
     for (int i = 0; i < 3; i++)
         assert_non_null(arena_alloc(&arena, 200000, 1));
     assert_false(fail_alloc_stop());
     arena_deinit(&arena);
 }
 
-static void test_arena_gives_back_what_is_over_its_limit(void **state) {
+static void test_arena_frees_what_is_over_its_limit(void **state) {
     (void)state;
     struct arena arena;
     arena_init(&arena, 1000);
@@ -132,7 +150,7 @@ static void test_arena_gives_back_what_is_over_its_limit(void **state) {
     assert_null(arena.chunks);
 }
 
-static void test_arena_says_no_when_there_is_no_memory(void **state) {
+static void test_arena_returns_null_when_memory_is_short(void **state) {
     (void)state;
     struct arena arena;
     arena_init(&arena, 1000);
@@ -145,17 +163,19 @@ static void test_arena_says_no_when_there_is_no_memory(void **state) {
     arena_deinit(&arena);
 }
 
-/* Writes a file below `root`, making the folders on the way. */
+/* Writes a file below `root`, and creates the folders that it needs. */
 static void write_file(const char *root, const char *path, const char *text) {
-    char whole[PATH_MAX];
-    snprintf(whole, sizeof whole, "%s%s", root, path);
-    for (char *slash = whole + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL;
+    char full[PATH_MAX];
+
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL;
          slash++) {
         *slash = '\0';
-        mkdir(whole, 0700);
+        mkdir(full, 0700);
         *slash = '/';
     }
-    FILE *file = fopen(whole, "w");
+
+    FILE *file = fopen(full, "w");
     assert_non_null(file);
     fputs(text, file);
     fclose(file);
@@ -173,30 +193,34 @@ static void remove_root(const char *root) {
     assert_int_equal(system(command), 0);
 }
 
-static void test_machine_without_limits_has_all_that_there_is(void **state) {
+static void test_machine_without_limits_reports_all_cpus_and_memory(void **state) {
     (void)state;
     char root[32];
     new_root(root);
     size_t cpus = machine_cpus(root), memory = machine_memory(root);
     assert_in_range(cpus, 1, 100000);
     assert_true(memory > 1 << 20);
+
     write_file(root, "/proc/self/cgroup", "0::/a/b\n");
     write_file(root, "/sys/fs/cgroup/a/cpu.max", "max 100000\n");
     write_file(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
+
     assert_int_equal(machine_cpus(root), cpus);
     assert_int_equal(machine_memory(root), memory);
     remove_root(root);
 }
 
-static void test_machine_takes_the_least_limit_on_the_way_up(void **state) {
+static void test_machine_uses_the_lowest_limit_of_all_groups_above(void **state) {
     (void)state;
     char root[32];
     new_root(root);
+
     write_file(root, "/proc/self/cgroup", "0::/a/b\n");
     write_file(root, "/sys/fs/cgroup/a/cpu.max", "50000 100000\n");
     write_file(root, "/sys/fs/cgroup/a/b/cpu.max", "9900000 100000\n");
     write_file(root, "/sys/fs/cgroup/memory.max", "1000000\n");
     write_file(root, "/sys/fs/cgroup/a/b/memory.max", "2000000\n");
+
     assert_int_equal(machine_cpus(root), 1);
     assert_int_equal(machine_memory(root), 1000000);
     remove_root(root);
@@ -206,10 +230,12 @@ static void test_machine_reads_cgroups_of_version_1(void **state) {
     (void)state;
     char root[32];
     new_root(root);
+
     write_file(root, "/proc/self/cgroup", "4:memory:/d\n3:cpu,cpuacct:/d\n");
     write_file(root, "/sys/fs/cgroup/cpu/d/cpu.cfs_quota_us", "20000\n");
     write_file(root, "/sys/fs/cgroup/cpu/d/cpu.cfs_period_us", "100000\n");
     write_file(root, "/sys/fs/cgroup/memory/d/memory.limit_in_bytes", "3000000\n");
+
     assert_int_equal(machine_cpus(root), 1);
     assert_int_equal(machine_memory(root), 3000000);
     remove_root(root);
@@ -219,16 +245,17 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_that_wrap_are_refused_and_write_nothing),
         cmocka_unit_test(test_sizes_that_fit_are_exact),
+        cmocka_unit_test(test_saturating_sums_stay_at_the_largest_size),
         cmocka_unit_test(test_every_status_has_a_text),
         cmocka_unit_test(test_error_text_is_one_printable_line),
         cmocka_unit_test(test_buffer_grows_up_to_its_maximum_and_no_further),
         cmocka_unit_test(test_buffer_survives_a_failed_allocation),
         cmocka_unit_test(test_arena_memory_is_aligned_and_distinct),
         cmocka_unit_test(test_arena_keeps_its_memory_for_the_next_job),
-        cmocka_unit_test(test_arena_gives_back_what_is_over_its_limit),
-        cmocka_unit_test(test_arena_says_no_when_there_is_no_memory),
-        cmocka_unit_test(test_machine_without_limits_has_all_that_there_is),
-        cmocka_unit_test(test_machine_takes_the_least_limit_on_the_way_up),
+        cmocka_unit_test(test_arena_frees_what_is_over_its_limit),
+        cmocka_unit_test(test_arena_returns_null_when_memory_is_short),
+        cmocka_unit_test(test_machine_without_limits_reports_all_cpus_and_memory),
+        cmocka_unit_test(test_machine_uses_the_lowest_limit_of_all_groups_above),
         cmocka_unit_test(test_machine_reads_cgroups_of_version_1),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
