@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* file.c: opens a file or a block of memory, and converts its tensors to float32. */
 #include "safetensors/file.h"
 
 #include "base/endian.h"
@@ -15,10 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_CHUNK                                                                       \
-    ((size_t)16 *                                                                        \
-     1024) /* bytes read at once; a multiple of any element                 \
-                         */
+/* Bytes read at once: a multiple of any element's size. */
+#define READ_CHUNK ((size_t)16 * 1024)
 
 struct safetensors {
     int fd;                      /* -1: `memory` is read */
@@ -29,12 +28,14 @@ struct safetensors {
 };
 
 /* Reads `size` bytes at `offset` of the file. */
-static attn_status read_at(const struct safetensors *file, uint64_t offset, size_t size,
-                           unsigned char *ret_bytes, attn_error *ret_error) {
+static attn_status read_bytes(const struct safetensors *file, uint64_t offset,
+                              size_t size, unsigned char *ret_bytes,
+                              attn_error *ret_error) {
     if (file->fd < 0) {
         memcpy(ret_bytes, file->memory + offset, size);
         return ATTN_OK;
     }
+
     while (size > 0) {
         ssize_t got = pread(file->fd, ret_bytes, size, (off_t)offset);
         if (got < 0 && errno == EINTR)
@@ -45,6 +46,7 @@ static attn_status read_at(const struct safetensors *file, uint64_t offset, size
             return error_set(
                 ret_error, ATTN_E_IO,
                 "ends at byte %" PRIu64 ": it became shorter while being read", offset);
+
         ret_bytes += got;
         offset += (uint64_t)got;
         size -= (size_t)got;
@@ -52,27 +54,30 @@ static attn_status read_at(const struct safetensors *file, uint64_t offset, size
     return ATTN_OK;
 }
 
-static attn_status no_memory(attn_error *ret_error) {
-    return error_set(ret_error, ATTN_E_NOMEM, "no memory left for the header");
+static attn_status refuse_no_memory(attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the file");
 }
 
 /* Reads and parses the header; sets file->header and file->data_size. */
-static attn_status load_header(struct safetensors *file, attn_error *ret_error) {
+static attn_status file_read_header(struct safetensors *file, attn_error *ret_error) {
     unsigned char length[SAFETENSORS_LENGTH_BYTES] = {0};
     size_t header_size;
     attn_status status = ATTN_OK;
+
     if (file->size >= sizeof length)
-        status = read_at(file, 0, sizeof length, length, ret_error);
+        status = read_bytes(file, 0, sizeof length, length, ret_error);
     if (status == ATTN_OK)
         status = safetensors_find_header(length, file->size, SAFETENSORS_HEADER_MAX,
                                          &header_size, ret_error);
     if (status != ATTN_OK)
         return status;
     file->data_size = file->size - sizeof length - header_size;
+
     char *text = malloc(header_size);
     if (text == NULL)
-        return no_memory(ret_error);
-    status = read_at(file, sizeof length, header_size, (unsigned char *)text, ret_error);
+        return refuse_no_memory(ret_error);
+    status =
+        read_bytes(file, sizeof length, header_size, (unsigned char *)text, ret_error);
     if (status == ATTN_OK)
         status = safetensors_header_parse(text, header_size, file->data_size,
                                           &file->header, ret_error);
@@ -80,10 +85,10 @@ static attn_status load_header(struct safetensors *file, attn_error *ret_error) 
     return status;
 }
 
-/* Finishes an opened source; closes it on failure. */
-static attn_status open_source(struct safetensors *file, struct safetensors **ret_file,
+/* Finishes opening a file or a block of memory; closes it on failure. */
+static attn_status finish_open(struct safetensors *file, struct safetensors **ret_file,
                                attn_error *ret_error) {
-    attn_status status = load_header(file, ret_error);
+    attn_status status = file_read_header(file, ret_error);
     if (status != ATTN_OK) {
         safetensors_close(file);
         return status;
@@ -96,10 +101,11 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
                                   attn_error *ret_error) {
     struct safetensors *file = calloc(1, sizeof *file);
     if (file == NULL)
-        return no_memory(ret_error);
+        return refuse_no_memory(ret_error);
     attn_status status;
     struct stat stat;
-    /* O_NONBLOCK: opening a fifo must not wait for somebody to write to it */
+
+    /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file->fd < 0 || fstat(file->fd, &stat) < 0) {
         status = error_set(ret_error, ATTN_E_IO, "cannot be opened: %s", strerror(errno));
@@ -110,8 +116,10 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
                            S_ISDIR(stat.st_mode) ? "a directory" : "a pipe or device");
         goto fail;
     }
+
     file->size = (uint64_t)stat.st_size;
-    return open_source(file, ret_file, ret_error);
+    return finish_open(file, ret_file, ret_error);
+
 fail:
     safetensors_close(file);
     return status;
@@ -122,11 +130,11 @@ attn_status safetensors_open_memory(const void *memory, size_t size,
                                     attn_error *ret_error) {
     struct safetensors *file = calloc(1, sizeof *file);
     if (file == NULL)
-        return no_memory(ret_error);
+        return refuse_no_memory(ret_error);
     file->fd = -1;
     file->memory = memory;
     file->size = size;
-    return open_source(file, ret_file, ret_error);
+    return finish_open(file, ret_file, ret_error);
 }
 
 void safetensors_close(struct safetensors *file) {
@@ -149,17 +157,19 @@ const char *safetensors_get_metadata(const struct safetensors *file, const char 
     return json_string_value(json_object_get(metadata, key));
 }
 
-/* Refuses the first of `count` values that is not finite; `index` is the first one's in
- * the tensor, `bytes` is what they were converted from. */
-static attn_status check_finite(const struct safetensors_tensor *tensor, size_t index,
-                                const unsigned char *bytes, const float *values,
-                                size_t count, attn_error *ret_error) {
+/* Refuses the first of `count` values that is not finite. `index` is the index of
+ * values[0] in the tensor; `bytes` are what the values were converted from. */
+static attn_status check_values_finite(const struct safetensors_tensor *tensor,
+                                       size_t index, const unsigned char *bytes,
+                                       const float *values, size_t count,
+                                       attn_error *ret_error) {
     size_t i = finite_end(values, count);
     if (i == count)
         return ATTN_OK;
 
     double value = (double)values[i];
-    if (tensor->dtype->bits == 64) { /* it may only have been too large for float32 */
+    /* a float64 may be finite and only too large for float32 */
+    if (tensor->dtype->bits == 64) {
         uint64_t bits;
         memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
         memcpy(&value, &bits, sizeof value);
@@ -176,19 +186,24 @@ attn_status safetensors_read(const struct safetensors *file,
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "tensor '%.80s' has dtype %s; store it as F32, F16, BF16 or F64",
                          tensor->name, tensor->dtype->name);
+
     unsigned char chunk[READ_CHUNK];
     size_t element_size = tensor->dtype->bits / 8;
+    size_t chunk_count = READ_CHUNK / element_size;
     uint64_t data_begin = file->size - file->data_size;
+
     while (count > 0) {
-        size_t n = READ_CHUNK / element_size < count ? READ_CHUNK / element_size : count;
+        size_t n = chunk_count < count ? chunk_count : count;
         uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
-        attn_status status = read_at(file, offset, n * element_size, chunk, ret_error);
+        attn_status status = read_bytes(file, offset, n * element_size, chunk, ret_error);
         if (status != ATTN_OK)
             return status;
+
         tensor->dtype->to_float(chunk, n, ret_values);
-        status = check_finite(tensor, first, chunk, ret_values, n, ret_error);
+        status = check_values_finite(tensor, first, chunk, ret_values, n, ret_error);
         if (status != ATTN_OK)
             return status;
+
         first += n;
         ret_values += n;
         count -= n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.h: reads files in the safetensors format (safetensors/header.h).
  *
- * Opening checks all of the header. Data is read only when asked for, with pread: a
+ * Opening checks all of the header. Data is read only on request, and with pread(): a
  * mapped file that is truncated later would kill the process. */
 #ifndef ATTND_SAFETENSORS_FILE_H
 #define ATTND_SAFETENSORS_FILE_H
@@ -20,7 +20,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
 attn_status safetensors_open_memory(const void *memory, size_t size,
                                     struct safetensors **ret_file, attn_error *ret_error);
 
-/* Closes the file; NULL is fine. Tensors and metadata that were borrowed are gone. */
+/* Closes the file; NULL is fine. Borrowed tensors and metadata become invalid. */
 void safetensors_close(struct safetensors *file);
 
 /* Borrows all tensors, sorted by name as strcmp() does. */
@@ -31,10 +31,10 @@ const struct safetensors_tensor *safetensors_get_tensors(const struct safetensor
 const char *safetensors_get_metadata(const struct safetensors *file, const char *key);
 
 /* Reads elements first .. first+count-1 of a tensor of this file, which must be within
- * it, as float32. Refuses what attnd cannot compute with, naming tensor and element:
- * other types than F32, F16, BF16 and F64 (ATTN_E_UNSUPPORTED), numbers that are not
- * finite or too large for float32 (ATTN_E_VALUE); and ATTN_E_IO. ret_values then holds
- * rubbish. */
+ * it, as float32. Errors, with one line that names the tensor and the element:
+ * ATTN_E_UNSUPPORTED for another dtype than F32, F16, BF16 or F64, ATTN_E_VALUE for a
+ * number that is not finite or too large for float32, and ATTN_E_IO. After a failure the
+ * content of ret_values is unspecified. */
 attn_status safetensors_read(const struct safetensors *file,
                              const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error);

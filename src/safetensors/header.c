@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* header.c: parses the JSON of a header and checks every tensor in it. Each check is a
+ * refusal of its own, because the operator or client must know what to correct. */
 #include "safetensors/header.h"
 
 #include "base/endian.h"
@@ -10,50 +12,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-static attn_status no_memory(attn_error *ret_error) {
-    return error_set(ret_error, ATTN_E_NOMEM, "no memory left for the header");
+static attn_status header_no_memory(attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory for the header");
 }
 
 attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, size_t max,
                                     size_t *ret_header_size, attn_error *ret_error) {
     uint64_t header_size;
+
     if (size < sizeof header_size)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "has %" PRIu64 " bytes, too few for a safetensors file", size);
     memcpy(&header_size, bytes, sizeof header_size);
+
     if (header_size > max)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "header would be %" PRIu64
-                         " bytes long, at most %zu are allowed: "
-                         "not a safetensors file",
+                         "header would be %" PRIu64 " bytes long, but at most %zu "
+                         "are allowed: not a safetensors file",
                          header_size, max);
     if (header_size > size - sizeof header_size)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "header should be %" PRIu64
-                         " bytes long, but the file ends after %" PRIu64 " of them",
+                         "header should be %" PRIu64 " bytes long, "
+                         "but the file ends after %" PRIu64 " of them",
                          header_size, size - sizeof header_size);
     if (header_size < 2)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header of %" PRIu64 " bytes cannot be a JSON object",
                          header_size);
+
     *ret_header_size = (size_t)header_size;
     return ATTN_OK;
 }
 
 /* Parses the header's JSON into header->json. */
-static attn_status parse_json(struct safetensors_header *header, const char *text,
-                              size_t size, attn_error *ret_error) {
+static attn_status header_parse_json(struct safetensors_header *header, const char *text,
+                                     size_t size, attn_error *ret_error) {
     if (text[0] != '{')
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header does not begin with '{': not a safetensors file");
+
     json_error_t json_error;
     header->json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);
     if (header->json != NULL)
         return ATTN_OK;
+
     /* jansson leaves the text empty where an allocation of its own failed */
     if (json_error.text[0] == '\0' ||
         json_error_code(&json_error) == json_error_out_of_memory)
-        return no_memory(ret_error);
+        return header_no_memory(ret_error);
     return error_set(ret_error, ATTN_E_FORMAT, "header is not valid JSON: byte %d: %s",
                      json_error.position, json_error.text);
 }
@@ -62,72 +68,79 @@ static attn_status check_metadata(json_t *metadata, attn_error *ret_error) {
     if (!json_is_object(metadata))
         return error_set(ret_error, ATTN_E_FORMAT,
                          "__metadata__ is not an object of strings");
+
     const char *key;
     json_t *value;
     json_object_foreach(metadata, key, value) {
         if (!json_is_string(value))
             return error_set(
                 ret_error, ATTN_E_FORMAT,
-                "'%.80s' in __metadata__ is not a string: write \"2\", not 2", key);
+                "'%.80s' in __metadata__ is not a string; write \"2\", not 2", key);
     }
     return ATTN_OK;
 }
 
 /* Fills in rank, shape and elements; `dims` has room for the shape. */
-static attn_status parse_shape(struct safetensors_tensor *tensor, const json_t *shape,
-                               size_t *dims, attn_error *ret_error) {
+static attn_status tensor_parse_shape(struct safetensors_tensor *tensor,
+                                      const json_t *shape, size_t *dims,
+                                      attn_error *ret_error) {
     if (!json_is_array(shape))
         return error_set(ret_error, ATTN_E_FORMAT,
                          "tensor '%.80s': shape is not a list of integers", tensor->name);
+
     tensor->rank = json_array_size(shape);
     tensor->shape = dims;
     tensor->elements = 1;
     for (size_t i = 0; i < tensor->rank; i++) {
         const json_t *dim = json_array_get(shape, i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return error_set(
-                ret_error, ATTN_E_FORMAT,
-                "tensor '%.80s': dimension %zu of shape is not an integer of 0 "
-                "or more",
-                tensor->name, i);
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "tensor '%.80s': dimension %zu of shape "
+                             "is not an integer of 0 or more",
+                             tensor->name, i);
         if ((uint64_t)json_integer_value(dim) > SIZE_MAX)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "tensor '%.80s': dimension %zu of shape is too large",
                              tensor->name, i);
+
         dims[i] = (size_t)json_integer_value(dim);
         if (!size_mul(tensor->elements, dims[i], &tensor->elements))
             return error_set(ret_error, ATTN_E_FORMAT,
-                             "tensor '%.80s': shape overflows: more elements than can be "
-                             "counted",
+                             "tensor '%.80s': shape overflows: "
+                             "more elements than can be counted",
                              tensor->name);
     }
     return ATTN_OK;
 }
 
 /* Fills in begin and end, and checks them against dtype and elements. */
-static attn_status parse_span(struct safetensors_tensor *tensor, const json_t *offsets,
-                              uint64_t data_size, attn_error *ret_error) {
+static attn_status tensor_parse_span(struct safetensors_tensor *tensor,
+                                     const json_t *offsets, uint64_t data_size,
+                                     attn_error *ret_error) {
     const json_t *begin = json_array_get(offsets, 0);
     const json_t *end = json_array_get(offsets, 1);
+
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) ||
         !json_is_integer(end) || json_integer_value(begin) < 0 ||
         json_integer_value(end) < 0)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "tensor '%.80s': data_offsets are not two integers of 0 or more",
                          tensor->name);
+
     tensor->begin = (uint64_t)json_integer_value(begin);
     tensor->end = (uint64_t)json_integer_value(end);
     if (tensor->begin > tensor->end)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets [%" PRIu64 ",%" PRIu64
-                         "] end before they begin",
+                         "tensor '%.80s': data_offsets [%" PRIu64 ",%" PRIu64 "] "
+                         "end before they begin",
                          tensor->name, tensor->begin, tensor->end);
     if (tensor->end > data_size)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets [%" PRIu64 ",%" PRIu64
-                         "] exceed the %" PRIu64
-                         " bytes of data in the file; is it cut short?",
+                         "tensor '%.80s': data_offsets [%" PRIu64 ",%" PRIu64 "] "
+                         "exceed the %" PRIu64 " bytes of data in the file; "
+                         "is it cut short?",
                          tensor->name, tensor->begin, tensor->end, data_size);
+
     size_t bits;
     if (!size_mul(tensor->elements, tensor->dtype->bits, &bits))
         return error_set(ret_error, ATTN_E_FORMAT,
@@ -139,30 +152,34 @@ static attn_status parse_span(struct safetensors_tensor *tensor, const json_t *o
                          tensor->name, tensor->elements, tensor->dtype->name);
     if (tensor->end - tensor->begin != bits / 8)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets span %" PRIu64
-                         " bytes, but its shape takes %zu of %s",
+                         "tensor '%.80s': data_offsets span %" PRIu64 " bytes, "
+                         "but its shape needs %zu of %s",
                          tensor->name, tensor->end - tensor->begin, bits / 8,
                          tensor->dtype->name);
     return ATTN_OK;
 }
 
 /* Fills in *tensor from its entry of the header. */
-static attn_status parse_tensor(struct safetensors_tensor *tensor, const json_t *entry,
-                                size_t *dims, uint64_t data_size, attn_error *ret_error) {
-    static const char *const keys[] = {"dtype", "shape", "data_offsets"};
+static attn_status header_parse_tensor(struct safetensors_tensor *tensor,
+                                       const json_t *entry, size_t *dims,
+                                       uint64_t data_size, attn_error *ret_error) {
+    static const char *const fields[] = {"dtype", "shape", "data_offsets"};
+    size_t num_fields = sizeof fields / sizeof fields[0];
+
     if (!json_is_object(entry))
         return error_set(ret_error, ATTN_E_FORMAT,
                          "tensor '%.80s': its entry is not an object", tensor->name);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (json_object_get(entry, keys[i]) == NULL)
+    for (size_t i = 0; i < num_fields; i++) {
+        if (json_object_get(entry, fields[i]) == NULL)
             return error_set(ret_error, ATTN_E_FORMAT, "tensor '%.80s': %s is missing",
-                             tensor->name, keys[i]);
+                             tensor->name, fields[i]);
     }
-    if (json_object_size(entry) != sizeof keys / sizeof keys[0])
+    if (json_object_size(entry) != num_fields)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': its entry has %zu keys, but dtype, shape and "
-                         "data_offsets are all that is allowed",
+                         "tensor '%.80s': its entry has %zu fields, "
+                         "but only dtype, shape and data_offsets are allowed",
                          tensor->name, json_object_size(entry));
+
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (dtype == NULL)
         return error_set(ret_error, ATTN_E_FORMAT,
@@ -170,31 +187,34 @@ static attn_status parse_tensor(struct safetensors_tensor *tensor, const json_t 
     tensor->dtype = dtype_find(dtype);
     if (tensor->dtype == NULL)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': dtype '%.40s' is unknown to safetensors",
-                         tensor->name, dtype);
+                         "tensor '%.80s': dtype '%.40s' is unknown", tensor->name, dtype);
+
     attn_status status =
-        parse_shape(tensor, json_object_get(entry, "shape"), dims, ret_error);
+        tensor_parse_shape(tensor, json_object_get(entry, "shape"), dims, ret_error);
     if (status != ATTN_OK)
         return status;
-    return parse_span(tensor, json_object_get(entry, "data_offsets"), data_size,
-                      ret_error);
+    return tensor_parse_span(tensor, json_object_get(entry, "data_offsets"), data_size,
+                             ret_error);
 }
 
 /* Fills in header->tensors, in the order of the header. */
-static attn_status parse_tensors(struct safetensors_header *header, uint64_t data_size,
-                                 attn_error *ret_error) {
+static attn_status header_parse_tensors(struct safetensors_header *header,
+                                        uint64_t data_size, attn_error *ret_error) {
     const char *name;
     json_t *entry;
     size_t count = 0, num_dims = 0;
+
     json_object_foreach(header->json, name, entry) {
         count++;
         num_dims += json_array_size(json_object_get(entry, "shape"));
     }
-    /* one more each, because calloc(0) may return NULL */
+
+    /* one more of each, because calloc(0) may return NULL */
     header->tensors = calloc(count + 1, sizeof *header->tensors);
     header->dims = calloc(num_dims + 1, sizeof *header->dims);
     if (header->tensors == NULL || header->dims == NULL)
-        return no_memory(ret_error);
+        return header_no_memory(ret_error);
+
     size_t *dims = header->dims;
     json_object_foreach(header->json, name, entry) {
         attn_status status;
@@ -203,7 +223,7 @@ static attn_status parse_tensors(struct safetensors_header *header, uint64_t dat
         } else {
             struct safetensors_tensor *tensor = &header->tensors[header->num_tensors++];
             tensor->name = header->wrong = name;
-            status = parse_tensor(tensor, entry, dims, data_size, ret_error);
+            status = header_parse_tensor(tensor, entry, dims, data_size, ret_error);
             dims += tensor->rank;
         }
         if (status != ATTN_OK)
@@ -213,8 +233,7 @@ static attn_status parse_tensors(struct safetensors_header *header, uint64_t dat
     return ATTN_OK;
 }
 
-/* By begin, then by end, so that an empty tensor comes before what starts at its place.
- */
+/* By begin, then by end: an empty tensor comes before the one that begins where it is. */
 static int compare_spans(const void *a, const void *b) {
     const struct safetensors_tensor *x = a, *y = b;
     if (x->begin != y->begin)
@@ -232,30 +251,31 @@ static attn_status check_spans(struct safetensors_header *header, uint64_t data_
                                attn_error *ret_error) {
     const char *previous = "";
     uint64_t end = 0;
+
     qsort(header->tensors, header->num_tensors, sizeof *header->tensors, compare_spans);
     for (size_t i = 0; i < header->num_tensors; i++) {
         const struct safetensors_tensor *tensor = &header->tensors[i];
         header->wrong = tensor->name;
         if (tensor->begin < end)
-            return error_set(
-                ret_error, ATTN_E_FORMAT,
-                "tensor '%.80s' overlaps tensor '%.80s': it begins at byte %" PRIu64
-                " of the data, but the other ends at %" PRIu64,
-                tensor->name, previous, tensor->begin, end);
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "tensor '%.80s' overlaps tensor '%.80s': it begins at "
+                             "byte %" PRIu64
+                             " of the data, but the other ends at %" PRIu64,
+                             tensor->name, previous, tensor->begin, end);
         if (tensor->begin > end)
             return error_set(ret_error, ATTN_E_FORMAT,
-                             "hole before tensor '%.80s': it begins at byte %" PRIu64
-                             " of the data instead of %" PRIu64,
+                             "hole before tensor '%.80s': it begins at "
+                             "byte %" PRIu64 " of the data instead of %" PRIu64,
                              tensor->name, tensor->begin, end);
         previous = tensor->name;
         end = tensor->end;
     }
     header->wrong = NULL;
+
     if (end != data_size)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "%" PRIu64
-                         " bytes follow the last tensor '%.80s', which ends at "
-                         "byte %" PRIu64 " of the data",
+                         "%" PRIu64 " bytes follow the last tensor '%.80s', "
+                         "which ends at byte %" PRIu64 " of the data",
                          data_size - end, previous, end);
     qsort(header->tensors, header->num_tensors, sizeof *header->tensors, compare_names);
     return ATTN_OK;
@@ -265,9 +285,9 @@ attn_status safetensors_header_parse(const char *text, size_t size, uint64_t dat
                                      struct safetensors_header *ret_header,
                                      attn_error *ret_error) {
     *ret_header = (struct safetensors_header){0};
-    attn_status status = parse_json(ret_header, text, size, ret_error);
+    attn_status status = header_parse_json(ret_header, text, size, ret_error);
     if (status == ATTN_OK)
-        status = parse_tensors(ret_header, data_size, ret_error);
+        status = header_parse_tensors(ret_header, data_size, ret_error);
     if (status == ATTN_OK)
         status = check_spans(ret_header, data_size, ret_error);
     return status;

@@ -8,7 +8,7 @@
  *
  * All of the header is checked: every tensor's span fits its shape, and the spans follow
  * each other without hole or overlap from the first byte of the data to the last. The
- * data itself is not looked at. */
+ * data itself is not read. */
 #ifndef ATTND_SAFETENSORS_HEADER_H
 #define ATTND_SAFETENSORS_HEADER_H
 
@@ -17,7 +17,8 @@
 #include <attnd/status.h>
 #include <stdint.h>
 
-#define SAFETENSORS_LENGTH_BYTES 8 /* in front of the JSON */
+/* Bytes before the JSON: its size. */
+#define SAFETENSORS_LENGTH_BYTES 8
 /* Bytes of JSON, as in the reference reader. */
 #define SAFETENSORS_HEADER_MAX ((size_t)100000000)
 
@@ -35,27 +36,26 @@ struct json_t; /* of jansson */
 /* A parsed header. Zeroed it is empty. */
 struct safetensors_header {
     struct json_t *json;                /* owns the names and the metadata */
-    struct safetensors_tensor *tensors; /* [num_tensors], sorted by name as strcmp() does
-                                         */
+    struct safetensors_tensor *tensors; /* [num_tensors], sorted as strcmp() does */
     size_t num_tensors;
     size_t *dims;      /* the shapes of all tensors, one after the other */
-    const char *wrong; /* after a failure: the tensor that it is about, or NULL */
+    const char *wrong; /* after a failure: the name of the tensor at fault, or NULL */
 };
 
-/* Says how many bytes of JSON follow the first 8 of `size` bytes, at most `most`. Errors,
- * with one line in ret_error, which may be NULL: ATTN_E_FORMAT. */
+/* Reports how many bytes of JSON follow the first 8 of `size` bytes; more than `max` are
+ * refused. Errors, with one line in ret_error, which may be NULL: ATTN_E_FORMAT. */
 attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, size_t max,
                                     size_t *ret_header_size, attn_error *ret_error);
 
-/* Parses the `size` bytes of JSON, at least 2, of a file or body with `data_size` bytes
- * behind them. The text may go afterwards. *ret_header, whatever it held, is the
- * caller's to deinit, also after a failure, when only `wrong` may be read. Errors, with
- * one line that names the tensor and the reason: ATTN_E_FORMAT, _NOMEM. */
+/* Parses the `size` bytes of JSON, at least 2, that `data_size` bytes of data follow. The
+ * text may be freed afterwards. *ret_header is overwritten; the caller must deinit it, also
+ * after a failure, when only `wrong` may be read. Errors, with one line that names the
+ * tensor and the reason: ATTN_E_FORMAT, _NOMEM. */
 attn_status safetensors_header_parse(const char *text, size_t size, uint64_t data_size,
                                      struct safetensors_header *ret_header,
                                      attn_error *ret_error);
 
-/* Gives the memory back; what was borrowed is gone. */
+/* Frees the memory; what was borrowed becomes invalid. */
 void safetensors_header_deinit(struct safetensors_header *header);
 
 /* Borrows the object of strings __metadata__; NULL when there is none. */

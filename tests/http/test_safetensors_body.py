@@ -226,7 +226,7 @@ DEFECTS = {
     "rest": (headed(entry(), data=28), BROKEN, None, None, None, "4 bytes follow"),
     "past_end": (headed(entry(), data=20), BROKEN, "queries", None, None, "exceed"),
     "span_and_shape": (headed(entry(shape="[2,2]")), BROKEN, "queries", None, None,
-                       "its shape takes 16"),
+                       "its shape needs 16"),
     "backwards": (headed(entry(offsets="[24,0]")), BROKEN, "queries", None, None, "before"),
     "negative": (headed(entry(shape="[-2,3]")), BROKEN, "queries", None, None, "0 or more"),
     "overflow": (headed(entry(shape="[4294967296,4294967296]")), BROKEN, "queries", None, None,

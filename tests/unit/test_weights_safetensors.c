@@ -162,7 +162,7 @@ static void test_reader_refuses_entries_with_wrong_keys(void **state) {
                           "data_offsets is missing");
     assert_header_refused(
         ENTRY("\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4],\"x\":1"), 4,
-        "tensor 'a'", "4 keys");
+        "tensor 'a'", "4 fields");
 }
 
 static void test_reader_refuses_an_unknown_dtype_by_its_name(void **state) {
@@ -220,9 +220,9 @@ static void test_reader_refuses_offsets_that_are_no_span(void **state) {
 static void test_reader_refuses_a_span_that_does_not_fit_the_shape(void **state) {
     (void)state;
     assert_header_refused("{" F32("a", "[2]", "0", "4") "}", 4, "tensor 'a'",
-                          "span 4 bytes, but its shape takes 8 of F32");
+                          "span 4 bytes, but its shape needs 8 of F32");
     assert_header_refused("{" F32("a", "[0]", "0", "4") "}", 4, "tensor 'a'",
-                          "span 4 bytes, but its shape takes 0 of F32");
+                          "span 4 bytes, but its shape needs 0 of F32");
     assert_header_refused(ENTRY("\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]"),
                           2, "tensor 'a'", "3 elements of F4 do not fill whole bytes");
     assert_header_refused(
@@ -271,7 +271,7 @@ static void test_reader_refuses_impossible_header_lengths(void **state) {
     assert_memory_refused(seven, sizeof seven, "7 bytes, too few");
     assert_memory_refused(none, sizeof none, "header of 0 bytes");
     assert_memory_refused(too_long, sizeof too_long,
-                          "100000001 bytes long, at most 100000000");
+                          "100000001 bytes long, but at most 100000000");
     assert_memory_refused(huge, sizeof huge, "18446744073709551615 bytes long");
     assert_memory_refused(past_end, sizeof past_end,
                           "3 bytes long, but the file ends after 2");
