@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* assemble.c: weights are read straight into the model; only folding takes memory
- * besides. H heads of size D; M is the width between the stages of a two-stage
- * projection. */
+/* assemble.c: reads the weights of a checkpoint directly into a new model; only folding
+ * needs further memory. H heads of size D; M is the width between the stages of a
+ * two-stage projection. */
 #include "weights/assemble.h"
 
 #include "base/error.h"
@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 
+/* What all functions here read from. */
 struct assembly {
     const struct safetensors *file;
     const struct layout *layout;
@@ -20,16 +21,17 @@ struct assembly {
     struct layer_sizes sizes;
 };
 
-/* Reads all of a tensor; NULL is nothing to read. */
-static attn_status read_all(const struct assembly *assembly,
-                            const struct safetensors_tensor *tensor, float *ret_values) {
+/* Reads a whole tensor; NULL is accepted and reads nothing. */
+static attn_status read_tensor(const struct assembly *assembly,
+                               const struct safetensors_tensor *tensor,
+                               float *ret_values) {
     if (tensor == NULL)
         return ATTN_OK;
     return safetensors_read(assembly->file, tensor, 0, tensor->elements, ret_values,
                             assembly->ret_error);
 }
 
-/* What folding one projection takes. */
+/* The memory that folding one projection needs. */
 struct fold_scratch {
     float *stage;      /* [M, in] */
     float *stage_bias; /* [M] */
@@ -46,8 +48,8 @@ static void fold_scratch_deinit(struct fold_scratch *scratch) {
     free(scratch->sums);
 }
 
-/* Allocates; the sizes are those of tensors in the file, so their products do not
- * overflow. */
+/* Returns false without memory; then deinit too. The sizes are those of tensors in the
+ * file, so their products do not overflow. */
 static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
                               size_t stage_size, size_t head_size) {
     *scratch = (struct fold_scratch){
@@ -62,8 +64,8 @@ static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
 }
 
 /* Reads one head of a two-stage projection, W = head W_stage, b = head b_stage + b_head,
- * into ret_weight [D, in] and, unless that is NULL, ret_bias [D]. The stage has been
- * read. */
+ * into ret_weight [D, in] and, unless that is NULL, ret_bias [D]. The stage must have
+ * been read. */
 static attn_status fold_head(const struct assembly *assembly, size_t which, size_t head,
                              struct fold_scratch *scratch, float *ret_weight,
                              float *ret_bias) {
@@ -72,16 +74,18 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
         &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
     const struct safetensors_tensor *weight =
         tensor_view_find_head(assembly->view, names->weight, head);
-    size_t head_size = assembly->sizes.info.head_size,
-           stage_size = projection->weight->shape[0];
+    size_t head_size = assembly->sizes.info.head_size;
+    size_t stage_size = projection->weight->shape[0];
     size_t in_size = projection->in_size;
-    attn_status status = read_all(assembly, weight, scratch->head);
+
+    attn_status status = read_tensor(assembly, weight, scratch->head);
     if (status == ATTN_OK)
-        status =
-            read_all(assembly, tensor_view_find_head(assembly->view, names->bias, head),
-                     scratch->head_bias);
+        status = read_tensor(assembly,
+                             tensor_view_find_head(assembly->view, names->bias, head),
+                             scratch->head_bias);
     if (status != ATTN_OK)
         return status;
+
     fold(scratch->head, scratch->stage, NULL, head_size, stage_size, in_size,
          scratch->sums, ret_weight);
     bool finite = finite_end(ret_weight, head_size * in_size) == head_size * in_size;
@@ -91,15 +95,15 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
         finite = finite && finite_end(ret_bias, head_size) == head_size;
     }
     if (!finite)
-        return error_set(
-            assembly->ret_error, ATTN_E_VALUE,
-            "tensor '%.80s' times '%.80s' (or its bias) is too large for float32",
-            weight->name, projection->weight->name);
+        return error_set(assembly->ret_error, ATTN_E_VALUE,
+                         "tensor '%.80s' times '%.80s' (or its bias) "
+                         "is too large for float32",
+                         weight->name, projection->weight->name);
     return ATTN_OK;
 }
 
-/* Reads a projection whose heads have weights of their own; as fold_head(), for all
- * heads. */
+/* Reads a projection whose heads have weights of their own, folded where it has a stage.
+ * The outputs are as in read_projection(). */
 static attn_status read_heads(const struct assembly *assembly, size_t which,
                               float *ret_weight, float *ret_bias) {
     const struct projection *projection = &assembly->sizes.projections[which];
@@ -109,28 +113,32 @@ static attn_status read_heads(const struct assembly *assembly, size_t which,
     const struct safetensors_tensor *stage = projection->weight;
     struct fold_scratch scratch = {0};
     attn_status status = ATTN_OK;
+
     if (stage != NULL &&
         !fold_scratch_init(&scratch, in_size, stage->shape[0], head_size))
         status = error_set(assembly->ret_error, ATTN_E_NOMEM,
-                           "no memory left to fold '%.80s'", stage->name);
+                           "not enough memory to fold '%.80s'", stage->name);
     if (status == ATTN_OK)
-        status = read_all(assembly, stage, scratch.stage);
+        status = read_tensor(assembly, stage, scratch.stage);
     if (status == ATTN_OK)
-        status = read_all(assembly, projection->bias, scratch.stage_bias);
+        status = read_tensor(assembly, projection->bias, scratch.stage_bias);
+
     for (size_t head = 0; status == ATTN_OK && head < assembly->sizes.info.num_heads;
          head++) {
         float *weight = ret_weight + head * head_size * in_size;
         float *bias = ret_bias == NULL ? NULL : ret_bias + head * head_size;
+
         if (stage != NULL) {
             status = fold_head(assembly, which, head, &scratch, weight, bias);
             continue;
         }
-        status = read_all(
+        status = read_tensor(
             assembly, tensor_view_find_head(assembly->view, names->weight, head), weight);
         if (status == ATTN_OK)
-            status = read_all(
+            status = read_tensor(
                 assembly, tensor_view_find_head(assembly->view, names->bias, head), bias);
     }
+
     fold_scratch_deinit(&scratch);
     return status;
 }
@@ -141,6 +149,7 @@ static attn_status read_projection(const struct assembly *assembly, size_t which
     const struct projection *projection = &assembly->sizes.projections[which];
     if (assembly->layout->linears[LINEAR_HEAD_QUERY].weight != NULL)
         return read_heads(assembly, which, ret_weight, ret_bias);
+
     size_t hidden = assembly->sizes.hidden, in_size = projection->in_size;
     attn_status status = safetensors_read(
         assembly->file, projection->weight, projection->first_row * in_size,
@@ -152,7 +161,7 @@ static attn_status read_projection(const struct assembly *assembly, size_t which
 }
 
 /* Reads all weights into the model. */
-static attn_status read_model(const struct assembly *assembly, attn_model *model) {
+static attn_status read_weights(const struct assembly *assembly, attn_model *model) {
     attn_status status =
         read_projection(assembly, LINEAR_QUERY, model->query_weight, model->query_bias);
     if (status == ATTN_OK)
@@ -161,18 +170,19 @@ static attn_status read_model(const struct assembly *assembly, attn_model *model
     if (status == ATTN_OK)
         status = read_projection(assembly, LINEAR_VALUE, model->value_weight,
                                  model->value_bias);
+
+    const struct layer_sizes *sizes = &assembly->sizes;
     if (status == ATTN_OK)
-        status = read_all(assembly, assembly->sizes.output_weight, model->output_weight);
+        status = read_tensor(assembly, sizes->output_weight, model->output_weight);
     if (status == ATTN_OK)
-        status = read_all(assembly, assembly->sizes.output_bias, model->output_bias);
+        status = read_tensor(assembly, sizes->output_bias, model->output_bias);
+
     if (status == ATTN_OK)
-        status =
-            read_all(assembly, assembly->sizes.additive_query, model->additive_query);
+        status = read_tensor(assembly, sizes->additive_query, model->additive_query);
     if (status == ATTN_OK)
-        status = read_all(assembly, assembly->sizes.additive_key, model->additive_key);
+        status = read_tensor(assembly, sizes->additive_key, model->additive_key);
     if (status == ATTN_OK)
-        status =
-            read_all(assembly, assembly->sizes.additive_score, model->additive_score);
+        status = read_tensor(assembly, sizes->additive_score, model->additive_score);
     return status;
 }
 
@@ -182,16 +192,19 @@ attn_status assemble_model(const struct safetensors *file, const struct layout *
     struct assembly assembly = {
         .file = file, .layout = layout, .view = view, .ret_error = ret_error};
     attn_model *model = NULL;
+
     attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
     if (status != ATTN_OK)
         return status;
+
     status = attn_model_create(&assembly.sizes.info, &model);
     if (status != ATTN_OK) {
-        error_set(ret_error, status, "no model of these sizes can be created: %s",
+        error_set(ret_error, status, "cannot create a model of these sizes: %s",
                   attn_status_text(status));
         goto fail;
     }
-    status = read_model(&assembly, model);
+
+    status = read_weights(&assembly, model);
     if (status == ATTN_OK)
         status = attn_model_set_engine(model, &(attn_engine_options){0}, ret_error);
     if (status != ATTN_OK)

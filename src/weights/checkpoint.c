@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint.c: combines the options of a model with those in the file, and implements
+ * attn_model_load(). */
 #include "weights/checkpoint.h"
 
 #include "base/error.h"
@@ -6,52 +8,55 @@
 
 #include <string.h>
 
-#define PATH_SHOWN 120 /* bytes of a path that an error shows: its end */
+#define PATH_SHOWN_MAX 120 /* bytes of a path that an error shows: its end */
 
-static attn_status check_name(const char *name, attn_error *ret_error) {
+static attn_status check_model_name(const char *name, attn_error *ret_error) {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     size_t size = strlen(name);
     if (size >= 1 && size <= ATTN_NAME_MAX && strspn(name, allowed) == size)
         return ATTN_OK;
-    return error_set(
-        ret_error, ATTN_E_VALUE,
-        "model name '%.80s' is not 1 to %d of the characters A-Z a-z 0-9 . _ -", name,
-        ATTN_NAME_MAX);
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "model name '%.80s' is not 1 to %d of the characters "
+                     "A-Z a-z 0-9 . _ -",
+                     name, ATTN_NAME_MAX);
 }
 
-static attn_status bad_metadata(const char *key, const char *text, const char *expected,
-                                attn_error *ret_error) {
-    return error_set(
-        ret_error, ATTN_E_VALUE,
-        "%s is '%.40s' in __metadata__, but must be %s; correct it, or write %s= "
-        "after the file",
-        key, text, expected, key);
+/* Refuses the value `text` of `key` in __metadata__. */
+static attn_status refuse_metadata(const char *key, const char *text,
+                                   const char *expected, attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "%s is '%.40s' in __metadata__, but must be %s; "
+                     "correct it, or write %s= after the file",
+                     key, text, expected, key);
 }
 
-/* Settles a number: the option unless 0, else __metadata__, else 0. */
-static attn_status get_number(const struct safetensors *file, const char *key,
-                              size_t option, size_t *ret_number, attn_error *ret_error) {
+/* Finds a number: the option unless 0, else __metadata__, else 0. */
+static attn_status find_number(const struct safetensors *file, const char *key,
+                               size_t option, size_t *ret_number, attn_error *ret_error) {
     const char *text = safetensors_get_metadata(file, key);
     size_t number = 0;
+
     if (option > 0 || text == NULL) {
         *ret_number = option;
         return ATTN_OK;
     }
+
     size_t digits = strspn(text, "0123456789");
     for (size_t i = 0; i < digits && digits <= 9; i++)
         number = number * 10 + (size_t)(text[i] - '0');
     if (number == 0 || text[digits] != '\0')
-        return bad_metadata(key, text, "an integer from 1 to 999999999", ret_error);
+        return refuse_metadata(key, text, "an integer from 1 to 999999999", ret_error);
     *ret_number = number;
     return ATTN_OK;
 }
 
-/* Settles causal: the option, else __metadata__, else the layout's default. */
-static attn_status get_causal(const struct safetensors *file, const char *option,
-                              bool layout_default, bool *ret_causal,
-                              attn_error *ret_error) {
+/* Finds causal: the option, else __metadata__, else the layout's default. */
+static attn_status find_causal(const struct safetensors *file, const char *option,
+                               bool layout_default, bool *ret_causal,
+                               attn_error *ret_error) {
     const char *text = option != NULL ? option : safetensors_get_metadata(file, "causal");
+
     if (text == NULL)
         *ret_causal = layout_default;
     else if (strcmp(text, "true") == 0)
@@ -62,38 +67,41 @@ static attn_status get_causal(const struct safetensors *file, const char *option
         return error_set(ret_error, ATTN_E_VALUE, "causal=%.40s must be true or false",
                          option);
     else
-        return bad_metadata("causal", text, "true or false", ret_error);
+        return refuse_metadata("causal", text, "true or false", ret_error);
     return ATTN_OK;
 }
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
                                     attn_model **ret_model, attn_error *ret_error) {
-    attn_status status = check_name(name, ret_error);
+    attn_status status = check_model_name(name, ret_error);
     if (status != ATTN_OK)
         return status;
+
     const char *prefix = options->prefix;
     const char *layout_name = options->layout;
     if (prefix == NULL)
         prefix = safetensors_get_metadata(file, "prefix");
     if (layout_name == NULL)
         layout_name = safetensors_get_metadata(file, "layout");
+
     const struct layout *layout;
     struct tensor_view view;
     status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name, &layout,
                               &view, ret_error);
     if (status != ATTN_OK)
         return status;
+
     attn_model_info info = {0};
     memcpy(info.name, name, strlen(name) + 1);
     status =
-        get_number(file, "num_heads", options->num_heads, &info.num_heads, ret_error);
+        find_number(file, "num_heads", options->num_heads, &info.num_heads, ret_error);
     if (status == ATTN_OK)
-        status = get_number(file, "context_length", options->context_length,
-                            &info.context_length, ret_error);
+        status = find_number(file, "context_length", options->context_length,
+                             &info.context_length, ret_error);
     if (status == ATTN_OK)
         status =
-            get_causal(file, options->causal, layout->causal, &info.causal, ret_error);
+            find_causal(file, options->causal, layout->causal, &info.causal, ret_error);
     if (status != ATTN_OK)
         return status;
     return assemble_model(file, layout, &view, &info, ret_model, ret_error);
@@ -102,18 +110,21 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
 attn_status attn_model_load(const char *name, const char *path,
                             const attn_model_options *options, attn_model **ret_model,
                             attn_error *ret_error) {
-    static const attn_model_options nothing_said;
+    static const attn_model_options no_options;
     struct safetensors *file = NULL;
     attn_error error;
+
     attn_status status = safetensors_open_file(path, &file, &error);
     if (status == ATTN_OK)
         status = checkpoint_create_model(
-            name, file, options != NULL ? options : &nothing_said, ret_model, &error);
+            name, file, options != NULL ? options : &no_options, ret_model, &error);
     safetensors_close(file);
     if (status == ATTN_OK)
         return ATTN_OK;
+
+    /* the error names the file */
     size_t size = strlen(path);
-    bool cut = size > PATH_SHOWN;
+    bool cut = size > PATH_SHOWN_MAX;
     return error_set(ret_error, status, "%s%s: %s", cut ? "..." : "",
-                     cut ? path + size - PATH_SHOWN : path, error.text);
+                     cut ? path + size - PATH_SHOWN_MAX : path, error.text);
 }

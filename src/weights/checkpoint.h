@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h: an opened file becomes a model. */
+/* checkpoint.h: makes a model from an opened file. */
 #ifndef ATTND_WEIGHTS_CHECKPOINT_H
 #define ATTND_WEIGHTS_CHECKPOINT_H
 
@@ -7,9 +7,9 @@
 
 #include <attnd/model.h>
 
-/* Creates the model called `name`: options, then the file's __metadata__, then the
- * layout's defaults decide. Errors and ownership as attn_model_load(), but ret_error does
- * not name the file. */
+/* Creates the model called `name`. The options override the file's __metadata__, which
+ * overrides the layout's defaults. Errors and ownership are as in attn_model_load(), but
+ * ret_error does not name the file. */
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
                                     attn_model **ret_model, attn_error *ret_error);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* demo.c: the built-in models, which are files inside the program. */
 #include "weights/checkpoint.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
-/* demo_data.S: two files as they are, and their sizes in bytes. */
+/* In demo_data.S: two whole files, and their sizes in bytes. */
 extern const unsigned char attnd_demo_journey[];
 extern const uint64_t attnd_demo_journey_size;
 extern const unsigned char attnd_demo_d2l[];
@@ -23,6 +24,7 @@ static const struct demo {
 attn_status attn_model_demo(const char *name, attn_model **ret_model,
                             attn_error *ret_error) {
     const struct demo *demo = NULL;
+
     for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
         if (strcmp(demos[i].name, name) == 0)
             demo = &demos[i];
@@ -31,12 +33,13 @@ attn_status attn_model_demo(const char *name, attn_model **ret_model,
         return error_set(ret_error, ATTN_E_VALUE,
                          "built-in model '%.80s' is unknown; there are journey and d2l",
                          name);
-    const attn_model_options nothing_said = {0}; /* all is in the files' __metadata__ */
+
+    const attn_model_options no_options = {0}; /* the files have them in __metadata__ */
     struct safetensors *file = NULL;
     attn_status status =
         safetensors_open_memory(demo->file, (size_t)*demo->size, &file, ret_error);
     if (status == ATTN_OK)
-        status = checkpoint_create_model(name, file, &nothing_said, ret_model, ret_error);
+        status = checkpoint_create_model(name, file, &no_options, ret_model, ret_error);
     safetensors_close(file);
     return status;
 }

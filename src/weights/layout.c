@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* layout.c: the table of layouts, and how a file is matched with it. A file that no
+ * layout or several layouts fit is refused with the option that would help. */
 #include "weights/layout.h"
 
 #include "base/error.h"
@@ -50,7 +52,7 @@ static const struct layout layouts[] = {
         },
         .ignored = "mask",
     },
-    {   /* the same book's MultiHeadAttentionWrapper: heads side by side, nothing after them */
+    {   /* the same book's MultiHeadAttentionWrapper: the heads' outputs, concatenated */
         .name = "llms_from_scratch_wrapper",
         .causal = true,
         .linears = {
@@ -60,7 +62,7 @@ static const struct layout layouts[] = {
         },
         .ignored = "heads.#.mask",
     },
-    {   /* a shared projection, then one more in each head */
+    {   /* one projection for all heads, then another in each head */
         .name = "two_stage",
         .linears = {
             [LINEAR_QUERY]      = LINEAR("W_Q"),
@@ -75,16 +77,19 @@ static const struct layout layouts[] = {
 };
 /* clang-format on */
 
-#define LAYOUT_NAME_SIZE                                                                 \
-    64 /* bytes of a tensor's name in a layout, terminator included */
+/* Bytes of a tensor's name in a layout, terminator included. */
+#define LAYOUT_NAME_SIZE 64
+
 #define NUM_LAYOUTS  (sizeof layouts / sizeof layouts[0])
 #define LAYOUT_NAMES "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage"
 
-/* Returns how many tensors have a name that, past `skip` bytes, is before `name`, or,
- * when `or_begins`, is before it or begins with it. */
+/* Returns how many of the sorted tensors have a name that sorts before `name`; with
+ * `or_begins`, those that begin with it count too. The first `skip` bytes of the tensors'
+ * names are ignored. */
 static size_t count_before(const struct safetensors_tensor *tensors, size_t count,
                            size_t skip, const char *name, bool or_begins) {
     size_t lo = 0, hi = count, size = strlen(name);
+
     while (lo < hi) {
         size_t middle = lo + (hi - lo) / 2;
         int order = strncmp(tensors[middle].name + skip, name, size);
@@ -112,8 +117,9 @@ const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view
     return &view->tensors[i];
 }
 
-/* Writes the name of a head's tensor: `pattern` with '#' replaced. */
-static void head_name(const char *pattern, size_t head, char ret_name[LAYOUT_NAME_SIZE]) {
+/* Writes the name of a head's tensor: `pattern` with the head's number for '#'. */
+static void format_head_name(const char *pattern, size_t head,
+                             char ret_name[LAYOUT_NAME_SIZE]) {
     const char *mark = strchr(pattern, '#');
     if (mark == NULL)
         snprintf(ret_name, LAYOUT_NAME_SIZE, "%s", pattern);
@@ -125,20 +131,23 @@ static void head_name(const char *pattern, size_t head, char ret_name[LAYOUT_NAM
 const struct safetensors_tensor *tensor_view_find_head(const struct tensor_view *view,
                                                        const char *pattern, size_t head) {
     char name[LAYOUT_NAME_SIZE];
-    head_name(pattern, head, name);
+
+    format_head_name(pattern, head, name);
     return tensor_view_find(view, name);
 }
 
-/* Returns whether `name` is `pattern`, with a number without leading zeros for '#'; then
- * sets *ret_head to that number, or 0 without '#'. */
+/* Returns whether `name` is `pattern` with a number for '#', without leading zeros. Sets
+ * *ret_head to that number, or to 0 where the pattern has no '#'. */
 static bool name_matches(const char *name, const char *pattern, size_t *ret_head) {
     const char *mark = strchr(pattern, '#');
     size_t head = 0, digits = 0;
+
     if (mark != NULL) {
         size_t before = (size_t)(mark - pattern);
         if (strncmp(name, pattern, before) != 0)
             return false;
         name += before;
+
         digits = strspn(name, "0123456789");
         if (digits == 0 || digits > 9 || (digits > 1 && name[0] == '0'))
             return false;
@@ -147,32 +156,34 @@ static bool name_matches(const char *name, const char *pattern, size_t *ret_head
         name += digits;
         pattern = mark + 1;
     }
+
     if (strcmp(name, pattern) != 0)
         return false;
     *ret_head = head;
     return true;
 }
 
-/* Returns the layout's nth required name, or NULL past the last; heads are those of head
- * 0. */
+/* Returns the nth name that the layout requires, or NULL past the last one. Of names with
+ * '#', it is that of head 0. */
 static const char *required_name(const struct layout *layout, size_t nth,
                                  char buffer[LAYOUT_NAME_SIZE]) {
     for (size_t i = 0; i < NUM_LINEARS; i++) {
         const char *weight = layout->linears[i].weight;
         if (weight == NULL || nth-- > 0)
             continue;
-        head_name(weight, 0, buffer);
+        format_head_name(weight, 0, buffer);
         return buffer;
     }
     return NULL;
 }
 
-/* Counts the required tensors that are there and that are not; ret_missing gets the name
- * of the first that is not. */
+/* Returns how many required tensors the view has. *ret_absent is how many it lacks, and
+ * ret_missing the name of the first that it lacks, where there is one. */
 static size_t count_present(const struct layout *layout, const struct tensor_view *view,
                             size_t *ret_absent, char ret_missing[LAYOUT_NAME_SIZE]) {
     char name[LAYOUT_NAME_SIZE];
     size_t present = 0, absent = 0;
+
     for (size_t nth = 0; required_name(layout, nth, name) != NULL; nth++) {
         if (tensor_view_find(view, name) != NULL)
             present++;
@@ -194,9 +205,9 @@ static bool is_candidate(const struct layout *layout, const char *name) {
     return name == NULL || strcmp(layout->name, name) == 0;
 }
 
-/* Looks for a prefix under which `layout` fits: what stands before a name that ends like
- * its first tensor. Returns its tensor, with the prefix's length in *ret_size, or NULL.
- */
+/* Looks for a prefix under which `layout` fits, among the beginnings of the names that
+ * end with the layout's first name. Returns a tensor with that prefix, and the prefix's
+ * size in bytes in *ret_size; or NULL. */
 static const struct safetensors_tensor *find_prefix(const struct safetensors *file,
                                                     const struct layout *layout,
                                                     size_t *ret_size) {
@@ -204,16 +215,19 @@ static const struct safetensors_tensor *find_prefix(const struct safetensors *fi
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
     char first[LAYOUT_NAME_SIZE];
     size_t first_size = strlen(required_name(layout, 0, first));
+
     for (size_t i = 0; i < count; i++) {
         size_t size = strlen(tensors[i].name);
         if (size < first_size || strcmp(tensors[i].name + size - first_size, first) != 0)
             continue;
+
         char prefix[100]; /* an error's line has room for two of them */
         size -= first_size;
         if (size >= sizeof prefix)
             continue;
         memcpy(prefix, tensors[i].name, size);
         prefix[size] = '\0';
+
         struct tensor_view view = tensor_view_make(file, prefix);
         if (layout_fits(layout, &view)) {
             *ret_size = size;
@@ -223,25 +237,29 @@ static const struct safetensors_tensor *find_prefix(const struct safetensors *fi
     return NULL;
 }
 
-/* Explains why none of the layouts called `name` (NULL: of all) fits. */
+/* Explains why no layout fits, of those called `name`, or of all when it is NULL. */
 static attn_status refuse_unrecognised(const struct safetensors *file,
                                        const struct tensor_view *view, const char *prefix,
                                        const char *name, attn_error *ret_error) {
     const struct layout *nearest = NULL;
     size_t nearest_present = 0, nearest_absent = 0;
     char nearest_missing[LAYOUT_NAME_SIZE] = "";
+
     for (size_t i = 0; i < NUM_LAYOUTS; i++) {
         if (!is_candidate(&layouts[i], name))
             continue;
+
+        /* A layout that fits with another prefix is the best advice. */
         size_t size;
         const struct safetensors_tensor *tensor = find_prefix(file, &layouts[i], &size);
         if (tensor != NULL)
-            return error_set(
-                ret_error, ATTN_E_FORMAT,
-                "no layout fits with prefix '%.80s', but layout %s fits with "
-                "prefix '%.*s': write prefix=%.*s",
-                prefix, layouts[i].name, (int)size, tensor->name, (int)size,
-                tensor->name);
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "no layout fits with prefix '%.80s', "
+                             "but layout %s fits with prefix '%.*s'; write prefix=%.*s",
+                             prefix, layouts[i].name, (int)size, tensor->name, (int)size,
+                             tensor->name);
+
+        /* Otherwise the layout that has most of its tensors here. */
         char missing[LAYOUT_NAME_SIZE];
         size_t absent, present = count_present(&layouts[i], view, &absent, missing);
         if (nearest == NULL || present > nearest_present ||
@@ -252,45 +270,48 @@ static attn_status refuse_unrecognised(const struct safetensors *file,
             memcpy(nearest_missing, missing, sizeof missing);
         }
     }
+
     if (nearest == NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "layout '%.40s' is unknown; known are " LAYOUT_NAMES, name);
     if (view->count == 0)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "has no tensor whose name begins with prefix '%.80s'", prefix);
+                         "no tensor has a name that begins with prefix '%.80s'", prefix);
     if (nearest_present == 0 && name == NULL)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "no layout fits: tensor '%.80s' and the others have none of the "
-                         "names of " LAYOUT_NAMES,
+                         "no layout fits: tensor '%.80s' and the others "
+                         "have no name that one of " LAYOUT_NAMES " uses",
                          view->tensors[0].name);
+
+    const char *start =
+        name == NULL ? "no layout fits; the nearest is" : "the tensors do not fit";
     return error_set(ret_error, ATTN_E_FORMAT,
-                     "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights "
-                     "are there)",
-                     name == NULL ? "no layout fits; the nearest is"
-                                  : "the tensors do not fit",
-                     nearest->name, prefix, nearest_missing, nearest_present,
+                     "%s layout %s, which lacks tensor '%.80s%s' "
+                     "(%zu of its %zu weights are present)",
+                     start, nearest->name, prefix, nearest_missing, nearest_present,
                      nearest_present + nearest_absent);
 }
 
 static attn_status refuse_ambiguous(const struct layout *a, const struct layout *b,
                                     attn_error *ret_error) {
     char name_a[LAYOUT_NAME_SIZE], name_b[LAYOUT_NAME_SIZE];
+
     required_name(a, 0, name_a);
     required_name(b, 0, name_b);
     if (strcmp(a->name, b->name) == 0)
-        return error_set(
-            ret_error, ATTN_E_FORMAT,
-            "layout %s has either '%s' or '%s', but both are there: remove the "
-            "one that is not used",
-            a->name, name_a, name_b);
-    return error_set(
-        ret_error, ATTN_E_FORMAT,
-        "layouts %s ('%s') and %s ('%s') both fit: write layout=%s or layout=%s", a->name,
-        name_a, b->name, name_b, a->name, b->name);
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "layout %s has either '%s' or '%s', but both are present; "
+                         "remove the one that is not used",
+                         a->name, name_a, name_b);
+    return error_set(ret_error, ATTN_E_FORMAT,
+                     "layouts %s ('%s') and %s ('%s') both fit; "
+                     "write layout=%s or layout=%s",
+                     a->name, name_a, b->name, name_b, a->name, b->name);
 }
 
 static bool layout_knows(const struct layout *layout, const char *name) {
     size_t head;
+
     for (size_t i = 0; i < NUM_LINEARS; i++) {
         const struct linear_names *linear = &layout->linears[i];
         if ((linear->weight != NULL && name_matches(name, linear->weight, &head)) ||
@@ -304,7 +325,7 @@ static bool layout_knows(const struct layout *layout, const char *name) {
            strcmp(name, LAYOUT_ADDITIVE_SCORE) == 0;
 }
 
-/* Refuses tensors that attnd would have to honour and cannot. */
+/* Refuses tensors that change the results in a way that attnd does not compute. */
 static attn_status check_refused(const struct layout *layout,
                                  const struct tensor_view *view, attn_error *ret_error) {
     for (size_t i = 0; i < sizeof layout->refused / sizeof layout->refused[0]; i++) {
@@ -326,6 +347,7 @@ attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              struct tensor_view *ret_view, attn_error *ret_error) {
     struct tensor_view view = tensor_view_make(file, prefix);
     const struct layout *found = NULL;
+
     for (size_t i = 0; i < NUM_LAYOUTS; i++) {
         if (!is_candidate(&layouts[i], name) || !layout_fits(&layouts[i], &view))
             continue;
@@ -335,17 +357,18 @@ attn_status layout_recognise(const struct safetensors *file, const char *prefix,
     }
     if (found == NULL)
         return refuse_unrecognised(file, &view, prefix, name, ret_error);
+
     attn_status status = check_refused(found, &view, ret_error);
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; name == NULL && i < view.count; i++) {
         if (!layout_knows(found, view.tensors[i].name + view.prefix_size))
-            return error_set(
-                ret_error, ATTN_E_FORMAT,
-                "tensor '%.80s' is not part of layout %s and might change the "
-                "results: remove it, or write layout=%s to ignore it",
-                view.tensors[i].name, found->name, found->name);
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "tensor '%.80s' is not part of layout %s and might change "
+                             "the results; remove it, or write layout=%s to ignore it",
+                             view.tensors[i].name, found->name, found->name);
     }
+
     *ret_layout = found;
     *ret_view = view;
     return ATTN_OK;
@@ -355,6 +378,8 @@ attn_status layout_count_heads(const struct layout *layout,
                                const struct tensor_view *view, size_t *ret_num_heads,
                                attn_error *ret_error) {
     size_t num_heads = 0;
+
+    /* The highest number decides; then there must be no gap. */
     for (size_t i = 0; i < view->count; i++) {
         const char *name = view->tensors[i].name + view->prefix_size;
         for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
@@ -365,18 +390,20 @@ attn_status layout_count_heads(const struct layout *layout,
                 num_heads = head + 1;
         }
     }
+
     for (size_t head = 0; head < num_heads; head++) {
         for (size_t linear = LINEAR_HEAD_QUERY; linear <= LINEAR_HEAD_VALUE; linear++) {
             char name[LAYOUT_NAME_SIZE];
-            head_name(layout->linears[linear].weight, head, name);
+            format_head_name(layout->linears[linear].weight, head, name);
             if (tensor_view_find(view, name) == NULL)
-                return error_set(
-                    ret_error, ATTN_E_FORMAT,
-                    "tensor '%.*s%s' is missing, although there are tensors of head "
-                    "%zu: heads are numbered from 0 without gaps",
-                    (int)view->prefix_size, view->tensors[0].name, name, num_heads - 1);
+                return error_set(ret_error, ATTN_E_FORMAT,
+                                 "tensor '%.*s%s' is missing, but there are tensors of "
+                                 "head %zu; number the heads from 0 without gaps",
+                                 (int)view->prefix_size, view->tensors[0].name, name,
+                                 num_heads - 1);
         }
     }
+
     *ret_num_heads = num_heads;
     return ATTN_OK;
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* sizes.c: what each tensor of a layer must look like. The first tensor that is checked
+ * determines sizes such as H*D; the others must agree with it. */
 #include "weights/sizes.h"
 
 #include "base/error.h"
@@ -6,9 +8,11 @@
 
 #include <stdio.h>
 
-#define ANY        0        /* a size that the tensor is free to choose, except 0 */
+#define ANY        0        /* any size but 0 */
 #define NO_COLUMNS SIZE_MAX /* a vector is expected */
 
+/* What all functions here work on; `sizes` is the result, which they fill step by step.
+ * */
 struct sizing {
     const struct layout *layout;
     const struct tensor_view *view;
@@ -16,16 +20,17 @@ struct sizing {
     struct layer_sizes sizes;
 };
 
-/* Finds a tensor by its name in the layout, which may be NULL. */
-static const struct safetensors_tensor *find(const struct sizing *sizing,
-                                             const char *name) {
+/* Returns the tensor called `name`, or NULL where there is none or `name` is NULL. */
+static const struct safetensors_tensor *sizing_find(const struct sizing *sizing,
+                                                    const char *name) {
     return name == NULL ? NULL : tensor_view_find(sizing->view, name);
 }
 
 /* Writes "[2,3]", with "any" for ANY when `expected`; a long shape is cut. */
-static void print_shape(const size_t *shape, size_t rank, bool expected, char *ret_text,
-                        size_t text_size) {
+static void format_shape(const size_t *shape, size_t rank, bool expected, char *ret_text,
+                         size_t text_size) {
     size_t used = (size_t)snprintf(ret_text, text_size, "[");
+
     for (size_t i = 0; i < rank && used < text_size; i++) {
         const char *comma = i == 0 ? "" : ",";
         if (expected && shape[i] == ANY)
@@ -38,25 +43,28 @@ static void print_shape(const size_t *shape, size_t rank, bool expected, char *r
         snprintf(ret_text + used, text_size - used, "]");
 }
 
-/* Checks that a tensor is [rows, columns], or [rows] when columns is NO_COLUMNS. `why`
- * says where the expectation comes from. */
+/* Checks that a tensor is [rows, columns], or [rows] when columns is NO_COLUMNS. `reason`
+ * explains in the error why it must be. */
 static attn_status check_shape(const struct sizing *sizing,
                                const struct safetensors_tensor *tensor, size_t rows,
-                               size_t columns, const char *why) {
+                               size_t columns, const char *reason) {
     const size_t expected[] = {rows, columns};
     size_t rank = columns == NO_COLUMNS ? 1 : 2;
     bool fits = tensor->rank == rank && tensor->elements > 0;
+
     for (size_t i = 0; fits && i < rank; i++)
         fits = expected[i] == ANY || tensor->shape[i] == expected[i];
     if (fits)
         return ATTN_OK;
+
     char want[64], got[64];
-    print_shape(expected, rank, true, want, sizeof want);
-    print_shape(tensor->shape, tensor->rank, false, got, sizeof got);
-    return error_set(
-        sizing->ret_error, ATTN_E_SHAPE, "tensor '%.80s' has shape %s, expected %s: %s",
-        tensor->name, got, want,
-        tensor->rank == rank && tensor->elements == 0 ? "it must not be empty" : why);
+    format_shape(expected, rank, true, want, sizeof want);
+    format_shape(tensor->shape, tensor->rank, false, got, sizeof got);
+    if (tensor->rank == rank && tensor->elements == 0)
+        reason = "it must not be empty";
+    return error_set(sizing->ret_error, ATTN_E_SHAPE,
+                     "tensor '%.80s' has shape %s, expected %s: %s", tensor->name, got,
+                     want, reason);
 }
 
 /* in_proj_weight: rows of query, key and value in one tensor. */
@@ -66,6 +74,7 @@ static attn_status size_packed(struct sizing *sizing, size_t which,
     attn_status status = check_shape(sizing, weight, ANY, ANY, "it is a matrix");
     if (status != ATTN_OK)
         return status;
+
     size_t embed = weight->shape[1], rows;
     if (!size_mul(embed, 3, &rows))
         return error_set(sizing->ret_error, ATTN_E_OVERFLOW,
@@ -74,6 +83,7 @@ static attn_status size_packed(struct sizing *sizing, size_t which,
                          "it packs square query, key and value weights");
     if (status != ATTN_OK)
         return status;
+
     projection->weight = weight;
     projection->first_row = which * embed;
     projection->in_size = embed;
@@ -81,24 +91,55 @@ static attn_status size_packed(struct sizing *sizing, size_t which,
     return ATTN_OK;
 }
 
-/* A weight of all heads together; the query's says what H*D is. */
-static attn_status size_whole(struct sizing *sizing, size_t which,
-                              const struct safetensors_tensor *weight) {
+/* One weight for all heads; the rows of the query's weight are H*D. */
+static attn_status size_all_heads(struct sizing *sizing, size_t which,
+                                  const struct safetensors_tensor *weight) {
     struct projection *projection = &sizing->sizes.projections[which];
     size_t rows = which == LINEAR_QUERY ? ANY : sizing->sizes.hidden;
-    attn_status status = check_shape(
-        sizing, weight, rows, ANY,
-        "queries, keys and values must have the same number of rows, since all "
-        "heads have one size");
+    attn_status status =
+        check_shape(sizing, weight, rows, ANY,
+                    "queries, keys and values must have the same number of rows, "
+                    "since all heads have one size");
     if (status != ATTN_OK)
         return status;
+
     projection->weight = weight;
     projection->in_size = weight->shape[1];
     sizing->sizes.hidden = weight->shape[0];
     return ATTN_OK;
 }
 
-/* Weights of each head, perhaps on top of one weight of all heads (stage, or NULL). */
+/* Checks weight and bias of one head. *head_size and *columns may be ANY; they become the
+ * sizes of this head. */
+static attn_status size_head(struct sizing *sizing, size_t which, size_t head,
+                             size_t *head_size, size_t *columns) {
+    const struct linear_names *names =
+        &sizing->layout->linears[LINEAR_HEAD_QUERY + which];
+    const struct safetensors_tensor *weight =
+        tensor_view_find_head(sizing->view, names->weight, head);
+    const struct safetensors_tensor *bias =
+        tensor_view_find_head(sizing->view, names->bias, head);
+    bool head_bias = sizing->sizes.projections[which].head_bias;
+
+    attn_status status =
+        check_shape(sizing, weight, *head_size, *columns,
+                    "all heads have one size for queries, keys and values");
+    if (status != ATTN_OK)
+        return status;
+    *head_size = weight->shape[0];
+    *columns = weight->shape[1];
+
+    if ((bias != NULL) != head_bias)
+        return error_set(sizing->ret_error, ATTN_E_FORMAT,
+                         "tensor '%.80s' %s a bias, unlike that of head 0", weight->name,
+                         bias != NULL ? "has" : "lacks");
+    if (bias == NULL)
+        return ATTN_OK;
+    return check_shape(sizing, bias, *head_size, NO_COLUMNS,
+                       "one number for each row of the head's weight");
+}
+
+/* Weights of each head. They may follow one weight of all heads: the stage, or NULL. */
 static attn_status size_heads(struct sizing *sizing, size_t which,
                               const struct safetensors_tensor *stage) {
     struct projection *projection = &sizing->sizes.projections[which];
@@ -107,36 +148,22 @@ static attn_status size_heads(struct sizing *sizing, size_t which,
     size_t head_size = which == LINEAR_QUERY ? ANY : sizing->sizes.info.head_size;
     size_t columns = ANY;
     attn_status status = ATTN_OK;
+
     if (stage != NULL) {
         status = check_shape(sizing, stage, ANY, ANY, "it is a matrix");
         if (status != ATTN_OK)
             return status;
         columns = stage->shape[0];
     }
+
     projection->weight = stage;
     projection->head_bias = tensor_view_find_head(sizing->view, names->bias, 0) != NULL;
     for (size_t head = 0; head < sizing->sizes.info.num_heads; head++) {
-        const struct safetensors_tensor *weight =
-            tensor_view_find_head(sizing->view, names->weight, head);
-        const struct safetensors_tensor *bias =
-            tensor_view_find_head(sizing->view, names->bias, head);
-        status = check_shape(sizing, weight, head_size, columns,
-                             "all heads have one size for queries, keys and values");
+        status = size_head(sizing, which, head, &head_size, &columns);
         if (status != ATTN_OK)
             return status;
-        head_size = weight->shape[0];
-        columns = weight->shape[1];
-        if ((bias != NULL) != projection->head_bias)
-            return error_set(sizing->ret_error, ATTN_E_FORMAT,
-                             "tensor '%.80s' %s a bias, unlike that of head 0",
-                             weight->name, bias != NULL ? "has" : "lacks");
-        if (bias != NULL) {
-            status = check_shape(sizing, bias, head_size, NO_COLUMNS,
-                                 "one number for each row of the head's weight");
-            if (status != ATTN_OK)
-                return status;
-        }
     }
+
     projection->in_size = stage != NULL ? stage->shape[1] : columns;
     sizing->sizes.info.head_size = head_size;
     if (!size_mul(sizing->sizes.info.num_heads, head_size, &sizing->sizes.hidden))
@@ -144,17 +171,20 @@ static attn_status size_heads(struct sizing *sizing, size_t which,
     return ATTN_OK;
 }
 
-/* The bias of a whole or packed weight, or of the first stage. */
+/* The bias of all heads together: of one weight, of a packed weight, or of the stage. */
 static attn_status size_bias(struct sizing *sizing, size_t which) {
     struct projection *projection = &sizing->sizes.projections[which];
     const struct linear_names *linears = sizing->layout->linears;
-    projection->bias = find(sizing, linears[which].bias);
+
+    projection->bias = sizing_find(sizing, linears[which].bias);
     if (projection->bias != NULL)
         return check_shape(sizing, projection->bias, projection->weight->shape[0],
                            NO_COLUMNS, "one number for each row of the weight");
-    projection->bias = find(sizing, linears[LINEAR_PACKED].bias);
+
+    projection->bias = sizing_find(sizing, linears[LINEAR_PACKED].bias);
     if (projection->bias == NULL)
         return ATTN_OK;
+
     size_t rows;
     if (!size_mul(sizing->sizes.hidden, 3, &rows))
         return error_set(sizing->ret_error, ATTN_E_OVERFLOW,
@@ -166,31 +196,36 @@ static attn_status size_bias(struct sizing *sizing, size_t which) {
 
 static attn_status size_projection(struct sizing *sizing, size_t which) {
     const struct linear_names *linears = sizing->layout->linears;
-    const struct safetensors_tensor *packed = find(sizing, linears[LINEAR_PACKED].weight);
-    const struct safetensors_tensor *whole = find(sizing, linears[which].weight);
+    const struct safetensors_tensor *packed =
+        sizing_find(sizing, linears[LINEAR_PACKED].weight);
+    const struct safetensors_tensor *weight = sizing_find(sizing, linears[which].weight);
     attn_status status;
+
     if (packed != NULL)
         status = size_packed(sizing, which, packed);
     else if (linears[LINEAR_HEAD_QUERY].weight != NULL)
-        status = size_heads(sizing, which, whole);
+        status = size_heads(sizing, which, weight);
     else
-        status = size_whole(sizing, which, whole);
+        status = size_all_heads(sizing, which, weight);
     return status != ATTN_OK ? status : size_bias(sizing, which);
 }
 
-/* Settles H where the tensors can be counted, before the projections are sized. */
-static attn_status count_heads(struct sizing *sizing) {
+/* Determines H before the projections are sized: counted, where each head has tensors of
+ * its own, or as `info` gives it. */
+static attn_status find_num_heads(struct sizing *sizing) {
     attn_model_info *info = &sizing->sizes.info;
+
     if (sizing->layout->linears[LINEAR_HEAD_QUERY].weight == NULL) {
         if (info->num_heads > 0)
             return ATTN_OK;
-        return error_set(
-            sizing->ret_error, ATTN_E_VALUE,
-            "layout %s does not tell the number of heads: write num_heads=N after "
-            "the file, as in --model NAME=FILE,num_heads=5, or \"num_heads\": "
-            "\"5\" in its __metadata__",
-            sizing->layout->name);
+        return error_set(sizing->ret_error, ATTN_E_VALUE,
+                         "layout %s does not determine the number of heads; "
+                         "write num_heads=N after the file, "
+                         "as in --model NAME=FILE,num_heads=5, "
+                         "or \"num_heads\": \"5\" in its __metadata__",
+                         sizing->layout->name);
     }
+
     size_t counted;
     attn_status status =
         layout_count_heads(sizing->layout, sizing->view, &counted, sizing->ret_error);
@@ -200,18 +235,20 @@ static attn_status count_heads(struct sizing *sizing) {
         return error_set(sizing->ret_error, ATTN_E_VALUE,
                          "num_heads=%zu was given, but the file has tensors of %zu heads",
                          info->num_heads, counted);
+
     info->num_heads = counted;
     return ATTN_OK;
 }
 
-/* Divides the rows among the heads, where those are not counted. */
+/* Determines D: the rows of each head. */
 static attn_status divide_heads(struct sizing *sizing) {
     attn_model_info *info = &sizing->sizes.info;
     if (sizing->sizes.hidden % info->num_heads != 0)
-        return error_set(
-            sizing->ret_error, ATTN_E_VALUE,
-            "num_heads=%zu does not divide the %zu rows of query, key and value",
-            info->num_heads, sizing->sizes.hidden);
+        return error_set(sizing->ret_error, ATTN_E_VALUE,
+                         "num_heads=%zu does not divide the %zu rows "
+                         "of query, key and value",
+                         info->num_heads, sizing->sizes.hidden);
+
     info->head_size = sizing->sizes.hidden / info->num_heads;
     return ATTN_OK;
 }
@@ -219,19 +256,22 @@ static attn_status divide_heads(struct sizing *sizing) {
 static attn_status size_output(struct sizing *sizing) {
     const struct linear_names *names = &sizing->layout->linears[LINEAR_OUTPUT];
     attn_model_info *info = &sizing->sizes.info;
-    sizing->sizes.output_weight = find(sizing, names->weight);
+
+    sizing->sizes.output_weight = sizing_find(sizing, names->weight);
     if (sizing->sizes.output_weight == NULL) {
         info->out_size = sizing->sizes.hidden;
         return ATTN_OK;
     }
+
     attn_status status =
         check_shape(sizing, sizing->sizes.output_weight, ANY, sizing->sizes.hidden,
-                    "it takes the concatenated heads");
+                    "its input is the concatenated heads");
     if (status != ATTN_OK)
         return status;
     info->output_projection = true;
     info->out_size = sizing->sizes.output_weight->shape[0];
-    sizing->sizes.output_bias = find(sizing, names->bias);
+
+    sizing->sizes.output_bias = sizing_find(sizing, names->bias);
     if (sizing->sizes.output_bias == NULL)
         return ATTN_OK;
     info->output_bias = true;
@@ -239,45 +279,58 @@ static attn_status size_output(struct sizing *sizing) {
                        "one number for each row of the weight");
 }
 
-static attn_status size_additive(struct sizing *sizing) {
+/* Finds the three tensors of additive scoring. All are NULL where the file has none. */
+static attn_status find_additive(struct sizing *sizing,
+                                 const struct safetensors_tensor *ret_tensors[3]) {
     static const char *const names[] = {LAYOUT_ADDITIVE_QUERY, LAYOUT_ADDITIVE_KEY,
                                         LAYOUT_ADDITIVE_SCORE};
-    attn_model_info *info = &sizing->sizes.info;
-    const struct safetensors_tensor *tensors[3];
     const char *missing = NULL;
     size_t present = 0;
+
     for (size_t i = 0; i < 3; i++) {
-        tensors[i] = find(sizing, names[i]);
-        if (tensors[i] != NULL)
+        ret_tensors[i] = sizing_find(sizing, names[i]);
+        if (ret_tensors[i] != NULL)
             present++;
         else
             missing = names[i];
     }
-    if (present == 0)
+    if (present == 0 || missing == NULL)
         return ATTN_OK;
-    if (missing != NULL)
-        return error_set(
-            sizing->ret_error, ATTN_E_FORMAT,
-            "tensor '%.*s%s' is missing: additive scoring takes " LAYOUT_ADDITIVE_QUERY
-            ", " LAYOUT_ADDITIVE_KEY " and " LAYOUT_ADDITIVE_SCORE,
-            (int)sizing->view->prefix_size, sizing->view->tensors[0].name, missing);
-    attn_status status = check_shape(sizing, tensors[0], ANY, info->head_size,
-                                     "it takes the query of one head");
+    return error_set(
+        sizing->ret_error, ATTN_E_FORMAT,
+        "tensor '%.*s%s' is missing; additive scoring needs " LAYOUT_ADDITIVE_QUERY
+        ", " LAYOUT_ADDITIVE_KEY " and " LAYOUT_ADDITIVE_SCORE,
+        (int)sizing->view->prefix_size, sizing->view->tensors[0].name, missing);
+}
+
+static attn_status size_additive(struct sizing *sizing) {
+    attn_model_info *info = &sizing->sizes.info;
+    const struct safetensors_tensor *tensors[3]; /* query, key, score */
+
+    attn_status status = find_additive(sizing, tensors);
+    if (status != ATTN_OK || tensors[0] == NULL)
+        return status;
+
+    status = check_shape(sizing, tensors[0], ANY, info->head_size,
+                         "its input is the query of one head");
     if (status != ATTN_OK)
         return status;
     size_t width = tensors[0]->shape[0];
     status = check_shape(sizing, tensors[1], width, info->head_size,
-                         "as wide as " LAYOUT_ADDITIVE_QUERY);
+                         "it must be as wide as " LAYOUT_ADDITIVE_QUERY);
     if (status != ATTN_OK)
         return status;
+
     /* a Linear of one output has [1, A]; a plain vector has [A] */
     if (tensors[2]->rank == 1)
-        status =
-            check_shape(sizing, tensors[2], width, NO_COLUMNS, "one number per score");
+        status = check_shape(sizing, tensors[2], width, NO_COLUMNS,
+                             "one number for each row of " LAYOUT_ADDITIVE_QUERY);
     else
-        status = check_shape(sizing, tensors[2], 1, width, "one number per score");
+        status = check_shape(sizing, tensors[2], 1, width,
+                             "one number for each row of " LAYOUT_ADDITIVE_QUERY);
     if (status != ATTN_OK)
         return status;
+
     info->scoring = ATTN_ADDITIVE;
     info->additive_size = width;
     sizing->sizes.additive_query = tensors[0];
@@ -286,7 +339,7 @@ static attn_status size_additive(struct sizing *sizing) {
     return ATTN_OK;
 }
 
-static bool has_bias(const struct projection *projection) {
+static bool projection_has_bias(const struct projection *projection) {
     return projection->bias != NULL || projection->head_bias;
 }
 
@@ -295,9 +348,10 @@ attn_status layer_sizes_find(const struct layout *layout, const struct tensor_vi
                              attn_error *ret_error) {
     struct sizing sizing = {.layout = layout, .view = view, .ret_error = ret_error};
     attn_model_info *info = &sizing.sizes.info;
+
     *info = *given;
     info->layout = layout->name;
-    attn_status status = count_heads(&sizing);
+    attn_status status = find_num_heads(&sizing);
     for (size_t which = 0; status == ATTN_OK && which < 3; which++)
         status = size_projection(&sizing, which);
     if (status == ATTN_OK)
@@ -308,13 +362,14 @@ attn_status layer_sizes_find(const struct layout *layout, const struct tensor_vi
         status = size_additive(&sizing);
     if (status != ATTN_OK)
         return status;
+
     const struct projection *projections = sizing.sizes.projections;
     info->query_size = projections[LINEAR_QUERY].in_size;
     info->key_size = projections[LINEAR_KEY].in_size;
     info->value_size = projections[LINEAR_VALUE].in_size;
-    info->query_bias = has_bias(&projections[LINEAR_QUERY]);
-    info->key_bias = has_bias(&projections[LINEAR_KEY]);
-    info->value_bias = has_bias(&projections[LINEAR_VALUE]);
+    info->query_bias = projection_has_bias(&projections[LINEAR_QUERY]);
+    info->key_bias = projection_has_bias(&projections[LINEAR_KEY]);
+    info->value_bias = projection_has_bias(&projections[LINEAR_VALUE]);
     *ret_sizes = sizing.sizes;
     return ATTN_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sizes.h: the tensors of one layer, found and checked before anything is allocated.
+/* sizes.h: finds the tensors of one layer and checks their shapes, before memory is
+ * allocated for any of them.
  *
  * H heads of size D; M is the width between the stages of a two-stage projection. */
 #ifndef ATTND_WEIGHTS_SIZES_H
@@ -9,8 +10,8 @@
 
 #include <attnd/model.h>
 
-/* Where query, key or value come from. Weights of single heads are found by their names.
- */
+/* The tensors of the query, key or value projection. Those of single heads are not here:
+ * they are found by their names. */
 struct projection {
     const struct safetensors_tensor *weight; /* [>= H*D, in], or stage [M, in], or NULL */
     const struct safetensors_tensor *bias;   /* [>= H*D], or stage [M], or NULL */
@@ -31,7 +32,7 @@ struct layer_sizes {
     const struct safetensors_tensor *additive_score; /* [1, A] or [A], or NULL */
 };
 
-/* Finds out all sizes and checks every shape. `info` gives name, causal, context_length
+/* Finds all sizes and checks every shape. `info` gives name, causal, context_length
  * and, unless 0, num_heads. Errors, each naming the tensor or the option: ATTN_E_SHAPE,
  * _FORMAT, _VALUE, _OVERFLOW. */
 attn_status layer_sizes_find(const struct layout *layout, const struct tensor_view *view,

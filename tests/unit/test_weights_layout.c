@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "weights_create.h"
 
-/* d2l, 2 heads of size 2: queries 3 wide, outputs 5 wide. */
+/* d2l, 2 heads of size 2; the width of queries is 3, of outputs 5. */
 static void add_d2l(struct weights_file *made, const char *prefix) {
     static const struct {
         const char *name;
@@ -17,7 +17,7 @@ static void add_d2l(struct weights_file *made, const char *prefix) {
     }
 }
 
-static void test_missing_num_heads_says_what_to_write(void **state) {
+static void test_missing_num_heads_is_refused_with_the_option_to_write(void **state) {
     (void)state;
     struct weights_file made = {0};
     add_d2l(&made, "");
@@ -26,7 +26,7 @@ static void test_missing_num_heads_says_what_to_write(void **state) {
                 "or \"num_heads\": \"5\" in its __metadata__");
 }
 
-static void test_num_heads_must_divide_and_agree(void **state) {
+static void test_num_heads_must_divide_the_rows_and_agree_with_the_file(void **state) {
     (void)state;
     struct weights_file made = {0}, counted = {0};
     add_d2l(&made, "");
@@ -111,9 +111,9 @@ static void test_a_prefix_that_would_fit_is_suggested(void **state) {
     struct weights_file other = {0};
     file_add_f32(&other, "tok_emb.weight", 2, 2, 1);
     must_refuse(&other, &(attn_model_options){.prefix = "nowhere."}, ATTN_E_FORMAT,
-                "no tensor whose name begins with prefix 'nowhere.'", "");
+                "no tensor has a name that begins with prefix 'nowhere.'", "");
     must_refuse(&other, &(attn_model_options){0}, ATTN_E_FORMAT,
-                "tensor 'tok_emb.weight'", "none of the names of d2l, torch");
+                "tensor 'tok_emb.weight'", "have no name that one of d2l, torch");
 }
 
 static void test_nearest_layout_names_what_it_lacks(void **state) {
@@ -311,7 +311,7 @@ static void test_second_stage_must_fit_the_first(void **state) {
                 "tensor 'heads.0.W_Q.weight' has shape [2,3], expected [any,4]", "");
 }
 
-static void test_additive_scoring_takes_all_three_tensors(void **state) {
+static void test_additive_scoring_needs_all_three_tensors(void **state) {
     (void)state;
     struct weights_file made = {0};
     add_d2l(&made, "p.");
@@ -329,8 +329,8 @@ static void test_additive_scoring_takes_all_three_tensors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_num_heads_says_what_to_write),
-        cmocka_unit_test(test_num_heads_must_divide_and_agree),
+        cmocka_unit_test(test_missing_num_heads_is_refused_with_the_option_to_write),
+        cmocka_unit_test(test_num_heads_must_divide_the_rows_and_agree_with_the_file),
         cmocka_unit_test(test_option_beats_metadata_beats_default),
         cmocka_unit_test(test_malformed_options_are_refused),
         cmocka_unit_test(test_a_prefix_that_would_fit_is_suggested),
@@ -343,7 +343,7 @@ int main(void) {
         cmocka_unit_test(test_every_shape_is_checked),
         cmocka_unit_test(test_packed_shapes_are_checked),
         cmocka_unit_test(test_second_stage_must_fit_the_first),
-        cmocka_unit_test(test_additive_scoring_takes_all_three_tensors),
+        cmocka_unit_test(test_additive_scoring_needs_all_three_tensors),
     };
     return cmocka_run_group_tests_name("weights_layout", tests, NULL, NULL);
 }
