@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "math/blas.h"
+#include "math/fold.h"
 #include "math/model.h"
 
 #include <attnd/attention.h>
@@ -18,24 +19,21 @@ void engine_deinit(struct engine *engine) {
     *engine = (struct engine){.kernels = NULL};
 }
 
-/* Folds each head's additive weight [A, D] into the projection before it, in float64:
- * out [H*A, in] = additive * weight, out_bias [H*A] = additive * bias. */
-static void fold(const attn_model_info *info, const float *additive,
-                 const struct linear *linear, float *out, float *out_bias) {
+/* Folds the additive weight [A, D] into each head of the projection before it:
+ * ret_weight [H*A, in] = additive * weight, ret_bias [H*A] = additive * bias. */
+static void fold_heads(const attn_model_info *info, const float *additive,
+                       const struct linear *linear, float *ret_weight, float *ret_bias) {
     size_t a_size = info->additive_size, d_size = info->head_size, in = linear->in;
-    for (size_t r = 0; r < info->num_heads * a_size; r++) {
-        const float *factors = additive + r % a_size * d_size;
-        size_t first = r / a_size * d_size;
-        for (size_t i = 0; i < in; i++) {
-            double sum = 0;
-            for (size_t d = 0; d < d_size; d++)
-                sum += (double)factors[d] * (double)linear->weight[(first + d) * in + i];
-            out[r * in + i] = (float)sum;
-        }
-        double sum = 0;
-        for (size_t d = 0; linear->bias != NULL && d < d_size; d++)
-            sum += (double)factors[d] * (double)linear->bias[first + d];
-        out_bias[r] = (float)sum;
+
+    for (size_t h = 0; h < info->num_heads; h++) {
+        const float *weight = linear->weight + h * d_size * in;
+        fold_product(additive, weight, NULL, a_size, d_size, in,
+                     ret_weight + h * a_size * in);
+        if (linear->bias != NULL)
+            fold_product(additive, linear->bias + h * d_size, NULL, a_size, d_size, 1,
+                         ret_bias + h * a_size);
+        else
+            memset(ret_bias + h * a_size, 0, a_size * sizeof *ret_bias);
     }
 }
 
@@ -55,8 +53,8 @@ static attn_status fold_additive(const attn_model *model, struct engine *engine)
     float *query_bias = key + rows * info->key_size, *key_bias = query_bias + rows;
     float *score = key_bias + rows;
     memcpy(score, model->additive_score, info->additive_size * sizeof *score);
-    fold(info, model->additive_query, &engine->to_query, query, query_bias);
-    fold(info, model->additive_key, &engine->to_key, key, key_bias);
+    fold_heads(info, model->additive_query, &engine->to_query, query, query_bias);
+    fold_heads(info, model->additive_key, &engine->to_key, key, key_bias);
     engine->additive_score = score;
     engine->to_query.weight = query;
     engine->to_query.bias = query_bias;

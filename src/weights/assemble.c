@@ -37,7 +37,6 @@ struct fold_scratch {
     float *stage_bias; /* [M] */
     float *head;       /* [D, M] */
     float *head_bias;  /* [D] */
-    double *sums;      /* [in] */
 };
 
 static void fold_scratch_deinit(struct fold_scratch *scratch) {
@@ -45,7 +44,6 @@ static void fold_scratch_deinit(struct fold_scratch *scratch) {
     free(scratch->stage_bias);
     free(scratch->head);
     free(scratch->head_bias);
-    free(scratch->sums);
 }
 
 /* Returns false without memory; then deinit too. The sizes are those of tensors in the
@@ -57,10 +55,9 @@ static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
         .stage_bias = calloc(stage_size, sizeof(float)),
         .head = calloc(head_size * stage_size, sizeof(float)),
         .head_bias = calloc(head_size, sizeof(float)),
-        .sums = calloc(in_size, sizeof(double)),
     };
     return scratch->stage != NULL && scratch->stage_bias != NULL &&
-           scratch->head != NULL && scratch->head_bias != NULL && scratch->sums != NULL;
+           scratch->head != NULL && scratch->head_bias != NULL;
 }
 
 /* Reads one head of a two-stage projection, W = head W_stage, b = head b_stage + b_head,
@@ -86,12 +83,12 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
     if (status != ATTN_OK)
         return status;
 
-    fold(scratch->head, scratch->stage, NULL, head_size, stage_size, in_size,
-         scratch->sums, ret_weight);
+    fold_product(scratch->head, scratch->stage, NULL, head_size, stage_size, in_size,
+                 ret_weight);
     bool finite = finite_end(ret_weight, head_size * in_size) == head_size * in_size;
     if (ret_bias != NULL) {
-        fold(scratch->head, scratch->stage_bias, scratch->head_bias, head_size,
-             stage_size, 1, scratch->sums, ret_bias);
+        fold_product(scratch->head, scratch->stage_bias, scratch->head_bias, head_size,
+                     stage_size, 1, ret_bias);
         finite = finite && finite_end(ret_bias, head_size) == head_size;
     }
     if (!finite)

@@ -301,12 +301,30 @@ static void test_folding_rounds_once(void **state) {
     (void)state;
     /* 1 + 2^-30 - 1: float32 sums would lose the small term */
     const float a[] = {1, 0x1p-30F, -1}, b[] = {1, 1, 1}, addend[] = {0x1p-60F};
-    double sums[1];
     float got;
-    fold(a, b, NULL, 1, 3, 1, sums, &got);
+    fold_product(a, b, NULL, 1, 3, 1, &got);
     assert_true(got == 0x1p-30F);
-    fold(a + 1, b, addend, 1, 1, 1, sums, &got);
+    fold_product(a + 1, b, addend, 1, 1, 1, &got);
     assert_true(got == (float)(0x1p-30 + 0x1p-60));
+}
+
+static void test_folding_works_for_any_width(void **state) {
+    (void)state;
+    enum { ROWS = 2, INNER = 3, COLUMNS = 700 };
+    static float a[ROWS * INNER], b[INNER * COLUMNS], got[ROWS * COLUMNS];
+    for (size_t i = 0; i < ROWS * INNER; i++)
+        a[i] = (float)i + 1;
+    for (size_t i = 0; i < INNER * COLUMNS; i++)
+        b[i] = (float)i;
+    fold_product(a, b, NULL, ROWS, INNER, COLUMNS, got);
+    for (size_t r = 0; r < ROWS; r++) {
+        for (size_t c = 0; c < COLUMNS; c++) {
+            size_t sum = 0; /* small enough to be exact in float32 */
+            for (size_t i = 0; i < INNER; i++)
+                sum += (r * INNER + i + 1) * (i * COLUMNS + c);
+            assert_true(got[r * COLUMNS + c] == (float)sum);
+        }
+    }
 }
 
 static void test_two_stage_biases_fold_too(void **state) {
@@ -406,6 +424,7 @@ int main(void) {
         cmocka_unit_test(test_wrapper_heads_stand_one_after_the_other),
         cmocka_unit_test(test_two_stages_fold_into_one),
         cmocka_unit_test(test_folding_rounds_once),
+        cmocka_unit_test(test_folding_works_for_any_width),
         cmocka_unit_test(test_two_stage_biases_fold_too),
         cmocka_unit_test(test_a_fold_that_overflows_is_refused),
         cmocka_unit_test(test_names_and_files_are_checked),
