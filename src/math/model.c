@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "math/model.h"
 
-#include "base/size.h"
+#include "math/reserve.h"
 
 #include <attnd/attention.h>
 #include <limits.h>
@@ -9,33 +9,31 @@
 #include <string.h>
 
 /* One array of the model: where its pointer is kept, and its shape. */
-struct part {
-    float **array;
+struct weight_array {
+    float **pointer;
     bool present;
     size_t rows, columns;
 };
 
-/* Adds up the parts' sizes in floats, each rounded up to ATTN_ALIGNMENT; when `memory` is
- * not NULL it also sets their pointers. */
-static bool place(const struct part *parts, size_t count, float *memory,
-                  size_t *ret_parameters, size_t *ret_floats) {
+/* Lays the arrays out one after the other in a block of *ret_floats; their offsets are in
+ * floats, too. */
+static bool reserve_arrays(const struct weight_array *arrays, size_t count,
+                           size_t *ret_offsets, size_t *ret_floats,
+                           size_t *ret_parameters) {
     size_t parameters = 0, floats = 0;
+
     for (size_t i = 0; i < count; i++) {
-        size_t size, rounded;
-        if (!parts[i].present)
+        size_t rows = arrays[i].rows, columns = arrays[i].columns;
+        if (!arrays[i].present)
             continue;
-        if (parts[i].rows > INT_MAX || parts[i].columns > INT_MAX ||
-            !size_mul(parts[i].rows, parts[i].columns, &size) ||
-            !size_round_up(size, ATTN_ALIGNMENT / sizeof(float), &rounded))
+        if (rows > INT_MAX || columns > INT_MAX ||
+            !reserve_floats(&floats, rows, columns, &ret_offsets[i]))
             return false;
-        if (memory != NULL)
-            *parts[i].array = memory + floats;
-        if (!size_add(floats, rounded, &floats) ||
-            !size_add(parameters, size, &parameters))
-            return false;
+        parameters += rows * columns; /* at most `floats` */
     }
-    *ret_parameters = parameters;
+
     *ret_floats = floats;
+    *ret_parameters = parameters;
     return true;
 }
 
@@ -50,7 +48,7 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
     if (!size_mul(info->num_heads, info->head_size, &hidden))
         goto fail;
     bool additive = info->scoring == ATTN_ADDITIVE;
-    const struct part parts[] = {
+    const struct weight_array arrays[] = {
         {&model->query_weight, true, hidden, info->query_size},
         {&model->query_bias, info->query_bias, hidden, 1},
         {&model->key_weight, true, hidden, info->key_size},
@@ -63,8 +61,9 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
         {&model->additive_key, additive, info->additive_size, info->head_size},
         {&model->additive_score, additive, info->additive_size, 1},
     };
-    const size_t count = sizeof parts / sizeof parts[0];
-    if (!place(parts, count, NULL, &model->info.parameters, &floats) ||
+    enum { COUNT = sizeof arrays / sizeof arrays[0] };
+    size_t offsets[COUNT];
+    if (!reserve_arrays(arrays, COUNT, offsets, &floats, &model->info.parameters) ||
         !size_mul(floats, sizeof(float), &bytes))
         goto fail;
     status = ATTN_E_NOMEM;
@@ -72,7 +71,8 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
     if (model->memory == NULL)
         goto fail;
     memset(model->memory, 0, bytes);
-    place(parts, count, model->memory, &model->info.parameters, &floats);
+    for (size_t i = 0; i < COUNT; i++)
+        *arrays[i].pointer = arrays[i].present ? model->memory + offsets[i] : NULL;
     model->info.bytes = model->info.memory = bytes;
     *ret_model = model;
     return ATTN_OK;

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "math/model.h"
+#include "math/reserve.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -67,15 +68,6 @@ static attn_status measure(const attn_model *model, const attn_request *request,
     return ATTN_OK;
 }
 
-/* Gives the next [rows, columns] floats of scratch to *ret_offset. */
-static bool place(size_t *floats, size_t rows, size_t columns, size_t *ret_offset) {
-    size_t size;
-    *ret_offset = *floats;
-    return size_mul(rows, columns, &size) &&
-           size_round_up(size, ATTN_ALIGNMENT / sizeof(float), &size) &&
-           size_add(*floats, size, floats);
-}
-
 /* Places the elements that the inputs are made into, one after the other; none for
  * kernels that take them as they are. */
 static bool place_narrow(const attn_model *model, const attn_sizes *sizes, size_t *floats,
@@ -84,11 +76,11 @@ static bool place_narrow(const attn_model *model, const attn_sizes *sizes, size_
     size_t max = 0, count, widest = info->key_size;
     widest = info->value_size > widest ? info->value_size : widest;
     if (model->engine.kernels->narrow == NULL)
-        return place(floats, 0, 0, ret_offset);
+        return reserve_floats(floats, 0, 0, ret_offset);
     if (!size_mul(sizes->num_queries, info->query_size / 2 + 1, &max) ||
         !size_mul(sizes->num_keys, widest / 2 + 1, &count))
         return false;
-    return place(floats, count > max ? count : max, 1, ret_offset);
+    return reserve_floats(floats, count > max ? count : max, 1, ret_offset);
 }
 
 /* Sizes the scratch of one thread: that of the kernels, then what attend.c needs. */
@@ -98,16 +90,17 @@ static bool place_thread(const attn_model *model, const attn_request *request,
     size_t row = engine->score_size + model->info.head_size, floats = 0, none;
     size_t bytes = kernel_scratch_bytes(engine->score_size, model->info.head_size,
                                         longest_key_len, plan->sizes.weights > 0);
-    if (bytes == SIZE_MAX || !place(&floats, bytes / sizeof(float), 1, &none))
+    if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &none))
         return false;
     if (request->need_weights == ATTN_WEIGHTS_MEAN)
-        return place(&floats, longest_key_len, KERNEL_COLUMNS_MAX, &plan->thread_extra) &&
-               place(&floats, 0, 0, &plan->thread_floats);
+        return reserve_floats(&floats, longest_key_len, KERNEL_COLUMNS_MAX,
+                              &plan->thread_extra) &&
+               reserve_floats(&floats, 0, 0, &plan->thread_floats);
     size_t max = GATHER_BYTES / sizeof(float) / row;
     if (longest_key_len >= GATHER_KEYS)
         plan->gather_keys = longest_key_len < max ? longest_key_len : max;
-    return place(&floats, plan->gather_keys, row, &plan->thread_extra) &&
-           place(&floats, 0, 0, &plan->thread_floats);
+    return reserve_floats(&floats, plan->gather_keys, row, &plan->thread_extra) &&
+           reserve_floats(&floats, 0, 0, &plan->thread_floats);
 }
 
 /* Places the parts of the scratch memory. */
@@ -122,14 +115,15 @@ static bool place_all(const attn_model *model, const attn_request *request,
     if (!place_thread(model, request, longest_key_len, plan) ||
         !size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
         !place_narrow(model, sizes, &floats, &plan->narrow) ||
-        !place(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
-        !place(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
-        !place(&floats, sizes->num_keys, plan->hidden, &plan->values) ||
-        !place(&floats, own_context ? sizes->num_queries : 0, plan->hidden,
-               &plan->context) ||
-        !place(&floats, request->num_sequences + 1, sizeof(size_t) / sizeof(float),
-               &plan->first_panels) ||
-        !place(&floats, plan->num_threads, plan->thread_floats, &plan->thread_scratch) ||
+        !reserve_floats(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
+        !reserve_floats(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
+        !reserve_floats(&floats, sizes->num_keys, plan->hidden, &plan->values) ||
+        !reserve_floats(&floats, own_context ? sizes->num_queries : 0, plan->hidden,
+                        &plan->context) ||
+        !reserve_floats(&floats, request->num_sequences + 1,
+                        sizeof(size_t) / sizeof(float), &plan->first_panels) ||
+        !reserve_floats(&floats, plan->num_threads, plan->thread_floats,
+                        &plan->thread_scratch) ||
         !size_mul(floats, sizeof(float), &sizes->scratch_bytes))
         return false;
     if (!own_context)

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reserve.h: lays out several arrays in one block of memory, before it is allocated. */
+#ifndef ATTND_MATH_RESERVE_H
+#define ATTND_MATH_RESERVE_H
+
+#include "base/size.h"
+
+#include <attnd/attention.h>
+
+/* Reserves [rows, columns] floats at the end of a block of *floats, rounded up so that
+ * the next array begins at ATTN_ALIGNMENT too. *ret_offset is where the array begins, in
+ * floats. Returns false when the sizes overflow; *floats and *ret_offset are then
+ * unspecified. */
+static inline bool reserve_floats(size_t *floats, size_t rows, size_t columns,
+                                  size_t *ret_offset) {
+    size_t size;
+    *ret_offset = *floats;
+    return size_mul(rows, columns, &size) &&
+           size_round_up(size, ATTN_ALIGNMENT / sizeof(float), &size) &&
+           size_add(*floats, size, floats);
+}
+
+#endif
