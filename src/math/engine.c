@@ -5,7 +5,6 @@
 #include "base/size.h"
 #include "math/blas.h"
 #include "math/fold.h"
-#include "math/model.h"
 
 #include <attnd/attention.h>
 #include <stdlib.h>
@@ -37,8 +36,9 @@ static void fold_heads(const attn_model_info *info, const float *additive,
     }
 }
 
-static attn_status fold_additive(const attn_model *model, struct engine *engine) {
-    const attn_model_info *info = &model->info;
+static attn_status fold_additive(const attn_model_info *info,
+                                 const struct layer_weights *weights,
+                                 struct engine *engine) {
     size_t rows, widths, floats;
     if (!size_mul(info->num_heads, info->additive_size, &rows) ||
         !size_add(info->query_size, info->key_size, &widths) ||
@@ -52,9 +52,9 @@ static attn_status fold_additive(const attn_model *model, struct engine *engine)
     float *query = engine->folded, *key = query + rows * info->query_size;
     float *query_bias = key + rows * info->key_size, *key_bias = query_bias + rows;
     float *score = key_bias + rows;
-    memcpy(score, model->additive_score, info->additive_size * sizeof *score);
-    fold_heads(info, model->additive_query, &engine->to_query, query, query_bias);
-    fold_heads(info, model->additive_key, &engine->to_key, key, key_bias);
+    memcpy(score, weights->additive_score, info->additive_size * sizeof *score);
+    fold_heads(info, weights->additive_query, &engine->to_query, query, query_bias);
+    fold_heads(info, weights->additive_key, &engine->to_key, key, key_bias);
     engine->additive_score = score;
     engine->to_query.weight = query;
     engine->to_query.bias = query_bias;
@@ -174,30 +174,24 @@ static attn_status choose(struct engine *engine, const attn_engine_options *opti
     return ATTN_OK;
 }
 
-attn_status engine_make(struct attn_model *model, const attn_engine_options *options,
+attn_status engine_make(const attn_model_info *info, const struct layer_weights *weights,
+                        const attn_engine_options *options, struct engine *ret_engine,
                         attn_error *ret_error) {
-    attn_model_info *info = &model->info;
-    size_t hidden = info->num_heads * info->head_size;
     struct engine engine = {
         .score_size = info->head_size,
-        .to_query =
-            {model->query_weight, model->query_bias, hidden, info->query_size, {0}},
-        .to_key = {model->key_weight, model->key_bias, hidden, info->key_size, {0}},
-        .to_value =
-            {model->value_weight, model->value_bias, hidden, info->value_size, {0}},
-        .to_output =
-            {model->output_weight, model->output_bias, info->out_size, hidden, {0}},
+        .to_query = weights->to_query,
+        .to_key = weights->to_key,
+        .to_value = weights->to_value,
+        .to_output = weights->to_output,
     };
-    if (model->memory == NULL)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "model '%s': its weights were given back: load it anew",
-                         info->name);
+
     attn_status status = choose(&engine, options, ret_error);
     if (status != ATTN_OK)
         return status;
+
     if (info->scoring == ATTN_ADDITIVE) {
         engine.score_size = info->additive_size;
-        status = fold_additive(model, &engine);
+        status = fold_additive(info, weights, &engine);
     }
     if (status == ATTN_OK && engine.native)
         status = pack_all(&engine);
@@ -206,12 +200,7 @@ attn_status engine_make(struct attn_model *model, const attn_engine_options *opt
         return error_set(ret_error, status, "model '%s': %s", info->name,
                          attn_status_text(status));
     }
-    info->memory += engine.bytes - model->engine.bytes;
-    engine_deinit(&model->engine);
-    model->engine = engine;
-    info->engine = engine.native ? "native" : "openblas";
-    info->cpu = engine.kernels->name;
-    info->precision = engine.kernels->numbers == 2 ? "bf16" : "f32";
+    *ret_engine = engine;
     return ATTN_OK;
 }
 

@@ -18,6 +18,15 @@ struct linear {
     struct panels panels; /* of the native engine; data is NULL with openblas */
 };
 
+/* What an engine is made from: the weights of a layer, all borrowed. */
+struct layer_weights {
+    struct linear to_query, to_key, to_value;
+    struct linear to_output;     /* weight is NULL without output projection */
+    const float *additive_query; /* [additive_size, D]; NULL without additive scoring */
+    const float *additive_key;   /* [additive_size, D] */
+    const float *additive_score; /* [additive_size] */
+};
+
 /* What a model computes with; immutable once made. Additive scoring is folded in:
  * to_query and to_key then give W_q q and W_k k, [H, additive_size], at once. */
 struct engine {
@@ -32,14 +41,16 @@ struct engine {
     size_t bytes;  /* of what is owned */
 };
 
-struct attn_model;
-
-/* Makes the engine of a model whose weights are complete, in place of the one that it may
- * have. Errors, with one line and the model as it was: as attn_model_set_engine(). */
-attn_status engine_make(struct attn_model *model, const attn_engine_options *options,
+/* Makes an engine for a layer of the sizes in `info`. The caller releases it by
+ * engine_deinit(); until then, or until engine_forget_weights(), the weights must stay.
+ * The openblas engine copies no weights, except for additive scoring, which it folds.
+ *
+ * Errors, with one line in ret_error that names the model: as attn_model_set_engine(). */
+attn_status engine_make(const attn_model_info *info, const struct layer_weights *weights,
+                        const attn_engine_options *options, struct engine *ret_engine,
                         attn_error *ret_error);
 
-/* Gives the memory back; a zeroed struct is fine. */
+/* Releases the memory; a zeroed struct is fine. */
 void engine_deinit(struct engine *engine);
 
 /* Lets go of the weights that are borrowed from the model; only with the native engine.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "math/model.h"
 
+#include "base/error.h"
 #include "math/reserve.h"
 
 #include <attnd/attention.h>
@@ -93,9 +94,50 @@ const attn_model_info *attn_model_get_info(const attn_model *model) {
     return &model->info;
 }
 
+attn_status model_make_engine(const attn_model *model, const attn_engine_options *options,
+                              struct engine *ret_engine, attn_error *ret_error) {
+    const attn_model_info *info = &model->info;
+    size_t hidden = info->num_heads * info->head_size;
+    const struct layer_weights weights = {
+        .to_query =
+            {model->query_weight, model->query_bias, hidden, info->query_size, {0}},
+        .to_key = {model->key_weight, model->key_bias, hidden, info->key_size, {0}},
+        .to_value =
+            {model->value_weight, model->value_bias, hidden, info->value_size, {0}},
+        .to_output =
+            {model->output_weight, model->output_bias, info->out_size, hidden, {0}},
+        .additive_query = model->additive_query,
+        .additive_key = model->additive_key,
+        .additive_score = model->additive_score,
+    };
+
+    if (model->memory == NULL)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "model '%s': attn_model_trim() has released its weights; "
+                         "reload the model",
+                         info->name);
+    return engine_make(info, &weights, options, ret_engine, ret_error);
+}
+
+void model_use_engine(attn_model *model, const struct engine *engine) {
+    attn_model_info *info = &model->info;
+
+    info->memory += engine->bytes - model->engine.bytes;
+    info->engine = engine->native ? "native" : "openblas";
+    info->cpu = engine->kernels->name;
+    info->precision = engine->kernels->numbers == 2 ? "bf16" : "f32";
+    engine_deinit(&model->engine);
+    model->engine = *engine;
+}
+
 attn_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
                                   attn_error *ret_error) {
-    return engine_make(model, options, ret_error);
+    struct engine engine;
+    attn_status status = model_make_engine(model, options, &engine, ret_error);
+
+    if (status == ATTN_OK)
+        model_use_engine(model, &engine);
+    return status;
 }
 
 void attn_model_trim(attn_model *model) {

@@ -37,4 +37,12 @@ struct attn_model {
  * ATTN_E_NOMEM. Sizes of 0 are the caller's to refuse. */
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model);
 
+/* Makes an engine from the model's weights, which it may borrow; the model itself does
+ * not change. The caller owns *ret_engine. Errors: as attn_model_set_engine(). */
+attn_status model_make_engine(const attn_model *model, const attn_engine_options *options,
+                              struct engine *ret_engine, attn_error *ret_error);
+
+/* Releases the model's engine and hands it this one; updates what the info says of it. */
+void model_use_engine(attn_model *model, const struct engine *engine);
+
 #endif

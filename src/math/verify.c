@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.c: the native engine held against OpenBLAS before it serves. */
+/* verify.c: compares the native engine with OpenBLAS before a model serves. */
 #include "base/error.h"
 #include "base/noise.h"
 #include "math/model.h"
@@ -10,94 +10,121 @@
 
 #define TOKENS 37 /* more than one panel of queries, and a rest */
 
-/* Memory of one small request. */
+/* One small request of noise, which queries, keys and values share. */
 struct trial {
-    float *input, *outputs[2];
-    void *scratch;
+    size_t tokens;
+    float *input;    /* [tokens, widest input] */
+    void *scratch;   /* of the last run */
+    float *outputs;  /* [tokens, out_size], of the model's engine */
+    float *expected; /* [tokens, out_size], of OpenBLAS */
 };
 
 static void trial_deinit(struct trial *trial) {
     free(trial->input);
-    free(trial->outputs[0]);
-    free(trial->outputs[1]);
     free(trial->scratch);
+    free(trial->outputs);
+    free(trial->expected);
 }
 
-/* The largest difference, relative to the largest of `b`; infinite when one is not a
- * number. */
-static double difference(const float *a, const float *b, size_t count) {
-    double largest = 0, apart = 0;
-    for (size_t i = 0; i < count; i++) {
-        double magnitude = fabs((double)b[i]), off = fabs((double)a[i] - (double)b[i]);
-        if (!isfinite(a[i]) && !isfinite(b[i]))
-            continue; /* float32 is too small for these weights, whoever computes */
-        if (isnan(off))
-            return (double)INFINITY;
-        /* No fmax(): gcc 12 for arm64 fails to compile a loop of two of them. */
-        if (magnitude > largest)
-            largest = magnitude;
-        if (off > apart)
-            apart = off;
-    }
-    return largest > 0 ? apart / largest : apart;
+static bool trial_init(struct trial *trial, const attn_model_info *info) {
+    size_t limit = info->context_length, width = info->query_size;
+
+    width = info->key_size > width ? info->key_size : width;
+    width = info->value_size > width ? info->value_size : width;
+    *trial = (struct trial){.tokens = limit > 0 && limit < TOKENS ? limit : TOKENS};
+    trial->input = calloc(width, trial->tokens * sizeof *trial->input);
+    if (trial->input == NULL)
+        return false;
+    noise_fill(trial->input, width * trial->tokens, 1.0F);
+    return true;
 }
 
-/* Runs the request with the present engine. */
-static attn_status run(const attn_model *model, const attn_request *request,
-                       struct trial *trial, float **ret_outputs, size_t *ret_count) {
+/* Runs the trial with the model's engine. */
+static attn_status trial_run(struct trial *trial, const attn_model *model,
+                             float **ret_outputs, size_t *ret_count) {
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &trial->tokens,
+                                  .key_lens = &trial->tokens,
+                                  .queries = trial->input,
+                                  .keys = trial->input,
+                                  .values = trial->input,
+                                  .causal = model->info.causal};
     attn_sizes sizes;
-    attn_status status = attn_plan(model, request, &sizes, NULL);
+
+    attn_status status = attn_plan(model, &request, &sizes, NULL);
     if (status != ATTN_OK)
         return status;
     free(trial->scratch);
     trial->scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
-    *ret_outputs = malloc(sizes.outputs * sizeof(float));
+    *ret_outputs = malloc(sizes.outputs * sizeof **ret_outputs);
     *ret_count = sizes.outputs;
     if (trial->scratch == NULL || *ret_outputs == NULL)
         return ATTN_E_NOMEM;
-    return attn_run(model, request, trial->scratch, &(attn_result){*ret_outputs, NULL});
+    return attn_run(model, &request, trial->scratch, &(attn_result){*ret_outputs, NULL});
+}
+
+/* Returns the largest difference, relative to the largest number of `b`; infinite when
+ * one of the two is not a number where the other is. */
+static double relative_difference(const float *a, const float *b, size_t count) {
+    double largest = 0, difference = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        double magnitude = fabs((double)b[i]), apart = fabs((double)a[i] - (double)b[i]);
+        if (!isfinite(a[i]) && !isfinite(b[i]))
+            continue; /* these weights overflow float32 with any engine */
+        if (isnan(apart))
+            return (double)INFINITY;
+        /* No fmax(): gcc 12 for arm64 fails to compile a loop of two of them. */
+        if (magnitude > largest)
+            largest = magnitude;
+        if (apart > difference)
+            difference = apart;
+    }
+    return largest > 0 ? difference / largest : difference;
+}
+
+/* Compares the model's outputs with those of an openblas engine of its own, which borrows
+ * the weights. Leaves the model with that engine when the two disagree. */
+static attn_status check_native(attn_model *model, struct trial *trial,
+                                double *ret_difference) {
+    const attn_engine_options options = {"openblas", model->info.cpu, "f32"};
+    bool bf16 = model->engine.kernels->numbers == 2;
+    attn_model twin = *model;
+    size_t count;
+
+    attn_status status = model_make_engine(model, &options, &twin.engine, NULL);
+    if (status != ATTN_OK)
+        return status;
+    status = trial_run(trial, &twin, &trial->expected, &count);
+    if (status != ATTN_OK) {
+        engine_deinit(&twin.engine);
+        return status;
+    }
+
+    *ret_difference = relative_difference(trial->outputs, trial->expected, count);
+    if (*ret_difference <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32))
+        engine_deinit(&twin.engine);
+    else
+        model_use_engine(model, &twin.engine);
+    return ATTN_OK;
 }
 
 attn_status attn_model_verify(attn_model *model, double *ret_difference,
                               attn_error *ret_error) {
-    const attn_model_info *info = &model->info;
-    size_t limit = info->context_length, count = 0;
-    size_t tokens = limit > 0 && limit < TOKENS ? limit : TOKENS,
-           width = info->query_size;
-    double apart = 0;
-    struct trial trial = {.input = NULL};
-    width = info->key_size > width ? info->key_size : width;
-    width = info->value_size > width ? info->value_size : width;
-    trial.input = calloc(width, tokens * sizeof(float));
-    attn_status status = trial.input != NULL ? ATTN_OK : ATTN_E_NOMEM;
-    const attn_request request = {.num_sequences = 1,
-                                  .query_lens = &tokens,
-                                  .key_lens = &tokens,
-                                  .queries = trial.input,
-                                  .keys = trial.input,
-                                  .values = trial.input,
-                                  .causal = info->causal};
-    if (status == ATTN_OK) {
-        noise_fill(trial.input, width * tokens, 1.0F);
-        status = run(model, &request, &trial, &trial.outputs[0], &count);
-    }
-    if (status == ATTN_OK && model->engine.native) {
-        const attn_engine_options asked = {"native", info->cpu, info->precision};
-        const attn_engine_options openblas = {"openblas", info->cpu, "f32"};
-        bool bf16 = model->engine.kernels->numbers == 2;
-        status = engine_make(model, &openblas, NULL);
-        if (status == ATTN_OK)
-            status = run(model, &request, &trial, &trial.outputs[1], &count);
-        if (status == ATTN_OK) {
-            apart = difference(trial.outputs[0], trial.outputs[1], count);
-            if (apart <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32))
-                status = engine_make(model, &asked, NULL);
-        }
-    }
+    struct trial trial;
+    double difference = 0;
+    size_t count;
+
+    attn_status status = trial_init(&trial, &model->info) ? ATTN_OK : ATTN_E_NOMEM;
+    if (status == ATTN_OK)
+        status = trial_run(&trial, model, &trial.outputs, &count);
+    if (status == ATTN_OK && model->engine.native)
+        status = check_native(model, &trial, &difference);
+
     trial_deinit(&trial);
     if (status != ATTN_OK)
-        return error_set(ret_error, status, "model '%s': warm-up: %s", info->name,
+        return error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
                          attn_status_text(status));
-    *ret_difference = apart;
+    *ret_difference = difference;
     return ATTN_OK;
 }

@@ -2,6 +2,7 @@
 /* fail_alloc.c: wrappers of the allocating functions, of which one chosen call fails. */
 #include "fail_alloc.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +19,17 @@ char *__wrap_strdup(const char *text);
 
 static size_t countdown; /* 0: nothing fails */
 static bool failed;
+static size_t counted, counted_from = SIZE_MAX;
 
 static bool fails_now(void) {
     if (countdown == 0 || --countdown > 0)
         return false;
     failed = true;
     return true;
+}
+
+static void count_alloc(size_t size) {
+    counted += size >= counted_from;
 }
 
 void fail_alloc_at(size_t nth) {
@@ -36,7 +42,18 @@ bool fail_alloc_stop(void) {
     return failed;
 }
 
+void count_alloc_from(size_t bytes) {
+    counted = 0;
+    counted_from = bytes;
+}
+
+size_t count_alloc_stop(void) {
+    counted_from = SIZE_MAX;
+    return counted;
+}
+
 void *__wrap_malloc(size_t size) {
+    count_alloc(size);
     return fails_now() ? NULL : __real_malloc(size);
 }
 
@@ -49,6 +66,7 @@ void *__wrap_realloc(void *memory, size_t size) {
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+    count_alloc(size);
     return fails_now() ? NULL : __real_aligned_alloc(alignment, size);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fail_alloc.h: makes one chosen allocation of the code under test fail.
+/* fail_alloc.h: makes one chosen allocation of the code under test fail, or counts large
+ * ones.
  *
  *     for (size_t nth = 1;; nth++) {
  *         fail_alloc_at(nth);
@@ -22,5 +23,11 @@ void fail_alloc_at(size_t nth);
 
 /* Lets all allocations work again; returns whether one failed. */
 bool fail_alloc_stop(void);
+
+/* From now on allocations of at least `bytes` are counted, by malloc or aligned_alloc. */
+void count_alloc_from(size_t bytes);
+
+/* Ends it; returns how many there were. */
+size_t count_alloc_stop(void);
 
 #endif

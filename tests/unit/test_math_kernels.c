@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "fail_alloc.h"
 #include "math/kernels/kernels.h"
 #include "math/model.h"
 #include "math/tiles.h"
@@ -350,13 +351,73 @@ static void test_a_trimmed_model_keeps_its_engine(void **state) {
         attn_error error;
         assert_int_equal(attn_model_set_engine(model, &asked, &error),
                          ATTN_E_UNSUPPORTED);
-        assert_non_null(strstr(error.text, "load it anew"));
+        assert_non_null(strstr(error.text, "reload the model"));
         assert_int_equal(attn_model_verify(model, &difference, &error),
                          ATTN_E_UNSUPPORTED);
         free_result(&before);
         free_result(&after);
         attn_model_destroy(model);
     }
+}
+
+static void test_verifying_packs_no_weights(void **state) {
+    (void)state;
+    uint64_t seed = 84;
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t memory = info->memory;
+    double difference = -1;
+    model->info.context_length = 1; /* little scratch */
+    count_alloc_from(memory - info->bytes);
+    assert_int_equal(attn_model_verify(model, &difference, NULL), ATTN_OK);
+    assert_int_equal(count_alloc_stop(), 0);
+    assert_true(difference >= 0 && difference <= ATTN_TOLERANCE_BF16);
+    assert_string_equal(info->engine, "native");
+    assert_string_equal(info->precision, asked.precision);
+    assert_int_equal(info->memory, memory);
+    count_alloc_from(memory - info->bytes); /* the measure is right: this is a packing */
+    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTN_OK);
+    assert_int_equal(count_alloc_stop(), 1);
+    attn_model_destroy(model);
+}
+
+static void test_model_whose_engines_disagree_is_left_with_openblas(void **state) {
+    (void)state;
+    uint64_t seed = 85;
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    const attn_model_info *info = attn_model_get_info(model);
+    double difference = 0;
+    memset(model->engine.packed, 0, 64); /* weights of the first queries */
+    assert_int_equal(attn_model_verify(model, &difference, NULL), ATTN_OK);
+    assert_true(difference > ATTN_TOLERANCE_F32);
+    assert_string_equal(info->engine, "openblas");
+    assert_string_equal(info->precision, "f32");
+    assert_int_equal(info->memory, info->bytes);
+    attn_model_trim(model); /* has nothing to release */
+    assert_int_equal(info->memory, info->bytes);
+    assert_int_equal(attn_model_verify(model, &difference, NULL), ATTN_OK);
+    assert_true(difference == 0);
+    attn_model_destroy(model);
+}
+
+static void test_verifying_without_memory_leaves_the_model_as_it_was(void **state) {
+    (void)state;
+    uint64_t seed = 86;
+    attn_model *model = wide_model(&seed, ATTN_ADDITIVE);
+    double difference = -1;
+    for (size_t nth = 1;; nth++) {
+        fail_alloc_at(nth);
+        attn_status status = attn_model_verify(model, &difference, NULL);
+        if (!fail_alloc_stop()) {
+            assert_int_equal(status, ATTN_OK);
+            assert_true(nth > 6);
+            break;
+        }
+        assert_int_equal(status, ATTN_E_NOMEM);
+        assert_true(difference == -1);
+        assert_string_equal(attn_model_get_info(model)->engine, "native");
+    }
+    attn_model_destroy(model);
 }
 
 /* bfloat16 takes half of what float32 takes, but for biases and rounding up. */
@@ -380,6 +441,9 @@ int main(void) {
         cmocka_unit_test(test_bits_do_not_depend_on_how_queries_are_split),
         cmocka_unit_test(test_large_layer_matches_cblas_tiles),
         cmocka_unit_test(test_a_trimmed_model_keeps_its_engine),
+        cmocka_unit_test(test_verifying_packs_no_weights),
+        cmocka_unit_test(test_model_whose_engines_disagree_is_left_with_openblas),
+        cmocka_unit_test(test_verifying_without_memory_leaves_the_model_as_it_was),
         cmocka_unit_test(test_packed_weights_take_as_little_as_they_can),
         cmocka_unit_test(test_unknown_engine_and_missing_kernels_are_refused),
     };
