@@ -157,7 +157,7 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
         if (b->status != ATTN_OK)
             return;
     }
-    int64_t end = clock_now_ns() + (int64_t)b->config->seconds * 1000000000;
+    int64_t end = clock_now_ns() + (int64_t)b->config->bench.seconds * 1000000000;
     size_t i = 0;
     while (i < BENCH_ROUNDS_MAX && (i < ROUNDS_MIN || clock_now_ns() < end)) {
         r->peak[i] = time_peak(b);
@@ -305,10 +305,10 @@ static int bench_shape(const struct config *config, const char *shape) {
     struct bench b = {.config = config, .report = &report};
     sem_init(&b.done, 0, 0);
     report = (struct bench_report){
-        .part = (enum bench_part)config->part,
-        .causal = config->causal,
-        .weights = config->weights,
-        .fill = config->fill,
+        .part = (enum bench_part)config->bench.part,
+        .causal = config->bench.causal,
+        .weights = config->bench.weights,
+        .fill = config->bench.fill,
         .threads = config->workers > 0 ? config->workers : machine_cpus(""),
     };
     if (!parse_shape(shape, &report)) {
@@ -325,7 +325,7 @@ static int bench_shape(const struct config *config, const char *shape) {
                 error.text[0] != '\0' ? error.text : attn_status_text(status));
         return 1;
     }
-    if (config->json)
+    if (config->bench.json)
         bench_print_json(&report);
     else
         bench_print_text(&report);
@@ -333,12 +333,12 @@ static int bench_shape(const struct config *config, const char *shape) {
 }
 
 int command_bench(const struct config *config) {
-    if (config->wire)
+    if (config->bench.wire)
         return bench_wire(config);
-    if (config->shapes.count == 0)
+    if (config->bench.shapes.count == 0)
         return bench_shape(config, DEFAULT_SHAPE);
     int exit_code = 0;
-    for (size_t i = 0; i < config->shapes.count && exit_code == 0; i++)
-        exit_code = bench_shape(config, config->shapes.items[i]);
+    for (size_t i = 0; i < config->bench.shapes.count && exit_code == 0; i++)
+        exit_code = bench_shape(config, config->bench.shapes.items[i]);
     return exit_code;
 }

@@ -287,8 +287,8 @@ static bool run_task(const struct config *config, const struct task *task,
                      struct text *text) {
     static struct times times; /* too large for a stack */
     bool done = make_text(text, task) && check_task(task, text, &times) &&
-                time_task(task, text, config->seconds, &times);
-    if (done && config->json)
+                time_task(task, text, config->bench.seconds, &times);
+    if (done && config->bench.json)
         print_json(task, &times);
     else if (done)
         print_text(task, &times);

@@ -15,20 +15,27 @@ static const struct {
     const char *code;
     const char *help;
 } exit_codes[] = {
-    {"0", "Stopped as told, with every accepted request answered."},
-    {"1", "Could not start (a model, the address, memory), or was stopped before every "
-          "accepted request was answered."},
-    {"2",
-     "An option, a variable or the configuration file is wrong; one line says which."},
+    {"0", "Stopped on request, after every accepted request was answered."},
+    {"1", "Could not start (a model, the address, memory), "
+          "or stopped before every accepted request was answered."},
+    {"2", "An option, a variable or the configuration file is wrong; one line names it."},
 };
 
-/* Prints `text` wrapped, each line indented. */
-static void print_wrapped(const char *text) {
+static const char description[] =
+    "Loads multi-head attention layers from safetensors files and serves them over HTTP. "
+    "A request brings queries, keys, values and valid_lens, as JSON or in the safetensors "
+    "format, or follows the Open Inference Protocol. Native kernels, chosen for this CPU, "
+    "compute the layer on a pool of workers; OpenBLAS can compute its projections instead. "
+    "The reply has the outputs and, on request, the attention weights of every head.";
+
+/* Prints `text` wrapped, with `indent` blanks before each line. */
+static void print_indented(const char *text, int indent) {
     size_t column = 0;
+
     while (*text != '\0') {
         size_t word = strcspn(text, " ");
-        if (column == 0 || HELP_INDENT + column + 1 + word > HELP_WIDTH) {
-            printf("%s%*s", column == 0 ? "" : "\n", HELP_INDENT, "");
+        if (column == 0 || (size_t)indent + column + 1 + word > HELP_WIDTH) {
+            printf("%s%*s", column == 0 ? "" : "\n", indent, "");
             column = 0;
         }
         printf("%s%.*s", column == 0 ? "" : " ", (int)word, text);
@@ -39,27 +46,34 @@ static void print_wrapped(const char *text) {
     putchar('\n');
 }
 
-/* The environment variable of an option, as in ATTND_MAX_BODY. */
-static void variable_name(const struct option *option, char *ret_name, size_t size) {
+static void print_wrapped(const char *text) {
+    print_indented(text, HELP_INDENT);
+}
+
+/* Writes the environment variable of an option, such as ATTND_MAX_BODY. */
+static void format_variable_name(const struct option *option, char *ret_name,
+                                 size_t size) {
     size_t at = (size_t)snprintf(ret_name, size, "ATTND_");
     for (const char *c = option->name; *c != '\0' && at + 1 < size; c++)
         ret_name[at++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
     ret_name[at] = '\0';
 }
 
-/* The options that only `command` takes, or, when it is NULL, all others. */
+/* Prints the options that only `command` uses or, when it is NULL, all others. */
 static void print_help_options(const char *command) {
     for (size_t i = 0; i < config_num_options; i++) {
         const struct option *option = &config_options[i];
         if (option->command != command && (command == NULL || option->command == NULL))
             continue;
-        printf("  --%s%s%s", option->name, option->metavar != NULL ? " " : "",
-               option->metavar != NULL ? option->metavar : "");
+
+        printf("  --%s", option->name);
+        if (option->metavar != NULL)
+            printf(" %s", option->metavar);
         if (option->value != NULL)
             printf("  (default %s)", option->value);
         if (!option->command_line_only) {
             char variable[64];
-            variable_name(option, variable, sizeof variable);
+            format_variable_name(option, variable, sizeof variable);
             printf("  [%s]", variable);
         }
         putchar('\n');
@@ -73,16 +87,22 @@ void config_print_help(void) {
         printf("  %s\n", command_infos[i].usage);
         print_wrapped(command_infos[i].help);
     }
+
+    putchar('\n');
+    print_indented(description, 0);
     printf("\nFirst steps: attnd --demo, then, in another shell:\n"
-           "  curl -s http://127.0.0.1:8080/v1/attention -H 'Content-Type: "
-           "application/json' \\\n"
-           "    -d "
-           "'{\"model\":\"journey\",\"queries\":[[0.43,0.15,0.89],[0.55,0.87,0.66]]}'\n"
-           "\nOptions (a flag beats ATTND_..., which beats --config, which beats the "
-           "default):\n");
+           "  curl -s http://127.0.0.1:8080/v1/attention \\\n"
+           "    -H 'Content-Type: application/json' \\\n"
+           "    -d '{\"model\":\"journey\","
+           "\"queries\":[[0.43,0.15,0.89],[0.55,0.87,0.66]]}'\n");
+
+    printf("\nOptions (a flag overrides ATTND_..., which overrides --config, "
+           "which overrides the default):\n");
     print_help_options(NULL);
-    printf("\nOptions of attnd bench, which also takes --workers, --engine and --cpu:\n");
+    printf("\nOptions of attnd bench, which also uses "
+           "--workers, --engine, --cpu and --precision:\n");
     print_help_options("bench");
+
     printf("\nExit status:\n");
     for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++) {
         printf("  %s\n", exit_codes[i].code);
@@ -122,17 +142,18 @@ static void print_man_options(void) {
     for (size_t i = 0; i < config_num_options; i++) {
         const struct option *option = &config_options[i];
         char item[64];
+
         snprintf(item, sizeof item, "--%s", option->name);
         print_man_item(item, option->metavar, option->help);
         if (option->command != NULL)
-            printf("Only of attnd %s.\n", option->command);
+            printf("Only for attnd %s.\n", option->command);
         if (option->value != NULL) {
             fputs("Default: ", stdout);
             print_troff(option->value);
             fputs(".\n", stdout);
         }
         if (!option->command_line_only) {
-            variable_name(option, item, sizeof item);
+            format_variable_name(option, item, sizeof item);
             fputs("Environment: ", stdout);
             print_troff(item);
             fputs(".\n", stdout);
@@ -141,8 +162,8 @@ static void print_man_options(void) {
 }
 
 void config_print_man(void) {
-    puts(".\\\" Written by attnd --man from the table in src/config/options.c; do not "
-         "edit.");
+    puts(".\\\" Written by attnd --man from the table in src/config/options.c; "
+         "do not edit.");
     printf(".TH ATTND 1 \"\" \"attnd %s\" \"User Commands\"\n", attn_version());
     puts(".SH NAME\nattnd \\- serve multi\\-head attention over HTTP\n.SH SYNOPSIS");
     for (size_t i = 0; i < NUM_COMMANDS; i++) {
@@ -150,29 +171,28 @@ void config_print_man(void) {
         print_troff(command_infos[i].usage);
         putchar('\n');
     }
-    puts(".SH DESCRIPTION\n"
-         "Loads the weights of multi\\-head attention layers from safetensors files, "
-         "takes\n"
-         "queries, keys, values and valid_lens as JSON, runs the attention on a pool of\n"
-         "workers over OpenBLAS, and returns outputs and, when asked, every head's "
-         "attention\n"
-         "weights. Once it serves, one line on standard output says where:\n"
+
+    puts(".SH DESCRIPTION");
+    print_troff(description);
+    puts("\nOnce attnd serves, it prints one line on standard output:\n"
          "\"listening on http://HOST:PORT\".\n.SH COMMANDS");
     for (size_t i = 0; i < NUM_COMMANDS; i++)
         print_man_item(command_infos[i].usage, NULL, command_infos[i].help);
+
     puts(".SH OPTIONS\n"
-         "A flag beats the environment, which beats the file of \\-\\-config, which "
-         "beats the\n"
-         "default.");
+         "A flag overrides the environment, which overrides the file of \\-\\-config,\n"
+         "which overrides the default.");
     print_man_options();
+
     puts(".SH EXIT STATUS");
     for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++)
         print_man_item(exit_codes[i].code, NULL, exit_codes[i].help);
-    puts(
-        ".SH EXAMPLES\n.nf\n"
-        "attnd \\-\\-demo\n"
-        "attnd \\-\\-model layer0=layer0.safetensors,num_heads=12,causal=true\n"
-        "attnd inspect layer0.safetensors\n.fi\n"
-        ".SH SEE ALSO\nThe protocol and the layouts of checkpoints: docs/protocol.md and "
-        "docs/models.md\nof the source.");
+
+    puts(".SH EXAMPLES\n.nf\n"
+         "attnd \\-\\-demo\n"
+         "attnd \\-\\-model layer0=layer0.safetensors,num_heads=12,causal=true\n"
+         "attnd inspect layer0.safetensors\n.fi\n"
+         ".SH SEE ALSO\n"
+         "In the source: docs/protocol.md and docs/protocol\\-v2.md for requests,\n"
+         "docs/models.md for the layouts of checkpoints.");
 }

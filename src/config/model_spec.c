@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* model_spec.c: cuts the text of a --model in place. */
 #include "config/model_spec.h"
 
 #include "base/error.h"
@@ -11,6 +12,7 @@
 /* A whole number of at least 1. */
 static bool parse_count(const char *text, size_t *ret_count) {
     char *end;
+
     if (!isdigit((unsigned char)*text))
         return false;
     errno = 0;
@@ -21,14 +23,16 @@ static bool parse_count(const char *text, size_t *ret_count) {
     return true;
 }
 
-/* `pair` is KEY=VALUE and is cut at the '='. */
-static attn_status parse_pair(char *pair, const char *whole, struct model_spec *spec,
+/* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. `text` is the whole
+ * specification, for errors. */
+static attn_status parse_pair(char *pair, const char *text, struct model_spec *spec,
                               attn_error *ret_error) {
     attn_model_options *options = &spec->options;
     char *equals = strchr(pair, '=');
     if (equals == NULL || equals[1] == '\0')
         return error_set(ret_error, ATTN_E_VALUE, "--model %s: '%s' is not KEY=VALUE",
-                         whole, pair);
+                         text, pair);
+
     *equals = '\0';
     const char *value = equals + 1;
     if (strcmp(pair, "num_heads") == 0 || strcmp(pair, "context_length") == 0) {
@@ -36,17 +40,16 @@ static attn_status parse_pair(char *pair, const char *whole, struct model_spec *
         if (!parse_count(value, count))
             return error_set(ret_error, ATTN_E_VALUE,
                              "--model %s: %s '%s' is not a whole number of at least 1",
-                             whole, pair, value);
+                             text, pair, value);
     } else if (strcmp(pair, "causal") == 0) {
         if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
             return error_set(ret_error, ATTN_E_VALUE,
-                             "--model %s: causal '%s' is not true or false", whole,
-                             value);
+                             "--model %s: causal '%s' is not true or false", text, value);
         options->causal = value;
     } else if (strcmp(pair, "precision") == 0) {
         if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0)
             return error_set(ret_error, ATTN_E_VALUE,
-                             "--model %s: precision '%s' is not f32 or bf16", whole,
+                             "--model %s: precision '%s' is not f32 or bf16", text,
                              value);
         spec->precision = value;
     } else if (strcmp(pair, "layout") == 0) {
@@ -55,9 +58,9 @@ static attn_status parse_pair(char *pair, const char *whole, struct model_spec *
         options->prefix = value;
     } else {
         return error_set(ret_error, ATTN_E_VALUE,
-                         "--model %s: unknown key '%s'; known are num_heads, causal, "
-                         "context_length, layout, prefix, precision",
-                         whole, pair);
+                         "--model %s: unknown key '%s'; the keys are num_heads, causal, "
+                         "context_length, layout, prefix and precision",
+                         text, pair);
     }
     return ATTN_OK;
 }
@@ -67,6 +70,7 @@ attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
     struct model_spec spec = {.text = strdup(text)};
     if (spec.text == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "--model %s: out of memory", text);
+
     attn_status status = ATTN_OK;
     char *rest = NULL;
     char *first = strtok_r(spec.text, ",", &rest);
@@ -79,9 +83,11 @@ attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
         spec.name = first;
         spec.path = equals + 1;
     }
+
     char *pair;
     while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL)
         status = parse_pair(pair, text, &spec, ret_error);
+
     if (status != ATTN_OK) {
         model_spec_deinit(&spec);
         return status;

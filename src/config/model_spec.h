@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_spec.h: NAME=FILE[,KEY=VALUE]..., as --model takes it. */
+/* model_spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model. */
 #ifndef ATTND_CONFIG_MODEL_SPEC_H
 #define ATTND_CONFIG_MODEL_SPEC_H
 
 #include <attnd/model.h>
 
 struct model_spec {
-    char *text; /* owned; all of the below point into it */
+    char *text; /* owned; all pointers below point into it */
     const char *name;
     const char *path;
     attn_model_options options;
-    const char *precision; /* NULL: as --precision says */
+    const char *precision; /* NULL: that of --precision */
 };
 
-/* Takes a specification apart. On success the caller owns *ret_spec. Errors, with one
+/* Parses a specification. On success the caller owns *ret_spec. Errors, with one
  * line that names the option and the key: ATTN_E_VALUE, ATTN_E_NOMEM. A path cannot
  * hold a comma. */
 attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
                              attn_error *ret_error);
 
-/* Gives the memory back; a zeroed struct is fine. */
+/* Frees the memory; a zeroed struct is fine. */
 void model_spec_deinit(struct model_spec *spec);
 
 #endif

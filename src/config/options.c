@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* options.c: the table of options. Each help text is read in attnd --help, wrapped, and
+ * in the man page. */
 #include "config/options.h"
 
 #include <stdint.h>
 #include <string.h>
 
 static const char *const log_formats[] = {"text", "json", NULL};
-/* The words that attn_model_set_engine() takes. */
+/* The words that attn_model_set_engine() accepts. */
 static const char *const engines[] = {"auto", "native", "openblas", NULL};
 static const char *const cpus[] = {"auto", "avx512", "avx2", "neon", "portable", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
@@ -21,15 +23,13 @@ const struct option config_options[] = {
      .metavar = "NAME=FILE[,KEY=VALUE]...",
      .help =
          "Load a layer from a safetensors file and serve it as NAME. Keys: num_heads, "
-         "causal, context_length, layout, prefix, precision; what the file says of "
-         "itself is "
-         "overruled. May be given several times; in the environment, separate models "
-         "by ';'."},
+         "causal, context_length, layout, prefix, precision; they override the metadata "
+         "in the file. May be repeated; in the environment, separate models by ';'."},
     {.name = "model-dir",
      .kind = OPTION_TEXT,
      .offset = AT(model_dir),
      .metavar = "DIR",
-     .help = "Load every *.safetensors in DIR, each under its file name."},
+     .help = "Load every *.safetensors file in DIR, under its name without the suffix."},
     {.name = "demo",
      .kind = OPTION_FLAG,
      .offset = AT(demo),
@@ -39,34 +39,33 @@ const struct option config_options[] = {
      .offset = AT(listen),
      .value = "127.0.0.1:8080",
      .metavar = "HOST:PORT",
-     .help =
-         "Address to serve on; IPv6 in brackets. Port 0 picks a free one and prints it."},
+     .help = "Address to serve on, with IPv6 addresses in brackets. "
+             "Port 0 chooses a free port and prints it."},
     {.name = "workers",
      .kind = OPTION_COUNT,
      .offset = AT(workers),
      .max = 256,
      .metavar = "N",
-     .help =
-         "Threads that decode, compute and encode. 0 means as many as the CPUs that this "
-         "process may use."},
+     .help = "Threads that decode requests, compute and encode replies. "
+             "0 means one for each CPU that this process may use."},
     {.name = "engine",
      .kind = OPTION_CHOICE,
      .offset = AT(engine),
      .value = "auto",
      .metavar = "auto|native|openblas",
      .choices = engines,
-     .help = "What computes the projections: kernels of our own over weights packed at "
-             "load, or "
-             "OpenBLAS. auto is native where this CPU has fast kernels, and OpenBLAS "
-             "should the "
-             "two disagree at start."},
+     .help =
+         "What computes the projections: native kernels over weights that are packed "
+         "at load, or OpenBLAS. auto is native where this CPU has fast kernels. "
+         "The two are compared at start, and OpenBLAS serves a model if they disagree."},
     {.name = "cpu",
      .kind = OPTION_CHOICE,
      .offset = AT(cpu),
      .value = "auto",
      .metavar = "auto|avx512|avx2|neon|portable",
      .choices = cpus,
-     .help = "Instruction set of the kernels. auto takes the fastest that this CPU has."},
+     .help = "Instruction set of the native kernels. "
+             "auto chooses the fastest that this CPU has."},
     {.name = "precision",
      .kind = OPTION_CHOICE,
      .offset = AT(precision),
@@ -74,15 +73,17 @@ const struct option config_options[] = {
      .metavar = "f32|bf16",
      .choices = precisions,
      .help =
-         "Of the factors of products. bf16 rounds weights and intermediate factors to "
-         "bfloat16, sums in float32, is up to twice as fast and within 0.02 of the "
-         "largest output; it needs a CPU with AVX512-BF16 and engine native."},
+         "Precision of the factors in products. bf16 rounds weights and intermediate "
+         "factors to bfloat16 and sums in float32. It is up to twice as fast, and within "
+         "0.02 of the largest output. It needs a CPU with AVX512-BF16, "
+         "and engine native."},
     {.name = "http-threads",
      .kind = OPTION_COUNT,
      .offset = AT(http_threads),
      .max = 64,
      .metavar = "N",
-     .help = "Threads that talk to clients. 0 means one per 8 CPUs, at least 1."},
+     .help = "Threads that receive requests and send replies. "
+             "0 means one for every 8 CPUs, at least 1."},
     {.name = "queue",
      .kind = OPTION_COUNT,
      .offset = AT(queue),
@@ -90,7 +91,7 @@ const struct option config_options[] = {
      .min = 1,
      .max = 1000000,
      .metavar = "N",
-     .help = "Requests that may wait for a worker; further ones get 503."},
+     .help = "Requests that may wait for a worker; further ones are refused with 503."},
     {.name = "max-connections",
      .kind = OPTION_COUNT,
      .offset = AT(max_connections),
@@ -106,7 +107,7 @@ const struct option config_options[] = {
      .min = 1,
      .max = SIZE_MAX / 4,
      .metavar = "BYTES",
-     .help = "Largest request body; a larger one gets 413."},
+     .help = "Largest request body; a larger one is refused with 413."},
     {.name = "max-reply",
      .kind = OPTION_BYTES,
      .offset = AT(max_reply),
@@ -114,17 +115,17 @@ const struct option config_options[] = {
      .min = 1,
      .max = SIZE_MAX / 4,
      .metavar = "BYTES",
-     .help = "Largest reply; a request whose reply could be larger gets 413 before it is "
-             "computed."},
+     .help = "Largest reply. A request whose reply could be larger is refused with 413 "
+             "before it is computed."},
     {.name = "max-memory",
      .kind = OPTION_BYTES,
      .offset = AT(max_memory),
      .max = SIZE_MAX / 4,
      .metavar = "BYTES",
-     .help = "Memory that all requests together may hold. A request that could never fit "
-             "gets "
-             "413, one that does not fit now 503. 0 means half of the memory that this "
-             "process may use."},
+     .help =
+         "Memory that all requests together may hold. A request that could never fit is "
+         "refused with 413, one that does not fit now with 503. "
+         "0 means half of the memory that this process may use."},
     {.name = "idle-timeout",
      .kind = OPTION_COUNT,
      .offset = AT(idle_timeout),
@@ -132,28 +133,28 @@ const struct option config_options[] = {
      .min = 1,
      .max = 86400,
      .metavar = "SECONDS",
-     .help = "A connection on which nothing moves for so long is closed."},
+     .help = "Close a connection after this time without traffic."},
     {.name = "grace",
      .kind = OPTION_COUNT,
      .offset = AT(grace),
      .value = "30",
      .max = 86400,
      .metavar = "SECONDS",
-     .help = "After SIGTERM or SIGINT, time to finish what was accepted."},
+     .help = "Time to finish accepted requests after SIGTERM or SIGINT."},
     {.name = "log-format",
      .kind = OPTION_CHOICE,
      .offset = AT(log_format),
      .value = "text",
      .metavar = "text|json",
      .choices = log_formats,
-     .help = "How events are written to standard error."},
+     .help = "Format of log lines on standard error."},
     {.name = "log-level",
      .kind = OPTION_CHOICE,
      .offset = AT(log_level),
      .value = "info",
      .metavar = "debug|info|warn|error",
      .choices = log_levels,
-     .help = "Least important event that is written; debug has a line per request."},
+     .help = "Least important event to log; debug logs every request."},
     {.name = "config",
      .kind = OPTION_TEXT,
      .offset = AT(file),
@@ -166,65 +167,65 @@ const struct option config_options[] = {
      .command_line_only = true},
     {.name = "shape",
      .kind = OPTION_TEXTS,
-     .offset = AT(shapes),
+     .offset = AT(bench.shapes),
      .metavar = "B,T,WIDTH,HEADS[,TK]",
-     .help = "A layer to time: B sequences of T queries and TK keys (T when not given). "
-             "May be "
-             "given several times.",
+     .help =
+         "A layer to time: B sequences of T queries and TK keys, WIDTH numbers in a row, "
+         "and HEADS heads. Without TK it has as many keys as queries. May be repeated.",
      .command = "bench",
      .command_line_only = true},
     {.name = "part",
      .kind = OPTION_CHOICE,
-     .offset = AT(part),
+     .offset = AT(bench.part),
      .value = "layer",
      .metavar = "layer|attention|projection",
      .choices = parts,
-     .help = "Time the whole layer, the attention between the projections, or the output "
-             "projection.",
+     .help = "What to time: the whole layer, the attention between the projections, "
+             "or the output projection.",
      .command = "bench",
      .command_line_only = true},
     {.name = "causal",
      .kind = OPTION_FLAG,
-     .offset = AT(causal),
-     .help = "With a causal mask.",
+     .offset = AT(bench.causal),
+     .help = "Use a causal mask.",
      .command = "bench",
      .command_line_only = true},
     {.name = "fill",
      .kind = OPTION_COUNT,
-     .offset = AT(fill),
+     .offset = AT(bench.fill),
      .value = "100",
      .max = 100,
      .metavar = "PERCENT",
-     .help = "How many of the keys valid_lens lets through.",
+     .help = "Percentage of the keys that valid_lens keeps.",
      .command = "bench",
      .command_line_only = true},
     {.name = "weights",
      .kind = OPTION_FLAG,
-     .offset = AT(weights),
-     .help = "With the attention weights of every head.",
+     .offset = AT(bench.weights),
+     .help = "Compute the attention weights of every head too.",
      .command = "bench",
      .command_line_only = true},
     {.name = "wire",
      .kind = OPTION_FLAG,
-     .offset = AT(wire),
-     .help = "Time reading JSON numbers, beside jansson, and printing them, beside "
-             "snprintf(), instead of a layer.",
+     .offset = AT(bench.wire),
+     .help = "Instead of a layer, time reading JSON numbers, beside jansson, "
+             "and printing them, beside snprintf().",
      .command = "bench",
      .command_line_only = true},
     {.name = "seconds",
      .kind = OPTION_COUNT,
-     .offset = AT(seconds),
+     .offset = AT(bench.seconds),
      .value = "3",
      .min = 1,
      .max = 3600,
      .metavar = "N",
-     .help = "Time for each shape, or for each text.",
+     .help = "Time to spend on each shape, or with --wire on each text.",
      .command = "bench",
      .command_line_only = true},
     {.name = "json",
      .kind = OPTION_FLAG,
-     .offset = AT(json),
-     .help = "Print one JSON object for each shape, or for each text.",
+     .offset = AT(bench.json),
+     .help = "Print one JSON object for each shape, or with --wire for each text.",
      .command = "bench",
      .command_line_only = true},
     {.name = "man",

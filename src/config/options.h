@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.h: the one table of options, from which flags, ATTND_* variables, the keys of
- * the configuration file, --help and the man page all come. */
+/* options.h: the one table of options. Flags, ATTND_* variables, the fields of the
+ * configuration file, --help and the man page all come from it. */
 #ifndef ATTND_CONFIG_OPTIONS_H
 #define ATTND_CONFIG_OPTIONS_H
 
@@ -18,28 +18,28 @@ enum option_kind {
 };
 
 struct option {
-    const char
-        *name; /* as a flag, without the dashes; '_' for '-' in file and environment */
+    /* As a flag, without the dashes. File and environment have '_' for '-'. */
+    const char *name;
     enum option_kind kind;
     size_t offset; /* of the value in struct config */
-    const char
-        *value;      /* its default, in the words that the flag takes; NULL: none, or 0 */
-    size_t min, max; /* of COUNT and BYTES */
-    const char *metavar;        /* NULL for FLAG */
+    /* The default, written as the flag's value; NULL: none, or 0. */
+    const char *value;
+    size_t min, max;            /* of COUNT and BYTES */
+    const char *metavar;        /* what the help shows as the value; NULL for FLAG */
     const char *const *choices; /* NULL-terminated, of CHOICE */
-    const char *help;           /* one or two sentences */
-    const char *command;        /* the only command that takes it; NULL: any */
-    bool command_line_only;     /* neither file nor environment may say it */
+    const char *help;           /* one to three sentences */
+    const char *command;        /* the only command that uses it; NULL: any */
+    bool command_line_only;     /* not in the file or the environment */
 };
 
 extern const struct option config_options[];
 extern const size_t config_num_options;
 
-/* Finds an option by its name; `separator` is what stands between words, '-' or '_'. NULL
- * when there is none. */
+/* Finds an option by its name, with `separator`, '-' or '_', between its words. Returns
+ * NULL when there is none. */
 const struct option *option_find(const char *name, char separator);
 
-/* Returns the word for the value of an option of kind CHOICE, which must exist. */
+/* Returns the word for a value of the option called `name`, which must be a CHOICE. */
 const char *option_choice(const char *name, int value);
 
 #endif

@@ -85,7 +85,7 @@ def test_bad_configuration_file_exits_2_and_says_what(tmp_path, name):
     assert "c.json" in line and said in line, line
 
 
-def test_empty_variable_says_nothing():
+def test_empty_variable_is_ignored():
     """Compose files pass on what may be unset; Kubernetes adds variables of its own."""
     result = run_attnd("--demo", "--check-config", ATTND_LOG_LEVEL="", ATTND_MAX_BODY="",
                        ATTND_SERVICE_HOST="10.0.0.1", ATTND_PORT="tcp://10.0.0.1:8080")

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_config.c: options from every source, and the text of --model. */
 #include "config/config.h"
 #include "config/model_spec.h"
 #include "config/options.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* cmocka.h wants those above. */
+/* cmocka.h needs those above. */
 #include <cmocka.h>
 
 #define MAX_WORDS 8
@@ -41,8 +42,8 @@ static void write_config(const char *text) {
     fclose(file);
 }
 
-/* Splits at blanks; a list of no words is empty. */
-static int split(char *text, char *words[static MAX_WORDS + 1]) {
+/* Splits at blanks; the list of words ends with NULL. */
+static int split_words(char *text, char *words[static MAX_WORDS + 1]) {
     int count = 0;
     for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
         assert_true(count < MAX_WORDS);
@@ -59,8 +60,8 @@ static attn_status read_words(const char *flags, const char *variables,
     char *argv[MAX_WORDS + 1], *environment[MAX_WORDS + 1];
     snprintf(flag_text, sizeof flag_text, "%s", flags);
     snprintf(variable_text, sizeof variable_text, "%s", variables);
-    int argc = split(flag_text, argv);
-    split(variable_text, environment);
+    int argc = split_words(flag_text, argv);
+    split_words(variable_text, environment);
     return config_read(argc, argv, environment, ret_config, NULL, ret_error);
 }
 
@@ -148,7 +149,7 @@ static void test_every_unknown_or_malformed_option_is_named(void **state) {
     refuse_words("--max-body 99999999999999999GiB", "", "--max-body");
     refuse_words("--demo=maybe", "", "--demo: 'maybe'");
     refuse_words("--log-format xml", "", "text|json");
-    refuse_words("--listen=", "", "--listen: empty");
+    refuse_words("--listen=", "", "--listen: must not be empty");
     refuse_words("extra", "", "unexpected argument 'extra'");
     refuse_words("", "ATTND_WROKERS=2", "ATTND_WROKERS");
     refuse_words("", "ATTND_WORKERS=two", "ATTND_WORKERS: 'two'");
@@ -178,7 +179,7 @@ static void test_every_defect_of_the_file_is_named(void **state) {
     refuse_file("{\"queue\": [1]}", "queue: wrong type");
 }
 
-static void test_empty_and_foreign_variables_say_nothing(void **state) {
+static void test_empty_and_foreign_variables_are_ignored(void **state) {
     (void)state;
     struct config config =
         accept_words("", "ATTND_MODEL_DIR= ATTND_SERVICE_HOST=10.0.0.1 "
@@ -188,7 +189,7 @@ static void test_empty_and_foreign_variables_say_nothing(void **state) {
     config_deinit(&config);
 }
 
-static void test_lack_of_memory_is_told(void **state) {
+static void test_every_failing_allocation_is_reported(void **state) {
     (void)state;
     char variables[100];
     json_set_alloc_funcs(malloc, free);
@@ -210,7 +211,7 @@ static void test_lack_of_memory_is_told(void **state) {
     assert_in_range(nth, 8, 1000);
 }
 
-static void test_model_specification_is_taken_apart(void **state) {
+static void test_model_specification_is_parsed(void **state) {
     (void)state;
     struct model_spec spec;
     attn_error error;
@@ -263,9 +264,9 @@ int main(void) {
         cmocka_unit_test(test_units_of_bytes_are_understood),
         cmocka_unit_test(test_every_unknown_or_malformed_option_is_named),
         cmocka_unit_test(test_every_defect_of_the_file_is_named),
-        cmocka_unit_test(test_empty_and_foreign_variables_say_nothing),
-        cmocka_unit_test(test_lack_of_memory_is_told),
-        cmocka_unit_test(test_model_specification_is_taken_apart),
+        cmocka_unit_test(test_empty_and_foreign_variables_are_ignored),
+        cmocka_unit_test(test_every_failing_allocation_is_reported),
+        cmocka_unit_test(test_model_specification_is_parsed),
         cmocka_unit_test(test_malformed_model_specification_is_named),
     };
     return cmocka_run_group_tests_name("config", tests, make_file, remove_file);
