@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handlers.h: what the routes call; each handler is in the file of its name. */
+/* handlers.h: the functions that the table of routes refers to.
+ *
+ * attention_* is in attention.c, oip_* in oip.c, and the others are in info.c. */
 #ifndef ATTND_HTTP_HANDLERS_H
 #define ATTND_HTTP_HANDLERS_H
 
@@ -9,14 +11,14 @@
 
 struct exchange;
 
-/* route.check of POST /v1/attention: Content-Type and Accept; 415 or 406. */
+/* route.check of POST /v1/attention: checks Content-Type (415) and Accept (406). */
 bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* route.check of the Open Inference Protocol: JSON, JSON with binary data after it, or no
- * Content-Type; 415. */
+/* route.check of the Open Inference Protocol: Content-Type is JSON, or JSON with binary
+ * data after it, or missing; else 415. */
 bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* route.handle */
+/* route.handle: each makes the reply, or submits the exchange to a worker. */
 void attention_handle(struct exchange *exchange);
 void models_handle_list(struct exchange *exchange);
 void models_handle_one(struct exchange *exchange);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info.c: the routes that only tell: models, health and the description of all routes.
- * They answer on the HTTP thread, so that no computation can hold them up. */
+/* info.c: the routes that describe: models, health, and docs/openapi.json.
+ *
+ * They make the reply on the HTTP thread, so that no computation can delay them. */
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "wire/native/describe.h"
 
 #include <stdint.h>
 
-/* docs/openapi.json, by openapi.S. */
+/* docs/openapi.json, embedded by openapi.S. */
 extern const char attnd_openapi[];
 extern const uint64_t attnd_openapi_size;
 

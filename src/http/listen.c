@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* listen.c: parses HOST:PORT, and opens one listening socket per HTTP thread. */
 #include "http/listen.h"
 
 #include "base/error.h"
@@ -23,6 +24,7 @@ attn_status listen_parse(const char *listen, char host[static NI_MAXHOST],
         first++;
         last--;
     }
+
     size_t port_size = colon != NULL ? strlen(colon + 1) : 0;
     if (colon == NULL || last <= first || last - first >= NI_MAXHOST || port_size == 0 ||
         port_size > 5 || strspn(colon + 1, "0123456789") != port_size ||
@@ -30,9 +32,9 @@ attn_status listen_parse(const char *listen, char host[static NI_MAXHOST],
         (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
         return error_set(
             ret_error, ATTN_E_VALUE,
-            "--listen: '%s' is not HOST:PORT (an IPv6 address goes in brackets: "
-            "[::1]:8080)",
+            "--listen: '%s' is not HOST:PORT; an IPv6 address needs brackets: [::1]:8080",
             listen);
+
     memcpy(host, first, (size_t)(last - first));
     host[last - first] = '\0';
     memcpy(port, colon + 1, port_size + 1);
@@ -48,8 +50,10 @@ attn_status listen_check(const char *listen, attn_error *ret_error) {
 static int open_bound(const struct addrinfo *address, bool shared) {
     int on = 1;
     int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
     if (fd < 0)
         return -1;
+
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) ||
         bind(fd, address->ai_addr, address->ai_addrlen) != 0) {
@@ -61,21 +65,22 @@ static int open_bound(const struct addrinfo *address, bool shared) {
     return fd;
 }
 
-/* Opens the sockets; errno is set when it returns false, and none is left open. A shared
- * address could be bound by a second attnd as well, and each would get some of the
- * requests: so the address is first bound alone. */
-static bool open_all(struct addrinfo *address, size_t count, int *ret_fds) {
+/* Opens the sockets. When it returns false, errno is set and none is left open. A second
+ * attnd could bind a shared address too, and each would get some of the requests. So the
+ * address is first bound alone. */
+static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
     int alone = open_bound(address, false);
     if (alone < 0)
         return false;
     close(alone);
+
     size_t opened = 0;
     for (; opened < count; opened++) {
         int fd = open_bound(address, true);
         if (fd < 0)
             break;
         ret_fds[opened] = fd;
-        /* The first may have been given any free port: the others take the same. */
+        /* The first may have got any free port; the others bind the same one. */
         if (listen(fd, BACKLOG) != 0 ||
             getsockname(fd, address->ai_addr, &address->ai_addrlen) != 0) {
             opened++;
@@ -84,6 +89,7 @@ static bool open_all(struct addrinfo *address, size_t count, int *ret_fds) {
     }
     if (opened == count)
         return true;
+
     int error = errno;
     while (opened > 0)
         close(ret_fds[--opened]);
@@ -97,6 +103,7 @@ attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *re
     attn_status status = listen_parse(listen, host, port, ret_error);
     if (status != ATTN_OK)
         return status;
+
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *address;
@@ -104,12 +111,13 @@ attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *re
     if (failure != 0)
         return error_set(ret_error, ATTN_E_VALUE, "--listen: unknown host '%s': %s", host,
                          gai_strerror(failure));
-    if (!open_all(address, count, ret_fds))
-        status = error_set(
-            ret_error, ATTN_E_IO, "cannot listen on %s: %s%s", listen, strerror(errno),
-            errno == EADDRINUSE
-                ? " (is another server running? --listen takes another port)"
-                : "");
+
+    if (!open_sockets(address, count, ret_fds))
+        status = error_set(ret_error, ATTN_E_IO, "cannot listen on %s: %s%s", listen,
+                           strerror(errno),
+                           errno == EADDRINUSE
+                               ? "; is another server running? --listen sets another port"
+                               : "");
     else if (getnameinfo(address->ai_addr, address->ai_addrlen, NULL, 0, port,
                          sizeof port, NI_NUMERICSERV) == 0)
         snprintf(ret_url, url_size,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* model_stats.c: relaxed atomics, since no counter says anything about other memory. */
 #include "http/model_stats.h"
 
 #include <time.h>
@@ -17,8 +18,8 @@ void model_stats_touch(struct model_stats *stats) {
                           memory_order_relaxed);
 }
 
-static struct wire_oip_duration get(const struct model_stats *stats,
-                                    enum model_time time) {
+static struct wire_oip_duration get_duration(const struct model_stats *stats,
+                                             enum model_time time) {
     return (struct wire_oip_duration){
         atomic_load_explicit(&stats->times[time].count, memory_order_relaxed),
         atomic_load_explicit(&stats->times[time].ns, memory_order_relaxed)};
@@ -26,16 +27,17 @@ static struct wire_oip_duration get(const struct model_stats *stats,
 
 void model_stats_get(const struct model_stats *stats,
                      struct wire_oip_statistics *ret_statistics) {
-    struct wire_oip_duration success = get(stats, MODEL_SUCCESS);
+    /* A request is executed alone, whatever its batch, so the two counts agree. */
+    struct wire_oip_duration success = get_duration(stats, MODEL_SUCCESS);
     *ret_statistics = (struct wire_oip_statistics){
-        .inference_count = success.count, /* a request is run by itself, ... */
-        .execution_count = success.count, /* ... whatever its batch */
+        .inference_count = success.count,
+        .execution_count = success.count,
         .last_inference = atomic_load_explicit(&stats->last, memory_order_relaxed),
         .success = success,
-        .fail = get(stats, MODEL_FAIL),
-        .queue = get(stats, MODEL_QUEUE),
-        .compute_input = get(stats, MODEL_INPUT),
-        .compute_infer = get(stats, MODEL_INFER),
-        .compute_output = get(stats, MODEL_OUTPUT),
+        .fail = get_duration(stats, MODEL_FAIL),
+        .queue = get_duration(stats, MODEL_QUEUE),
+        .compute_input = get_duration(stats, MODEL_INPUT),
+        .compute_infer = get_duration(stats, MODEL_INFER),
+        .compute_output = get_duration(stats, MODEL_OUTPUT),
     };
 }

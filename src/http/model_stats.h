@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_stats.h: what a model's requests took, counted by workers and read by HTTP
- * threads at any time. Numbers of one request that are read while it is being counted may
- * not all be in yet. */
+/* model_stats.h: how many requests a model had and how long they took.
+ *
+ * Workers count, and HTTP threads read at any time. A reader may see some numbers of a
+ * request and not yet the others. */
 #ifndef ATTND_HTTP_MODEL_STATS_H
 #define ATTND_HTTP_MODEL_STATS_H
 
@@ -9,13 +10,14 @@
 
 #include <stdatomic.h>
 
+/* The last four are counted for successes only. */
 enum model_time {
-    MODEL_SUCCESS, /* from the complete request to the reply, or its first piece */
-    MODEL_FAIL,    /* likewise, when it is refused on the worker */
-    MODEL_QUEUE,   /* of it, waiting for a worker; as what follows, of successes only */
+    MODEL_SUCCESS, /* from the complete request to the reply or its first piece */
+    MODEL_FAIL,    /* likewise, of a request that the worker refused */
+    MODEL_QUEUE,   /* waiting for a worker */
     MODEL_INPUT,   /* reading the body */
     MODEL_INFER,   /* the layer */
-    MODEL_OUTPUT,  /* writing the reply, or its first piece */
+    MODEL_OUTPUT,  /* writing the reply or its first piece */
     MODEL_NUM_TIMES
 };
 
@@ -23,16 +25,16 @@ struct model_stats {
     struct {
         atomic_uint_fast64_t count, ns;
     } times[MODEL_NUM_TIMES];
-    atomic_uint_fast64_t last; /* ms since 1970 */
+    atomic_uint_fast64_t last; /* when the last inference ended, in ms since 1970 */
 };
 
-/* Counts one request's time. Any thread. */
+/* Counts one request and its time in nanoseconds. Any thread may call it. */
 void model_stats_add(struct model_stats *stats, enum model_time time, int64_t ns);
 
-/* Notes that an inference ends now. Any thread. */
+/* Records that an inference ends now. Any thread may call it. */
 void model_stats_touch(struct model_stats *stats);
 
-/* Any thread. */
+/* Reads all counters. Any thread may call it. */
 void model_stats_get(const struct model_stats *stats,
                      struct wire_oip_statistics *ret_statistics);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* openapi.S: docs/openapi.json, as GET /openapi.json serves it. OPENAPI_FILE, its path in
- * quotes, comes from the build. Only directives that all architectures have. */
+/* openapi.S: embeds docs/openapi.json, which GET /openapi.json serves. OPENAPI_FILE, its
+ * path in quotes, comes from the build. All architectures have these directives. */
 
     .section .rodata
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http/options.h: what the operator chose for the server, and what it serves. */
+/* http/options.h: the server's settings, and the models that it serves. */
 #ifndef ATTND_HTTP_OPTIONS_H
 #define ATTND_HTTP_OPTIONS_H
 
@@ -12,7 +12,7 @@
 struct http_options {
     const char *listen;     /* HOST:PORT, [IPv6]:PORT */
     size_t num_threads;     /* at least 1 */
-    size_t max_connections; /* over all threads */
+    size_t max_connections; /* in all; each thread accepts an equal share, rounded up */
     size_t idle_timeout;    /* seconds */
     size_t max_body;        /* bytes */
     size_t max_reply;       /* bytes */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routes.h: which path does what. */
+/* routes.h: which handler serves a path. */
 #ifndef ATTND_HTTP_ROUTES_H
 #define ATTND_HTTP_ROUTES_H
 
@@ -19,26 +19,27 @@ struct route_word {
 };
 
 struct route {
-    /* '*' stands for one word between slashes; when it ends in '/' all that follows is
-     * one word, which must not be empty. */
+    /* '*' means any word between slashes. When the path ends in '/', all that follows is
+     * one word. Words are not empty. */
     const char *path;
     const char *allow; /* methods, as in the Allow header */
     /* Checks the headers of a request whose body is kept; returns false with *ret_problem
-     * set. NULL: the route needs no body, and one that comes is dropped. */
+     * set. NULL: the route needs no body, and discards one that is sent. */
     bool (*check)(struct exchange *exchange, struct wire_problem *ret_problem);
     void (*handle)(struct exchange *exchange); /* called when the request is complete */
 };
 
-/* Finds the route of a path and method. Returns NULL with *ret_problem set (404 or 405)
- * when there is none; *ret_allow is then the methods that the path has, or NULL.
- * ret_words[ROUTE_WORDS_MAX] are the words of the path that the route leaves open; start
- * is NULL past the last. */
+/* Finds the route of a path and method. ret_words[ROUTE_WORDS_MAX] are the words of the
+ * path that the route leaves open; `start` is NULL past the last.
+ *
+ * Returns NULL with *ret_problem set when there is none. *ret_allow is then the methods
+ * that the path has (405), or NULL (404). */
 const struct route *route_find(const char *path, const char *method,
                                struct route_word *ret_words, const char **ret_allow,
                                struct wire_problem *ret_problem);
 
-/* Returns how errors of requests for this path are written, whether there is such a route
- * or not. */
+/* Returns how errors are written for requests of this path, which need not be a
+ * route's. */
 const struct wire_error_format *route_errors(const char *path);
 
 #endif

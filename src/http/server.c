@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* server.c: starts the HTTP threads, and stops them by a deadline. */
 #include "http/server.h"
 
 #include "base/clock.h"
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LAST_WAIT_NS 1000000000 /* past the deadline, for what is on its way */
+#define LAST_WAIT_NS 1000000000 /* how long threads may take to end after the deadline */
 
 struct http_server {
     struct http_options options;
@@ -32,6 +33,7 @@ attn_status http_server_create(const struct http_options *options,
     int *fds = calloc(num_threads, sizeof *fds);
     if (server == NULL || fds == NULL)
         goto fail;
+
     server->options = *options;
     atomic_init(&server->draining, false);
     server->threads = calloc(num_threads, sizeof *server->threads);
@@ -41,7 +43,8 @@ attn_status http_server_create(const struct http_options *options,
     status = listen_open(options->listen, num_threads, fds, server->url,
                          sizeof server->url, ret_error);
     if (status != ATTN_OK)
-        goto fail_told;
+        goto fail_reported;
+
     for (size_t i = 0; i < num_threads; i++) {
         server->threads[i] =
             (struct http_thread){.options = &server->options,
@@ -56,17 +59,20 @@ attn_status http_server_create(const struct http_options *options,
         if (status == ATTN_OK)
             server->num_started++;
     }
+
     if (status != ATTN_OK) {
         http_server_stop(server, clock_now_ns());
         goto fail;
     }
+
     free(fds);
     *ret_server = server;
     return ATTN_OK;
+
 fail:
     error_set(ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
               attn_status_text(status));
-fail_told:
+fail_reported:
     free(fds);
     http_server_destroy(server);
     return status;
@@ -76,9 +82,9 @@ const char *http_server_url(const struct http_server *server) {
     return server->url;
 }
 
-/* Joins a thread, unless it still runs at `deadline`. (A join with a time limit of its
- * own goes by the wall clock, which may be set back, or is unknown to thread sanitizers.)
- */
+/* Joins a thread, unless it still runs at `deadline`. pthread_timedjoin_np() goes by the
+ * wall clock, which may be set back; pthread_clockjoin_np() is unknown to thread
+ * sanitizers. */
 static bool join_until(pthread_t id, int64_t deadline) {
     const struct timespec pause = {.tv_nsec = 2000000};
     while (pthread_tryjoin_np(id, NULL) != 0) {

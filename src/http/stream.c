@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* stream.c: the piece in memory, how much of it was sent, and the arena that holds it. */
 #include "http/stream.h"
 
 #include <string.h>
@@ -22,6 +23,7 @@ bool stream_begin(struct http_stream *stream, stream_fill *fill, void *source) {
     stream->piece = arena_alloc(&stream->arena, STREAM_PIECE_BYTES, 1);
     if (stream->piece == NULL)
         return false;
+
     stream->fill = fill;
     stream->source = source;
     stream_write_piece(stream);

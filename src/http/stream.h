@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream.h: a reply that is written piece by piece while it is sent.
  *
- * One piece is in memory at a time: workers write it, the HTTP thread sends it. So the
- * whole text is never in memory, it is not written on an HTTP thread, and a slow client
- * does not hold a worker. */
+ * One piece is in memory at a time: a worker writes it, the HTTP thread sends it. So the
+ * complete text is never in memory, no HTTP thread writes text, and a slow client does
+ * not occupy a worker. */
 #ifndef ATTND_HTTP_STREAM_H
 #define ATTND_HTTP_STREAM_H
 
@@ -13,27 +13,28 @@
 
 #define STREAM_PIECE_BYTES ((size_t)256 * 1024)
 
-/* Writes the next piece of what `source` holds to `piece`, which has room for `size`
- * bytes; returns how many it wrote, 0 at the end. Cannot fail: what can is checked before
- * the reply begins. */
+/* Writes the next bytes from `source` to `piece`, which has room for `size` bytes.
+ * Returns how many it wrote, 0 at the end. Cannot fail: what can fail is done before the
+ * reply begins. */
 typedef size_t stream_fill(void *source, char *piece, size_t size);
 
-/* Part of an exchange, with the same owner. */
+/* A member of an exchange, with the same owner. */
 struct http_stream {
     struct arena arena; /* holds `piece`, and may hold what `source` needs */
     stream_fill *fill;  /* NULL until it begins */
     void *source;
     char *piece;       /* [STREAM_PIECE_BYTES] */
-    size_t size, sent; /* bytes of the piece */
+    size_t size, sent; /* bytes of the piece, and how many of them were sent */
 };
 
 void stream_init(struct http_stream *stream);
 void stream_deinit(struct http_stream *stream);
 
-/* On a worker: writes the first piece. `source` must live until stream_deinit(), best in
- * stream->arena. Returns false when memory is short. */
+/* On a worker: writes the first piece. `source` must live until stream_deinit(), for
+ * example in stream->arena. Returns false when memory is short. */
 bool stream_begin(struct http_stream *stream, stream_fill *fill, void *source);
 
+/* Whether stream_begin() has succeeded. */
 bool stream_has_begun(const struct http_stream *stream);
 
 /* On a worker: writes the next piece, after the last one was sent. */
@@ -42,8 +43,8 @@ void stream_write_piece(struct http_stream *stream);
 /* Whether the last piece was sent. */
 bool stream_has_ended(const struct http_stream *stream);
 
-/* Copies up to `size` bytes of the piece to `out`; returns how many, 0 when the next
- * piece must be written first. */
+/* Copies up to `size` bytes of the piece to `out`. Returns how many; 0 when the piece was
+ * sent and the next one must be written. */
 size_t stream_send(struct http_stream *stream, char *out, size_t size);
 
 #endif

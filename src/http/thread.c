@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* thread.c: the loop of an HTTP thread.
  *
- * In libmicrohttpd's external epoll mode MHD_resume_connection() from another thread does
- * not wake MHD_run_wait(). So each thread waits on an epoll of its own, which holds the
- * daemon's epoll and an eventfd; a worker resumes a connection and then writes the
- * eventfd, unless that is pending already. No lock: `woken` is cleared before the daemon
- * runs, so a connection resumed later wakes the thread again. */
+ * In libmicrohttpd's external epoll mode, MHD_resume_connection() from another thread
+ * does not wake MHD_run_wait(). So each thread waits on an epoll of its own, which
+ * watches the daemon's epoll and an eventfd. A worker resumes a connection and then
+ * writes the eventfd, unless it was written already. No lock is needed: `woken` is
+ * cleared before the daemon runs, so a connection that is resumed later wakes the thread
+ * again. */
 #include "http/thread.h"
 
 #include "base/clock.h"
@@ -21,11 +22,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Bytes: headers, and one piece of a body. */
-#define CONNECTION_MEMORY ((size_t)64 * 1024)
-/* Past the deadline, for replies that are on their way. */
-#define LAST_REPLY_NS 500000000
-/* A drained thread ends when nothing arrived for so long. */
+/* What libmicrohttpd allocates for a connection: headers, and what it has read of a
+ * body. */
+#define CONNECTION_BYTES ((size_t)64 * 1024)
+/* How long replies may still be sent after the deadline. */
+#define LAST_REPLIES_NS 500000000
+/* A thread that drains ends when nothing has arrived for this long. */
 #define QUIET_MS 20
 
 void http_thread_wake(struct http_thread *thread) {
@@ -33,16 +35,17 @@ void http_thread_wake(struct http_thread *thread) {
         return;
     uint64_t one = 1;
     ssize_t written = write(thread->wake_fd, &one, sizeof one);
-    (void)written; /* an eventfd takes a 1 unless it is near 2^64 */
+    (void)written; /* cannot fail: the counter is 0 or 1 */
 }
 
-/* Stops accepting, from the daemon's own thread (from another one libmicrohttpd may
- * abort). What has connected already is still served. */
-static void quiesce(struct http_thread *thread) {
+/* Stops accepting, on the daemon's own thread, because on another libmicrohttpd may
+ * abort. What the kernel has accepted already is still served. */
+static void stop_accepting(struct http_thread *thread) {
     thread->quiesced = true;
     int listen_fd = MHD_quiesce_daemon(thread->daemon);
     if (listen_fd < 0)
         return;
+
     struct sockaddr_storage address;
     for (;;) {
         socklen_t length = sizeof address;
@@ -58,10 +61,11 @@ static void quiesce(struct http_thread *thread) {
     close(listen_fd);
 }
 
-/* Milliseconds until libmicrohttpd wants to run; -1: not before something happens. */
-static int wait_ms(struct http_thread *thread) {
+/* Returns how long to wait for events in milliseconds; -1 for no limit. */
+static int find_wait_ms(struct http_thread *thread) {
     MHD_UNSIGNED_LONG_LONG timeout;
     int ms = -1;
+
     if (MHD_get_timeout(thread->daemon, &timeout) == MHD_YES)
         ms = timeout > INT_MAX ? INT_MAX : (int)timeout;
     if (thread->quiesced && (ms < 0 || ms > QUIET_MS))
@@ -69,12 +73,14 @@ static int wait_ms(struct http_thread *thread) {
     return ms;
 }
 
-/* Whether a thread that drains may end. It never does with a connection suspended:
- * stopping the daemon would then abort the process. */
-static bool drained(const struct http_thread *thread, bool quiet) {
+/* Whether the thread may end: it drains, and all is done or time is up. While a
+ * connection is suspended it may not, since stopping the daemon would then abort the
+ * process. */
+static bool may_end(const struct http_thread *thread, bool quiet) {
     if (!thread->quiesced || thread->num_suspended > 0 ||
         atomic_load(&thread->num_with_workers) > 0)
         return false;
+
     int64_t late = clock_now_ns() - *thread->deadline;
     return (quiet && thread->num_exchanges == 0) ||
            (late > 0 && thread->num_accepted == 0) || http_thread_time_is_up(thread);
@@ -82,7 +88,7 @@ static bool drained(const struct http_thread *thread, bool quiet) {
 
 bool http_thread_time_is_up(const struct http_thread *thread) {
     return atomic_load(thread->draining) &&
-           clock_now_ns() - *thread->deadline > LAST_REPLY_NS;
+           clock_now_ns() - *thread->deadline > LAST_REPLIES_NS;
 }
 
 bool http_thread_answered_all(const struct http_thread *thread) {
@@ -91,10 +97,11 @@ bool http_thread_answered_all(const struct http_thread *thread) {
 
 static void *thread_main(void *argument) {
     struct http_thread *thread = argument;
-    bool quiet = false;
-    while (!drained(thread, quiet)) {
+    bool quiet = false; /* while draining: the last wait ended without an event */
+
+    while (!may_end(thread, quiet)) {
         struct epoll_event events[2];
-        int ms = wait_ms(thread);
+        int ms = find_wait_ms(thread);
         int count = epoll_wait(thread->epoll_fd, events, 2, ms);
         quiet = count == 0 && thread->quiesced && ms == QUIET_MS;
         for (int i = 0; i < count; i++) {
@@ -103,21 +110,27 @@ static void *thread_main(void *argument) {
                 read(thread->wake_fd, &times, sizeof times) == sizeof times)
                 atomic_store(&thread->woken, false);
         }
+
         if (atomic_load(thread->draining) && !thread->quiesced)
-            quiesce(thread);
+            stop_accepting(thread);
         MHD_run_wait(thread->daemon, 0);
     }
-    size_t accepted = thread->num_accepted;
-    MHD_stop_daemon(thread->daemon); /* completes what is left of them */
-    thread->num_accepted = accepted;
+
+    /* MHD_stop_daemon() completes the exchanges that are left, which counts num_accepted
+     * down. They were not answered, so http_thread_answered_all() needs the count from
+     * before. */
+    size_t num_unanswered = thread->num_accepted;
+    MHD_stop_daemon(thread->daemon);
+    thread->num_accepted = num_unanswered;
     return NULL;
 }
 
-/* libmicrohttpd's own messages: mostly clients that went away. */
+/* Logs libmicrohttpd's own messages, most of them about clients that went away. */
 __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char *format,
                                                           va_list args) {
     char text[256];
     (void)cls;
+
     if (!log_enabled(LOG_DEBUG))
         return;
     vsnprintf(text, sizeof text, format, args);
@@ -125,29 +138,32 @@ __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char 
     log_write(LOG_DEBUG, "libmicrohttpd", LOG_TEXT("text", text));
 }
 
-/* Paths are compared as they are sent: no route needs an escape, and "%2e" or "%00" finds
+/* Leaves paths as they are sent: no route needs an escape, and "%2e" or "%00" finds
  * none. */
-static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text) {
+static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
+                                char *text) {
     (void)cls;
     (void)connection;
     return strlen(text);
 }
 
-static struct MHD_Daemon *start_daemon(struct http_thread *thread, int listen_fd) {
+static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread, int listen_fd) {
     const struct http_options *options = thread->options;
     size_t limit =
         (options->max_connections + options->num_threads - 1) / options->num_threads;
+
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
         NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER, log_mhd,
         NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)limit, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_path_escapes,
+        NULL, MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread,
+        MHD_OPTION_END);
 }
 
-static bool watch(int epoll_fd, int fd) {
+static bool watch_fd(int epoll_fd, int fd) {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
@@ -157,21 +173,24 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
     atomic_init(&thread->num_with_workers, 0);
-    thread->daemon = start_daemon(thread, listen_fd);
+
+    thread->daemon = start_mhd_daemon(thread, listen_fd);
     if (thread->daemon == NULL) {
         close(listen_fd);
         goto fail;
     }
+
     int daemon_fd =
         MHD_get_daemon_info(thread->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     if (thread->epoll_fd < 0 || thread->wake_fd < 0 ||
-        !watch(thread->epoll_fd, daemon_fd) ||
-        !watch(thread->epoll_fd, thread->wake_fd) ||
+        !watch_fd(thread->epoll_fd, daemon_fd) ||
+        !watch_fd(thread->epoll_fd, thread->wake_fd) ||
         pthread_create(&thread->id, NULL, thread_main, thread) != 0) {
         MHD_stop_daemon(thread->daemon);
         goto fail;
     }
     return ATTN_OK;
+
 fail:
     http_thread_deinit(thread);
     return ATTN_E_NOMEM;

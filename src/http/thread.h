@@ -25,36 +25,45 @@ struct http_thread {
     pthread_t id;
     int epoll_fd; /* watches the daemon's own epoll and wake_fd */
     int wake_fd;  /* an eventfd */
-    /* Exchanges that a worker may still touch, or this thread for their sake. */
+    /* Exchanges that were submitted and whose worker has not left exchange_resume() yet.
+     * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
+     * workers count down. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;         /* wake_fd was written and not yet read */
-    struct model_stats *stats; /* [options->num_models], the server's */
-    atomic_bool *draining;     /* the server's; only ever becomes true */
-    const int64_t *deadline;   /* the server's; valid once `draining` */
-    /* Only this thread's own: */
-    bool quiesced;
-    size_t num_exchanges; /* begun and not completed */
-    size_t num_accepted;  /* of these, whose request is complete */
-    size_t num_suspended; /* of these, with a worker */
-    bool cut_off;         /* a reply was ended in the middle, as time was up */
+    atomic_bool woken;         /* wake_fd was written and is not yet read */
+    struct model_stats *stats; /* [options->num_models], owned by the server */
+    atomic_bool *draining;     /* of the server; set once */
+    const int64_t *deadline;   /* of the server; valid once `draining` is set */
+
+    /* Used by this thread alone, until it has ended. */
+    bool quiesced; /* accepts no more connections */
+    /* Exchanges that exist: from the request line to the end of the reply. */
+    size_t num_exchanges;
+    /* Those of them whose request has arrived complete. After the thread has ended: how
+     * many were not answered. */
+    size_t num_accepted;
+    /* Those whose connection is suspended, or was resumed without this thread having seen
+     * it. */
+    size_t num_suspended;
+    bool cut_off; /* a streamed reply was ended early, because time was up */
 };
 
-/* Opens a daemon on `listen_fd`, which it takes over also on failure, and starts the
- * thread. ATTN_E_NOMEM when the system refuses. */
+/* Starts a daemon on `listen_fd` and the thread. It owns `listen_fd` from then on, also
+ * on failure. Returns ATTN_E_NOMEM when the system refuses. */
 attn_status http_thread_start(struct http_thread *thread, int listen_fd);
 
-/* Whether every request that was complete has been answered; after the thread has ended.
- */
+/* Whether every request that had arrived complete was answered. Call it after the thread
+ * has ended. */
 bool http_thread_answered_all(const struct http_thread *thread);
 
-/* Whether the server drains and even replies that are on their way have had their time.
- * Only on the thread itself. */
+/* Whether the server drains, and the time for replies after the deadline is over as well.
+ * Call it on the thread itself. */
 bool http_thread_time_is_up(const struct http_thread *thread);
 
-/* Wakes the thread: a connection was resumed, or the server drains. Any thread. */
+/* Wakes the thread, because a connection was resumed or the server drains. Any thread may
+ * call it. */
 void http_thread_wake(struct http_thread *thread);
 
-/* Closes what http_thread_start() opened, after the thread has ended. */
+/* Closes what http_thread_start() opened. Call it after the thread has ended. */
 void http_thread_deinit(struct http_thread *thread);
 
 #endif
