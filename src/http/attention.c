@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c: POST /v1/attention, whose body and reply each have a form of their own. */
+/* attention.c: POST /v1/attention. Content-Type and Accept choose the formats of its body
+ * and of its reply. */
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "http/infer.h"
@@ -9,24 +10,27 @@
 
 #include <strings.h>
 
+/* Returns WIRE_NUM_MEDIA when the Content-Type is not supported. */
 static enum wire_media find_request_media(struct exchange *exchange) {
     return wire_media_find(MHD_lookup_connection_value(
         exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE));
 }
 
-/* MHD_KeyValueIterator: the lines of Accept. */
-static enum MHD_Result add_line(void *cls, enum MHD_ValueKind kind, const char *name,
-                                const char *value) {
+/* MHD_KeyValueIterator: collects the Accept headers. */
+static enum MHD_Result add_accept_header(void *cls, enum MHD_ValueKind kind,
+                                         const char *name, const char *value) {
     (void)kind;
     if (strcasecmp(name, MHD_HTTP_HEADER_ACCEPT) == 0)
         wire_accept_add(cls, value != NULL ? value : "");
     return MHD_YES;
 }
 
+/* Returns WIRE_NUM_MEDIA when Accept allows no media type that a reply can have. */
 static enum wire_media find_reply_media(struct exchange *exchange,
                                         enum wire_media request) {
     struct wire_accept accept = {0};
-    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_line, &accept);
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_accept_header,
+                              &accept);
     return wire_accept_choose(&accept, request);
 }
 
@@ -34,6 +38,7 @@ bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem
     enum wire_media request = find_request_media(exchange);
     const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_CONTENT_TYPE);
+
     if (request == WIRE_NUM_MEDIA) {
         wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
                          MHD_HTTP_HEADER_CONTENT_TYPE,
@@ -44,9 +49,10 @@ bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem
     }
     if (find_reply_media(exchange, request) != WIRE_NUM_MEDIA)
         return true;
+
     wire_problem_set(ret_problem, WIRE_E_NOT_ACCEPTABLE, MHD_HTTP_HEADER_ACCEPT,
-                     "Accept allows none of the forms that a reply can have; send "
-                     "one of " WIRE_MEDIA_LIST ", or leave it out");
+                     "Accept allows none of the media types that a reply can have; send "
+                     "one of " WIRE_MEDIA_LIST ", or no Accept");
     return false;
 }
 
@@ -65,5 +71,6 @@ void attention_handle(struct exchange *exchange) {
         .json_size = WIRE_NO_SIZE,
         .models = options->models,
         .num_models = options->num_models};
+
     infer_submit(exchange, &codec);
 }

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* exchange.c: what happens to a request between libmicrohttpd's callbacks, the route's
+ * handler and the workers. */
 #include "http/exchange.h"
 
 #include "base/clock.h"
+#include "base/container_of.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "http/framing.h"
 #include "wire/models.h"
 
 #include <attnd/library.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A body that is refused is still read when it is at most this much over the limit: a
- * client that has not finished sending does not look at the answer. */
-#define DISCARD_SLACK ((size_t)8 * 1024 * 1024)
-#define RETRY_AFTER   "1" /* seconds */
-#define JSON_TYPE     "application/json"
-/* What libmicrohttpd buffers for a client of HTTP/1.0, which has no chunks. */
-#define STREAM_BLOCK_BYTES ((size_t)32 * 1024)
+ * client that has not finished sending does not read the reply. */
+#define DISCARD_SLACK_BYTES ((size_t)8 * 1024 * 1024)
+#define RETRY_AFTER         "1" /* seconds */
+#define JSON_TYPE           "application/json"
+/* The buffer in which libmicrohttpd asks for a streamed reply that is not chunked. */
+#define HTTP10_BUFFER_BYTES ((size_t)32 * 1024)
 
-/* Of a reply that is in memory. */
+/* Returns the head of a reply that is in memory. */
 static struct wire_reply_head plain_head(const char *content_type) {
     return (struct wire_reply_head){content_type, WIRE_NO_SIZE, WIRE_NO_SIZE};
 }
@@ -29,7 +31,7 @@ static struct wire_reply_head plain_head(const char *content_type) {
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply);
     if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK)
-        buf_deinit(&exchange->reply); /* send() has a constant one for this */
+        buf_deinit(&exchange->reply); /* send_reply() then sends a constant text */
     exchange->status = problem->status;
     exchange->head = plain_head(exchange->errors->content_type);
     exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE;
@@ -68,20 +70,22 @@ bool exchange_find_model(struct exchange *exchange, const char *list_route,
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
                       struct wire_problem *ret_problem) {
     struct sched_budget *budget = exchange->options->budget;
+
     if (sched_budget_reserve(budget, bytes)) {
         exchange->reserved += bytes;
         return true;
     }
-    size_t whole = SIZE_MAX; /* also what cannot be counted */
-    if (size_add(exchange->reserved, bytes, &whole) && whole <= budget->limit) {
+
+    size_t total = SIZE_MAX; /* also when the sum does not fit */
+    if (size_add(exchange->reserved, bytes, &total) && total <= budget->limit) {
         wire_problem_set_no_memory(ret_problem);
         return false;
     }
     wire_problem_set(ret_problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
-                     "request, results and reply would take %zu bytes, over --max-memory "
-                     "%zu; send fewer or shorter sequences, or ask for \"need_weights\": "
-                     "\"mean\" or false",
-                     whole, budget->limit);
+                     "request, results and reply would need %zu bytes, more than "
+                     "--max-memory %zu; send fewer or shorter sequences, or ask for "
+                     "\"need_weights\": \"mean\" or false",
+                     total, budget->limit);
     return false;
 }
 
@@ -94,11 +98,11 @@ void exchange_keep(struct exchange *exchange, size_t bytes) {
 
 /* --- to a worker and back --- */
 
-/* Suspended before it is submitted: a worker may be done before this returns, and
- * resuming what is not suspended is undefined. */
-static void lend(struct exchange *exchange,
-                 void (*run)(struct sched_job *job, struct sched_worker *worker),
-                 void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
+/* Suspends the connection, then submits the job. The order matters: a worker may be done
+ * before this returns, and resuming a connection that is not suspended is undefined. */
+static void submit_job(struct exchange *exchange,
+                       void (*run)(struct sched_job *job, struct sched_worker *worker),
+                       void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
     exchange->state = EXCHANGE_WITH_WORKER;
     exchange->thread->num_suspended++;
     atomic_fetch_add(&exchange->thread->num_with_workers, 1);
@@ -119,31 +123,31 @@ void exchange_submit(struct exchange *exchange,
         exchange_set_problem(exchange, &problem);
         return;
     }
-    lend(exchange, run, sched_submit);
+    submit_job(exchange, run, sched_submit);
 }
 
-/* On the HTTP thread: the connection was resumed. */
-static void take_back(struct exchange *exchange) {
+/* On the HTTP thread, when the connection was resumed: the exchange is its own again. */
+static void reclaim_exchange(struct exchange *exchange) {
     exchange->thread->num_suspended--;
     exchange->state = EXCHANGE_REPLIES;
 }
 
 void exchange_resume(struct exchange *exchange) {
-    struct http_thread *thread =
-        exchange->thread; /* the exchange may be gone any moment */
+    struct http_thread *thread = exchange->thread;
+
+    /* The HTTP thread may free the exchange as soon as it is resumed. */
     MHD_resume_connection(exchange->connection);
     http_thread_wake(thread);
-    /* Last: from here on the thread may stop its daemon, which the calls above still
+    /* Last: after this the thread may stop its daemon, which the calls above still
      * use. */
     atomic_fetch_sub(&thread->num_with_workers, 1);
 }
 
 /* --- a streamed reply --- */
 
-/* The job of every piece but the first. */
+/* sched_job.run, for every piece but the first. */
 static void run_piece(struct sched_job *job, struct sched_worker *worker) {
-    struct exchange *exchange =
-        (struct exchange *)((char *)job - offsetof(struct exchange, job));
+    struct exchange *exchange = container_of(job, struct exchange, job);
     (void)worker;
     stream_write_piece(&exchange->stream);
     exchange_resume(exchange);
@@ -154,8 +158,9 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
     struct exchange *exchange = cls;
     struct http_stream *stream = &exchange->stream;
     (void)position;
+
     if (exchange->state == EXCHANGE_WITH_WORKER)
-        take_back(exchange);
+        reclaim_exchange(exchange);
     if (stream_has_ended(stream))
         return MHD_CONTENT_READER_END_OF_STREAM;
 
@@ -166,16 +171,18 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         exchange->thread->cut_off = true;
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
+
     /* In front of all jobs that wait: this reply holds memory until it is sent. */
-    lend(exchange, run_piece, sched_resubmit);
-    return 0; /* nothing yet, and not before the connection is resumed */
+    submit_job(exchange, run_piece, sched_resubmit);
+    return 0; /* not called again before the connection is resumed */
 }
 
-/* Returns the response that sends the stream; chunked for HTTP/1.1, unless its size is
- * known. NULL when memory is short. */
+/* Returns the response that sends the stream, or NULL when memory is short. For HTTP/1.1
+ * it is chunked unless its size is known. */
 static struct MHD_Response *create_streamed_response(struct exchange *exchange) {
-    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN, "both mean: not known");
-    return MHD_create_response_from_callback(exchange->head.size, STREAM_BLOCK_BYTES,
+    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN,
+                   "both mean that the size is not known");
+    return MHD_create_response_from_callback(exchange->head.size, HTTP10_BUFFER_BYTES,
                                              read_stream, exchange, NULL);
 }
 
@@ -183,6 +190,7 @@ static struct MHD_Response *create_streamed_response(struct exchange *exchange) 
 
 static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
     const struct wire_reply_head *head = &exchange->head;
+
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type);
     if (head->json_size != WIRE_NO_SIZE) {
         char size[24];
@@ -198,12 +206,13 @@ static void add_headers(const struct exchange *exchange, struct MHD_Response *re
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
-/* Queues the reply; its bytes then belong to libmicrohttpd. MHD_NO closes the
- * connection. */
+/* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which
+ * closes the connection, when memory is short. */
 static enum MHD_Result send_reply(struct exchange *exchange) {
     struct MHD_Response *response;
     size_t size;
     char *data = buf_take(&exchange->reply, &size);
+
     if (stream_has_begun(&exchange->stream)) {
         response = create_streamed_response(exchange);
     } else if (data != NULL) {
@@ -219,6 +228,7 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
         free(data);
         return MHD_NO;
     }
+
     add_headers(exchange, response);
     enum MHD_Result result =
         MHD_queue_response(exchange->connection, (unsigned)exchange->status, response);
@@ -228,34 +238,36 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
 
 /* --- the request --- */
 
-/* Checks the headers of a request whose body is kept. */
-static bool check_headers(struct exchange *exchange, struct wire_problem *problem) {
+/* Checks the headers that describe a body. Returns false with *problem set. */
+static bool check_body_headers(struct exchange *exchange, struct wire_problem *problem) {
     const char *encoding = MHD_lookup_connection_value(
         exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (encoding == NULL)
         return exchange->route->check(exchange, problem);
-    wire_problem_set(problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
-                     MHD_HTTP_HEADER_CONTENT_ENCODING,
-                     "Content-Encoding '%.60s' is not supported; send the body without "
-                     "one",
-                     encoding);
+
+    wire_problem_set(
+        problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_ENCODING,
+        "Content-Encoding '%.60s' is not supported; send the body without one", encoding);
     return false;
 }
 
-/* Makes room for the body before it is read. */
+/* Allocates the body before it is read, when its size is known. */
 static bool prepare_body(struct exchange *exchange, const struct framing *framing,
                          struct wire_problem *problem) {
     size_t max_body = exchange->options->max_body;
+
     buf_init(&exchange->body, max_body);
     exchange->chunked = framing->chunked;
     if (framing->chunked)
         return true;
+
     if (framing->content_length > max_body) {
         wire_problem_set(problem, WIRE_E_BODY_TOO_LARGE, NULL,
-                         "the body has %llu bytes, over --max-body %zu",
+                         "the body has %llu bytes, more than --max-body %zu",
                          (unsigned long long)framing->content_length, max_body);
         return false;
     }
+
     size_t size = (size_t)framing->content_length;
     buf_init(&exchange->body, size);
     if (!exchange_reserve(exchange, size, problem))
@@ -266,7 +278,7 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
     return false;
 }
 
-/* Decides by the headers alone; false with *problem set when the request is refused. */
+/* Decides by the headers alone. Returns false with *problem set when it refuses. */
 static bool accept_headers(struct exchange *exchange, const char *url, const char *method,
                            const struct framing *framing, struct wire_problem *problem) {
     exchange->route = route_find(url, method, exchange->words, &exchange->allow, problem);
@@ -276,32 +288,37 @@ static bool accept_headers(struct exchange *exchange, const char *url, const cha
         exchange->state = EXCHANGE_DISCARDS_BODY;
         return true;
     }
-    return check_headers(exchange, problem) && prepare_body(exchange, framing, problem);
+    return check_body_headers(exchange, problem) &&
+           prepare_body(exchange, framing, problem);
 }
 
-/* First call for a request: its headers are there. Answers at once what must not be read
- * on. */
-static enum MHD_Result begin(struct exchange *exchange, const char *url,
-                             const char *method) {
+/* The first call for a request, when its headers are complete. Replies at once when the
+ * body must not be read. */
+static enum MHD_Result begin_request(struct exchange *exchange, const char *url,
+                                     const char *method) {
     struct framing framing;
     struct wire_problem problem;
+
     exchange->errors = route_errors(url);
     if (!framing_check(exchange->connection, &framing, &problem)) {
         exchange_set_problem(exchange, &problem);
         exchange->close = true;
         return send_reply(exchange);
     }
+
     exchange->state = EXCHANGE_KEEPS_BODY;
     if (accept_headers(exchange, url, method, &framing, &problem))
         return MHD_YES;
+
     exchange_set_problem(exchange, &problem);
     exchange->route = NULL;
     exchange->state = EXCHANGE_DISCARDS_BODY;
-    bool too_long = framing.content_length > exchange->options->max_body + DISCARD_SLACK;
+    bool too_long =
+        framing.content_length > exchange->options->max_body + DISCARD_SLACK_BYTES;
     return framing.expects_continue || too_long ? send_reply(exchange) : MHD_YES;
 }
 
-/* A refusal that comes while the body is arriving. */
+/* Refuses a request whose body is still arriving. */
 static void refuse_body(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->body);
     exchange_set_problem(exchange, problem);
@@ -309,21 +326,22 @@ static void refuse_body(struct exchange *exchange, const struct wire_problem *pr
     exchange->state = EXCHANGE_DISCARDS_BODY;
 }
 
-/* Takes a piece of the body; MHD_NO closes the connection of a client that sends without
- * end. */
-static enum MHD_Result take_body(struct exchange *exchange, const char *data,
-                                 size_t size) {
+/* Receives bytes of the body. Returns MHD_NO, which closes the connection, when a client
+ * keeps sending a body that was refused. */
+static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
+                                    size_t size) {
     struct buf *body = &exchange->body;
     struct wire_problem problem;
+
     if (exchange->state == EXCHANGE_DISCARDS_BODY) {
+        size_t max = exchange->options->max_body + DISCARD_SLACK_BYTES;
         exchange->discarded += size;
-        return exchange->discarded > exchange->options->max_body + DISCARD_SLACK
-                   ? MHD_NO
-                   : MHD_YES;
+        return exchange->discarded > max ? MHD_NO : MHD_YES;
     }
+
     if (size > body->max - body->size) {
         wire_problem_set(&problem, WIRE_E_BODY_TOO_LARGE, NULL,
-                         "the body has more than --max-body %zu bytes", body->max);
+                         "the body has more bytes than --max-body %zu", body->max);
         refuse_body(exchange, &problem);
     } else if (exchange->chunked && !exchange_reserve(exchange, size, &problem)) {
         refuse_body(exchange, &problem);
@@ -334,8 +352,8 @@ static enum MHD_Result take_body(struct exchange *exchange, const char *data,
     return MHD_YES;
 }
 
-/* Last call before the reply: the request is complete. */
-static enum MHD_Result finish(struct exchange *exchange) {
+/* The last call before the reply, when the request is complete. */
+static enum MHD_Result finish_request(struct exchange *exchange) {
     exchange->state = EXCHANGE_REPLIES;
     exchange->accepted = true;
     exchange->thread->num_accepted++;
@@ -344,16 +362,17 @@ static enum MHD_Result finish(struct exchange *exchange) {
     return exchange->state == EXCHANGE_WITH_WORKER ? MHD_YES : send_reply(exchange);
 }
 
-static struct exchange *create(struct http_thread *thread,
-                               struct MHD_Connection *connection) {
+static struct exchange *create_exchange(struct http_thread *thread,
+                                        struct MHD_Connection *connection) {
     struct exchange *exchange = calloc(1, sizeof *exchange);
     if (exchange == NULL)
         return NULL;
+
     exchange->thread = thread;
     exchange->options = thread->options;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
-    buf_init(&exchange->reply, SIZE_MAX); /* what is written to it was reserved */
+    buf_init(&exchange->reply, SIZE_MAX); /* its bytes are reserved from the budget */
     stream_init(&exchange->stream);
     thread->num_exchanges++;
     return exchange;
@@ -365,21 +384,22 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
                                 void **req_cls) {
     struct exchange *exchange = *req_cls;
     (void)version;
+
     if (exchange == NULL) {
-        exchange = create(cls, connection);
+        exchange = create_exchange(cls, connection);
         *req_cls = exchange;
-        return exchange != NULL ? begin(exchange, url, method) : MHD_NO;
+        return exchange != NULL ? begin_request(exchange, url, method) : MHD_NO;
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
-        take_back(exchange);
+        reclaim_exchange(exchange);
         return send_reply(exchange);
     }
     if (*upload_data_size > 0) {
-        enum MHD_Result result = take_body(exchange, upload_data, *upload_data_size);
+        enum MHD_Result result = receive_body(exchange, upload_data, *upload_data_size);
         *upload_data_size = 0;
         return result;
     }
-    return finish(exchange);
+    return finish_request(exchange);
 }
 
 void exchange_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
@@ -391,13 +411,14 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
         return;
     *req_cls = NULL;
     if (exchange->state == EXCHANGE_WITH_WORKER)
-        take_back(exchange); /* resumed to find that the client has gone */
+        reclaim_exchange(exchange); /* the client went away meanwhile */
     log_write(
         LOG_DEBUG, "request",
         LOG_TEXT("route", exchange->route != NULL ? exchange->route->path : "none"),
         LOG_NUMBER("status", exchange->status),
         LOG_NUMBER("microseconds", (clock_now_ns() - exchange->started) / 1000),
         LOG_TEXT("sent", code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "yes" : "no"));
+
     exchange->thread->num_exchanges--;
     exchange->thread->num_accepted -= exchange->accepted ? 1 : 0;
     sched_budget_release(exchange->options->budget, exchange->reserved);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.h: one request and its reply.
  *
- * An exchange belongs to its HTTP thread, but between exchange_submit() and
- * exchange_resume() to the worker that runs its job: one owner at a time, so it has no
- * lock. */
+ * An exchange belongs to its HTTP thread. Between exchange_submit() and exchange_resume()
+ * it belongs to the worker that runs its job instead. It has one owner at a time, so it
+ * has no lock. */
 #ifndef ATTND_HTTP_EXCHANGE_H
 #define ATTND_HTTP_EXCHANGE_H
 
@@ -16,19 +16,18 @@
 
 #include <microhttpd.h>
 
-/* Says how many bytes of a body are JSON; tensors follow them. */
+/* How many bytes of a body are JSON; tensors follow them. */
 #define EXCHANGE_JSON_SIZE_HEADER "Inference-Header-Content-Length"
 
 enum exchange_state {
-    EXCHANGE_KEEPS_BODY,    /* bytes that arrive go to `body` */
-    EXCHANGE_DISCARDS_BODY, /* the reply is known already; bytes that arrive are dropped
-                             */
+    EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
+    EXCHANGE_DISCARDS_BODY, /* the reply is known; bytes that arrive are dropped */
     EXCHANGE_WITH_WORKER,   /* suspended */
     EXCHANGE_REPLIES        /* the reply is known and the request is complete */
 };
 
-/* How one request is decoded and answered. All is borrowed; the models must outlive the
- * exchange, the rest is constant. */
+/* How one request is read and its reply is written. Everything is borrowed: the models
+ * outlive the exchange, the rest is constant. */
 struct exchange_codec {
     wire_read *read;
     const struct wire_writer *writer;
@@ -43,26 +42,27 @@ struct exchange {
     const struct http_options *options;
     struct MHD_Connection *connection;
     const struct route *route;
-    struct route_word words[ROUTE_WORDS_MAX]; /* that the route leaves open */
-    const struct wire_error_format *errors;   /* how this route tells them */
-    struct exchange_codec codec;              /* infer_submit()'s */
+    struct route_word words[ROUTE_WORDS_MAX]; /* those that the route leaves open */
+    const struct wire_error_format *errors;   /* how this route writes errors */
+    struct exchange_codec codec;              /* set by infer_submit() */
     enum exchange_state state;
     struct buf body;
-    bool chunked;     /* the body's size is not known, so it was not reserved */
+    bool chunked;     /* size of the body unknown, so it is reserved as it comes */
     bool accepted;    /* the request is complete */
-    size_t discarded; /* bytes */
+    size_t discarded; /* bytes of a body that was refused */
     size_t reserved;  /* bytes of options->budget */
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
-    int64_t submitted; /* likewise, by infer_submit() */
+    int64_t submitted; /* likewise; set by infer_submit() */
 
-    int status; /* HTTP; the reply from here on */
+    /* The reply. */
+    int status; /* HTTP */
     struct buf reply;
-    struct http_stream stream; /* begun: the reply comes from it instead */
+    struct http_stream stream; /* when it has begun, it replaces `reply` */
     struct wire_reply_head head;
-    const char *allow; /* of 405; else NULL */
-    bool retry_later;  /* Retry-After goes with it */
-    bool close;        /* the connection ends with this reply */
+    const char *allow; /* the header of a 405, or NULL */
+    bool retry_later;  /* with Retry-After */
+    bool close;        /* with Connection: close */
 };
 
 /* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the
@@ -77,8 +77,8 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
 /* Makes an error the reply. */
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem);
 
-/* Makes what was written to exchange->reply the reply, as JSON; ATTN_E_NOMEM makes it an
- * error instead. */
+/* Makes the JSON in exchange->reply the reply. `status` is the result of writing it; when
+ * it is not ATTN_OK, the reply is a 503 instead. */
 void exchange_set_json(struct exchange *exchange, attn_status status, int http_status);
 
 /* Finds the model that the first open word of the path names. Otherwise makes the reply a
@@ -86,21 +86,21 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index);
 
-/* Takes `bytes` of the budget until the exchange ends. When it cannot, returns false with
+/* Reserves `bytes` of the budget until the exchange ends. Otherwise returns false with
  * *ret_problem set: 413 when the request could never fit, 503 when it does not fit
  * now. */
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
                       struct wire_problem *ret_problem);
 
-/* Gives back what was taken over `bytes`. */
+/* Releases what is reserved in excess of `bytes`. */
 void exchange_keep(struct exchange *exchange, size_t bytes);
 
-/* Suspends the connection and hands `run` to the workers; `run` ends with
+/* Suspends the connection and submits `run` to the workers; `run` ends with
  * exchange_resume(). A full queue makes the reply a 503 instead. */
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker));
 
-/* On the worker: gives the exchange, with its reply, back to its HTTP thread. The worker
+/* On the worker: returns the exchange, with its reply, to its HTTP thread. The worker
  * must not touch it afterwards. */
 void exchange_resume(struct exchange *exchange);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* framing.h: what the headers say about where a message ends.
+/* framing.h: where a message ends, by its headers.
  *
- * libmicrohttpd 0.9.75 lets through messages that a proxy in front may delimit
- * differently, the ground of request smuggling (RFC 9112, section 11.2). They are refused
- * here. */
+ * libmicrohttpd 0.9.75 accepts messages that a proxy in front of it may delimit
+ * differently. That is the basis of request smuggling (RFC 9112, section 11.2), so they
+ * are refused here. */
 #ifndef ATTND_HTTP_FRAMING_H
 #define ATTND_HTTP_FRAMING_H
 
@@ -15,13 +15,13 @@
 #include <stdint.h>
 
 struct framing {
-    bool chunked;            /* its size is not known */
-    uint64_t content_length; /* bytes, when not chunked */
-    bool expects_continue;   /* the client waits for a 100 before it sends the body */
+    bool chunked;            /* the body's size is not known ahead */
+    uint64_t content_length; /* bytes, unless chunked */
+    bool expects_continue;   /* the client waits for 100 before it sends the body */
 };
 
-/* Looks at every header. Returns false with *ret_problem set (400 or 417) when the
- * message is ambiguous: the connection must then be closed after the reply. */
+/* Checks every header. Returns false with *ret_problem set (400 or 417) when the message
+ * is ambiguous; the connection must then be closed after the reply. */
 bool framing_check(struct MHD_Connection *connection, struct framing *ret_framing,
                    struct wire_problem *ret_problem);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oip.c: the routes of the Open Inference Protocol v2. All but infer answer on the HTTP
- * thread. */
+/* oip.c: the routes of the Open Inference Protocol v2. All but infer make their reply on
+ * the HTTP thread. */
 #include "wire/oip/oip.h"
 
 #include "http/exchange.h"
@@ -45,10 +45,10 @@ static bool find_path_model(struct exchange *exchange, size_t *ret_index) {
     return true;
 }
 
-/* Makes what is printed about the model that the path names the reply. */
-static void tell_model(struct exchange *exchange,
-                       attn_status (*print)(const attn_model_info *info,
-                                            struct buf *body)) {
+/* Makes the reply what `print` writes about the model that the path names. */
+static void reply_model(struct exchange *exchange,
+                        attn_status (*print)(const attn_model_info *info,
+                                             struct buf *body)) {
     size_t i;
     if (!find_path_model(exchange, &i))
         return;
@@ -58,8 +58,8 @@ static void tell_model(struct exchange *exchange,
 
 /* --- infer --- */
 
-/* Whether `value` is the media type `type`, whatever its parameters. */
-static bool is_type(const char *value, const char *type) {
+/* Whether `value` is the media type `type`, with or without parameters. */
+static bool is_media_type(const char *value, const char *type) {
     size_t size = strlen(type);
     return strncasecmp(value, type, size) == 0 &&
            strchr(" \t;", value[size]) != NULL; /* the terminator too */
@@ -68,8 +68,10 @@ static bool is_type(const char *value, const char *type) {
 bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
     const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_CONTENT_TYPE);
-    if (type == NULL || is_type(type, JSON_TYPE) || is_type(type, BINARY_TYPE))
+    if (type == NULL || is_media_type(type, JSON_TYPE) ||
+        is_media_type(type, BINARY_TYPE))
         return true;
+
     wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
                      MHD_HTTP_HEADER_CONTENT_TYPE,
                      "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
@@ -78,16 +80,16 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
     return false;
 }
 
-/* The value of a header, and how often it came. */
-struct header {
+/* The value of EXCHANGE_JSON_SIZE_HEADER, and how often it appears. */
+struct size_header {
     const char *value;
     size_t count;
 };
 
 /* MHD_KeyValueIterator */
-static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                    const char *value) {
-    struct header *header = cls;
+static enum MHD_Result add_size_header(void *cls, enum MHD_ValueKind kind,
+                                       const char *name, const char *value) {
+    struct size_header *header = cls;
     (void)kind;
     if (strcasecmp(name, EXCHANGE_JSON_SIZE_HEADER) == 0) {
         header->count++;
@@ -98,9 +100,10 @@ static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const ch
 
 static bool find_json_size(struct exchange *exchange, size_t *ret_size,
                            struct wire_problem *ret_problem) {
-    struct header header = {0};
-    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_header,
+    struct size_header header = {0};
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_size_header,
                               &header);
+
     *ret_size = WIRE_NO_SIZE;
     if (header.count == 0)
         return true;
@@ -108,7 +111,7 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
         return wire_oip_json_size(header.value, exchange->body.size, ret_size,
                                   ret_problem);
     wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, EXCHANGE_JSON_SIZE_HEADER,
-                     EXCHANGE_JSON_SIZE_HEADER " is given twice; send it once");
+                     EXCHANGE_JSON_SIZE_HEADER " appears twice; send it once");
     return false;
 }
 
@@ -117,6 +120,7 @@ void oip_handle_infer(struct exchange *exchange) {
     struct exchange_codec codec = {
         .read = wire_oip_read, .writer = &wire_oip_writer, .num_models = 1};
     size_t i;
+
     if (!find_path_model(exchange, &i))
         return;
     codec.models = &exchange->options->models[i];
@@ -126,26 +130,26 @@ void oip_handle_infer(struct exchange *exchange) {
         exchange_set_problem(exchange, &problem);
 }
 
-/* --- what only tells --- */
+/* --- what describes --- */
 
 void oip_handle_server(struct exchange *exchange) {
     exchange_set_json(exchange, wire_oip_print_server(&exchange->reply), MHD_HTTP_OK);
 }
 
 void oip_handle_model(struct exchange *exchange) {
-    tell_model(exchange, wire_oip_print_model);
+    reply_model(exchange, wire_oip_print_model);
 }
 
 void oip_handle_config(struct exchange *exchange) {
-    tell_model(exchange, wire_oip_print_config);
+    reply_model(exchange, wire_oip_print_config);
 }
 
-static bool is_ready(const struct exchange *exchange) {
+static bool server_is_ready(const struct exchange *exchange) {
     return !atomic_load(exchange->thread->draining);
 }
 
 void oip_handle_ready(struct exchange *exchange) {
-    bool ready = is_ready(exchange);
+    bool ready = server_is_ready(exchange);
     size_t i;
     if (!find_path_model(exchange, &i))
         return;
@@ -154,10 +158,11 @@ void oip_handle_ready(struct exchange *exchange) {
                       ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
-/* Tells the statistics of `count` models. */
-static void tell_stats(struct exchange *exchange, size_t first, size_t count) {
+/* Makes the reply the statistics of `count` models, from index `first` on. */
+static void reply_stats(struct exchange *exchange, size_t first, size_t count) {
     struct wire_oip_statistics *statistics = calloc(count, sizeof *statistics);
     attn_status status = ATTN_E_NOMEM;
+
     for (size_t i = 0; i < count && statistics != NULL; i++)
         model_stats_get(&exchange->thread->stats[first + i], &statistics[i]);
     if (statistics != NULL)
@@ -170,18 +175,19 @@ static void tell_stats(struct exchange *exchange, size_t first, size_t count) {
 void oip_handle_stats(struct exchange *exchange) {
     size_t i;
     if (find_path_model(exchange, &i))
-        tell_stats(exchange, i, 1);
+        reply_stats(exchange, i, 1);
 }
 
 void oip_handle_all_stats(struct exchange *exchange) {
-    tell_stats(exchange, 0, exchange->options->num_models);
+    reply_stats(exchange, 0, exchange->options->num_models);
 }
 
 void oip_handle_index(struct exchange *exchange) {
     const struct http_options *options = exchange->options;
     const struct buf *body = &exchange->body;
-    bool ready = is_ready(exchange), ready_only;
+    bool ready = server_is_ready(exchange), ready_only;
     struct wire_problem problem;
+
     if (!wire_oip_read_index(body->data != NULL ? body->data : "", body->size,
                              &ready_only, &problem)) {
         exchange_set_problem(exchange, &problem);

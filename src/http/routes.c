@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* routes.c: the table of routes, and how a path and method are matched with it. */
 #include "http/routes.h"
 
 #include "http/handlers.h"
@@ -32,12 +33,13 @@ static const struct route routes[] = {
     {"/openapi.json", READS, NULL, openapi_handle},
 };
 
-/* Whether `path` is one of the route's; the words that it leaves open then stand in
- * ret_words[ROUTE_WORDS_MAX]. */
-static bool match(const struct route *route, const char *path,
-                  struct route_word *ret_words) {
+/* Whether `path` is one of the route's. ret_words[ROUTE_WORDS_MAX] are then the words
+ * that the route leaves open. */
+static bool route_matches(const struct route *route, const char *path,
+                          struct route_word *ret_words) {
     const char *pattern = route->path;
     size_t word = 0;
+
     memset(ret_words, 0, ROUTE_WORDS_MAX * sizeof *ret_words);
     for (; *pattern != '\0'; pattern++) {
         if (*pattern == '*') {
@@ -50,6 +52,7 @@ static bool match(const struct route *route, const char *path,
             return false;
         }
     }
+
     if (pattern[-1] != '/')
         return *path == '\0';
     ret_words[word] = (struct route_word){path, strlen(path)};
@@ -57,7 +60,7 @@ static bool match(const struct route *route, const char *path,
 }
 
 /* Whether `method` is one of the words of `allow`. */
-static bool allows(const char *allow, const char *method) {
+static bool allows_method(const char *allow, const char *method) {
     size_t size = strlen(method);
     for (const char *word = allow; word != NULL; word = strchr(word, ' ')) {
         word += *word == ' ';
@@ -71,22 +74,22 @@ const struct route *route_find(const char *path, const char *method,
                                struct route_word *ret_words, const char **ret_allow,
                                struct wire_problem *ret_problem) {
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        if (!match(&routes[i], path, ret_words))
+        if (!route_matches(&routes[i], path, ret_words))
             continue;
-        if (!allows(routes[i].allow, method)) {
+        if (!allows_method(routes[i].allow, method)) {
             wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
-                             "%s takes %s, not %.20s", path, routes[i].allow, method);
+                             "%.20s is not allowed here; %.200s allows %s", method, path,
+                             routes[i].allow);
             *ret_allow = routes[i].allow;
             return NULL;
         }
         return &routes[i];
     }
-    wire_problem_set(
-        ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-        "there is no %.200s; there are POST /v1/attention, GET /v1/models, GET "
-        "/v1/models/NAME, GET /v2/health/live, GET /v2/health/ready and GET "
-        "/openapi.json, and the Open Inference Protocol from GET /v2 on",
-        path);
+    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                     "there is no route %.200s; use POST /v1/attention, GET /v1/models, "
+                     "GET /v1/models/NAME, GET /v2/health/live, GET /v2/health/ready, "
+                     "GET /openapi.json, or the Open Inference Protocol below GET /v2",
+                     path);
     *ret_allow = NULL;
     return NULL;
 }

@@ -336,7 +336,7 @@ def test_header_given_twice(server, second):
     request = requests.Request("POST", server.url + "/v2/models/d2l/infer", data=BODY).prepare()
     request.headers = {"Content-Length": str(len(BODY)), names[0]: str(SIZE),
                        names[1]: str(second)}
-    assert_error(requests.Session().send(request, timeout=60), 400, HEADER + " is given twice")
+    assert_error(requests.Session().send(request, timeout=60), 400, HEADER + " appears twice")
 
 
 def test_header_of_the_whole_body_is_fine(server):
@@ -392,7 +392,7 @@ def test_memory_is_refused_before_it_is_taken(start_server, tmp_path):
     server = start_server("--model", f"d2l={tmp_path}/d2l.safetensors", "--max-memory", 16 << 20)
     rows = np.zeros((1, 786432, 4), np.float16)  # 6 MiB, and 12 as float32
     check(server, *pack([tensor("queries", rows, "FP16", binary=True)]),
-          "Request too large: request, results and reply would take", 413)
+          "Request too large: request, results and reply would need", 413)
     rows = np.zeros((1, 1 << 17, 4), np.float32)
     check(server, *pack([tensor("queries", rows, binary=True)],
                         outputs=[{"name": "attention_weights"}]), "Reply too large", 413)
