@@ -319,7 +319,8 @@ static enum MHD_Result begin_request(struct exchange *exchange, const char *url,
 }
 
 /* Refuses a request whose body is still arriving. */
-static void refuse_body(struct exchange *exchange, const struct wire_problem *problem) {
+static void refuse_while_receiving(struct exchange *exchange,
+                                   const struct wire_problem *problem) {
     buf_deinit(&exchange->body);
     exchange_set_problem(exchange, problem);
     exchange->route = NULL;
@@ -342,12 +343,12 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     if (size > body->max - body->size) {
         wire_problem_set(&problem, WIRE_E_BODY_TOO_LARGE, NULL,
                          "the body has more bytes than --max-body %zu", body->max);
-        refuse_body(exchange, &problem);
+        refuse_while_receiving(exchange, &problem);
     } else if (exchange->chunked && !exchange_reserve(exchange, size, &problem)) {
-        refuse_body(exchange, &problem);
+        refuse_while_receiving(exchange, &problem);
     } else if (buf_append(body, data, size) != ATTN_OK) {
         wire_problem_set_no_memory(&problem);
-        refuse_body(exchange, &problem);
+        refuse_while_receiving(exchange, &problem);
     }
     return MHD_YES;
 }
