@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: times the layer in process. Peak, engines and baseline take turns in every
- * round, so that each ratio is of neighbours in time: machines drift. */
+/* bench.c: attnd bench, which times the layer in process. The peak of this CPU, the
+ * engines and a baseline take turns in every round. */
 #include "cli/bench.h"
 
 #include "base/clock.h"
@@ -17,18 +17,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECONDS_MIN   0.01 /* of one measurement; shorter work is repeated */
-#define ROUNDS_MIN    5
-#define PEAK_COUNT    300000 /* rounds of multiply-adds in one measurement */
+#define PEAK_COUNT    300000 /* times that a measurement repeats its multiply-adds */
 #define DEFAULT_SHAPE "8,512,768,12"
 #define ENGINES_MAX   3
 
-/* Everything for one shape. The job runs on a worker, which shares with the others. */
+/* Everything for one shape. The job runs on a worker, which shares tasks with the
+ * others. */
 struct bench {
     struct sched_job job;
     const struct config *config;
     struct bench_report *report;
-    attn_model *models[ENGINES_MAX]; /* one per engine that takes part; NULL: fewer */
+    attn_model *models[ENGINES_MAX]; /* one for each engine that is timed, then NULL */
     attn_request request;
     attn_parallel parallel;
     attn_result result;
@@ -47,6 +46,7 @@ static const unsigned parts_of[] = {
 
 static bool parse_shape(const char *text, struct bench_report *report) {
     char rest;
+
     int count =
         sscanf(text, "%zu,%zu,%zu,%zu,%zu%c", &report->sequences, &report->query_len,
                &report->width, &report->heads, &report->key_len, &rest);
@@ -57,13 +57,14 @@ static bool parse_shape(const char *text, struct bench_report *report) {
            report->heads > 0 && report->width > 0 && report->width % report->heads == 0;
 }
 
-/* Multiplications and additions of the part, each counted; `pairs` are pairs of query and
- * key. */
+/* Returns how many multiplications and additions the part needs, each counted as one.
+ * `pairs` is the number of pairs of a query and a key. */
 static double count_flop(const struct bench_report *r, double pairs) {
-    double width = (double)r->width,
-           queries = (double)r->sequences * (double)r->query_len;
+    double width = (double)r->width;
+    double queries = (double)r->sequences * (double)r->query_len;
     double keys = (double)r->sequences * (double)r->key_len;
     double projection = 2 * queries * width * width, attention = 4 * pairs * width;
+
     switch (r->part) {
     case BENCH_LAYER:
         return 2 * projection + 4 * keys * width * width + attention;
@@ -78,29 +79,41 @@ static double count_flop(const struct bench_report *r, double pairs) {
 static void count_work(struct bench *b) {
     struct bench_report *r = b->report;
     double dense = (double)r->query_len * (double)r->key_len, masked = 0;
+
     for (size_t q = 0; q < r->query_len; q++) {
         size_t keys = b->lens[2 * r->sequences];
         if (r->causal && q + 1 < keys)
             keys = q + 1;
         masked += (double)(keys > 0 ? keys : r->key_len);
     }
+
     r->dense_flop = count_flop(r, dense * (double)r->sequences);
     r->done_flop = count_flop(r, masked * (double)r->sequences);
-    if (r->part == BENCH_LAYER &&
-        r->key_len == 1) /* no score matters: no queries, keys */
+
+    /* With one key no score matters, so queries and keys are not projected. */
+    if (r->part == BENCH_LAYER && r->key_len == 1)
         r->done_flop -= 2 * (double)r->sequences * (double)(r->query_len + r->key_len) *
                         (double)r->width * (double)r->width;
 }
 
 /* --- timing --- */
 
-static void run_shared(void *context, size_t count,
-                       void (*task)(void *data, size_t index, size_t thread),
-                       void *data) {
+static void bench_parallel_run(void *context, size_t count,
+                               void (*task)(void *data, size_t index, size_t thread),
+                               void *data) {
     sched_parallel_for(context, count, task, data);
 }
 
-static void run_once(struct bench *b, size_t contender) {
+/* One contender, as the context of a timed run. */
+struct bench_turn {
+    struct bench *bench;
+    size_t contender;
+};
+
+static bool run_turn(void *context) {
+    const struct bench_turn *turn = context;
+    struct bench *b = turn->bench;
+    size_t contender = turn->contender;
     unsigned parts = parts_of[b->report->part];
     if (contender + 1 < b->report->num_contenders)
         b->status = attn_run_parts(b->models[contender], &b->request, b->scratch,
@@ -108,24 +121,18 @@ static void run_once(struct bench *b, size_t contender) {
     else
         b->status =
             attn_tiles_run(b->models[0], &b->request, b->scratch, &b->result, parts);
+    return b->status == ATTN_OK;
 }
 
-/* Seconds of one run; what is short is repeated and divided. */
+/* Returns the seconds that one run of a contender needs; negative when it fails. */
 static double time_contender(struct bench *b, size_t contender) {
-    /* The steps find what the steps before them leave. */
+    /* A step alone needs the results of the steps before it. */
     if (b->report->part != BENCH_LAYER)
         attn_run(b->models[0], &b->request, b->scratch, &b->result);
-    int64_t began = clock_now_ns(), elapsed = 0;
-    size_t runs = 0;
-    do {
-        run_once(b, contender);
-        runs++;
-        elapsed = clock_now_ns() - began;
-    } while ((double)elapsed < SECONDS_MIN * 1e9);
-    return (double)elapsed * 1e-9 / (double)runs;
+    return bench_time(run_turn, &(struct bench_turn){b, contender});
 }
 
-static void peak_task(void *data, size_t index, size_t thread) {
+static void run_peak_task(void *data, size_t index, size_t thread) {
     const struct kernels *kernels = data;
     float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor denormal */
     (void)index;
@@ -133,7 +140,7 @@ static void peak_task(void *data, size_t index, size_t thread) {
     kernels->multiply_add(PEAK_COUNT, numbers);
 }
 
-/* Operations a second that all threads together can do. */
+/* Returns the operations a second that all threads together can do. */
 static double time_peak(struct bench *b) {
     const struct kernels *kernels = b->models[0]->engine.kernels;
     float numbers[] = {1, 1, 1};
@@ -142,32 +149,40 @@ static double time_peak(struct bench *b) {
         const struct kernels *kernels;
         void *data;
     } shared = {kernels};
+
     int64_t began = clock_now_ns();
-    b->parallel.run(b->parallel.context, tasks, peak_task, shared.data);
+    b->parallel.run(b->parallel.context, tasks, run_peak_task, shared.data);
     return (double)flop * PEAK_COUNT * (double)tasks /
            ((double)(clock_now_ns() - began) * 1e-9);
 }
 
+static bool run_round(void *context, size_t index) {
+    struct bench *b = context;
+    struct bench_report *r = b->report;
+
+    r->peak[index] = time_peak(b);
+    for (size_t c = 0; c < r->num_contenders; c++) {
+        r->contenders[c].seconds[index] = time_contender(b, c);
+        if (b->status != ATTN_OK)
+            return false;
+    }
+    return true;
+}
+
 static void run_rounds(struct bench *b, struct sched_worker *worker) {
     struct bench_report *r = b->report;
-    b->parallel = (attn_parallel){r->threads, run_shared, worker};
+
+    b->parallel = (attn_parallel){r->threads, bench_parallel_run, worker};
     b->request.parallel = &b->parallel;
     for (size_t c = 0; c < r->num_contenders; c++) {
-        time_contender(b, c); /* touches the memory */
+        time_contender(b, c); /* so that no round counts the first use of memory */
         if (b->status != ATTN_OK)
             return;
     }
-    int64_t end = clock_now_ns() + (int64_t)b->config->bench.seconds * 1000000000;
-    size_t i = 0;
-    while (i < BENCH_ROUNDS_MAX && (i < ROUNDS_MIN || clock_now_ns() < end)) {
-        r->peak[i] = time_peak(b);
-        for (size_t c = 0; c < r->num_contenders; c++)
-            r->contenders[c].seconds[i] = time_contender(b, c);
-        r->num_rounds = ++i;
-    }
+    r->num_rounds = bench_rounds(b->config->bench.seconds, run_round, b);
 }
 
-static void run_job(struct sched_job *job, struct sched_worker *worker) {
+static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
     struct bench *b = (struct bench *)((char *)job - offsetof(struct bench, job));
     run_rounds(b, worker);
     sem_post(&b->done);
@@ -175,8 +190,9 @@ static void run_job(struct sched_job *job, struct sched_worker *worker) {
 
 /* --- what is timed --- */
 
-static attn_status make_model(const struct bench *b, const attn_engine_options *engine,
-                              attn_model **ret_model, attn_error *error) {
+static attn_status make_bench_model(const struct bench *b,
+                                    const attn_engine_options *engine,
+                                    attn_model **ret_model, attn_error *error) {
     size_t width = b->report->width;
     const attn_model_info info = {.name = "bench",
                                   .layout = "bench",
@@ -187,9 +203,11 @@ static attn_status make_model(const struct bench *b, const attn_engine_options *
                                   .num_heads = b->report->heads,
                                   .head_size = width / b->report->heads,
                                   .output_projection = true};
+
     attn_status status = attn_model_create(&info, ret_model);
     if (status != ATTN_OK)
         return status;
+
     float *const weights[] = {(*ret_model)->query_weight, (*ret_model)->key_weight,
                               (*ret_model)->value_weight, (*ret_model)->output_weight};
     for (size_t i = 0; i < 4; i++)
@@ -197,46 +215,63 @@ static attn_status make_model(const struct bench *b, const attn_engine_options *
     return attn_model_set_engine(*ret_model, engine, error);
 }
 
-/* Both engines, or the one that was asked for, native in the precision that was asked for
- * and in float32; then the baseline, which is single-threaded. */
+/* Makes the contenders: both engines, or the one of --engine, with native in the
+ * precision of --precision and in float32; then the baseline, which is
+ * single-threaded. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
     struct bench_report *r = b->report;
-    const char *asked = option_choice("engine", b->config->engine);
+    const char *engine = option_choice("engine", b->config->engine);
     const char *cpu = option_choice("cpu", b->config->cpu);
     const char *precision = option_choice("precision", b->config->precision);
     const attn_engine_options engines[ENGINES_MAX] = {
         {"native", cpu, precision}, {"native", cpu, "f32"}, {"openblas", cpu, "f32"}};
+    size_t first = strcmp(precision, "f32") == 0 ? 1 : 0;
     attn_status status = ATTN_OK;
-    for (size_t i = strcmp(precision, "f32") == 0 ? 1 : 0;
-         i < ENGINES_MAX && status == ATTN_OK; i++) {
-        if (strcmp(asked, "auto") != 0 && strcmp(asked, engines[i].engine) != 0)
+
+    for (size_t i = first; i < ENGINES_MAX && status == ATTN_OK; i++) {
+        if (strcmp(engine, "auto") != 0 && strcmp(engine, engines[i].engine) != 0)
             continue;
+
         attn_model **model = &b->models[r->num_contenders];
-        status = make_model(b, &engines[i], model, error);
+        status = make_bench_model(b, &engines[i], model, error);
         if (status == ATTN_OK)
             r->contenders[r->num_contenders++] =
                 (struct bench_times){.name = engines[i].engine,
                                      .cpu = (*model)->info.cpu,
                                      .precision = engines[i].precision};
     }
+
     r->contenders[r->num_contenders++] =
         (struct bench_times){.name = "cblas tiles", .cpu = "", .precision = "f32"};
     return status;
 }
 
-static attn_status make_request(struct bench *b) {
+/* Makes the lengths and the input, which serves as queries, keys and values. */
+static attn_status make_input(struct bench *b) {
     struct bench_report *r = b->report;
     size_t rows = r->sequences * (r->query_len > r->key_len ? r->query_len : r->key_len);
+
     b->lens = calloc(r->sequences, 3 * sizeof *b->lens);
     b->input = calloc(rows, r->width * sizeof *b->input);
     if (b->lens == NULL || b->input == NULL)
         return ATTN_E_NOMEM;
+
     noise_fill(b->input, rows * r->width, 1.0F);
     for (size_t s = 0; s < r->sequences; s++) {
         b->lens[s] = r->query_len;
         b->lens[r->sequences + s] = r->key_len;
         b->lens[2 * r->sequences + s] = r->key_len * r->fill / 100;
     }
+    return ATTN_OK;
+}
+
+/* Makes the request and all memory that the contenders need. */
+static attn_status make_request(struct bench *b) {
+    struct bench_report *r = b->report;
+    attn_status status = make_input(b);
+    if (status != ATTN_OK)
+        return status;
+
     b->parallel.num_threads = r->threads;
     b->request = (attn_request){
         .num_sequences = r->sequences,
@@ -250,10 +285,12 @@ static attn_status make_request(struct bench *b) {
         .need_weights = r->weights ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE,
         .parallel = &b->parallel,
     };
+
     attn_sizes sizes;
-    attn_status status = attn_plan(b->models[0], &b->request, &sizes, NULL);
+    status = attn_plan(b->models[0], &b->request, &sizes, NULL);
     if (status != ATTN_OK)
         return status;
+
     size_t tiles = attn_tiles_scratch(b->models[0], &sizes);
     b->scratch = aligned_alloc(ATTN_ALIGNMENT,
                                tiles > sizes.scratch_bytes ? tiles : sizes.scratch_bytes);
@@ -265,11 +302,12 @@ static attn_status make_request(struct bench *b) {
     return ATTN_OK;
 }
 
-/* Runs the rounds on a pool of its own, which is gone when they are done. */
+/* Runs the rounds on a pool of their own. */
 static attn_status run_bench(struct bench *b, attn_error *error) {
     const struct sched_options options = {.num_workers = b->report->threads,
                                           .queue_slots = 1};
     struct sched_pool *pool;
+
     attn_status status = make_contenders(b, error);
     if (status == ATTN_OK)
         status = make_request(b);
@@ -277,11 +315,12 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
         status = sched_pool_create(&options, &pool);
     if (status != ATTN_OK)
         return status;
+
     count_work(b);
-    b->job.run = run_job;
+    b->job.run = run_bench_job;
     if (sched_reserve(pool)) { /* the queue is empty */
         sched_submit(pool, &b->job);
-        /* Workers of a pool that is about to end do not help any more. */
+        /* Only then may the pool end: workers of a pool that ends do not help others. */
         while (sem_wait(&b->done) != 0)
             ;
     }
@@ -303,6 +342,7 @@ static int bench_shape(const struct config *config, const char *shape) {
     static struct bench_report report; /* too large for a stack */
     attn_error error = {.text = ""};
     struct bench b = {.config = config, .report = &report};
+
     sem_init(&b.done, 0, 0);
     report = (struct bench_report){
         .part = (enum bench_part)config->bench.part,
@@ -313,11 +353,12 @@ static int bench_shape(const struct config *config, const char *shape) {
     };
     if (!parse_shape(shape, &report)) {
         fprintf(stderr,
-                "attnd: --shape: '%s' is not B,T,WIDTH,HEADS[,TK] with HEADS dividing "
-                "WIDTH\n",
+                "attnd: --shape: '%s' is not B,T,WIDTH,HEADS[,TK] "
+                "with HEADS dividing WIDTH\n",
                 shape);
         return 2;
     }
+
     attn_status status = run_bench(&b, &error);
     bench_deinit(&b);
     if (status != ATTN_OK) {
@@ -325,6 +366,7 @@ static int bench_shape(const struct config *config, const char *shape) {
                 error.text[0] != '\0' ? error.text : attn_status_text(status));
         return 1;
     }
+
     if (config->bench.json)
         bench_print_json(&report);
     else

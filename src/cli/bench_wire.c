@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_wire.c: times reading and printing JSON numbers. Each text is read by attnd, as
- * it reads a request's, and by jansson; and printed by attnd's printer and by the C
- * library's. The two take turns, so that each ratio is of neighbours in time. */
+/* bench_wire.c: attnd bench --wire, which times reading and printing JSON numbers. attnd
+ * reads each text as it reads that of a request, and jansson reads it too; attnd's
+ * printer and that of the C library print it. The two take turns in every round. */
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/noise.h"
 #include "cli/bench.h"
-#include "cli/commands.h"
 #include "wire/decimal/print.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"
@@ -18,37 +16,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS        128
-#define WIDTH       768
-#define NUMBERS     ((size_t)ROWS * WIDTH)
-#define SCALE       1.7F
-#define SECONDS_MIN 0.01 /* of one measurement; shorter work is repeated */
-#define ROUNDS_MIN  5
+#define ROWS    128
+#define WIDTH   768
+#define NUMBERS ((size_t)ROWS * WIDTH)
+#define SCALE   1.7F
 
-#define NUMBER_MAX 32 /* bytes */
+#define NUMBER_MAX 32 /* bytes of a printed number */
 
 #define HEAD "{\"queries\":["
 #define TAIL "]}"
 
-/* What is timed, and on what. */
-struct text {
+/* What is read or printed. */
+struct wire_text {
     struct buf body;
     struct arena arena;
-    float *numbers; /* [NUMBERS] what it says */
+    float *numbers; /* [NUMBERS], those in the body */
 };
 
-struct contender {
+struct wire_contender {
     const char *name;
-    bool (*run)(struct text *text); /* reads the body, or writes it anew; false: failed,
-                                       or the numbers read are others */
+    /* Reads the body, or prints it again. Returns false when that fails, or when the
+     * numbers read are not those printed. */
+    bool (*run)(struct wire_text *text);
 };
 
-struct task {
-    const char *name, *what;
+struct wire_case {
+    const char *name, *description;
     void (*make)(float *numbers); /* [NUMBERS] */
-    const char *comma;            /* between two numbers */
-    size_t (*put)(float value, char out[NUMBER_MAX]);
-    struct contender contenders[2]; /* attnd's and the baseline */
+    const char *comma;            /* between two numbers, with blanks */
+    size_t (*print_number)(float value, char out[NUMBER_MAX]);
+    struct wire_contender contenders[2]; /* attnd's and the baseline */
 };
 
 /* --- texts --- */
@@ -57,7 +54,7 @@ static void make_outputs(float *numbers) {
     noise_fill(numbers, NUMBERS, SCALE);
 }
 
-/* Each row is the softmax of noise. */
+/* Makes rows that are softmax of noise. */
 static void make_weights(float *numbers) {
     noise_fill(numbers, NUMBERS, SCALE);
     for (float *row = numbers; row < numbers + NUMBERS; row += WIDTH) {
@@ -69,9 +66,9 @@ static void make_weights(float *numbers) {
     }
 }
 
-/* As json.dumps() of Python prints a float32: the shortest decimal that reads back to the
- * same double. */
-static size_t put_as_double(float value, char out[NUMBER_MAX]) {
+/* Prints a float32 as json.dumps() of Python does: the shortest decimal that reads back
+ * to the same double. */
+static size_t print_as_double(float value, char out[NUMBER_MAX]) {
     int length = 0;
     for (int digits = 15; digits <= 17; digits++) {
         length = snprintf(out, NUMBER_MAX, "%.*g", digits, (double)value);
@@ -81,19 +78,27 @@ static size_t put_as_double(float value, char out[NUMBER_MAX]) {
     return (size_t)length;
 }
 
-static bool make_text(struct text *text, const struct task *task) {
+/* Returns what separates number `i` from the one before it. */
+static const char *separator_before(size_t i, const char *comma) {
+    if (i % WIDTH > 0)
+        return comma;
+    return i > 0 ? "],[" : "[";
+}
+
+static bool make_text(struct wire_text *text, const struct wire_case *wire_case) {
     char number[NUMBER_MAX];
-    size_t room = NUMBERS * (NUMBER_MAX + strlen(task->comma)) + 64;
-    task->make(text->numbers);
-    buf_init(&text->body, room);
-    attn_status status = buf_reserve(&text->body, room);
+    size_t body_max = NUMBERS * (NUMBER_MAX + strlen(wire_case->comma)) + 64;
+
+    wire_case->make(text->numbers);
+    buf_init(&text->body, body_max);
+    attn_status status = buf_reserve(&text->body, body_max);
     if (status == ATTN_OK)
         status = buf_append_text(&text->body, HEAD);
     for (size_t i = 0; i < NUMBERS && status == ATTN_OK; i++) {
-        const char *before = i % WIDTH > 0 ? task->comma : i > 0 ? "],[" : "[";
-        status = buf_append_text(&text->body, before);
+        status = buf_append_text(&text->body, separator_before(i, wire_case->comma));
         if (status == ATTN_OK)
-            status = buf_append(&text->body, number, task->put(text->numbers[i], number));
+            status = buf_append(&text->body, number,
+                                wire_case->print_number(text->numbers[i], number));
     }
     return status == ATTN_OK && buf_append_text(&text->body, "]" TAIL) == ATTN_OK;
 }
@@ -104,10 +109,11 @@ static bool same_bits(const float *a, const float *b) {
     return memcmp((const char *)a, (const char *)b, NUMBERS * sizeof *a) == 0;
 }
 
-static bool read_with_attnd(struct text *text) {
+static bool read_with_attnd(struct wire_text *text) {
     struct wire_native_scan scan;
     struct wire_problem problem;
     struct wire_tensor tensor;
+
     arena_reset(&text->arena);
     return wire_native_scan(text->body.data, text->body.size, &scan, &problem) &&
            wire_tensor_read(text->body.data, &scan.members[WIRE_QUERIES], "queries",
@@ -116,9 +122,10 @@ static bool read_with_attnd(struct text *text) {
            same_bits(tensor.rows, text->numbers);
 }
 
-static bool read_with_jansson(struct text *text) {
+static bool read_with_jansson(struct wire_text *text) {
     json_t *root = json_loadb(text->body.data, text->body.size, 0, NULL);
     const json_t *rows = json_object_get(root, "queries");
+
     arena_reset(&text->arena);
     float *out = arena_alloc(&text->arena, NUMBERS, sizeof *out);
     bool read = out != NULL && json_array_size(rows) == ROWS;
@@ -131,30 +138,31 @@ static bool read_with_jansson(struct text *text) {
 
 /* --- printing --- */
 
-/* As printf() prints a number that has to read back to the same float32. */
-static size_t put_with_snprintf(float value, char out[NUMBER_MAX]) {
+/* Prints a number so that it reads back to the same float32. */
+static size_t print_number_with_snprintf(float value, char out[NUMBER_MAX]) {
     return (size_t)snprintf(out, NUMBER_MAX, "%.9g", (double)value);
 }
 
-static char *put_row_with_snprintf(const float *row, char *out) {
+static char *print_row_with_snprintf(const float *row, char *out) {
     for (size_t i = 0; i < WIDTH; i++) {
-        out += put_with_snprintf(row[i], out);
+        out += print_number_with_snprintf(row[i], out);
         *out++ = ',';
     }
     return out;
 }
 
-static char *put_row_with_attnd(const float *row, char *out) {
+static char *print_row_with_attnd(const float *row, char *out) {
     return wire_floats_print(row, WIDTH, out);
 }
 
-/* Writes the body anew; it has room for NUMBERS of NUMBER_MAX bytes. `put_row` writes a
- * row of numbers with a comma after each. */
-static bool print_body(struct text *text, char *(*put_row)(const float *row, char *out)) {
+/* Prints the body again; it has room for NUMBERS of NUMBER_MAX bytes. `print_row` prints
+ * a row of numbers with a comma after each. */
+static bool print_body(struct wire_text *text,
+                       char *(*print_row)(const float *row, char *out)) {
     char *at = text->body.data + strlen(HEAD);
     for (size_t i = 0; i < ROWS; i++) {
         *at++ = '[';
-        at = put_row(text->numbers + i * WIDTH, at);
+        at = print_row(text->numbers + i * WIDTH, at);
         at[-1] = ']'; /* over the last comma */
         *at++ = ',';
     }
@@ -163,26 +171,26 @@ static bool print_body(struct text *text, char *(*put_row)(const float *row, cha
     return true;
 }
 
-static bool print_with_attnd(struct text *text) {
-    return print_body(text, put_row_with_attnd);
+static bool print_with_attnd(struct wire_text *text) {
+    return print_body(text, print_row_with_attnd);
 }
 
-static bool print_with_snprintf(struct text *text) {
-    return print_body(text, put_row_with_snprintf);
+static bool print_with_snprintf(struct wire_text *text) {
+    return print_body(text, print_row_with_snprintf);
 }
 
-static const struct task tasks[] = {
+static const struct wire_case wire_cases[] = {
     {"read 17 digits",
      "float32 as json.dumps() prints them",
      make_outputs,
      ", ",
-     put_as_double,
+     print_as_double,
      {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
     {"read indented",
      "the same, each on a line of its own",
      make_outputs,
      ",\n            ",
-     put_as_double,
+     print_as_double,
      {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
     {"read shortest",
      "float32 as attnd prints them",
@@ -206,75 +214,88 @@ static const struct task tasks[] = {
 
 /* --- timing --- */
 
-struct times {
+struct wire_times {
     double seconds[2][BENCH_ROUNDS_MAX];
     size_t bytes[2]; /* of the text that each reads or writes */
     size_t rounds;
 };
 
-/* Seconds of one run; what is short is repeated and divided. Negative when it failed. */
-static double time_one(const struct contender *contender, struct text *text) {
-    int64_t began = clock_now_ns(), elapsed;
-    size_t runs = 0;
-    do {
-        if (!contender->run(text))
-            return -1;
-        runs++;
-        elapsed = clock_now_ns() - began;
-    } while ((double)elapsed < SECONDS_MIN * 1e9);
-    return (double)elapsed * 1e-9 / (double)runs;
-}
-
-/* Runs each once: what it reads, or what it wrote and attnd reads, must be the numbers.
- */
-static bool check_task(const struct task *task, struct text *text, struct times *times) {
+/* Runs each contender once. After each, attnd must read the right numbers from the
+ * body. */
+static bool check_case(const struct wire_case *wire_case, struct wire_text *text,
+                       struct wire_times *times) {
     for (size_t c = 0; c < 2; c++) {
-        if (!task->contenders[c].run(text) || !read_with_attnd(text))
+        if (!wire_case->contenders[c].run(text) || !read_with_attnd(text))
             return false;
         times->bytes[c] = text->body.size;
     }
     return true;
 }
 
-static bool time_task(const struct task *task, struct text *text, size_t seconds,
-                      struct times *times) {
-    int64_t end = clock_now_ns() + (int64_t)seconds * 1000000000;
-    size_t i = 0;
-    while (i < BENCH_ROUNDS_MAX && (i < ROUNDS_MIN || clock_now_ns() < end)) {
-        for (size_t c = 0; c < 2; c++) {
-            times->seconds[c][i] = time_one(&task->contenders[c], text);
-            if (times->seconds[c][i] < 0)
-                return false;
-        }
-        times->rounds = ++i;
+/* One contender and its text, as the context of a timed run. */
+struct wire_turn {
+    const struct wire_contender *contender;
+    struct wire_text *text;
+};
+
+static bool run_wire_turn(void *context) {
+    const struct wire_turn *turn = context;
+    return turn->contender->run(turn->text);
+}
+
+/* A case, its text and its times, as the context of a round. */
+struct wire_rounds {
+    const struct wire_case *wire_case;
+    struct wire_text *text;
+    struct wire_times *times;
+};
+
+static bool run_wire_round(void *context, size_t index) {
+    const struct wire_rounds *rounds = context;
+    for (size_t c = 0; c < 2; c++) {
+        struct wire_turn turn = {&rounds->wire_case->contenders[c], rounds->text};
+        double seconds = bench_time(run_wire_turn, &turn);
+        if (seconds < 0)
+            return false;
+        rounds->times->seconds[c][index] = seconds;
     }
     return true;
 }
 
-static void print_text(const struct task *task, const struct times *times) {
-    printf("%s: %zu %s, %.1f bytes each; %zu rounds\n", task->name, NUMBERS, task->what,
-           (double)times->bytes[0] / (double)NUMBERS, times->rounds);
+static bool time_case(const struct wire_case *wire_case, struct wire_text *text,
+                      size_t seconds, struct wire_times *times) {
+    struct wire_rounds rounds = {wire_case, text, times};
+    times->rounds = bench_rounds(seconds, run_wire_round, &rounds);
+    return times->rounds > 0;
+}
+
+static void print_case_text(const struct wire_case *wire_case,
+                            const struct wire_times *times) {
+    printf("%s: %zu %s, %.1f bytes each; %zu rounds\n", wire_case->name, NUMBERS,
+           wire_case->description, (double)times->bytes[0] / (double)NUMBERS,
+           times->rounds);
     for (size_t c = 0; c < 2; c++) {
         struct bench_spread s = bench_spread(times->seconds[c], times->rounds);
         printf("  %-8s %8.1f MB/s  %7.2f ns a number (%.2f..%.2f)  %6.2fx %s\n",
-               task->contenders[c].name, (double)times->bytes[c] / s.median * 1e-6,
+               wire_case->contenders[c].name, (double)times->bytes[c] / s.median * 1e-6,
                s.median / (double)NUMBERS * 1e9, s.min / (double)NUMBERS * 1e9,
                s.max / (double)NUMBERS * 1e9,
                bench_ratio(times->seconds[1], times->seconds[c], times->rounds),
-               task->contenders[1].name);
+               wire_case->contenders[1].name);
     }
     fflush(stdout);
 }
 
-static void print_json(const struct task *task, const struct times *times) {
+static void print_case_json(const struct wire_case *wire_case,
+                            const struct wire_times *times) {
     printf("{\"task\":\"%s\",\"numbers\":%zu,\"bytes\":%zu,\"rounds\":%zu,\"results\":[",
-           task->name, NUMBERS, times->bytes[0], times->rounds);
+           wire_case->name, NUMBERS, times->bytes[0], times->rounds);
     for (size_t c = 0; c < 2; c++) {
         struct bench_spread s = bench_spread(times->seconds[c], times->rounds);
         printf(
             "%s{\"name\":\"%s\",\"bytes\":%zu,\"mb_per_s\":%.3f,\"ns_per_number\":%.4f,"
             "\"min_ns\":%.4f,\"max_ns\":%.4f,\"over_baseline\":%.4f}",
-            c > 0 ? "," : "", task->contenders[c].name, times->bytes[c],
+            c > 0 ? "," : "", wire_case->contenders[c].name, times->bytes[c],
             (double)times->bytes[c] / s.median * 1e-6, s.median / (double)NUMBERS * 1e9,
             s.min / (double)NUMBERS * 1e9, s.max / (double)NUMBERS * 1e9,
             bench_ratio(times->seconds[1], times->seconds[c], times->rounds));
@@ -283,28 +304,31 @@ static void print_json(const struct task *task, const struct times *times) {
     fflush(stdout);
 }
 
-static bool run_task(const struct config *config, const struct task *task,
-                     struct text *text) {
-    static struct times times; /* too large for a stack */
-    bool done = make_text(text, task) && check_task(task, text, &times) &&
-                time_task(task, text, config->bench.seconds, &times);
+static bool bench_case(const struct config *config, const struct wire_case *wire_case,
+                       struct wire_text *text) {
+    static struct wire_times times; /* too large for a stack */
+
+    bool done = make_text(text, wire_case) && check_case(wire_case, text, &times) &&
+                time_case(wire_case, text, config->bench.seconds, &times);
     if (done && config->bench.json)
-        print_json(task, &times);
+        print_case_json(wire_case, &times);
     else if (done)
-        print_text(task, &times);
+        print_case_text(wire_case, &times);
     buf_deinit(&text->body);
     return done;
 }
 
 int bench_wire(const struct config *config) {
-    struct text text = {.numbers = calloc(NUMBERS, sizeof(float))};
+    struct wire_text text = {.numbers = calloc(NUMBERS, sizeof(float))};
     bool done = text.numbers != NULL;
+
     arena_init(&text.arena, 2 * NUMBERS * sizeof(float));
-    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0] && done; i++) {
-        done = run_task(config, &tasks[i], &text);
+    for (size_t i = 0; i < sizeof wire_cases / sizeof wire_cases[0] && done; i++) {
+        done = bench_case(config, &wire_cases[i], &text);
         if (!done)
-            fprintf(stderr, "attnd: bench --wire: cannot %s\n", tasks[i].name);
+            fprintf(stderr, "attnd: bench --wire: cannot %s\n", wire_cases[i].name);
     }
+
     arena_deinit(&text.arena);
     free(text.numbers);
     return done ? 0 : 1;

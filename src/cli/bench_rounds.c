@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench_rounds.c: the loops that time, and medians of what they timed. */
+#include "cli/bench_rounds.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+#define SECONDS_MIN 0.01 /* of one measurement; shorter work is repeated */
+#define ROUNDS_MIN  5
+
+double bench_time(bool (*run)(void *context), void *context) {
+    int64_t began = clock_now_ns(), elapsed;
+    size_t runs = 0;
+
+    do {
+        if (!run(context))
+            return -1;
+        runs++;
+        elapsed = clock_now_ns() - began;
+    } while ((double)elapsed < SECONDS_MIN * 1e9);
+    return (double)elapsed * 1e-9 / (double)runs;
+}
+
+size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),
+                    void *context) {
+    int64_t end = clock_now_ns() + (int64_t)seconds * 1000000000;
+    size_t count = 0;
+
+    while (count < BENCH_ROUNDS_MAX && (count < ROUNDS_MIN || clock_now_ns() < end)) {
+        if (!round(context, count))
+            return 0;
+        count++;
+    }
+    return count;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct bench_spread bench_spread(const double *values, size_t count) {
+    double sorted[BENCH_ROUNDS_MAX];
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = values[i];
+    qsort(sorted, count, sizeof *sorted, compare_doubles);
+    return (struct bench_spread){sorted[0], sorted[count / 2], sorted[count - 1]};
+}
+
+double bench_ratio(const double *a, const double *b, size_t count) {
+    double ratios[BENCH_ROUNDS_MAX];
+    for (size_t i = 0; i < count; i++)
+        ratios[i] = a[i] / b[i];
+    return bench_spread(ratios, count).median;
+}

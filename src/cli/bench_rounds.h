@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench_rounds.h: timing in rounds. In every round all contenders run once, so that each
+ * ratio is of neighbours in time and a machine that drifts does not matter. */
+#ifndef ATTND_CLI_BENCH_ROUNDS_H
+#define ATTND_CLI_BENCH_ROUNDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define BENCH_ROUNDS_MAX 1000
+
+struct bench_spread {
+    double min, median, max;
+};
+
+/* Returns the seconds of one `run`, which is repeated where it is short. Returns a
+ * negative number when `run` returns false. */
+double bench_time(bool (*run)(void *context), void *context);
+
+/* Calls `round` with 0, 1, 2, ... until `seconds` have passed, but a few times at least
+ * and BENCH_ROUNDS_MAX times at most. Returns how many rounds there were, or 0 when
+ * `round` returns false. */
+size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),
+                    void *context);
+
+/* Returns the spread of 1..BENCH_ROUNDS_MAX values. */
+struct bench_spread bench_spread(const double *values, size_t count);
+
+/* Returns the median of a / b, taken round by round. */
+double bench_ratio(const double *a, const double *b, size_t count);
+
+#endif
