@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health.c: the health check of a container, which should not need an HTTP client of its
- * own. */
+/* health.c: attnd health, the health check of a container that has no HTTP client. */
 #include "cli/commands.h"
 
 #include <errno.h>
@@ -13,18 +12,19 @@
 
 #define TIMEOUT_S 5
 
-/* Connects to HOST:PORT; -1 with errno when that fails. 0.0.0.0 and [::] mean this
- * machine. */
-static int connect_to(const char *listen) {
+/* Resolves HOST:PORT; 0.0.0.0 and [::] mean this machine. Returns NULL with errno on
+ * failure; otherwise the caller frees the address. */
+static struct addrinfo *resolve_address(const char *listen) {
     char host[NI_MAXHOST] = "";
     const char *colon = strrchr(listen, ':');
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *address;
-    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
+
     if (colon == NULL || (size_t)(colon - listen) >= sizeof host) {
         errno = EINVAL;
-        return -1;
+        return NULL;
     }
     memcpy(host, listen, (size_t)(colon - listen));
+
     if (strcmp(host, "0.0.0.0") == 0)
         strcpy(host, "127.0.0.1");
     else if (strcmp(host, "[::]") == 0)
@@ -33,10 +33,21 @@ static int connect_to(const char *listen) {
         memmove(host, host + 1, strlen(host));
         host[strcspn(host, "]")] = '\0';
     }
+
     if (getaddrinfo(host, colon + 1, &hints, &address) != 0) {
         errno = EHOSTUNREACH;
-        return -1;
+        return NULL;
     }
+    return address;
+}
+
+/* Connects to HOST:PORT. Returns -1 with errno on failure. */
+static int connect_to_server(const char *listen) {
+    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    struct addrinfo *address = resolve_address(listen);
+    if (address == NULL)
+        return -1;
+
     int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 &&
         (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 ||
@@ -47,6 +58,7 @@ static int connect_to(const char *listen) {
         errno = error;
         fd = -1;
     }
+
     freeaddrinfo(address);
     return fd;
 }
@@ -55,12 +67,14 @@ int command_health(const struct config *config) {
     static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: attnd\r\n"
                                   "Connection: close\r\n\r\n";
     char reply[64] = "";
-    int fd = connect_to(config->listen);
+
+    int fd = connect_to_server(config->listen);
     if (fd < 0) {
-        fprintf(stderr, "attnd: nobody answers at %s: %s\n", config->listen,
+        fprintf(stderr, "attnd: no server answers at http://%s: %s\n", config->listen,
                 strerror(errno));
         return 1;
     }
+
     bool ready = send(fd, request, sizeof request - 1, MSG_NOSIGNAL) ==
                      (ssize_t)sizeof request - 1 &&
                  recv(fd, reply, sizeof reply - 1, MSG_WAITALL) > 0 &&

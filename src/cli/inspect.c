@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* inspect.c: attnd inspect, which loads checkpoints and prints what they are. */
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "config/model_spec.h"
@@ -6,25 +7,32 @@
 #include <attnd/model.h>
 #include <stdio.h>
 
+static const char *yes_or_no(bool value) {
+    return value ? "yes" : "no";
+}
+
 static void print_info(const char *path, const attn_model_info *info) {
     printf("%s: layout %s\n", path, info->layout);
     if (info->scoring == ATTN_ADDITIVE)
         printf("  scoring         additive, %zu wide\n", info->additive_size);
     else
         printf("  scoring         scaled dot product\n");
+
     printf("  heads           %zu of size %zu\n", info->num_heads, info->head_size);
     printf("  sizes           query %zu, key %zu, value %zu, out %zu\n", info->query_size,
            info->key_size, info->value_size, info->out_size);
     printf("  biases          query %s, key %s, value %s, output %s\n",
-           info->query_bias ? "yes" : "no", info->key_bias ? "yes" : "no",
-           info->value_bias ? "yes" : "no", info->output_bias ? "yes" : "no");
+           yes_or_no(info->query_bias), yes_or_no(info->key_bias),
+           yes_or_no(info->value_bias), yes_or_no(info->output_bias));
     printf("  projection out  %s\n",
            info->output_projection ? "yes" : "no, the heads are concatenated");
-    printf("  causal          %s\n", info->causal ? "yes" : "no");
+
+    printf("  causal          %s\n", yes_or_no(info->causal));
     if (info->context_length > 0)
         printf("  context length  %zu\n", info->context_length);
     else
         printf("  context length  no limit\n");
+
     printf("  engine          %s, %s kernels, %s\n", info->engine, info->cpu,
            info->precision);
     printf("  parameters      %zu (%zu bytes as float32)\n", info->parameters,
@@ -32,10 +40,11 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  memory          %zu bytes when served\n", info->memory);
 }
 
-static bool inspect(const struct config *config, const char *path,
-                    const attn_model_options *options, const char *precision) {
+static bool inspect_file(const struct config *config, const char *path,
+                         const attn_model_options *options, const char *precision) {
     attn_model *model;
     attn_error error;
+
     if (attn_model_load("inspected", path, options, &model, &error) != ATTN_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
@@ -46,6 +55,7 @@ static bool inspect(const struct config *config, const char *path,
         attn_model_destroy(model);
         return false;
     }
+
     attn_model_trim(model);
     print_info(path, attn_model_get_info(model));
     attn_model_destroy(model);
@@ -59,22 +69,25 @@ static bool inspect_spec(const struct config *config, const char *text) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }
-    bool good = inspect(config, spec.path, &spec.options, spec.precision);
+    bool loaded = inspect_file(config, spec.path, &spec.options, spec.precision);
     model_spec_deinit(&spec);
-    return good;
+    return loaded;
 }
 
 int command_inspect(const struct config *config, const struct config_texts *files) {
-    const attn_model_options nothing_said = {0};
-    bool good = true;
+    const attn_model_options no_options = {0};
+    bool all_loaded = true;
+
     if (files->count == 0 && config->models.count == 0) {
-        fprintf(stderr,
-                "attnd: inspect what? Give files, or --model NAME=FILE[,KEY=VALUE]...\n");
+        fprintf(stderr, "attnd: nothing to inspect; "
+                        "give files, or --model NAME=FILE[,KEY=VALUE]...\n");
         return 2;
     }
+
     for (size_t i = 0; i < config->models.count; i++)
-        good = inspect_spec(config, config->models.items[i]) && good;
+        all_loaded = inspect_spec(config, config->models.items[i]) && all_loaded;
     for (size_t i = 0; i < files->count; i++)
-        good = inspect(config, files->items[i], &nothing_said, NULL) && good;
-    return good ? 0 : 1;
+        all_loaded =
+            inspect_file(config, files->items[i], &no_options, NULL) && all_loaded;
+    return all_loaded ? 0 : 1;
 }

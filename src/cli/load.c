@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* load.c: loads models from --model, --model-dir and --demo, each with its engine. */
 #include "cli/load.h"
 
 #include "base/error.h"
@@ -24,23 +25,26 @@ attn_engine_options load_engine_options(const struct config *config,
     };
 }
 
-/* Takes a model over, also on failure, and gives it its engine. */
-static attn_status add(struct models *models, attn_model *model,
-                       const attn_engine_options *engine, attn_error *ret_error) {
+/* Sets the engine of a model and adds it to the list. Owns the model, also on failure. */
+static attn_status add_model(struct models *models, attn_model *model,
+                             const attn_engine_options *engine, attn_error *ret_error) {
     const char *name = attn_model_get_info(model)->name;
     attn_status status = attn_model_set_engine(model, engine, ret_error);
     if (status != ATTN_OK) {
         attn_model_destroy(model);
         return status;
     }
+
     for (size_t i = 0; i < models->count; i++) {
         if (strcmp(attn_model_get_info(models->items[i])->name, name) != 0)
             continue;
-        status = error_set(ret_error, ATTN_E_VALUE,
-                           "two models are called '%s': names must differ", name);
+        status =
+            error_set(ret_error, ATTN_E_VALUE,
+                      "two models are called '%s'; give each a name of its own", name);
         attn_model_destroy(model);
         return status;
     }
+
     attn_model **items = realloc(models->items, (models->count + 1) * sizeof *items);
     if (items == NULL) {
         attn_model_destroy(model);
@@ -58,10 +62,11 @@ static attn_status load_spec(const struct config *config, struct models *models,
     attn_status status = model_spec_parse(text, &spec, ret_error);
     if (status != ATTN_OK)
         return status;
+
     const attn_engine_options engine = load_engine_options(config, spec.precision);
     status = attn_model_load(spec.name, spec.path, &spec.options, &model, ret_error);
     if (status == ATTN_OK)
-        status = add(models, model, &engine, ret_error);
+        status = add_model(models, model, &engine, ret_error);
     model_spec_deinit(&spec);
     return status;
 }
@@ -73,16 +78,17 @@ static int is_model_file(const struct dirent *entry) {
 
 static attn_status load_file(const struct config *config, struct models *models,
                              const char *file, attn_error *ret_error) {
-    const attn_model_options nothing_said = {0};
+    const attn_model_options no_options = {0};
     const attn_engine_options engine = load_engine_options(config, NULL);
     char path[PATH_MAX], name[NAME_MAX + 1];
     attn_model *model;
+
     snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
     if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: the path of %s is too long", file);
-    attn_status status = attn_model_load(name, path, &nothing_said, &model, ret_error);
-    return status == ATTN_OK ? add(models, model, &engine, ret_error) : status;
+    attn_status status = attn_model_load(name, path, &no_options, &model, ret_error);
+    return status == ATTN_OK ? add_model(models, model, &engine, ret_error) : status;
 }
 
 static attn_status load_folder(const struct config *config, struct models *models,
@@ -92,6 +98,7 @@ static attn_status load_folder(const struct config *config, struct models *model
     if (count < 0)
         return error_set(ret_error, ATTN_E_IO, "--model-dir: cannot read %s: %s",
                          config->model_dir, strerror(errno));
+
     attn_status status = ATTN_OK;
     for (int i = 0; i < count; i++) {
         if (status == ATTN_OK)
@@ -107,14 +114,15 @@ static attn_status load_demo(const struct config *config, struct models *models,
     attn_model *model;
     const attn_engine_options engine = load_engine_options(config, NULL);
     attn_status status = attn_model_demo(name, &model, ret_error);
-    return status == ATTN_OK ? add(models, model, &engine, ret_error) : status;
+    return status == ATTN_OK ? add_model(models, model, &engine, ret_error) : status;
 }
 
 attn_status load_check(const struct config *config, attn_error *ret_error) {
     if (config->models.count == 0 && config->model_dir == NULL && !config->demo)
         return error_set(ret_error, ATTN_E_VALUE,
-                         "no model to serve: give --model NAME=FILE, --model-dir DIR or "
-                         "--demo");
+                         "no model to serve; give --model NAME=FILE, "
+                         "--model-dir DIR or --demo");
+
     for (size_t i = 0; i < config->models.count; i++) {
         struct model_spec spec;
         attn_status status = model_spec_parse(config->models.items[i], &spec, ret_error);
@@ -129,6 +137,7 @@ attn_status load_models(const struct config *config, struct models *ret_models,
                         attn_error *ret_error) {
     struct models models = {NULL, 0};
     attn_status status = ATTN_OK;
+
     for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
         status = load_spec(config, &models, config->models.items[i], ret_error);
     if (status == ATTN_OK && config->model_dir != NULL)
@@ -140,6 +149,7 @@ attn_status load_models(const struct config *config, struct models *ret_models,
     if (status == ATTN_OK && models.count == 0)
         status = error_set(ret_error, ATTN_E_VALUE,
                            "--model-dir: no *" MODEL_SUFFIX " in %s", config->model_dir);
+
     if (status != ATTN_OK) {
         load_models_deinit(&models);
         return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.h: every model that the operator named. */
+/* load.h: loads every model that the options name. */
 #ifndef ATTND_CLI_LOAD_H
 #define ATTND_CLI_LOAD_H
 
@@ -12,8 +12,8 @@ struct models {
     size_t count;
 };
 
-/* Checks what can be checked without reading a file: every --model, and that there is one
- * at all. Errors: ATTN_E_VALUE, ATTN_E_NOMEM. */
+/* Checks what needs no file: the text of every --model, and that some option names a
+ * model. Errors: ATTN_E_VALUE, ATTN_E_NOMEM. */
 attn_status load_check(const struct config *config, attn_error *ret_error);
 
 /* Loads what --model, --model-dir and --demo name, in this order. On success the caller
@@ -23,12 +23,11 @@ attn_status load_check(const struct config *config, attn_error *ret_error);
 attn_status load_models(const struct config *config, struct models *ret_models,
                         attn_error *ret_error);
 
-/* Returns what a model computes with; `precision` is what its own --model says, or NULL.
- */
+/* Returns what a model computes with. `precision` is that of its own --model, or NULL. */
 attn_engine_options load_engine_options(const struct config *config,
                                         const char *precision);
 
-/* Gives the memory back; a zeroed struct is fine. */
+/* Destroys the models; a zeroed struct is fine. */
 void load_models_deinit(struct models *models);
 
 #endif
