@@ -115,6 +115,7 @@ static bool run_turn(void *context) {
     struct bench *b = turn->bench;
     size_t contender = turn->contender;
     unsigned parts = parts_of[b->report->part];
+
     if (contender + 1 < b->report->num_contenders)
         b->status = attn_run_parts(b->models[contender], &b->request, b->scratch,
                                    &b->result, parts);

@@ -132,6 +132,7 @@ static attn_status refuse_value(struct option_reader *reader, const struct optio
     case OPTION_TEXTS:
         break;
     }
+
     return error_set(reader->error, ATTN_E_VALUE, "%s: must not be empty", origin);
 }
 

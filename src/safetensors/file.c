@@ -28,9 +28,9 @@ struct safetensors {
 };
 
 /* Reads `size` bytes at `offset` of the file. */
-static attn_status read_bytes(const struct safetensors *file, uint64_t offset,
-                              size_t size, unsigned char *ret_bytes,
-                              attn_error *ret_error) {
+static attn_status file_read_bytes(const struct safetensors *file, uint64_t offset,
+                                   size_t size, unsigned char *ret_bytes,
+                                   attn_error *ret_error) {
     if (file->fd < 0) {
         memcpy(ret_bytes, file->memory + offset, size);
         return ATTN_OK;
@@ -54,7 +54,7 @@ static attn_status read_bytes(const struct safetensors *file, uint64_t offset,
     return ATTN_OK;
 }
 
-static attn_status refuse_no_memory(attn_error *ret_error) {
+static attn_status open_no_memory(attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the file");
 }
 
@@ -65,7 +65,7 @@ static attn_status file_read_header(struct safetensors *file, attn_error *ret_er
     attn_status status = ATTN_OK;
 
     if (file->size >= sizeof length)
-        status = read_bytes(file, 0, sizeof length, length, ret_error);
+        status = file_read_bytes(file, 0, sizeof length, length, ret_error);
     if (status == ATTN_OK)
         status = safetensors_find_header(length, file->size, SAFETENSORS_HEADER_MAX,
                                          &header_size, ret_error);
@@ -75,9 +75,9 @@ static attn_status file_read_header(struct safetensors *file, attn_error *ret_er
 
     char *text = malloc(header_size);
     if (text == NULL)
-        return refuse_no_memory(ret_error);
-    status =
-        read_bytes(file, sizeof length, header_size, (unsigned char *)text, ret_error);
+        return open_no_memory(ret_error);
+    status = file_read_bytes(file, sizeof length, header_size, (unsigned char *)text,
+                             ret_error);
     if (status == ATTN_OK)
         status = safetensors_header_parse(text, header_size, file->data_size,
                                           &file->header, ret_error);
@@ -101,7 +101,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
                                   attn_error *ret_error) {
     struct safetensors *file = calloc(1, sizeof *file);
     if (file == NULL)
-        return refuse_no_memory(ret_error);
+        return open_no_memory(ret_error);
     attn_status status;
     struct stat stat;
 
@@ -130,7 +130,7 @@ attn_status safetensors_open_memory(const void *memory, size_t size,
                                     attn_error *ret_error) {
     struct safetensors *file = calloc(1, sizeof *file);
     if (file == NULL)
-        return refuse_no_memory(ret_error);
+        return open_no_memory(ret_error);
     file->fd = -1;
     file->memory = memory;
     file->size = size;
@@ -195,7 +195,8 @@ attn_status safetensors_read(const struct safetensors *file,
     while (count > 0) {
         size_t n = chunk_count < count ? chunk_count : count;
         uint64_t offset = data_begin + tensor->begin + (uint64_t)first * element_size;
-        attn_status status = read_bytes(file, offset, n * element_size, chunk, ret_error);
+        attn_status status =
+            file_read_bytes(file, offset, n * element_size, chunk, ret_error);
         if (status != ATTN_OK)
             return status;
 

@@ -22,9 +22,9 @@ struct assembly {
 };
 
 /* Reads a whole tensor; NULL is accepted and reads nothing. */
-static attn_status read_tensor(const struct assembly *assembly,
-                               const struct safetensors_tensor *tensor,
-                               float *ret_values) {
+static attn_status read_all_values(const struct assembly *assembly,
+                                   const struct safetensors_tensor *tensor,
+                                   float *ret_values) {
     if (tensor == NULL)
         return ATTN_OK;
     return safetensors_read(assembly->file, tensor, 0, tensor->elements, ret_values,
@@ -75,11 +75,11 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
     size_t stage_size = projection->weight->shape[0];
     size_t in_size = projection->in_size;
 
-    attn_status status = read_tensor(assembly, weight, scratch->head);
+    attn_status status = read_all_values(assembly, weight, scratch->head);
     if (status == ATTN_OK)
-        status = read_tensor(assembly,
-                             tensor_view_find_head(assembly->view, names->bias, head),
-                             scratch->head_bias);
+        status = read_all_values(assembly,
+                                 tensor_view_find_head(assembly->view, names->bias, head),
+                                 scratch->head_bias);
     if (status != ATTN_OK)
         return status;
 
@@ -116,9 +116,9 @@ static attn_status read_heads(const struct assembly *assembly, size_t which,
         status = error_set(assembly->ret_error, ATTN_E_NOMEM,
                            "not enough memory to fold '%.80s'", stage->name);
     if (status == ATTN_OK)
-        status = read_tensor(assembly, stage, scratch.stage);
+        status = read_all_values(assembly, stage, scratch.stage);
     if (status == ATTN_OK)
-        status = read_tensor(assembly, projection->bias, scratch.stage_bias);
+        status = read_all_values(assembly, projection->bias, scratch.stage_bias);
 
     for (size_t head = 0; status == ATTN_OK && head < assembly->sizes.info.num_heads;
          head++) {
@@ -129,10 +129,10 @@ static attn_status read_heads(const struct assembly *assembly, size_t which,
             status = fold_head(assembly, which, head, &scratch, weight, bias);
             continue;
         }
-        status = read_tensor(
+        status = read_all_values(
             assembly, tensor_view_find_head(assembly->view, names->weight, head), weight);
         if (status == ATTN_OK)
-            status = read_tensor(
+            status = read_all_values(
                 assembly, tensor_view_find_head(assembly->view, names->bias, head), bias);
     }
 
@@ -170,16 +170,16 @@ static attn_status read_weights(const struct assembly *assembly, attn_model *mod
 
     const struct layer_sizes *sizes = &assembly->sizes;
     if (status == ATTN_OK)
-        status = read_tensor(assembly, sizes->output_weight, model->output_weight);
+        status = read_all_values(assembly, sizes->output_weight, model->output_weight);
     if (status == ATTN_OK)
-        status = read_tensor(assembly, sizes->output_bias, model->output_bias);
+        status = read_all_values(assembly, sizes->output_bias, model->output_bias);
 
     if (status == ATTN_OK)
-        status = read_tensor(assembly, sizes->additive_query, model->additive_query);
+        status = read_all_values(assembly, sizes->additive_query, model->additive_query);
     if (status == ATTN_OK)
-        status = read_tensor(assembly, sizes->additive_key, model->additive_key);
+        status = read_all_values(assembly, sizes->additive_key, model->additive_key);
     if (status == ATTN_OK)
-        status = read_tensor(assembly, sizes->additive_score, model->additive_score);
+        status = read_all_values(assembly, sizes->additive_score, model->additive_score);
     return status;
 }
 
