@@ -5,20 +5,33 @@
 #include <string.h>
 
 const struct command_info command_infos[NUM_COMMANDS] = {
-    [COMMAND_SERVE] = {"serve", "attnd [serve] [OPTION]...",
-                       "Load models and serve them until SIGTERM or SIGINT.", false},
-    [COMMAND_INSPECT] = {"inspect",
-                         "attnd inspect [--model NAME=FILE[,KEY=VALUE]...] [FILE]...",
-                         "Say what layout each file has, its sizes, and what is missing.",
-                         true},
+    [COMMAND_SERVE] =
+        {
+            .name = "serve",
+            .usage = "attnd [serve] [OPTION]...",
+            .help = "Load models and serve them until SIGTERM or SIGINT.",
+        },
+    [COMMAND_INSPECT] =
+        {
+            .name = "inspect",
+            .usage = "attnd inspect [--model NAME=FILE[,KEY=VALUE]...] [FILE]...",
+            .help = "Print the layout and the sizes of each file, or what is missing.",
+            .accepts_files = true,
+        },
     [COMMAND_BENCH] =
-        {"bench", "attnd bench [--shape B,T,WIDTH,HEADS[,TK]]... [OPTION]...",
-         "Time the layer in process, beside the peak of this CPU and a plain program over "
-         "cblas.",
-         false},
-    [COMMAND_HEALTH] = {"health", "attnd health [--listen HOST:PORT]",
-                        "Exit 0 when the server there is ready, 1 when it is not.",
-                        false},
+        {
+            .name = "bench",
+            .usage = "attnd bench [--shape B,T,WIDTH,HEADS[,TK]]... [OPTION]...",
+            .help = "Time the layer in process, beside the peak of this CPU "
+                    "and a plain program over cblas.",
+        },
+    [COMMAND_HEALTH] =
+        {
+            .name = "health",
+            .usage = "attnd health [--listen HOST:PORT]",
+            .help = "Ask the server at that address whether it is ready; "
+                    "exit 0 when it is, else 1.",
+        },
 };
 
 enum command command_find(const char *name) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.h: the one table of subcommands, for main() and for --help and the man page. */
+/* commands.h: the one table of subcommands, for main(), --help and the man page. */
 #ifndef ATTND_CONFIG_COMMANDS_H
 #define ATTND_CONFIG_COMMANDS_H
 

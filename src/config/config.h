@@ -13,7 +13,7 @@ struct config_texts {
     size_t count;
 };
 
-/* What only `attnd bench` accepts. */
+/* What only `attnd bench` reads. */
 struct config_bench {
     struct config_texts shapes;
     int part; /* enum bench_part */

@@ -23,10 +23,11 @@ static const struct {
 
 static const char description[] =
     "Loads multi-head attention layers from safetensors files and serves them over HTTP. "
-    "A request brings queries, keys, values and valid_lens, as JSON or in the safetensors "
-    "format, or follows the Open Inference Protocol. Native kernels, chosen for this CPU, "
-    "compute the layer on a pool of workers; OpenBLAS can compute its projections instead. "
-    "The reply has the outputs and, on request, the attention weights of every head.";
+    "A request brings queries, keys, values and valid_lens, as JSON or in the "
+    "safetensors format, or follows the Open Inference Protocol. Native kernels, chosen "
+    "for this CPU, compute the layer on a pool of workers; OpenBLAS can compute its "
+    "projections instead. The reply has the outputs and, on request, the attention "
+    "weights of every head.";
 
 /* Prints `text` wrapped, with `indent` blanks before each line. */
 static void print_indented(const char *text, int indent) {
