@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* cmocka.h needs those above. */
+/* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
 #define MAX_WORDS 8
