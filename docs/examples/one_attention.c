@@ -27,7 +27,7 @@ int main(void) {
     int exit_code = EXIT_FAILURE;
 
     if (attn_init(&error) != ATTN_OK ||
-        attn_model_demo("journey", &model, &error) != ATTN_OK)
+        attn_model_demo("journey", NULL, &model, &error) != ATTN_OK)
         goto done;
     const attn_model_info *info = attn_model_get_info(model);
     const attn_request request = {

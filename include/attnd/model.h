@@ -58,23 +58,6 @@ typedef struct attn_model_options {
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
 } attn_model_options;
 
-/* Reads the layer called `name` from the safetensors file at `path`.
- *
- * Weights in F32, F16, BF16 and F64 are taken; float32 inside. The file is read, not
- * mapped, and is closed on return. The caller owns *ret_model. On failure nothing is left
- * behind and ret_error, which may be NULL, holds one line that names the file, the tensor
- * and the remedy. Thread-safe. Errors: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED,
- * _NOMEM. */
-ATTN_API attn_status attn_model_load(const char *name, const char *path,
-                                     const attn_model_options *options,
-                                     attn_model **ret_model, attn_error *ret_error);
-
-/* Creates a model that is compiled in, under its own name: "journey" (3 wide, 2 heads of
- * size 1, causal, context length 6) or "d2l" (100 wide, 5 heads). Otherwise as
- * attn_model_load(); ATTN_E_VALUE for another name. */
-ATTN_API attn_status attn_model_demo(const char *name, attn_model **ret_model,
-                                     attn_error *ret_error);
-
 /* What a model computes with. NULL means the first word of each. */
 typedef struct attn_engine_options {
     /* "auto", "native", "openblas": native multiplies by weights packed at load, with
@@ -88,10 +71,32 @@ typedef struct attn_engine_options {
     const char *precision;
 } attn_engine_options;
 
-/* Chooses what the model computes with; models are loaded with all of the above NULL. No
- * other thread may use the model meanwhile. On failure the model is as it was:
- * ATTN_E_VALUE for an unknown word, ATTN_E_UNSUPPORTED for kernels that this build or
- * CPU lacks or a model that was trimmed, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
+/* Reads the layer called `name` from the safetensors file at `path`, and prepares its
+ * weights for the engine that `engine` asks for. `options` and `engine` may be NULL, which
+ * is the same as zero-initialised.
+ *
+ * Weights in F32, F16, BF16 and F64 are taken; float32 inside. The file is read, not
+ * mapped, and is closed on return. The caller owns *ret_model. On failure nothing is left
+ * behind and ret_error, which may be NULL, holds one line that names the file, the tensor
+ * and the remedy. Thread-safe. Errors: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED,
+ * _NOMEM. */
+ATTN_API attn_status attn_model_load(const char *name, const char *path,
+                                     const attn_model_options *options,
+                                     const attn_engine_options *engine,
+                                     attn_model **ret_model, attn_error *ret_error);
+
+/* Creates a model that is compiled in, under its own name: "journey" (3 wide, 2 heads of
+ * size 1, causal, context length 6) or "d2l" (100 wide, 5 heads). Otherwise as
+ * attn_model_load(); ATTN_E_VALUE for another name. */
+ATTN_API attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
+                                     attn_model **ret_model, attn_error *ret_error);
+
+/* Replaces what the model computes with; NULL options are as zero-initialised ones. No
+ * other thread may use the model meanwhile.
+ *
+ * Errors, with one line in ret_error (which may be NULL) and the model as it was:
+ * ATTN_E_VALUE for an unknown word, ATTN_E_UNSUPPORTED for kernels that this build or CPU
+ * lacks or a model that was trimmed, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
 ATTN_API attn_status attn_model_set_engine(attn_model *model,
                                            const attn_engine_options *options,
                                            attn_error *ret_error);

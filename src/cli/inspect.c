@@ -42,17 +42,12 @@ static void print_info(const char *path, const attn_model_info *info) {
 
 static bool inspect_file(const struct config *config, const char *path,
                          const attn_model_options *options, const char *precision) {
+    const attn_engine_options engine = load_engine_options(config, precision);
     attn_model *model;
     attn_error error;
 
-    if (attn_model_load("inspected", path, options, &model, &error) != ATTN_OK) {
+    if (attn_model_load("inspected", path, options, &engine, &model, &error) != ATTN_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
-        return false;
-    }
-    const attn_engine_options engine = load_engine_options(config, precision);
-    if (attn_model_set_engine(model, &engine, &error) != ATTN_OK) {
-        fprintf(stderr, "attnd: %s\n", error.text);
-        attn_model_destroy(model);
         return false;
     }
 

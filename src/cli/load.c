@@ -25,24 +25,18 @@ attn_engine_options load_engine_options(const struct config *config,
     };
 }
 
-/* Sets the engine of a model and adds it to the list. Owns the model, also on failure. */
+/* Adds a model to the list. Owns the model, also on failure. */
 static attn_status add_model(struct models *models, attn_model *model,
-                             const attn_engine_options *engine, attn_error *ret_error) {
+                             attn_error *ret_error) {
     const char *name = attn_model_get_info(model)->name;
-    attn_status status = attn_model_set_engine(model, engine, ret_error);
-    if (status != ATTN_OK) {
-        attn_model_destroy(model);
-        return status;
-    }
 
     for (size_t i = 0; i < models->count; i++) {
         if (strcmp(attn_model_get_info(models->items[i])->name, name) != 0)
             continue;
-        status =
-            error_set(ret_error, ATTN_E_VALUE,
-                      "two models are called '%s'; give each a name of its own", name);
+        error_set(ret_error, ATTN_E_VALUE,
+                  "two models are called '%s'; give each a name of its own", name);
         attn_model_destroy(model);
-        return status;
+        return ATTN_E_VALUE;
     }
 
     attn_model **items = realloc(models->items, (models->count + 1) * sizeof *items);
@@ -64,9 +58,10 @@ static attn_status load_spec(const struct config *config, struct models *models,
         return status;
 
     const attn_engine_options engine = load_engine_options(config, spec.precision);
-    status = attn_model_load(spec.name, spec.path, &spec.options, &model, ret_error);
+    status =
+        attn_model_load(spec.name, spec.path, &spec.options, &engine, &model, ret_error);
     if (status == ATTN_OK)
-        status = add_model(models, model, &engine, ret_error);
+        status = add_model(models, model, ret_error);
     model_spec_deinit(&spec);
     return status;
 }
@@ -87,8 +82,9 @@ static attn_status load_file(const struct config *config, struct models *models,
     if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: the path of %s is too long", file);
-    attn_status status = attn_model_load(name, path, &no_options, &model, ret_error);
-    return status == ATTN_OK ? add_model(models, model, &engine, ret_error) : status;
+    attn_status status =
+        attn_model_load(name, path, &no_options, &engine, &model, ret_error);
+    return status == ATTN_OK ? add_model(models, model, ret_error) : status;
 }
 
 static attn_status load_folder(const struct config *config, struct models *models,
@@ -113,8 +109,8 @@ static attn_status load_demo(const struct config *config, struct models *models,
                              const char *name, attn_error *ret_error) {
     attn_model *model;
     const attn_engine_options engine = load_engine_options(config, NULL);
-    attn_status status = attn_model_demo(name, &model, ret_error);
-    return status == ATTN_OK ? add_model(models, model, &engine, ret_error) : status;
+    attn_status status = attn_model_demo(name, &engine, &model, ret_error);
+    return status == ATTN_OK ? add_model(models, model, ret_error) : status;
 }
 
 attn_status load_check(const struct config *config, attn_error *ret_error) {

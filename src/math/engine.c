@@ -149,9 +149,15 @@ static void refuse_kernels(const char *cpu, bool bf16, attn_error *ret_error) {
 /* Decides on engine, instruction set and precision. */
 static attn_status choose(struct engine *engine, const attn_engine_options *options,
                           attn_error *ret_error) {
-    const char *name = options->engine != NULL ? options->engine : "auto";
-    const char *cpu = options->cpu != NULL ? options->cpu : "auto";
-    const char *precision = options->precision != NULL ? options->precision : "f32";
+    const char *name = "auto", *cpu = "auto", *precision = "f32";
+
+    if (options != NULL && options->engine != NULL)
+        name = options->engine;
+    if (options != NULL && options->cpu != NULL)
+        cpu = options->cpu;
+    if (options != NULL && options->precision != NULL)
+        precision = options->precision;
+
     bool automatic = strcmp(name, "auto") == 0, openblas = strcmp(name, "openblas") == 0;
     bool bf16 = strcmp(precision, "bf16") == 0;
     engine->kernels = kernels_get(cpu, bf16 && !openblas ? 2 : 1);

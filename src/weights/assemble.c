@@ -185,7 +185,8 @@ static attn_status read_weights(const struct assembly *assembly, attn_model *mod
 
 attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
                            const struct tensor_view *view, const attn_model_info *info,
-                           attn_model **ret_model, attn_error *ret_error) {
+                           const attn_engine_options *engine, attn_model **ret_model,
+                           attn_error *ret_error) {
     struct assembly assembly = {
         .file = file, .layout = layout, .view = view, .ret_error = ret_error};
     attn_model *model = NULL;
@@ -203,7 +204,7 @@ attn_status assemble_model(const struct safetensors *file, const struct layout *
 
     status = read_weights(&assembly, model);
     if (status == ATTN_OK)
-        status = attn_model_set_engine(model, &(attn_engine_options){0}, ret_error);
+        status = attn_model_set_engine(model, engine, ret_error);
     if (status != ATTN_OK)
         goto fail;
     *ret_model = model;

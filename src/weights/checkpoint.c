@@ -73,6 +73,7 @@ static attn_status find_causal(const struct safetensors *file, const char *optio
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
+                                    const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
     attn_status status = check_model_name(name, ret_error);
     if (status != ATTN_OK)
@@ -104,11 +105,12 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
             find_causal(file, options->causal, layout->causal, &info.causal, ret_error);
     if (status != ATTN_OK)
         return status;
-    return assemble_model(file, layout, &view, &info, ret_model, ret_error);
+    return assemble_model(file, layout, &view, &info, engine, ret_model, ret_error);
 }
 
 attn_status attn_model_load(const char *name, const char *path,
-                            const attn_model_options *options, attn_model **ret_model,
+                            const attn_model_options *options,
+                            const attn_engine_options *engine, attn_model **ret_model,
                             attn_error *ret_error) {
     static const attn_model_options no_options;
     struct safetensors *file = NULL;
@@ -116,8 +118,9 @@ attn_status attn_model_load(const char *name, const char *path,
 
     attn_status status = safetensors_open_file(path, &file, &error);
     if (status == ATTN_OK)
-        status = checkpoint_create_model(
-            name, file, options != NULL ? options : &no_options, ret_model, &error);
+        status =
+            checkpoint_create_model(name, file, options != NULL ? options : &no_options,
+                                    engine, ret_model, &error);
     safetensors_close(file);
     if (status == ATTN_OK)
         return ATTN_OK;

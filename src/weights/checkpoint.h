@@ -12,6 +12,7 @@
  * ret_error does not name the file. */
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
+                                    const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error);
 
 #endif

@@ -21,8 +21,8 @@ static const struct demo {
     {"d2l", attnd_demo_d2l, &attnd_demo_d2l_size},
 };
 
-attn_status attn_model_demo(const char *name, attn_model **ret_model,
-                            attn_error *ret_error) {
+attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
+                            attn_model **ret_model, attn_error *ret_error) {
     const struct demo *demo = NULL;
 
     for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
@@ -39,7 +39,8 @@ attn_status attn_model_demo(const char *name, attn_model **ret_model,
     attn_status status =
         safetensors_open_memory(demo->file, (size_t)*demo->size, &file, ret_error);
     if (status == ATTN_OK)
-        status = checkpoint_create_model(name, file, &no_options, ret_model, ret_error);
+        status = checkpoint_create_model(name, file, &no_options, engine, ret_model,
+                                         ret_error);
     safetensors_close(file);
     return status;
 }

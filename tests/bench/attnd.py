@@ -54,13 +54,11 @@ def make_attnd(problem, library, precision):
         tensors = {f"W_{p}.weight": weight for p, weight in problem.weights.items()}
         tensors |= {f"W_{p}.bias": bias for p, bias in problem.biases.items()}
         write_safetensors(path, tensors, metadata={"num_heads": str(problem.shape.heads)})
-        check(lib.attn_model_load(b"peers", str(path).encode(), None, ctypes.byref(model),
-                                  ctypes.byref(error)))
-    info = lib.attn_model_get_info(model).contents
-    if precision != "f32":  # which is what models are loaded with
         options = Engine(None, None, precision.encode())
-        check(lib.attn_model_set_engine(model, ctypes.byref(options), ctypes.byref(error)))
-        assert info.precision == precision.encode()
+        check(lib.attn_model_load(b"peers", str(path).encode(), None, ctypes.byref(options),
+                                  ctypes.byref(model), ctypes.byref(error)))
+    info = lib.attn_model_get_info(model).contents
+    assert info.precision == precision.encode()
     lens = np.full(problem.shape.sequences, problem.shape.length, np.uintp)
     x = problem.inputs.ctypes.data
     request, sizes = Request(len(lens), lens.ctypes.data, lens.ctypes.data, x, x, x), Sizes()

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "fail_alloc.h"
 #include "weights_create.h"
 
 #include "math/fold.h"
@@ -12,7 +13,7 @@ static attn_model *load_golden(const char *name, const attn_model_options *optio
     snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
     attn_model *model = NULL;
     attn_error error;
-    if (attn_model_load(name, path, options, &model, &error) != ATTN_OK)
+    if (attn_model_load(name, path, options, NULL, &model, &error) != ATTN_OK)
         fail_msg("%s", error.text);
     return model;
 }
@@ -297,6 +298,34 @@ static void test_two_stages_fold_into_one(void **state) {
     attn_model_destroy(model);
 }
 
+static void test_loading_packs_weights_once(void **state) {
+    (void)state;
+    const attn_engine_options engine = {"native", NULL, NULL};
+    attn_model *model;
+    assert_int_equal(attn_model_demo("d2l", &engine, &model, NULL), ATTN_OK);
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t loaded = info->bytes, packed = info->memory - info->bytes;
+    assert_string_equal(info->engine, "native");
+    assert_in_range(packed, loaded, loaded * 2);
+    attn_model_destroy(model);
+
+    count_alloc_from(loaded);
+    attn_status status = attn_model_demo("d2l", &engine, &model, NULL);
+    assert_int_equal(count_alloc_stop(), 2); /* the weights as they are, and packed */
+    assert_int_equal(status, ATTN_OK);
+    attn_model_destroy(model);
+}
+
+static void test_loading_refuses_an_unknown_engine(void **state) {
+    (void)state;
+    const attn_engine_options engine = {"fast", NULL, NULL};
+    attn_model *model = NULL;
+    attn_error error;
+    assert_int_equal(attn_model_demo("journey", &engine, &model, &error), ATTN_E_VALUE);
+    assert_text_has(error.text, "auto, native or openblas");
+    assert_null(model);
+}
+
 static void test_folding_rounds_once(void **state) {
     (void)state;
     /* 1 + 2^-30 - 1: float32 sums would lose the small term */
@@ -379,7 +408,7 @@ static void test_names_and_files_are_checked(void **state) {
     attn_error error;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_int_equal(attn_model_load(names[i], GOLDEN "d2l_example.safetensors",
-                                         &options, &model, &error),
+                                         &options, NULL, &model, &error),
                          ATTN_E_VALUE);
         assert_text_has(error.text, "model name '");
     }
@@ -388,9 +417,11 @@ static void test_names_and_files_are_checked(void **state) {
     path[sizeof path - 1] = '\0';
     path[150] = '/';
     memcpy(path + sizeof path - 13, "/missing.bin", 13);
-    assert_int_equal(attn_model_load("m", path, &options, &model, &error), ATTN_E_IO);
+    assert_int_equal(attn_model_load("m", path, &options, NULL, &model, &error),
+                     ATTN_E_IO);
     assert_text_has(error.text, "/missing.bin: cannot be opened: ");
-    assert_int_equal(attn_model_load("m", "/nowhere", &options, &model, NULL), ATTN_E_IO);
+    assert_int_equal(attn_model_load("m", "/nowhere", &options, NULL, &model, NULL),
+                     ATTN_E_IO);
     assert_null(model);
 }
 
@@ -398,7 +429,7 @@ static void test_demo_models_are_complete(void **state) {
     (void)state;
     attn_model *model = NULL;
     attn_error error;
-    assert_int_equal(attn_model_demo("journey", &model, &error), ATTN_OK);
+    assert_int_equal(attn_model_demo("journey", NULL, &model, &error), ATTN_OK);
     const attn_model_info *info = attn_model_get_info(model);
     assert_string_equal(info->name, "journey");
     assert_string_equal(info->layout, "llms_from_scratch");
@@ -407,12 +438,12 @@ static void test_demo_models_are_complete(void **state) {
     assert_stored("llms_from_scratch_split", "W_value.weight", model->value_weight, 6);
     assert_stored("llms_from_scratch_split", "out_proj.bias", model->output_bias, 2);
     attn_model_destroy(model);
-    assert_int_equal(attn_model_demo("d2l", &model, &error), ATTN_OK);
+    assert_int_equal(attn_model_demo("d2l", NULL, &model, &error), ATTN_OK);
     info = attn_model_get_info(model);
     assert_true(info->query_size == 100 && info->num_heads == 5 && !info->causal);
     assert_stored("d2l_example", "W_o.weight", model->output_weight, 10000);
     attn_model_destroy(model);
-    assert_int_equal(attn_model_demo("gpt", &model, &error), ATTN_E_VALUE);
+    assert_int_equal(attn_model_demo("gpt", NULL, &model, &error), ATTN_E_VALUE);
     assert_text_has(error.text, "'gpt' is unknown; there are journey and d2l");
 }
 
@@ -423,6 +454,8 @@ int main(void) {
         cmocka_unit_test(test_packed_rows_are_query_key_value),
         cmocka_unit_test(test_wrapper_heads_stand_one_after_the_other),
         cmocka_unit_test(test_two_stages_fold_into_one),
+        cmocka_unit_test(test_loading_packs_weights_once),
+        cmocka_unit_test(test_loading_refuses_an_unknown_engine),
         cmocka_unit_test(test_folding_rounds_once),
         cmocka_unit_test(test_folding_works_for_any_width),
         cmocka_unit_test(test_two_stage_biases_fold_too),

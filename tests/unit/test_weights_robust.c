@@ -15,7 +15,7 @@ static bool load_anything(const unsigned char *bytes, size_t size) {
     attn_error error = {ATTN_OK, ""};
     attn_status status = safetensors_open_memory(bytes, size, &file, &error);
     if (status == ATTN_OK)
-        status = checkpoint_create_model("m", file, &two_heads, &model, &error);
+        status = checkpoint_create_model("m", file, &two_heads, NULL, &model, &error);
     safetensors_close(file);
     if (status != ATTN_OK) {
         assert_null(model);
@@ -98,7 +98,7 @@ static size_t fail_each_allocation(const char *path, bool only_no_memory) {
         attn_model *model = NULL;
         attn_error error;
         fail_alloc_at(nth);
-        attn_status status = attn_model_load("m", path, &two_heads, &model, &error);
+        attn_status status = attn_model_load("m", path, &two_heads, NULL, &model, &error);
         if (!fail_alloc_stop()) {
             assert_int_equal(status, ATTN_OK);
             attn_model_destroy(model);

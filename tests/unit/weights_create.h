@@ -21,7 +21,8 @@ static inline const char *create(const struct weights_file *made,
     error.text[0] = '\0';
     *ret_status = safetensors_open_memory(bytes, size, &file, &error);
     if (*ret_status == ATTN_OK)
-        *ret_status = checkpoint_create_model("m", file, options, ret_model, &error);
+        *ret_status =
+            checkpoint_create_model("m", file, options, NULL, ret_model, &error);
     safetensors_close(file);
     free(bytes);
     return error.text;
