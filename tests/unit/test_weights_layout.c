@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_weights_layout.c: how layouts are recognised, options combined and shapes checked,
+ * and what each refusal says. */
 #include "weights_create.h"
 
 /* d2l, 2 heads of size 2; the width of queries is 3, of outputs 5. */

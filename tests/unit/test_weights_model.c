@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_weights_model.c: models from the golden files and the built-in ones: that each is
+ * recognised and that its weights are those stored. */
 #include "fail_alloc.h"
 #include "weights_create.h"
 
@@ -8,9 +10,14 @@
 
 #define GOLDEN TEST_DATA "/golden/"
 
+/* Writes the path of a golden file. */
+static void golden_path(const char *name, char ret_path[512]) {
+    snprintf(ret_path, 512, GOLDEN "%s.safetensors", name);
+}
+
 static attn_model *load_golden(const char *name, const attn_model_options *options) {
     char path[512];
-    snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
+    golden_path(name, path);
     attn_model *model = NULL;
     attn_error error;
     if (attn_model_load(name, path, options, NULL, &model, &error) != ATTN_OK)
@@ -18,12 +25,13 @@ static attn_model *load_golden(const char *name, const attn_model_options *optio
     return model;
 }
 
-/* Opens a golden file beside its model, to read tensors as they are stored. */
+/* Reads a tensor of a golden file as it is stored. */
 static void read_golden(const char *name, const char *tensor, float *ret_values) {
     char path[512];
-    snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
     struct safetensors *file = NULL;
     size_t count;
+
+    golden_path(name, path);
     assert_int_equal(safetensors_open_file(path, &file, NULL), ATTN_OK);
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
     bool found = false;
@@ -39,6 +47,7 @@ static void read_golden(const char *name, const char *tensor, float *ret_values)
     safetensors_close(file);
 }
 
+/* Checks that `got` is the tensor of a golden file. */
 static void assert_stored(const char *name, const char *tensor, const float *got,
                           size_t count) {
     float *want = calloc(count, sizeof *want);
@@ -216,23 +225,33 @@ static void test_every_golden_layout_is_recognised(void **state) {
     }
 }
 
-static void test_d2l_weights_arrive_where_they_belong(void **state) {
+static void test_d2l_weights_are_those_stored(void **state) {
     (void)state;
-    attn_model *model = load_golden("d2l_sizes", &(attn_model_options){.num_heads = 6});
-    assert_stored("d2l_sizes", "W_q.weight", model->query_weight, 36 * 20);
-    assert_stored("d2l_sizes", "W_q.bias", model->query_bias, 36);
-    assert_stored("d2l_sizes", "W_k.weight", model->key_weight, 36 * 24);
-    assert_stored("d2l_sizes", "W_k.bias", model->key_bias, 36);
-    assert_stored("d2l_sizes", "W_v.weight", model->value_weight, 36 * 28);
-    assert_stored("d2l_sizes", "W_v.bias", model->value_bias, 36);
-    assert_stored("d2l_sizes", "W_o.weight", model->output_weight, 36 * 36);
-    assert_stored("d2l_sizes", "W_o.bias", model->output_bias, 36);
-    attn_model_destroy(model);
-    model = load_golden("additive_scoring", &(attn_model_options){.num_heads = 4});
-    assert_stored("additive_scoring", "attention.W_q.weight", model->additive_query, 64);
-    assert_stored("additive_scoring", "attention.W_k.weight", model->additive_key, 64);
-    assert_stored("additive_scoring", "attention.w_v.weight", model->additive_score, 8);
-    attn_model_destroy(model);
+    attn_model *sizes = load_golden("d2l_sizes", &(attn_model_options){.num_heads = 6});
+    attn_model *additive =
+        load_golden("additive_scoring", &(attn_model_options){.num_heads = 4});
+    const struct {
+        const char *name, *tensor;
+        const float *got;
+        size_t count;
+    } cases[] = {
+        {"d2l_sizes", "W_q.weight", sizes->query_weight, 36 * 20},
+        {"d2l_sizes", "W_q.bias", sizes->query_bias, 36},
+        {"d2l_sizes", "W_k.weight", sizes->key_weight, 36 * 24},
+        {"d2l_sizes", "W_k.bias", sizes->key_bias, 36},
+        {"d2l_sizes", "W_v.weight", sizes->value_weight, 36 * 28},
+        {"d2l_sizes", "W_v.bias", sizes->value_bias, 36},
+        {"d2l_sizes", "W_o.weight", sizes->output_weight, 36 * 36},
+        {"d2l_sizes", "W_o.bias", sizes->output_bias, 36},
+        {"additive_scoring", "attention.W_q.weight", additive->additive_query, 64},
+        {"additive_scoring", "attention.W_k.weight", additive->additive_key, 64},
+        {"additive_scoring", "attention.w_v.weight", additive->additive_score, 8},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_stored(cases[i].name, cases[i].tensor, cases[i].got, cases[i].count);
+    attn_model_destroy(sizes);
+    attn_model_destroy(additive);
 }
 
 static void test_packed_rows_are_query_key_value(void **state) {
@@ -240,6 +259,7 @@ static void test_packed_rows_are_query_key_value(void **state) {
     static float packed[144 * 48], bias[144];
     read_golden("torch_packed", "in_proj_weight", packed);
     read_golden("torch_packed", "in_proj_bias", bias);
+
     attn_model *model =
         load_golden("torch_packed", &(attn_model_options){.num_heads = 6});
     assert_memory_equal(model->query_weight, packed, 48 * 48 * sizeof(float));
@@ -250,6 +270,7 @@ static void test_packed_rows_are_query_key_value(void **state) {
     assert_memory_equal(model->value_bias, bias + 96, 48 * sizeof(float));
     assert_stored("torch_packed", "out_proj.weight", model->output_weight, 48 * 48);
     attn_model_destroy(model);
+
     read_golden("torch_kdim_vdim", "in_proj_bias", bias);
     model = load_golden("torch_kdim_vdim", &(attn_model_options){.num_heads = 6});
     assert_stored("torch_kdim_vdim", "k_proj_weight", model->key_weight, 48 * 20);
@@ -257,7 +278,7 @@ static void test_packed_rows_are_query_key_value(void **state) {
     attn_model_destroy(model);
 }
 
-static void test_wrapper_heads_stand_one_after_the_other(void **state) {
+static void test_wrapper_heads_are_contiguous(void **state) {
     (void)state;
     attn_model *model = load_golden("llms_from_scratch_wrapper", NULL);
     const char *name = "llms_from_scratch_wrapper";
@@ -287,8 +308,7 @@ static void test_two_stages_fold_into_one(void **state) {
                     sum += term;
                     magnitude += fabsl(term);
                 }
-                /* half a unit of float32's last place, and what double loses on the way
-                 */
+                /* half a unit in float32's last place, and the rounding of doubles */
                 float got = model->key_weight[(h * 8 + row) * 24 + in];
                 long double limit = fabsl(sum) * 0x1p-24L + magnitude * 0x1p-48L;
                 assert_true(fabsl((long double)got - sum) <= limit);
@@ -368,8 +388,9 @@ static void test_two_stage_biases_fold_too(void **state) {
     assert_true(info->query_bias && info->key_bias && !info->value_bias);
     assert_int_equal(info->query_size, 2);
     assert_int_equal(info->out_size, 5);
-    /* head 0 of the query is [0 .125 .25; .375 .5 .625], its bias 0 .125 .25 times
-     * W_Q.bias */
+
+    /* Head 0 of the query is [0 .125 .25; .375 .5 .625]; its bias is that times
+     * W_Q.bias. */
     assert_true(model->query_bias[0] == 0.125F * 1.125F + 0.25F * 1.25F);
     assert_true(model->query_bias[1] == 0.375F + 0.5F * 1.125F + 0.625F * 1.25F);
     assert_true(model->key_bias[0] == 7 && model->key_bias[1] == 7.125F);
@@ -390,6 +411,7 @@ static void test_a_fold_that_overflows_is_refused(void **state) {
     must_refuse(&made, &(attn_model_options){0}, ATTN_E_VALUE,
                 "tensor 'heads.0.W_Q.weight' times 'W_Q.weight'",
                 "too large for float32");
+
     struct weights_file bias = {0};
     add_two_stage(&bias);
     file_add(&bias, "W_Q.bias", "F32", "[3]", big, 3 * sizeof big[0]);
@@ -412,6 +434,7 @@ static void test_names_and_files_are_checked(void **state) {
                          ATTN_E_VALUE);
         assert_text_has(error.text, "model name '");
     }
+
     char path[300];
     memset(path, 'x', sizeof path - 1);
     path[sizeof path - 1] = '\0';
@@ -438,11 +461,13 @@ static void test_demo_models_are_complete(void **state) {
     assert_stored("llms_from_scratch_split", "W_value.weight", model->value_weight, 6);
     assert_stored("llms_from_scratch_split", "out_proj.bias", model->output_bias, 2);
     attn_model_destroy(model);
+
     assert_int_equal(attn_model_demo("d2l", NULL, &model, &error), ATTN_OK);
     info = attn_model_get_info(model);
     assert_true(info->query_size == 100 && info->num_heads == 5 && !info->causal);
     assert_stored("d2l_example", "W_o.weight", model->output_weight, 10000);
     attn_model_destroy(model);
+
     assert_int_equal(attn_model_demo("gpt", NULL, &model, &error), ATTN_E_VALUE);
     assert_text_has(error.text, "'gpt' is unknown; there are journey and d2l");
 }
@@ -450,9 +475,9 @@ static void test_demo_models_are_complete(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_golden_layout_is_recognised),
-        cmocka_unit_test(test_d2l_weights_arrive_where_they_belong),
+        cmocka_unit_test(test_d2l_weights_are_those_stored),
         cmocka_unit_test(test_packed_rows_are_query_key_value),
-        cmocka_unit_test(test_wrapper_heads_stand_one_after_the_other),
+        cmocka_unit_test(test_wrapper_heads_are_contiguous),
         cmocka_unit_test(test_two_stages_fold_into_one),
         cmocka_unit_test(test_loading_packs_weights_once),
         cmocka_unit_test(test_loading_refuses_an_unknown_engine),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights_robust.c: whatever a file holds, and whichever allocation fails, loading
- * ends with a model or with one line. The sanitizers watch. */
+/* test_weights_robust.c: for any content of a file, and any allocation that fails,
+ * loading ends with a model or with one line. It is most useful with the sanitizers. */
 #include "fail_alloc.h"
 #include "weights_create.h"
 
@@ -29,7 +29,7 @@ static bool load_anything(const unsigned char *bytes, size_t size) {
     return true;
 }
 
-/* All the kinds of tensors that there are, in less than 1 kB. */
+/* Makes a file with every kind of tensor, in less than 1 kB. */
 static unsigned char *make_small_model(bool two_stage, size_t *ret_size) {
     struct weights_file made = {0};
     if (two_stage) {
@@ -92,7 +92,8 @@ static void test_no_single_flipped_bit_does_harm(void **state) {
     }
 }
 
-/* Loads `path` once for each allocation, which fails; returns how often. */
+/* Loads `path` again and again, with one allocation failing each time. Returns how many
+ * there are. */
 static size_t fail_each_allocation(const char *path, bool only_no_memory) {
     for (size_t nth = 1;; nth++) {
         attn_model *model = NULL;
@@ -124,8 +125,8 @@ static void test_every_failing_allocation_is_survived(void **state) {
         unsigned char *bytes = make_small_model(two_stage, &size);
         file_write(bytes, size, path);
         size_t ours = fail_each_allocation(path, true);
-        /* jansson 2.14 calls a failed allocation of its own a syntax error, or loses a
-         * character of a long token, so that another refusal is right too. Where it loses
+        /* jansson 2.14 reports a failed allocation of its own as a syntax error, or loses
+         * a character of a long token, so another refusal is right too. Where it loses
          * the closing quote, of names of 14, 30, 62, ... bytes, it writes past its own
          * buffer: this test has no such names. */
         json_set_alloc_funcs(malloc, free);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_file.h: makes safetensors files, good and bad, for the tests of the weights
- * room. */
+/* weights_file.h: makes safetensors files, good and bad. */
 #ifndef ATTND_TESTS_WEIGHTS_FILE_H
 #define ATTND_TESTS_WEIGHTS_FILE_H
 
@@ -15,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A file in the making. Zero-initialised it is empty. */
+/* What a file will hold. Zero-initialised it is empty. */
 struct weights_file {
     char header[8192]; /* entries without the outer braces */
     size_t header_size;
@@ -23,7 +22,7 @@ struct weights_file {
     size_t data_size;
 };
 
-/* Adds any text to the header, after a comma where one is due. */
+/* Adds any text to the header, after a comma where it needs one. */
 static inline void file_add_text(struct weights_file *file, const char *text) {
     const char *comma = file->header_size > 0 ? "," : "";
     size_t room = sizeof file->header - file->header_size;
@@ -97,10 +96,10 @@ static inline void file_write(const void *bytes, size_t size, char ret_path[64])
     close(fd);
 }
 
-/* Checks that a text has every part, and is one line. */
-static inline void assert_text_has(const char *text, const char *part) {
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", text, part);
+/* Checks that a text is one line and has these words. */
+static inline void assert_text_has(const char *text, const char *words) {
+    if (strstr(text, words) == NULL)
+        fail_msg("\"%s\" does not have \"%s\"", text, words);
     assert_null(strchr(text, '\n'));
 }
 
