@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """check_rooms.py ROOT: the table of rooms in src/meson.build, held against the code.
 
-A room includes only itself and what the table says that it uses; an external header is included
-only by rooms that list its library; every source is in the table. Files and functions stay short, and every file has its licence line."""
+A room includes only itself and what the table says that it uses. An external header is included
+only by rooms that list its library. No two units (x.c with x.h) include each other in a circle.
+Every source is in the table. Files and functions stay short, and every file has its licence line."""
 import ast
 import pathlib
 import re
@@ -75,6 +76,31 @@ def check_includes(path, name, rooms):
             yield f"{path}: room {room} knows no model, so it may not include {header}"
 
 
+def find_circles(sources):
+    """Groups of units that include each other; `sources` are text by name."""
+    def unit(name):
+        return re.sub(r"\.(c|h|inc)$", "", name)
+
+    graph = {}
+    for name, text in sources.items():
+        included = re.findall(r'^\s*#\s*include "([^"]+)"', text, re.M)
+        graph.setdefault(unit(name), set()).update(
+            unit(i) for i in included if i in sources and unit(i) != unit(name))
+
+    def reach(start):
+        seen, todo = set(), [start]
+        while todo:
+            for other in graph.get(todo.pop(), ()):
+                if other not in seen:
+                    seen.add(other)
+                    todo.append(other)
+        return seen
+
+    reached = {name: reach(name) for name in graph}
+    circles = {frozenset(o for o in reached[n] if n in reached.get(o, ())) for n in graph}
+    return sorted(sorted(circle) for circle in circles if len(circle) > 1)
+
+
 def check_sizes(path):
     lines = path.read_text().splitlines()
     if len(lines) > MAX_FILE_LINES:
@@ -102,6 +128,7 @@ def main():
     texts = {str(path.relative_to(source)): path.read_text() for path in find_files(source, CODE)}
     for name in texts:
         problems += check_includes(source / name, name, rooms)
+    problems += ["src: circle of includes: " + " ".join(c) for c in find_circles(texts)]
     code = [p for folder in ("src", "include", "tests", "docs") for p in find_files(root / folder, CODE)]
     for path in code:
         problems += check_sizes(path)
