@@ -39,9 +39,9 @@ struct bench {
 };
 
 static const unsigned parts_of[] = {
-    [BENCH_LAYER] = ATTN_PARTS_ALL,
-    [BENCH_ATTENTION] = ATTN_PART_ATTEND,
-    [BENCH_PROJECTION] = ATTN_PART_PROJECT_OUT,
+    [BENCH_LAYER] = ATTN_STEPS_ALL,
+    [BENCH_ATTENTION] = ATTN_STEP_ATTEND,
+    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT,
 };
 
 static bool parse_shape(const char *text, struct bench_report *report) {
@@ -117,7 +117,7 @@ static bool run_turn(void *context) {
     unsigned parts = parts_of[b->report->part];
 
     if (contender + 1 < b->report->num_contenders)
-        b->status = attn_run_parts(b->models[contender], &b->request, b->scratch,
+        b->status = attn_run_steps(b->models[contender], &b->request, b->scratch,
                                    &b->result, parts);
     else
         b->status =

@@ -2,11 +2,11 @@
 /* attn.c: the layer in three steps, each of which waits for the one before: queries, keys
  * and values are projected; each panel of queries of each head attends; the outputs are
  * projected. */
-#include "math/parts.h"
 #include "math/run.h"
+#include "math/steps.h"
 
-attn_status attn_run_parts(const attn_model *model, const attn_request *request,
-                           void *scratch, const attn_result *result, unsigned parts) {
+attn_status attn_run_steps(const attn_model *model, const attn_request *request,
+                           void *scratch, const attn_result *result, unsigned steps) {
     struct plan plan;
     attn_status status = plan_make(model, request, &plan, NULL);
     if (status != ATTN_OK)
@@ -27,16 +27,16 @@ attn_status attn_run_parts(const attn_model *model, const attn_request *request,
         .first_panels = (size_t *)(void *)(memory + plan.first_panels),
         .thread_scratch = memory + plan.thread_scratch,
     };
-    if ((parts & ATTN_PART_PROJECT_IN) != 0)
+    if ((steps & ATTN_STEP_PROJECT_IN) != 0)
         run_project_inputs(&run);
-    if ((parts & ATTN_PART_ATTEND) != 0)
+    if ((steps & ATTN_STEP_ATTEND) != 0)
         run_attend(&run);
-    if ((parts & ATTN_PART_PROJECT_OUT) != 0 && model->info.output_projection)
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.output_projection)
         run_project_outputs(&run, result->outputs);
     return ATTN_OK;
 }
 
 attn_status attn_run(const attn_model *model, const attn_request *request, void *scratch,
                      const attn_result *result) {
-    return attn_run_parts(model, request, scratch, result, ATTN_PARTS_ALL);
+    return attn_run_steps(model, request, scratch, result, ATTN_STEPS_ALL);
 }

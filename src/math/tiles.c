@@ -143,7 +143,7 @@ size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
 }
 
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
-                           void *scratch, const attn_result *result, unsigned parts) {
+                           void *scratch, const attn_result *result, unsigned steps) {
     const attn_model_info *info = &model->info;
     size_t hidden = info->num_heads * info->head_size;
     attn_sizes sizes;
@@ -162,7 +162,7 @@ attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
         .values = memory + (sizes.num_queries + sizes.num_keys) * hidden,
         .scores = memory + (sizes.num_queries + 2 * sizes.num_keys) * hidden,
     };
-    if ((parts & ATTN_PART_PROJECT_IN) != 0) {
+    if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
         project(model->query_weight, model->query_bias, hidden, info->query_size,
                 request->queries, sizes.num_queries, t.queries);
         project(model->key_weight, model->key_bias, hidden, info->key_size, request->keys,
@@ -171,12 +171,12 @@ attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
                 request->values, sizes.num_keys, t.values);
     }
     bool wanted = request->need_weights == ATTN_WEIGHTS_ALL;
-    if ((parts & ATTN_PART_ATTEND) != 0)
+    if ((steps & ATTN_STEP_ATTEND) != 0)
         run_heads(&t, wanted ? result->weights : NULL);
-    if ((parts & ATTN_PART_PROJECT_OUT) != 0 && info->output_projection)
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && info->output_projection)
         project(model->output_weight, model->output_bias, info->out_size, hidden,
                 t.queries, sizes.num_queries, result->outputs);
-    else if ((parts & ATTN_PART_PROJECT_OUT) != 0)
+    else if ((steps & ATTN_STEP_PROJECT_OUT) != 0)
         memcpy(result->outputs, t.queries, sizes.outputs * sizeof *t.queries);
     return ATTN_OK;
 }

@@ -5,12 +5,12 @@
 #ifndef ATTND_MATH_TILES_H
 #define ATTND_MATH_TILES_H
 
-#include "math/parts.h"
+#include "math/steps.h"
 
-/* As attn_run_parts(), on the calling thread alone, with attn_tiles_scratch() bytes of
+/* As attn_run_steps(), on the calling thread alone, with attn_tiles_scratch() bytes of
  * scratch. Additive scoring and mean weights it does not know: ATTN_E_UNSUPPORTED. */
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
-                           void *scratch, const attn_result *result, unsigned parts);
+                           void *scratch, const attn_result *result, unsigned steps);
 
 /* Returns the bytes of scratch for a request of these sizes, a multiple of
  * ATTN_ALIGNMENT. */

@@ -278,7 +278,7 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
     attn_sizes sizes;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     void *scratch = allocate(attn_tiles_scratch(model, &sizes) / sizeof(float));
-    assert_int_equal(attn_tiles_run(model, &request, scratch, &expected, ATTN_PARTS_ALL),
+    assert_int_equal(attn_tiles_run(model, &request, scratch, &expected, ATTN_STEPS_ALL),
                      ATTN_OK);
     free(scratch);
     double tolerance =
