@@ -38,7 +38,7 @@ struct bench {
     sem_t done; /* posted at the end of the job */
 };
 
-static const unsigned parts_of[] = {
+static const unsigned steps_of[] = {
     [BENCH_LAYER] = ATTN_STEPS_ALL,
     [BENCH_ATTENTION] = ATTN_STEP_ATTEND,
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT,
@@ -114,14 +114,14 @@ static bool run_turn(void *context) {
     const struct bench_turn *turn = context;
     struct bench *b = turn->bench;
     size_t contender = turn->contender;
-    unsigned parts = parts_of[b->report->part];
+    unsigned steps = steps_of[b->report->part];
 
     if (contender + 1 < b->report->num_contenders)
         b->status = attn_run_steps(b->models[contender], &b->request, b->scratch,
-                                   &b->result, parts);
+                                   &b->result, steps);
     else
         b->status =
-            attn_tiles_run(b->models[0], &b->request, b->scratch, &b->result, parts);
+            attn_tiles_run(b->models[0], &b->request, b->scratch, &b->result, steps);
     return b->status == ATTN_OK;
 }
 
