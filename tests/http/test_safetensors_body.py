@@ -217,7 +217,7 @@ DEFECTS = {
     "not_json": (make_raw(b'{"a"', b""), BROKEN, None, None, None, "expected"),
     "nested_deeply": (make_raw(b'{"a":' + b"[" * 99 + b"]" * 99 + b"}", b""), BROKEN, None, None,
                       None, "the 33th level"),
-    "behind_header": (make_raw(b"{}" + b"[" * 99, b""), BROKEN, None, None, None, "goes on"),
+    "behind_header": (make_raw(b"{}" + b"[" * 99, b""), BROKEN, None, None, None, "trailing bytes"),
     "twice": (headed(entry(), entry(offsets="[24,48]"), data=48), BROKEN, None, None, None,
               "duplicate"),
     "overlap": (headed(entry(), entry(name="keys", offsets="[12,36]"), data=36), BROKEN, "keys",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.h: /v1/attention as safetensors (docs/protocol.md), as the server calls it.
+/* safetensors.h: the safetensors of POST /v1/attention (docs/protocol.md), for the server.
  *
- * The tensors of a request are named as the keys of the JSON, with query_lens and
- * key_lens for batches without padding; options are strings in __metadata__. */
+ * The tensors of a request have the names of the JSON's fields, with query_lens and
+ * key_lens for a batch without padding. Options are strings in __metadata__. */
 #ifndef ATTND_WIRE_SAFETENSORS_SAFETENSORS_H
 #define ATTND_WIRE_SAFETENSORS_SAFETENSORS_H
 
@@ -10,10 +10,10 @@
 
 #define WIRE_SAFETENSORS_HEADER_MAX ((size_t)64 * 1024) /* bytes of a request's JSON */
 
-/* float32 at a multiple of 4 bytes stays where it lies: wire_request.in_body. */
+/* float32 at a multiple of 4 bytes is not copied: wire_request.in_body. */
 wire_read wire_safetensors_read;
 
-/* The size of its replies is known at once. */
+/* The size of a reply is known from the start. */
 extern const struct wire_writer wire_safetensors_writer;
 
 #endif

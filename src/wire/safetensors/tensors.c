@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tensors.c: checks and converts the tensors of a safetensors body. */
 #include "wire/safetensors/tensors.h"
 
 #include "base/dtype.h"
@@ -12,79 +13,116 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[WIRE_NUM_PARTS] = {
-    [WIRE_PART_QUERIES] = "queries",
-    [WIRE_PART_KEYS] = "keys",
-    [WIRE_PART_VALUES] = "values",
-    [WIRE_PART_VALID_LENS] = "valid_lens",
-    [WIRE_PART_HEAD_MASK] = "head_mask",
-    [WIRE_PART_WEIGHTS_HEADS] = "weights_heads",
-    [WIRE_PART_WEIGHTS_QUERIES] = "weights_queries",
-    [WIRE_PART_QUERY_LENS] = "query_lens",
-    [WIRE_PART_KEY_LENS] = "key_lens",
+static const char *const tensor_names[WIRE_SAFETENSORS_NUM_TENSORS] = {
+    [WIRE_SAFETENSORS_QUERIES] = "queries",
+    [WIRE_SAFETENSORS_KEYS] = "keys",
+    [WIRE_SAFETENSORS_VALUES] = "values",
+    [WIRE_SAFETENSORS_VALID_LENS] = "valid_lens",
+    [WIRE_SAFETENSORS_HEAD_MASK] = "head_mask",
+    [WIRE_SAFETENSORS_WEIGHTS_HEADS] = "weights_heads",
+    [WIRE_SAFETENSORS_WEIGHTS_QUERIES] = "weights_queries",
+    [WIRE_SAFETENSORS_QUERY_LENS] = "query_lens",
+    [WIRE_SAFETENSORS_KEY_LENS] = "key_lens",
 };
 
-const char *wire_part_name(enum wire_part part) {
-    return names[part];
+const char *wire_safetensors_name(enum wire_safetensors_id id) {
+    return tensor_names[id];
 }
 
-static bool is_float_part(int part) {
-    return part <= WIRE_PART_VALUES || part == WIRE_PART_HEAD_MASK;
+static const unsigned char *bytes_of(const struct wire_safetensors_body *body,
+                                     enum wire_safetensors_id id) {
+    return body->data + body->tensors[id]->begin;
 }
 
-static const unsigned char *bytes_of(const struct wire_parts *parts,
-                                     enum wire_part part) {
-    return parts->data + parts->tensors[part]->begin;
+static bool is_float_tensor(enum wire_safetensors_id id) {
+    return id <= WIRE_SAFETENSORS_VALUES || id == WIRE_SAFETENSORS_HEAD_MASK;
 }
 
-bool wire_part_in_place(const struct wire_parts *parts, enum wire_part part) {
-    return dtype_is_float_array(parts->tensors[part]->dtype->name, bytes_of(parts, part));
+/* Whether the numbers of a float tensor are used without a copy. */
+static bool is_float_array(const struct wire_safetensors_body *body,
+                           enum wire_safetensors_id id) {
+    return dtype_is_float_array(body->tensors[id]->dtype->name, bytes_of(body, id));
 }
 
-size_t wire_parts_cost(const struct wire_parts *parts) {
-    size_t bytes = 0;
-    bool fits = true;
-    for (int i = 0; i < WIRE_NUM_PARTS; i++) {
-        const struct safetensors_tensor *tensor = parts->tensors[i];
-        if (tensor == NULL)
-            continue;
-        /* the numbers; and lengths, or a mark for each index, of what is selected from */
-        fits = fits && size_add(bytes, (size_t)3 * ARENA_ALIGNMENT, &bytes);
-        if (i >= WIRE_PART_QUERY_LENS) /* read once for each tensor */
-            fits = fits && size_add_mul(&bytes, tensor->elements, 3 * sizeof(size_t));
-        else if (!is_float_part(i))
-            fits = fits && size_add_mul(&bytes, tensor->elements, sizeof(size_t));
-        else if (!wire_part_in_place(parts, (enum wire_part)i))
-            fits = fits && size_add_mul(&bytes, tensor->elements, sizeof(float));
-        if (i <= WIRE_PART_VALUES && tensor->rank == WIRE_LEVELS_BATCHED)
-            fits = fits && size_add_mul(&bytes, tensor->shape[0], sizeof(size_t));
-        if (i == WIRE_PART_WEIGHTS_QUERIES && parts->tensors[WIRE_PART_QUERIES] != NULL)
-            fits = fits &&
-                   size_add(bytes, parts->tensors[WIRE_PART_QUERIES]->elements, &bytes);
+bool wire_safetensors_is_in_body(const struct wire_safetensors_body *body) {
+    for (int i = 0; i < WIRE_SAFETENSORS_NUM_TENSORS; i++) {
+        enum wire_safetensors_id id = (enum wire_safetensors_id)i;
+        if (body->tensors[id] != NULL && is_float_tensor(id) && is_float_array(body, id))
+            return true;
     }
+    return false;
+}
+
+/* Returns whether the tensor `id` has lengths beside it, in the tensor *ret_lens: keys and
+ * values in key_lens or else, like queries, in query_lens. */
+static bool find_lens(const struct wire_safetensors_body *body,
+                      enum wire_safetensors_id id, enum wire_safetensors_id *ret_lens) {
+    bool has_key_lens = body->tensors[WIRE_SAFETENSORS_KEY_LENS] != NULL;
+    *ret_lens = id != WIRE_SAFETENSORS_QUERIES && has_key_lens
+                    ? WIRE_SAFETENSORS_KEY_LENS
+                    : WIRE_SAFETENSORS_QUERY_LENS;
+    return body->tensors[*ret_lens] != NULL;
+}
+
+/* --- memory --- */
+
+/* Returns the most bytes that reading one tensor needs. */
+static size_t tensor_cost(const struct wire_safetensors_body *body,
+                          enum wire_safetensors_id id) {
+    const struct safetensors_tensor *tensor = body->tensors[id];
+    const struct safetensors_tensor *queries = body->tensors[WIRE_SAFETENSORS_QUERIES];
+    /* Of numbers; of lengths; and of the marks that find an index that appears twice. */
+    size_t bytes = (size_t)3 * ARENA_ALIGNMENT;
+    bool fits = true;
+
+    if (id == WIRE_SAFETENSORS_QUERY_LENS || id == WIRE_SAFETENSORS_KEY_LENS)
+        fits =
+            size_add_mul(&bytes, tensor->elements, 3 * sizeof(size_t)); /* read thrice */
+    else if (!is_float_tensor(id))
+        fits = size_add_mul(&bytes, tensor->elements, sizeof(size_t));
+    else if (!is_float_array(body, id))
+        fits = size_add_mul(&bytes, tensor->elements, sizeof(float));
+
+    if (id <= WIRE_SAFETENSORS_VALUES && tensor->rank == WIRE_LEVELS_BATCHED)
+        fits = fits && size_add_mul(&bytes, tensor->shape[0], sizeof(size_t));
+    if (id == WIRE_SAFETENSORS_WEIGHTS_QUERIES && queries != NULL)
+        fits = fits && size_add(bytes, queries->elements, &bytes);
     return fits ? bytes : SIZE_MAX;
+}
+
+size_t wire_safetensors_cost(const struct wire_safetensors_body *body) {
+    size_t bytes = 0;
+    for (int i = 0; i < WIRE_SAFETENSORS_NUM_TENSORS; i++) {
+        if (body->tensors[i] != NULL)
+            size_add_saturating(&bytes, tensor_cost(body, (enum wire_safetensors_id)i));
+    }
+    return bytes;
 }
 
 /* --- refusals --- */
 
-static bool refuse_dtype(const struct wire_parts *parts, enum wire_part part,
-                         const char *wanted, const char *expected) {
-    const char *dtype = parts->tensors[part]->dtype->name;
-    wire_problem_set(parts->problem, WIRE_E_WRONG_DTYPE, names[part],
-                     "%s has dtype %s; send it as %s", names[part], dtype, wanted);
-    snprintf(parts->problem->expected, sizeof parts->problem->expected, "%s", expected);
-    snprintf(parts->problem->got, sizeof parts->problem->got, "\"%s\"", dtype);
+static bool refuse_dtype(const struct wire_safetensors_body *body,
+                         enum wire_safetensors_id id, const char *wanted,
+                         const char *expected) {
+    struct wire_problem *problem = body->problem;
+    const char *dtype = body->tensors[id]->dtype->name;
+    wire_problem_set(problem, WIRE_E_WRONG_DTYPE, tensor_names[id],
+                     "%s has dtype %s; send it as %s", tensor_names[id], dtype, wanted);
+    snprintf(problem->expected, sizeof problem->expected, "%s", expected);
+    snprintf(problem->got, sizeof problem->got, "\"%s\"", dtype);
     return false;
 }
 
-bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part, size_t min,
-                          size_t max, const char *why) {
-    struct wire_problem *problem = parts->problem;
-    size_t rank = parts->tensors[part]->rank;
+bool wire_safetensors_check_rank(const struct wire_safetensors_body *body,
+                                 enum wire_safetensors_id id, size_t min, size_t max,
+                                 const char *shapes) {
+    struct wire_problem *problem = body->problem;
+    size_t rank = body->tensors[id]->rank;
     if (rank >= min && rank <= max)
         return true;
-    wire_problem_set(problem, WIRE_E_WRONG_RANK, names[part], "%s has rank %zu; send %s",
-                     names[part], rank, why);
+
+    wire_problem_set(problem, WIRE_E_WRONG_RANK, tensor_names[id],
+                     "%s has rank %zu; send %s", tensor_names[id], rank, shapes);
     if (min == max)
         snprintf(problem->expected, sizeof problem->expected, "%zu", min);
     else
@@ -93,26 +131,27 @@ bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part, s
     return false;
 }
 
-static bool check_not_empty(const struct wire_parts *parts, enum wire_part part) {
-    if (parts->tensors[part]->elements > 0)
+static bool check_not_empty(const struct wire_safetensors_body *body,
+                            enum wire_safetensors_id id) {
+    if (body->tensors[id]->elements > 0)
         return true;
     wire_problem_set(
-        parts->problem, WIRE_E_EMPTY_TENSOR, names[part],
+        body->problem, WIRE_E_EMPTY_TENSOR, tensor_names[id],
         "%s has a dimension of 0; send at least one element, or leave it out",
-        names[part]);
+        tensor_names[id]);
     return false;
 }
 
-static bool refuse_no_memory(const struct wire_parts *parts) {
-    wire_problem_set_no_memory(parts->problem);
+static bool refuse_no_memory(const struct wire_safetensors_body *body) {
+    wire_problem_set_no_memory(body->problem);
     return false;
 }
 
-/* Where element `index` is in its tensor. */
-static struct wire_place place_of(const struct wire_parts *parts, enum wire_part part,
-                                  size_t index) {
-    const struct safetensors_tensor *tensor = parts->tensors[part];
-    struct wire_place place = {.field = names[part], .depth = tensor->rank};
+/* Returns where element `index` is in its tensor. */
+static struct wire_place place_of(const struct wire_safetensors_body *body,
+                                  enum wire_safetensors_id id, size_t index) {
+    const struct safetensors_tensor *tensor = body->tensors[id];
+    struct wire_place place = {.field = tensor_names[id], .depth = tensor->rank};
     for (size_t i = tensor->rank; i-- > 0;) {
         place.index[i] = index % tensor->shape[i];
         index /= tensor->shape[i];
@@ -122,61 +161,65 @@ static struct wire_place place_of(const struct wire_parts *parts, enum wire_part
 
 /* --- numbers --- */
 
-static bool check_finite(const struct wire_parts *parts, enum wire_part part,
-                         const float *numbers) {
-    const struct safetensors_tensor *tensor = parts->tensors[part];
+/* Checks the numbers of a tensor, which were converted to float32. */
+static bool check_floats(const struct wire_safetensors_body *body,
+                         enum wire_safetensors_id id, const float *numbers) {
+    const struct safetensors_tensor *tensor = body->tensors[id];
     size_t i = finite_end(numbers, tensor->elements);
     if (i == tensor->elements)
         return true;
-    const struct wire_place place = place_of(parts, part, i);
+
+    /* A float64 may have been too large for float32 only. */
+    const struct wire_place place = place_of(body, id, i);
     double value = (double)numbers[i];
-    if (tensor->dtype->bits == 64) { /* it may have been too large for float32 only */
-        uint64_t bits;
-        memcpy(&bits, bytes_of(parts, part) + i * sizeof bits, sizeof bits);
-        memcpy(&value, &bits, sizeof value);
-    }
-    return isfinite(value) ? wire_refuse_float_range(&place, value, parts->problem)
-                           : wire_refuse_not_finite(&place, value, parts->problem);
+    if (tensor->dtype->bits == 64)
+        memcpy(&value, bytes_of(body, id) + i * sizeof value, sizeof value);
+    return isfinite(value) ? wire_refuse_float_range(&place, value, body->problem)
+                           : wire_refuse_not_finite(&place, value, body->problem);
 }
 
-bool wire_part_read_floats(const struct wire_parts *parts, enum wire_part part,
-                           const float **ret_numbers) {
-    const struct safetensors_tensor *tensor = parts->tensors[part];
+bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
+                                  enum wire_safetensors_id id,
+                                  const float **ret_numbers) {
+    const struct safetensors_tensor *tensor = body->tensors[id];
     if (tensor->dtype->to_float == NULL)
-        return refuse_dtype(parts, part, "F32, F16, BF16 or F64",
+        return refuse_dtype(body, id, "F32, F16, BF16 or F64",
                             "[\"F32\",\"F16\",\"BF16\",\"F64\"]");
-    if (!check_not_empty(parts, part))
+    if (!check_not_empty(body, id))
         return false;
-    if (wire_part_in_place(parts, part)) {
-        *ret_numbers = (const float *)(const void *)bytes_of(parts, part);
-        return check_finite(parts, part, *ret_numbers);
+    if (is_float_array(body, id)) {
+        *ret_numbers = (const float *)(const void *)bytes_of(body, id);
+        return check_floats(body, id, *ret_numbers);
     }
-    float *numbers = arena_alloc(parts->arena, tensor->elements, sizeof *numbers);
+
+    float *numbers = arena_alloc(body->arena, tensor->elements, sizeof *numbers);
     if (numbers == NULL)
-        return refuse_no_memory(parts);
-    tensor->dtype->to_float(bytes_of(parts, part), tensor->elements, numbers);
+        return refuse_no_memory(body);
+    tensor->dtype->to_float(bytes_of(body, id), tensor->elements, numbers);
     *ret_numbers = numbers;
-    return check_finite(parts, part, numbers);
+    return check_floats(body, id, numbers);
 }
 
-bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part,
-                             size_t min, size_t **ret_numbers) {
-    const struct safetensors_tensor *tensor = parts->tensors[part];
+bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
+                                    enum wire_safetensors_id id, size_t min,
+                                    size_t **ret_numbers) {
+    const struct safetensors_tensor *tensor = body->tensors[id];
+    const char *dtype = tensor->dtype->name;
     size_t size = tensor->dtype->bits / 8;
-    if (strcmp(tensor->dtype->name, "I64") != 0 &&
-        strcmp(tensor->dtype->name, "I32") != 0)
-        return refuse_dtype(parts, part, "I64 or I32", "[\"I64\",\"I32\"]");
-    if (!check_not_empty(parts, part))
+    if (strcmp(dtype, "I64") != 0 && strcmp(dtype, "I32") != 0)
+        return refuse_dtype(body, id, "I64 or I32", "[\"I64\",\"I32\"]");
+    if (!check_not_empty(body, id))
         return false;
-    size_t *numbers = arena_alloc(parts->arena, tensor->elements, sizeof *numbers);
+
+    size_t *numbers = arena_alloc(body->arena, tensor->elements, sizeof *numbers);
     if (numbers == NULL)
-        return refuse_no_memory(parts);
+        return refuse_no_memory(body);
     for (size_t i = 0; i < tensor->elements; i++) {
-        int64_t number = dtype_read_integer(bytes_of(parts, part) + i * size, size);
+        int64_t number = dtype_read_integer(bytes_of(body, id) + i * size, size);
         if (number < 0 || (uint64_t)number < min) {
-            const struct wire_place place = place_of(parts, part, i);
+            const struct wire_place place = place_of(body, id, i);
             return wire_refuse_int_range(&place, number, min, INT32_MAX,
-                                         "it is a count or an index", parts->problem);
+                                         "it is a count or an index", body->problem);
         }
         numbers[i] = (size_t)number;
     }
@@ -186,78 +229,95 @@ bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part
 
 /* --- queries, keys, values --- */
 
-/* The rank that a tensor must have, and what to say when it has not. */
-static bool check_tensor_rank(const struct wire_parts *parts, enum wire_part part,
-                              const enum wire_part *lens, size_t min, size_t max) {
-    char why[160];
-    if (lens != NULL && parts->tensors[part]->rank != WIRE_LEVELS_BATCHED) {
-        snprintf(why, sizeof why, "rank 2, [sum of %s, width], or rank 3, [B, T, width]",
-                 names[*lens]);
-        return wire_part_check_rank(parts, part, 2, 3, why);
-    }
+/* Checks the rank of a tensor that has no lengths beside it. */
+static bool check_levels(const struct wire_safetensors_body *body,
+                         enum wire_safetensors_id id, size_t min, size_t max) {
+    const char *shapes = "[T, width] as queries have no batch axis";
     if (min != max)
-        return wire_part_check_rank(parts, part, min, max,
-                                    "[B, T, width], [T, width], or [sum of query_lens, "
-                                    "width] with query_lens");
-    return wire_part_check_rank(parts, part, min, max,
-                                min == WIRE_LEVELS_BATCHED
-                                    ? "[B, T, width] as queries have a batch axis, or "
-                                      "[sum of key_lens, width] with key_lens"
-                                    : "[T, width] as queries have no batch axis");
+        shapes = "[B, T, width], [T, width], "
+                 "or [sum of query_lens, width] with query_lens";
+    else if (min == WIRE_LEVELS_BATCHED)
+        shapes = "[B, T, width] as queries have a batch axis, "
+                 "or [sum of key_lens, width] with key_lens";
+    return wire_safetensors_check_rank(body, id, min, max, shapes);
 }
 
-/* Reads the lengths of a tensor without padding; they must add up to its rows. */
-static bool read_lens(const struct wire_parts *parts, enum wire_part part,
-                      enum wire_part lens, struct wire_tensor *tensor) {
-    struct wire_problem *problem = parts->problem;
+/* Checks the rank of a tensor whose lengths are in the tensor `lens`. */
+static bool check_packed_levels(const struct wire_safetensors_body *body,
+                                enum wire_safetensors_id id,
+                                enum wire_safetensors_id lens) {
+    char shapes[160];
+    snprintf(shapes, sizeof shapes,
+             "rank 2, [sum of %s, width], or rank 3, [B, T, width]", tensor_names[lens]);
+    return wire_safetensors_check_rank(body, id, 2, 3, shapes);
+}
+
+/* Reads the lengths of a tensor without padding, which must add up to its rows. */
+static bool read_packed_lens(const struct wire_safetensors_body *body,
+                             enum wire_safetensors_id id, enum wire_safetensors_id lens,
+                             struct wire_tensor *tensor) {
+    struct wire_problem *problem = body->problem;
     size_t sum = 0;
-    if (!wire_part_check_rank(parts, lens, 1, 1, "one length for each sequence, [B]") ||
-        !wire_part_read_integers(parts, lens, 1, &tensor->lens))
+    if (!wire_safetensors_check_rank(body, lens, 1, 1,
+                                     "one length for each sequence, [B]") ||
+        !wire_safetensors_read_integers(body, lens, 1, &tensor->lens))
         return false;
+
+    /* A sum that stops at INT64_MAX is no number of rows. Most readers of JSON could not
+     * read a larger one in the problem. */
     assert(tensor->lens != NULL);
-    tensor->num_sequences = parts->tensors[lens]->elements;
+    tensor->num_sequences = body->tensors[lens]->elements;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         if (!size_add(sum, tensor->lens[b], &sum) || sum > INT64_MAX)
-            sum =
-                INT64_MAX; /* and so no number of rows; readers of JSON have no larger */
+            sum = INT64_MAX;
     }
     if (sum == tensor->num_rows)
         return true;
+
     wire_problem_set(
-        problem, WIRE_E_SHAPE_MISMATCH, names[part],
+        problem, WIRE_E_SHAPE_MISMATCH, tensor_names[id],
         "%s has %zu rows, but %s add up to %zu%s; send one row for each token",
-        names[part], tensor->num_rows, names[lens], sum,
+        tensor_names[id], tensor->num_rows, tensor_names[lens], sum,
         sum == INT64_MAX ? " or more" : "");
     const size_t expected[] = {sum, tensor->width};
     wire_shape_print(problem->expected, expected, 2);
-    wire_shape_print(problem->got, parts->tensors[part]->shape, 2);
+    wire_shape_print(problem->got, body->tensors[id]->shape, 2);
     return false;
 }
 
-bool wire_part_read_tensor(const struct wire_parts *parts, enum wire_part part,
-                           const enum wire_part *lens, size_t min, size_t max,
-                           struct wire_tensor *ret_tensor) {
-    const struct safetensors_tensor *tensor = parts->tensors[part];
+/* Makes the lengths of a tensor whose sequences are equally long. */
+static bool make_equal_lens(const struct wire_safetensors_body *body,
+                            size_t num_sequences, struct wire_tensor *tensor) {
+    tensor->num_sequences = num_sequences;
+    tensor->lens = arena_alloc(body->arena, num_sequences, sizeof *tensor->lens);
+    if (tensor->lens == NULL)
+        return refuse_no_memory(body);
+    for (size_t b = 0; b < num_sequences; b++)
+        tensor->lens[b] = tensor->num_rows / num_sequences;
+    return true;
+}
+
+bool wire_safetensors_read_tensor(const struct wire_safetensors_body *body,
+                                  enum wire_safetensors_id id, size_t min, size_t max,
+                                  struct wire_tensor *ret_tensor) {
+    const struct safetensors_tensor *tensor = body->tensors[id];
     struct wire_tensor made = {0};
-    if (!check_tensor_rank(parts, part, lens, min, max) ||
-        !wire_part_read_floats(parts, part, &made.rows))
+    enum wire_safetensors_id lens;
+    bool has_batch_axis = tensor->rank == WIRE_LEVELS_BATCHED;
+    bool has_lens = find_lens(body, id, &lens);
+
+    bool right_rank = has_lens && !has_batch_axis ? check_packed_levels(body, id, lens)
+                                                  : check_levels(body, id, min, max);
+    if (!right_rank || !wire_safetensors_read_floats(body, id, &made.rows))
         return false;
-    bool batched = tensor->rank == WIRE_LEVELS_BATCHED;
+
     made.width = tensor->shape[tensor->rank - 1];
     made.num_rows = tensor->elements / made.width;
-    made.batched = batched || lens != NULL;
-    if (!batched && lens != NULL) {
-        if (!read_lens(parts, part, *lens, &made))
-            return false;
+    made.batched = has_batch_axis || has_lens;
+    bool read = has_lens && !has_batch_axis
+                    ? read_packed_lens(body, id, lens, &made)
+                    : make_equal_lens(body, has_batch_axis ? tensor->shape[0] : 1, &made);
+    if (read)
         *ret_tensor = made;
-        return true;
-    }
-    made.num_sequences = batched ? tensor->shape[0] : 1;
-    made.lens = arena_alloc(parts->arena, made.num_sequences, sizeof *made.lens);
-    if (made.lens == NULL)
-        return refuse_no_memory(parts);
-    for (size_t b = 0; b < made.num_sequences; b++)
-        made.lens[b] = made.num_rows / made.num_sequences;
-    *ret_tensor = made;
-    return true;
+    return read;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.h: the tensors of a safetensors body, as numbers.
+/* tensors.h: reads the tensors of a safetensors body as numbers.
  *
  * Each reader returns false with the problem set: Wrong dtype, Wrong rank, Empty tensor,
  * Out of range, Shape mismatch, Out of memory. */
@@ -11,55 +11,59 @@
 #include "wire/problem.h"
 #include "wire/tensor.h"
 
-enum wire_part {
-    WIRE_PART_QUERIES,
-    WIRE_PART_KEYS,
-    WIRE_PART_VALUES,
-    WIRE_PART_VALID_LENS,
-    WIRE_PART_HEAD_MASK,
-    WIRE_PART_WEIGHTS_HEADS,
-    WIRE_PART_WEIGHTS_QUERIES,
-    WIRE_PART_QUERY_LENS,
-    WIRE_PART_KEY_LENS,
-    WIRE_NUM_PARTS
+/* The tensors that a request may have. */
+enum wire_safetensors_id {
+    WIRE_SAFETENSORS_QUERIES,
+    WIRE_SAFETENSORS_KEYS,
+    WIRE_SAFETENSORS_VALUES,
+    WIRE_SAFETENSORS_VALID_LENS,
+    WIRE_SAFETENSORS_HEAD_MASK,
+    WIRE_SAFETENSORS_WEIGHTS_HEADS,
+    WIRE_SAFETENSORS_WEIGHTS_QUERIES,
+    WIRE_SAFETENSORS_QUERY_LENS,
+    WIRE_SAFETENSORS_KEY_LENS,
+    WIRE_SAFETENSORS_NUM_TENSORS
 };
 
 /* A body whose header was parsed. All is borrowed. */
-struct wire_parts {
-    const struct safetensors_tensor *tensors[WIRE_NUM_PARTS]; /* NULL: left out */
-    const unsigned char *data; /* of the body, the first byte past the header */
+struct wire_safetensors_body {
+    /* By id; NULL: left out. */
+    const struct safetensors_tensor *tensors[WIRE_SAFETENSORS_NUM_TENSORS];
+    const unsigned char *data; /* the first byte of the body that follows the header */
     struct arena *arena;
     struct wire_problem *problem;
 };
 
-/* Returns the name of the tensor. */
-const char *wire_part_name(enum wire_part part);
+/* Returns the name of a tensor; constant. */
+const char *wire_safetensors_name(enum wire_safetensors_id id);
 
-/* Returns the most bytes of the arena that the readers below take for all parts; SIZE_MAX
- * when that is too large to be computed. */
-size_t wire_parts_cost(const struct wire_parts *parts);
+/* Returns the most bytes of the arena that reading all tensors needs; SIZE_MAX when that
+ * is too large to be computed. */
+size_t wire_safetensors_cost(const struct wire_safetensors_body *body);
 
-/* Whether a float tensor is used where it lies: float32 at a multiple of 4 bytes. */
-bool wire_part_in_place(const struct wire_parts *parts, enum wire_part part);
+/* Returns whether some floats are used where they are in the body, which must be kept
+ * then: float32 at a multiple of 4 bytes. */
+bool wire_safetensors_is_in_body(const struct wire_safetensors_body *body);
 
-/* Refuses a rank outside `least`..`most`; `why` ends the sentence "send ...". */
-bool wire_part_check_rank(const struct wire_parts *parts, enum wire_part part, size_t min,
-                          size_t max, const char *why);
+/* Refuses a rank outside `min`..`max`; `shapes` ends the sentence "send ...". */
+bool wire_safetensors_check_rank(const struct wire_safetensors_body *body,
+                                 enum wire_safetensors_id id, size_t min, size_t max,
+                                 const char *shapes);
 
-/* Reads F32, F16, BF16 or F64, all finite, in its own shape. */
-bool wire_part_read_floats(const struct wire_parts *parts, enum wire_part part,
-                           const float **ret_numbers);
+/* Reads F32, F16, BF16 or F64 in the tensor's own shape. All must be finite. */
+bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
+                                  enum wire_safetensors_id id, const float **ret_numbers);
 
-/* Reads I32 or I64, in its own shape. `least` is checked here; negative numbers never
- * pass. */
-bool wire_part_read_integers(const struct wire_parts *parts, enum wire_part part,
-                             size_t min, size_t **ret_numbers);
+/* Reads I32 or I64 in the tensor's own shape. All must be at least `min`. */
+bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
+                                    enum wire_safetensors_id id, size_t min,
+                                    size_t **ret_numbers);
 
-/* Reads queries, keys or values: [B, T, width], or [T, width], or, with `lens`, which are
- * a part or NULL, [sum of lens, width]. The rank must be within `least`..`most`
- * where there are no lens. */
-bool wire_part_read_tensor(const struct wire_parts *parts, enum wire_part part,
-                           const enum wire_part *lens, size_t min, size_t max,
-                           struct wire_tensor *ret_tensor);
+/* Reads queries, keys or values: [B, T, width], [T, width], or, when the body has their
+ * lengths, [sum of lengths, width]. Without lengths, the rank must be within
+ * `min`..`max`. */
+bool wire_safetensors_read_tensor(const struct wire_safetensors_body *body,
+                                  enum wire_safetensors_id id, size_t min, size_t max,
+                                  struct wire_tensor *ret_tensor);
 
 #endif
