@@ -34,7 +34,7 @@ static bool load(const struct decoder *decoder, enum wire_member member,
 static bool read_model(const struct decoder *decoder, const attn_model *const *models,
                        size_t num_models, const attn_model **ret_model) {
     json_t *value;
-    if (!load(decoder, WIRE_MODEL, &value))
+    if (!load(decoder, WIRE_MEMBER_MODEL, &value))
         return false;
     const struct wire_place place = {.field = "model"};
     bool found =
@@ -50,7 +50,7 @@ static bool read_causal(const struct decoder *decoder, const attn_model_info *in
                         attn_request *batch) {
     const struct wire_place place = {.field = "causal"};
     json_t *value;
-    if (!load(decoder, WIRE_CAUSAL, &value))
+    if (!load(decoder, WIRE_MEMBER_CAUSAL, &value))
         return false;
     bool read =
         value == NULL || json_is_boolean(value) ||
@@ -75,7 +75,7 @@ static bool choose_weights(const json_t *value, attn_request *batch) {
 
 static bool read_need_weights(const struct decoder *decoder, attn_request *batch) {
     json_t *value;
-    if (!load(decoder, WIRE_NEED_WEIGHTS, &value))
+    if (!load(decoder, WIRE_MEMBER_NEED_WEIGHTS, &value))
         return false;
     bool read = choose_weights(value, batch) ||
                 wire_refuse_need_weights(wire_json_type(value), decoder->problem);
@@ -85,7 +85,7 @@ static bool read_need_weights(const struct decoder *decoder, attn_request *batch
 
 static bool read_head_mask(const struct decoder *decoder, const attn_model_info *info,
                            attn_request *batch) {
-    const struct wire_span *span = &decoder->members[WIRE_HEAD_MASK];
+    const struct wire_span *span = &decoder->members[WIRE_MEMBER_HEAD_MASK];
     struct wire_problem *problem = decoder->problem;
     struct wire_cursor cursor = {decoder->body, span->start, span->end, problem};
     struct wire_place place = {.field = "head_mask"};
@@ -112,9 +112,9 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
     static const struct {
         enum wire_member member;
         const char *name;
-    } tensors[] = {[WIRE_TENSOR_QUERIES] = {WIRE_QUERIES, "queries"},
-                   [WIRE_TENSOR_KEYS] = {WIRE_KEYS, "keys"},
-                   [WIRE_TENSOR_VALUES] = {WIRE_VALUES, "values"}};
+    } tensors[] = {[WIRE_TENSOR_QUERIES] = {WIRE_MEMBER_QUERIES, "queries"},
+                   [WIRE_TENSOR_KEYS] = {WIRE_MEMBER_KEYS, "keys"},
+                   [WIRE_TENSOR_VALUES] = {WIRE_MEMBER_VALUES, "values"}};
     const struct decoder *decoder = context;
     const struct wire_span *span = &decoder->members[tensors[id].member];
 
@@ -134,7 +134,7 @@ static bool read_request(const struct decoder *decoder, const attn_model_info *i
         !wire_tensors_read(native_read_tensor, decoder, info, &tensors, decoder->problem))
         return false;
     wire_request_set_tensors(&tensors, request);
-    const struct wire_span *lens = &decoder->members[WIRE_VALID_LENS];
+    const struct wire_span *lens = &decoder->members[WIRE_MEMBER_VALID_LENS];
     return wire_native_selection_read(decoder->body, decoder->members, decoder->arena,
                                       request, decoder->problem) &&
            (lens->start == NULL ||

@@ -11,16 +11,16 @@ static const struct wire_keys keys = {
     .known = "model, queries, keys, values, valid_lens, causal, need_weights, "
              "head_mask, weights_heads and weights_queries",
     .count = WIRE_NUM_MEMBERS,
-    .names = {[WIRE_MODEL] = "model",
-              [WIRE_QUERIES] = "queries",
-              [WIRE_KEYS] = "keys",
-              [WIRE_VALUES] = "values",
-              [WIRE_VALID_LENS] = "valid_lens",
-              [WIRE_CAUSAL] = "causal",
-              [WIRE_NEED_WEIGHTS] = "need_weights",
-              [WIRE_HEAD_MASK] = "head_mask",
-              [WIRE_WEIGHTS_HEADS] = "weights_heads",
-              [WIRE_WEIGHTS_QUERIES] = "weights_queries"},
+    .names = {[WIRE_MEMBER_MODEL] = "model",
+              [WIRE_MEMBER_QUERIES] = "queries",
+              [WIRE_MEMBER_KEYS] = "keys",
+              [WIRE_MEMBER_VALUES] = "values",
+              [WIRE_MEMBER_VALID_LENS] = "valid_lens",
+              [WIRE_MEMBER_CAUSAL] = "causal",
+              [WIRE_MEMBER_NEED_WEIGHTS] = "need_weights",
+              [WIRE_MEMBER_HEAD_MASK] = "head_mask",
+              [WIRE_MEMBER_WEIGHTS_HEADS] = "weights_heads",
+              [WIRE_MEMBER_WEIGHTS_QUERIES] = "weights_queries"},
 };
 
 /* Returns the most bytes that decoding takes. */
@@ -31,25 +31,25 @@ static size_t cost_of(const struct wire_native_scan *scan) {
         if (span->start == NULL)
             continue;
         switch ((enum wire_member)i) {
-        case WIRE_QUERIES:
-        case WIRE_KEYS:
-        case WIRE_VALUES:
+        case WIRE_MEMBER_QUERIES:
+        case WIRE_MEMBER_KEYS:
+        case WIRE_MEMBER_VALUES:
             size_add_saturating(&bytes, wire_tensor_cost(span));
             break;
-        case WIRE_WEIGHTS_QUERIES: /* and a byte for each row of queries */
-            size_add_saturating(&bytes,
-                                scan->members[WIRE_QUERIES].commas + 1 + ARENA_ALIGNMENT);
+        case WIRE_MEMBER_WEIGHTS_QUERIES: /* and a byte for each row of queries */
+            size_add_saturating(&bytes, scan->members[WIRE_MEMBER_QUERIES].commas + 1 +
+                                            ARENA_ALIGNMENT);
             __attribute__((fallthrough));
-        case WIRE_WEIGHTS_HEADS: /* and a byte for each head of the model */
-        case WIRE_VALID_LENS:
-        case WIRE_HEAD_MASK:
+        case WIRE_MEMBER_WEIGHTS_HEADS: /* and a byte for each head of the model */
+        case WIRE_MEMBER_VALID_LENS:
+        case WIRE_MEMBER_HEAD_MASK:
             if (!size_add_mul(&bytes, span->commas + 1, sizeof(size_t)))
                 bytes = SIZE_MAX;
             size_add_saturating(&bytes, ARENA_ALIGNMENT);
             break;
-        case WIRE_MODEL:
-        case WIRE_CAUSAL:
-        case WIRE_NEED_WEIGHTS:
+        case WIRE_MEMBER_MODEL:
+        case WIRE_MEMBER_CAUSAL:
+        case WIRE_MEMBER_NEED_WEIGHTS:
         case WIRE_NUM_MEMBERS:
             wire_json_cost(span->start, (size_t)(span->end - span->start), &bytes);
             break;
