@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.c: the envelope of a request: JSON, keys, model, options. */
+/* decode.c: decodes a request whose members were found: model, options, tensors. */
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 #include "wire/json/value.h"
@@ -11,47 +11,53 @@
 
 #include <stdio.h>
 
-/* What is being decoded, and with what. */
-struct decoder {
+/* A body that is being decoded. */
+struct native_decoder {
     const char *body;
     const struct wire_span *members;
     struct arena *arena;
     struct wire_problem *problem;
 };
 
-/* Parses a member with jansson: a new reference in *ret_value, NULL when it was left out.
- */
-static bool load(const struct decoder *decoder, enum wire_member member,
-                 json_t **ret_value) {
+/* Parses a member with jansson. *ret_value is a new reference, or NULL when the member was
+ * left out. */
+static bool load_member(const struct native_decoder *decoder, enum wire_member member,
+                        json_t **ret_value) {
     const struct wire_span *span = &decoder->members[member];
     *ret_value = NULL;
     if (span->start == NULL)
         return true;
+
     *ret_value = wire_json_load(decoder->body, span, decoder->problem);
     return *ret_value != NULL;
 }
 
-static bool read_model(const struct decoder *decoder, const attn_model *const *models,
-                       size_t num_models, const attn_model **ret_model) {
-    json_t *value;
-    if (!load(decoder, WIRE_MEMBER_MODEL, &value))
-        return false;
+static bool native_read_model(const struct native_decoder *decoder,
+                              const attn_model *const *models, size_t num_models,
+                              const attn_model **ret_model) {
     const struct wire_place place = {.field = "model"};
-    bool found =
-        value == NULL || json_is_string(value)
-            ? wire_model_find(json_string_value(value), models, num_models, ret_model,
-                              decoder->problem)
-            : wire_refuse_type(&place, "string", wire_json_type(value), decoder->problem);
+    json_t *value;
+    bool found;
+    if (!load_member(decoder, WIRE_MEMBER_MODEL, &value))
+        return false;
+
+    if (value == NULL || json_is_string(value))
+        found = wire_model_find(json_string_value(value), models, num_models, ret_model,
+                                decoder->problem);
+    else
+        found =
+            wire_refuse_type(&place, "string", wire_json_type(value), decoder->problem);
     json_decref(value);
     return found;
 }
 
-static bool read_causal(const struct decoder *decoder, const attn_model_info *info,
+static bool read_causal(const struct native_decoder *decoder, const attn_model_info *info,
                         attn_request *batch) {
     const struct wire_place place = {.field = "causal"};
     json_t *value;
-    if (!load(decoder, WIRE_MEMBER_CAUSAL, &value))
+    if (!load_member(decoder, WIRE_MEMBER_CAUSAL, &value))
         return false;
+
     bool read =
         value == NULL || json_is_boolean(value) ||
         wire_refuse_type(&place, "boolean", wire_json_type(value), decoder->problem);
@@ -60,8 +66,8 @@ static bool read_causal(const struct decoder *decoder, const attn_model_info *in
     return read;
 }
 
-/* Sets what `value` asks for; false when it is none of the three. */
-static bool choose_weights(const json_t *value, attn_request *batch) {
+/* Sets what `value` asks for. Returns false when it is not one of the three values. */
+static bool choose_need_weights(const json_t *value, attn_request *batch) {
     if (value == NULL || json_is_false(value))
         batch->need_weights = ATTN_WEIGHTS_NONE;
     else if (json_is_true(value))
@@ -73,18 +79,19 @@ static bool choose_weights(const json_t *value, attn_request *batch) {
     return true;
 }
 
-static bool read_need_weights(const struct decoder *decoder, attn_request *batch) {
+static bool read_need_weights(const struct native_decoder *decoder, attn_request *batch) {
     json_t *value;
-    if (!load(decoder, WIRE_MEMBER_NEED_WEIGHTS, &value))
+    if (!load_member(decoder, WIRE_MEMBER_NEED_WEIGHTS, &value))
         return false;
-    bool read = choose_weights(value, batch) ||
+
+    bool read = choose_need_weights(value, batch) ||
                 wire_refuse_need_weights(wire_json_type(value), decoder->problem);
     json_decref(value);
     return read;
 }
 
-static bool read_head_mask(const struct decoder *decoder, const attn_model_info *info,
-                           attn_request *batch) {
+static bool native_read_head_mask(const struct native_decoder *decoder,
+                                  const attn_model_info *info, attn_request *batch) {
     const struct wire_span *span = &decoder->members[WIRE_MEMBER_HEAD_MASK];
     struct wire_problem *problem = decoder->problem;
     struct wire_cursor cursor = {decoder->body, span->start, span->end, problem};
@@ -92,20 +99,20 @@ static bool read_head_mask(const struct decoder *decoder, const attn_model_info 
     size_t room = span->commas + 1, count;
     if (span->start == NULL)
         return true;
+
     float *mask = arena_alloc(decoder->arena, room, sizeof *mask);
     if (mask == NULL) {
         wire_problem_set_no_memory(problem);
         return false;
     }
-    if (!wire_row_read(&cursor, &place, mask, mask + room, &count))
-        return false;
-    if (!wire_head_mask_check(count, info, problem))
+    if (!wire_row_read(&cursor, &place, mask, mask + room, &count) ||
+        !wire_head_mask_check(count, info, problem))
         return false;
     batch->head_mask = mask;
     return true;
 }
 
-/* wire_tensor_source of a body; the context is its native_decoder. */
+/* wire_tensor_source of a body, whose decoder is the context. */
 static bool native_read_tensor(const void *context, enum wire_tensor_id id,
                                size_t min_levels, size_t max_levels, bool *ret_given,
                                struct wire_tensor *ret_tensor) {
@@ -115,7 +122,7 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
     } tensors[] = {[WIRE_TENSOR_QUERIES] = {WIRE_MEMBER_QUERIES, "queries"},
                    [WIRE_TENSOR_KEYS] = {WIRE_MEMBER_KEYS, "keys"},
                    [WIRE_TENSOR_VALUES] = {WIRE_MEMBER_VALUES, "values"}};
-    const struct decoder *decoder = context;
+    const struct native_decoder *decoder = context;
     const struct wire_span *span = &decoder->members[tensors[id].member];
 
     *ret_given = span->start != NULL;
@@ -124,17 +131,19 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
                             decoder->arena, ret_tensor, decoder->problem);
 }
 
-/* Reads everything but the model. */
-static bool read_request(const struct decoder *decoder, const attn_model_info *info,
-                         struct wire_request *request) {
+/* Reads everything but the model, which is known already. */
+static bool native_read_request(const struct native_decoder *decoder,
+                                const attn_model_info *info,
+                                struct wire_request *request) {
     struct wire_tensors tensors;
     attn_request *batch = &request->batch;
     if (!read_causal(decoder, info, batch) || !read_need_weights(decoder, batch) ||
-        !read_head_mask(decoder, info, batch) ||
+        !native_read_head_mask(decoder, info, batch) ||
         !wire_tensors_read(native_read_tensor, decoder, info, &tensors, decoder->problem))
         return false;
-    wire_request_set_tensors(&tensors, request);
+
     const struct wire_span *lens = &decoder->members[WIRE_MEMBER_VALID_LENS];
+    wire_request_set_tensors(&tensors, request);
     return wire_native_selection_read(decoder->body, decoder->members, decoder->arena,
                                       request, decoder->problem) &&
            (lens->start == NULL ||
@@ -146,10 +155,10 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem) {
-    const struct decoder decoder = {body, scan->members, arena, ret_problem};
+    const struct native_decoder decoder = {body, scan->members, arena, ret_problem};
     struct wire_request request = {0};
-    if (!read_model(&decoder, models, num_models, &request.model) ||
-        !read_request(&decoder, attn_model_get_info(request.model), &request))
+    if (!native_read_model(&decoder, models, num_models, &request.model) ||
+        !native_read_request(&decoder, attn_model_get_info(request.model), &request))
         return false;
     *ret_request = request;
     return true;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* describe.c: prints models as JSON for /v1/models. */
 #include "wire/native/describe.h"
 
 #include "wire/json/write.h"
 
-static const char *boolean(bool value) {
+static const char *bool_text(bool value) {
     return value ? "true" : "false";
 }
 
-static attn_status print_names(const attn_model_info *info, struct buf *body) {
+static attn_status print_model_names(const attn_model_info *info, struct buf *body) {
     attn_status status = buf_append_text(body, "{\"name\":");
     if (status == ATTN_OK)
         status = wire_json_add_string(body, info->name);
@@ -22,7 +23,7 @@ static attn_status print_names(const attn_model_info *info, struct buf *body) {
     return status;
 }
 
-static attn_status print_sizes(const attn_model_info *info, struct buf *body) {
+static attn_status print_model_sizes(const attn_model_info *info, struct buf *body) {
     attn_status status =
         wire_json_add_format(body,
                              ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
@@ -31,27 +32,29 @@ static attn_status print_sizes(const attn_model_info *info, struct buf *body) {
                              info->out_size, info->num_heads, info->head_size);
     if (status == ATTN_OK)
         status = wire_json_add_format(
-            body, ",\"causal\":%s,\"context_length\":", boolean(info->causal));
+            body, ",\"causal\":%s,\"context_length\":", bool_text(info->causal));
     if (status != ATTN_OK)
         return status;
+
     if (info->context_length == 0)
         return buf_append_text(body, "null");
     return wire_json_add_format(body, "%zu", info->context_length);
 }
 
 attn_status wire_model_print(const attn_model_info *info, struct buf *body) {
-    attn_status status = print_names(info, body);
+    attn_status status = print_model_names(info, body);
     if (status == ATTN_OK)
-        status = print_sizes(info, body);
+        status = print_model_sizes(info, body);
     if (status != ATTN_OK)
         return status;
+
     bool bias =
         info->query_bias || info->key_bias || info->value_bias || info->output_bias;
     return wire_json_add_format(
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
         "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
-        boolean(info->output_projection), boolean(bias), info->engine, info->cpu,
+        bool_text(info->output_projection), bool_text(bias), info->engine, info->cpu,
         info->precision, info->parameters, info->bytes, info->memory);
 }
 

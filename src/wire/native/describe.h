@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.h: models as GET /v1/models and GET /v1/models/NAME describe them. */
+/* describe.h: the descriptions of models for GET /v1/models and GET /v1/models/NAME. */
 #ifndef ATTND_WIRE_NATIVE_DESCRIBE_H
 #define ATTND_WIRE_NATIVE_DESCRIBE_H
 
@@ -7,10 +7,10 @@
 
 #include <attnd/model.h>
 
-/* Adds one model's description as a JSON object; ATTN_OK or ATTN_E_NOMEM. */
+/* Adds one model's description as a JSON object. Returns ATTN_OK or ATTN_E_NOMEM. */
 attn_status wire_model_print(const attn_model_info *info, struct buf *body);
 
-/* Adds {"models":[...]}; ATTN_OK or ATTN_E_NOMEM. */
+/* Adds {"models":[...]}. Returns ATTN_OK or ATTN_E_NOMEM. */
 attn_status wire_models_print(const attn_model *const *models, size_t num_models,
                               struct buf *body);
 

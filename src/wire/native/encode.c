@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode.c: results, straight into the reply's text, piece by piece.
+/* encode.c: writes a reply as JSON, piece by piece.
  *
- * A piece may end after any number. The brackets around a row are written with it, so the
- * position of the next number is all that has to be remembered. */
+ * A piece may end after any number. The brackets around a row are written together with
+ * it, so the encoder has only to remember the position of the next number. */
 #include "base/size.h"
 #include "wire/decimal/print.h"
 #include "wire/json/write.h"
@@ -13,15 +13,16 @@
 
 #define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
 #define LIST_BYTES   3                          /* [ ] and a comma */
-#define KEYS_BYTES   64 /* {"model":"","outputs":,"attention_weights":} and its lists' */
-/* Kept free behind the numbers of a row: for the end of all lists, and for what the
- * printer of numbers may touch. */
+/* {"model":"","outputs":,"attention_weights":} and the brackets of its lists. */
+#define KEYS_BYTES 64
+/* Reserved after the numbers of a row: for the end of all lists, and for the bytes that
+ * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
 
 _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
                        ROW_END_BYTES <=
                    WIRE_PIECE_MIN,
-               "the least piece takes all in front of a number, and the number");
+               "the smallest piece has room for a number and all text before it");
 
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_request *request,
@@ -38,14 +39,14 @@ void wire_native_encoder_init(struct wire_native_encoder *encoder,
 
 /* --- text --- */
 
-/* What stands between the number before and the row that begins here, with its bracket.
- */
+/* Writes what separates a row from the number before it, up to its own bracket. */
 static char *open_row(const struct wire_native_encoder *encoder, char *out) {
     const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
     if (encoder->row > 0)
         return stpcpy(out, ",[");
     if (encoder->plane > 0)
         return stpcpy(out, ",[[");
+
     if (encoder->sequence > 0) {
         *out++ = ',';
     } else {
@@ -60,22 +61,26 @@ static char *open_row(const struct wire_native_encoder *encoder, char *out) {
     return stpcpy(out, tensor->plane_axis ? "[[[" : "[[");
 }
 
-/* Ends the row, and all lists that end with it; moves on to the next row. */
+/* Ends the row and all lists that end with it, and moves to the next row. */
 static char *close_row(struct wire_native_encoder *encoder, char *out) {
     const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
+
     encoder->column = 0;
     *out++ = ']';
     if (++encoder->row < wire_reply_rows(tensor, encoder->sequence))
         return out;
+
     encoder->row = 0;
     *out++ = ']';
     if (++encoder->plane < tensor->num_planes)
         return out;
+
     encoder->plane = 0;
     if (tensor->plane_axis)
         *out++ = ']';
     if (++encoder->sequence < tensor->num_sequences)
         return out;
+
     encoder->sequence = 0;
     if (tensor->batched)
         *out++ = ']';
@@ -94,6 +99,7 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
             wire_reply_width(&encoder->tensors[encoder->tensor], encoder->sequence);
         if (encoder->column == 0)
             out = open_row(encoder, out);
+
         size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
         if (count > width - encoder->column)
             count = width - encoder->column;
@@ -101,30 +107,35 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
         encoder->next += count;
         encoder->column += count;
         if (encoder->column == width)
-            out = close_row(encoder, out - 1); /* in place of the last comma */
+            out = close_row(encoder, out - 1); /* replaces the last comma */
     }
     return (size_t)(out - piece);
 }
 
 /* --- sizes --- */
 
+/* Returns how many lists of rows the weights of one sequence have. */
+static size_t count_planes(const struct wire_request *request) {
+    if (request->batch.need_weights != ATTN_WEIGHTS_ALL)
+        return 1;
+    return request->selection.heads != NULL
+               ? request->selection.num_heads
+               : attn_model_get_info(request->model)->num_heads;
+}
+
 size_t wire_native_reply_bound(const struct wire_request *request,
                                const attn_sizes *sizes) {
-    const attn_model_info *info = attn_model_get_info(request->model);
-    const attn_request *batch = &request->batch;
     const struct wire_selection *selection = &request->selection;
-    size_t planes = batch->need_weights != ATTN_WEIGHTS_ALL ? 1
-                    : selection->heads != NULL              ? selection->num_heads
-                                                            : info->num_heads;
-    size_t queries = selection->queries != NULL
-                         ? batch->num_sequences * selection->num_queries
-                         : sizes->num_queries; /* at most those */
+    size_t sequences = request->batch.num_sequences, planes = count_planes(request);
     size_t weights = wire_selection_num_weights(request, sizes);
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
+    size_t queries = sizes->num_queries;
     size_t rows, lists; /* lists of planes, sequences included */
-    if (!size_mul(queries, planes, &rows) ||
-        !size_mul(batch->num_sequences, planes, &lists) ||
-        !size_add_mul(&lists, batch->num_sequences, 3) ||
+    if (selection->queries != NULL)
+        queries = sequences * selection->num_queries; /* not more than there are */
+
+    if (!size_mul(queries, planes, &rows) || !size_mul(sequences, planes, &lists) ||
+        !size_add_mul(&lists, sequences, 3) ||
         !size_add(rows, sizes->num_queries, &rows) ||
         !size_add_mul(&bound, sizes->outputs, NUMBER_BYTES) ||
         !size_add_mul(&bound, weights, NUMBER_BYTES) ||

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* lens.c: reads valid_lens, a length or a list of them for each sequence, from JSON. */
 #include "wire/native/lens.h"
 
 #include "wire/json/list.h"
@@ -7,17 +8,17 @@
 
 static const char *const lens_field = "valid_lens";
 
-/* What is read from and written to. */
-struct reader {
+/* A valid_lens that is being read, and where its lengths are written to. */
+struct lens_reader {
     struct wire_cursor cursor;
     const struct wire_tensor *queries, *keys;
-    size_t levels; /* of lists that valid_lens has */
+    size_t levels; /* of lists, in valid_lens */
     size_t *out;   /* the next length to be written */
 };
 
 /* Reads the length at `place`. */
-static bool read_length(struct reader *reader, struct wire_place *place,
-                        size_t sequence) {
+static bool read_len(struct lens_reader *reader, struct wire_place *place,
+                     size_t sequence) {
     size_t max = reader->keys->lens[sequence];
     struct wire_span text;
     char limit[64];
@@ -25,85 +26,89 @@ static bool read_length(struct reader *reader, struct wire_place *place,
         return false;
     if (*reader->out++ <= max)
         return true;
+
     snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
     return wire_refuse_uint_range(&reader->cursor, place, &text, limit, max);
 }
 
-/* Reads a list of one length per query of `sequence`. */
-static bool read_query_lengths(struct reader *reader, struct wire_place *place,
-                               size_t sequence) {
+/* Reads a list that has one length for each query of `sequence`. */
+static bool read_query_lens(struct lens_reader *reader, struct wire_place *place,
+                            size_t sequence) {
     struct wire_cursor *cursor = &reader->cursor;
     size_t expected = reader->queries->lens[sequence], count;
     if (!wire_list_open(cursor, place, reader->levels))
         return false;
+
     struct wire_place at = *place;
-    at.depth++;
     bool more = true;
+    at.depth++;
     for (count = 0; more; count++) {
         struct wire_span surplus;
         wire_cursor_next(cursor);
         at.index[place->depth] = count;
-        if (!(count < expected ? read_length(reader, &at, sequence)
+        if (!(count < expected ? read_len(reader, &at, sequence)
                                : wire_cursor_skip(cursor, at.depth, &surplus)) ||
             !wire_list_next(cursor, &at, &more))
             return false;
     }
     if (count == expected)
         return true;
-    cursor->at--; /* the bracket that came too soon or too late */
+
+    cursor->at--; /* to the bracket that came too early or too late */
     wire_cursor_locate(cursor, place);
     return wire_refuse_uneven(place, expected, count,
                               "one for each query of its sequence", cursor->problem);
 }
 
-static bool refuse_count(const struct reader *reader, size_t got) {
+static bool refuse_num_lens(const struct lens_reader *reader, size_t got) {
     struct wire_problem *problem = reader->cursor.problem;
     size_t sequences = reader->queries->num_sequences;
     wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, lens_field,
                      "valid_lens has %zu elements, but queries has %zu sequences; send "
                      "one element for each",
                      got, sequences);
-    const size_t expected[] = {sequences, WIRE_SHAPE_ANY},
-                 shape[] = {got, WIRE_SHAPE_ANY};
+    const size_t expected[] = {sequences, WIRE_SHAPE_ANY};
+    const size_t shape[] = {got, WIRE_SHAPE_ANY};
     wire_shape_print(problem->expected, expected, reader->levels);
     wire_shape_print(problem->got, shape, reader->levels);
     return false;
 }
 
-/* Reads an element of a list of one element per sequence: a length, or a list of one per
- * query; skips it when it is one too many. */
-static bool read_element(struct reader *reader, struct wire_place *place, size_t b,
-                         bool per_query) {
+/* Reads the element for sequence `b`: a length, or a list of one for each query. Skips it
+ * when there is no such sequence. */
+static bool read_sequence_lens(struct lens_reader *reader, struct wire_place *place,
+                               size_t b, bool per_query) {
     struct wire_span surplus;
     wire_cursor_next(&reader->cursor);
     if (b >= reader->queries->num_sequences)
         return wire_cursor_skip(&reader->cursor, 1, &surplus);
-    return per_query ? read_query_lengths(reader, place, b)
-                     : read_length(reader, place, b);
+    return per_query ? read_query_lens(reader, place, b) : read_len(reader, place, b);
 }
 
-static bool read_batch(struct reader *reader, bool per_query) {
+static bool read_batch_lens(struct lens_reader *reader, bool per_query) {
     struct wire_place place = {.field = lens_field};
     bool more = true;
     size_t b;
     if (!wire_list_open(&reader->cursor, &place, reader->levels))
         return false;
+
     place.depth = 1;
     for (b = 0; more; b++) {
         place.index[0] = b;
-        if (!read_element(reader, &place, b, per_query) ||
+        if (!read_sequence_lens(reader, &place, b, per_query) ||
             !wire_list_next(&reader->cursor, &place, &more))
             return false;
     }
-    return b == reader->queries->num_sequences || refuse_count(reader, b);
+    return b == reader->queries->num_sequences || refuse_num_lens(reader, b);
 }
 
-/* Checks the levels along the first elements. */
-static bool find_levels(struct reader *reader) {
+/* Finds the levels of lists, along the first elements. */
+static bool find_lens_levels(struct lens_reader *reader) {
     struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
     struct wire_place place = {.field = lens_field};
     size_t min = reader->queries->batched ? 1 : 0;
     size_t levels = wire_cursor_levels(&ahead);
+
     if (levels > min + 1 || (levels < min && wire_cursor_at_number(&ahead))) {
         wire_cursor_locate(cursor, &place);
         return wire_refuse_levels(&place, min, min + 1, levels, cursor->problem);
@@ -121,28 +126,34 @@ static bool find_levels(struct reader *reader) {
 
 bool wire_lens_read(const char *body, const struct wire_span *span,
                     const struct wire_tensor *queries, const struct wire_tensor *keys,
-                    struct arena *arena, attn_request *request,
+                    struct arena *arena, attn_request *batch,
                     struct wire_problem *ret_problem) {
-    struct reader reader = {.cursor = {body, span->start, span->end, ret_problem},
-                            .queries = queries,
-                            .keys = keys};
-    if (!find_levels(&reader))
+    struct lens_reader reader = {.cursor = {body, span->start, span->end, ret_problem},
+                                 .queries = queries,
+                                 .keys = keys};
+    if (!find_lens_levels(&reader))
         return false;
+
+    /* Each length but the first has a comma before it. */
     bool per_query = reader.levels == (queries->batched ? 2 : 1);
-    /* Each length that is read has a comma before it, but the first. */
     size_t *lens = arena_alloc(arena, span->commas + 1, sizeof *lens);
     if (lens == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return false;
     }
+
     reader.out = lens;
-    struct wire_place whole = {.field = lens_field};
-    bool read = queries->batched ? read_batch(&reader, per_query)
-                : per_query      ? read_query_lengths(&reader, &whole, 0)
-                                 : read_length(&reader, &whole, 0);
+    struct wire_place place = {.field = lens_field};
+    bool read;
+    if (queries->batched)
+        read = read_batch_lens(&reader, per_query);
+    else if (per_query)
+        read = read_query_lens(&reader, &place, 0);
+    else
+        read = read_len(&reader, &place, 0);
     if (!read)
         return false;
-    request->valid_lens = lens;
-    request->valid_lens_per_query = per_query;
+    batch->valid_lens = lens;
+    batch->valid_lens_per_query = per_query;
     return true;
 }

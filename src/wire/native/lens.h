@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lens.h: reads valid_lens. */
+/* lens.h: reads valid_lens from JSON. */
 #ifndef ATTND_WIRE_NATIVE_LENS_H
 #define ATTND_WIRE_NATIVE_LENS_H
 
@@ -9,12 +9,11 @@
 
 #include <attnd/attention.h>
 
-/* Reads the value at `span` of the body for these queries and keys, whose batch axes
- * agree, into request->valid_lens and valid_lens_per_query. Returns false with
- * *ret_problem set. */
+/* Reads the value at `span` of the body into batch->valid_lens and valid_lens_per_query.
+ * The batch axes of queries and keys agree. Returns false with *ret_problem set. */
 bool wire_lens_read(const char *body, const struct wire_span *span,
                     const struct wire_tensor *queries, const struct wire_tensor *keys,
-                    struct arena *arena, attn_request *request,
+                    struct arena *arena, attn_request *batch,
                     struct wire_problem *ret_problem);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native.h: the JSON of POST /v1/attention (docs/protocol.md), in parts; the two
- * constants at the end are all that the server needs. */
+/* native.h: the JSON of POST /v1/attention (docs/protocol.md). The server needs only the
+ * function and the table at the end; tests and the benchmark call the others. */
 #ifndef ATTND_WIRE_NATIVE_NATIVE_H
 #define ATTND_WIRE_NATIVE_NATIVE_H
 
@@ -8,6 +8,7 @@
 #include "wire/protocol.h"
 #include "wire/reply.h"
 
+/* The members of a request's object. */
 enum wire_member {
     WIRE_MEMBER_MODEL,
     WIRE_MEMBER_QUERIES,
@@ -22,39 +23,37 @@ enum wire_member {
     WIRE_NUM_MEMBERS
 };
 
-/* What was found in a body; it points into it. */
+/* What was found in a body. Points into it. */
 struct wire_native_scan {
-    struct wire_span members[WIRE_NUM_MEMBERS]; /* empty: left out, or null */
-    size_t decode_bytes; /* the most that decoding takes, besides the body itself */
+    struct wire_span members[WIRE_NUM_MEMBERS]; /* start is NULL: left out, or null */
+    size_t decode_bytes; /* the most that decoding needs besides the body */
 };
 
-/* Finds the members of a body without reading their values, and says how much memory that
- * will take, so that it can be reserved. Allocates next to nothing. Finds the errors of
- * the request's own object (Malformed JSON, Wrong type, Unknown key, Duplicate key) and
- * what is nested too deeply. Returns false with *ret_problem set. Thread-safe. */
+/* Finds the members of a body without reading their values, and how much memory reading
+ * them needs, so that it can be reserved. Allocates at most for a key that has escapes.
+ * Returns false with *ret_problem set, for errors of the request's own object (Malformed
+ * JSON, Wrong type, Unknown key, Duplicate key), or Nested too deeply. Thread-safe. */
 bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem);
 
-/* Decodes and checks a body that was scanned, against the model that it names (or the
- * only one). Every size in ret_request has been checked, so that attn_plan() can only fail
- * on overflow.
- *
- * Returns false with *ret_problem set (400, 404, or 503 when memory is short), ret_request
- * untouched. Thread-safe for distinct arenas. */
+/* Decodes a body that was scanned, and checks it against the model that it names, or the
+ * only one. All sizes of the request are checked, so that attn_plan() can fail only on
+ * overflow. Returns false with *ret_problem set (400, 404, or 503 when memory is short).
+ * Thread-safe for distinct arenas. */
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem);
 
-/* Returns the most bytes that the reply to a call of these sizes can take; SIZE_MAX when
- * that is too large to be computed. */
+/* Returns the most bytes that the reply to a request of these sizes can have; SIZE_MAX
+ * when that is too large to be computed. */
 size_t wire_native_reply_bound(const struct wire_request *request,
                                const attn_sizes *sizes);
 
-/* --- the reply's text, piece by piece --- */
+/* --- the reply, piece by piece --- */
 
 /* A reply that is being written, and how far it is. Borrows the model, the results and
- * the lengths of the sequences until it is done. Owned by one thread at a time. */
+ * the lengths of the sequences until its end. Owned by one thread at a time. */
 struct wire_native_encoder {
     const char *model; /* its name */
     size_t num_tensors;
@@ -64,16 +63,12 @@ struct wire_native_encoder {
     const float *next;
 };
 
-/* Starts a reply. result->weights are those that the reply has (wire_selection_copy()).
- */
+/* Begins a reply. result->weights are the selected ones (wire_selection_copy()). */
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_request *request,
                               const attn_result *result);
 
-/* Writes the next piece of the reply to `piece`, which has room for `size` bytes, at
- * least WIRE_PIECE_MIN; returns how many it wrote, 0 at the end. A piece that
- * has room for WIRE_PIECE_MIN bytes more than all the rest is the last one. Does
- * not allocate. */
+/* As wire_writer.fill. */
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan.c: finds the members of a request, and what decoding them will take. */
+/* scan.c: finds the members of a request, and how much memory decoding them needs. */
 #include "base/size.h"
 #include "wire/json/cost.h"
 #include "wire/json/object.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"
 
-static const struct wire_keys keys = {
+static const struct wire_keys native_keys = {
     .owner = "a request",
     .known = "model, queries, keys, values, valid_lens, causal, need_weights, "
              "head_mask, weights_heads and weights_queries",
@@ -23,9 +23,10 @@ static const struct wire_keys keys = {
               [WIRE_MEMBER_WEIGHTS_QUERIES] = "weights_queries"},
 };
 
-/* Returns the most bytes that decoding takes. */
-static size_t cost_of(const struct wire_native_scan *scan) {
+/* Returns the most bytes that decoding needs. */
+static size_t native_decode_cost(const struct wire_native_scan *scan) {
     size_t bytes = 0;
+
     for (int i = 0; i < WIRE_NUM_MEMBERS; i++) {
         const struct wire_span *span = &scan->members[i];
         if (span->start == NULL)
@@ -63,10 +64,11 @@ bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *re
     struct wire_cursor cursor = {body, body, body + size, ret_problem};
     struct wire_native_scan scan = {0};
     if (!wire_body_open(&cursor, "queries") ||
-        !wire_object_scan(&cursor, NULL, 1, &keys, scan.members) ||
+        !wire_object_scan(&cursor, NULL, 1, &native_keys, scan.members) ||
         !wire_body_close(&cursor))
         return false;
-    scan.decode_bytes = cost_of(&scan);
+
+    scan.decode_bytes = native_decode_cost(&scan);
     *ret_scan = scan;
     return true;
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* selection.c: reads the lists of indices that select attention weights from JSON. */
 #include "wire/native/selection.h"
 
 #include "wire/json/list.h"
 #include "wire/selection.h"
 
-/* Reads the elements of an open list. A list of more than `limit` elements repeats one or
- * has one out of range, so no more than that many are looked at. */
+/* Reads the elements of an open list. A list with more than `limit` elements has one that
+ * appears twice or is out of range, so at most limit + 1 are read. */
 static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indices,
                          size_t *list, size_t *ret_count) {
     struct wire_place at = {.field = indices->field, .depth = 1};
     bool more = true;
+
     for (size_t i = 0; more; i++) {
         struct wire_span text;
         at.index[0] = i;
@@ -29,9 +31,10 @@ static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indice
 }
 
 /* Reads one of the two lists, which may be left out. */
-static bool read_list(const char *body, const struct wire_span *span,
-                      enum wire_selected which, struct arena *arena,
-                      struct wire_request *request, struct wire_problem *ret_problem) {
+static bool read_selection_list(const char *body, const struct wire_span *span,
+                                enum wire_selected which, struct arena *arena,
+                                struct wire_request *request,
+                                struct wire_problem *ret_problem) {
     struct wire_cursor cursor = {body, span->start, span->end, ret_problem};
     struct wire_indices indices;
     if (span->start == NULL)
@@ -55,9 +58,9 @@ static bool read_list(const char *body, const struct wire_span *span,
 bool wire_native_selection_read(const char *body, const struct wire_span *members,
                                 struct arena *arena, struct wire_request *request,
                                 struct wire_problem *ret_problem) {
-    return read_list(body, &members[WIRE_MEMBER_WEIGHTS_HEADS], WIRE_SELECTED_HEADS,
-                     arena, request, ret_problem) &&
-           read_list(body, &members[WIRE_MEMBER_WEIGHTS_QUERIES], WIRE_SELECTED_QUERIES,
-                     arena, request, ret_problem) &&
+    return read_selection_list(body, &members[WIRE_MEMBER_WEIGHTS_HEADS],
+                               WIRE_SELECTED_HEADS, arena, request, ret_problem) &&
+           read_selection_list(body, &members[WIRE_MEMBER_WEIGHTS_QUERIES],
+                               WIRE_SELECTED_QUERIES, arena, request, ret_problem) &&
            wire_selection_check(request, ret_problem);
 }
