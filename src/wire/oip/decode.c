@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.c: what was found in a request, held against the model, and its numbers. */
+/* decode.c: decodes a request whose inputs were found: checks them against the model, and
+ * reads their numbers. */
 #include "wire/json/value.h"
 #include "wire/oip/numbers.h"
 #include "wire/oip/scan.h"
@@ -7,8 +8,8 @@
 
 #include <stdio.h>
 
-/* What is being decoded, and with what. */
-struct decoder {
+/* A request that is being decoded. */
+struct oip_decoder {
     struct wire_oip_reader reader;
     const struct wire_oip_scan *scan;
     const attn_model_info *info;
@@ -20,8 +21,8 @@ static const enum wire_oip_name tensor_inputs[] = {
     [WIRE_TENSOR_VALUES] = WIRE_OIP_VALUES,
 };
 
-static bool refuse_rank(const struct decoder *decoder, const struct wire_oip_input *input,
-                        const char *wanted) {
+static bool refuse_input_shape(const struct oip_decoder *decoder,
+                               const struct wire_oip_input *input, const char *wanted) {
     char shape[128];
     wire_shape_print(shape, input->shape, input->rank);
     wire_problem_set(decoder->reader.problem, WIRE_E_WRONG_RANK, input->name,
@@ -30,14 +31,16 @@ static bool refuse_rank(const struct decoder *decoder, const struct wire_oip_inp
     return false;
 }
 
-/* Sets what the shape says: everything but the rows. */
-static bool take_shape(const struct decoder *decoder, const struct wire_oip_input *input,
-                       struct wire_tensor *tensor) {
+/* Makes a tensor of an input's shape, without its rows. */
+static bool make_shape(const struct oip_decoder *decoder,
+                       const struct wire_oip_input *input, struct wire_tensor *tensor) {
     const size_t *shape = input->shape + input->rank - 2; /* rows, width */
+
     tensor->batched = input->rank == WIRE_LEVELS_BATCHED;
     tensor->num_sequences = tensor->batched ? input->shape[0] : 1;
     tensor->num_rows = tensor->num_sequences * shape[0]; /* at most input->count */
     tensor->width = shape[1];
+
     tensor->lens =
         arena_alloc(decoder->reader.arena, tensor->num_sequences, sizeof *tensor->lens);
     if (tensor->lens == NULL) {
@@ -49,41 +52,41 @@ static bool take_shape(const struct decoder *decoder, const struct wire_oip_inpu
     return true;
 }
 
-/* wire_tensor_source of a request: its shape, without the rows. The context is a
- * oip_decoder. */
+/* wire_tensor_source of a request, whose decoder is the context. Does not read the rows. */
 static bool oip_read_shape(const void *context, enum wire_tensor_id id, size_t min_levels,
                            size_t max_levels, bool *ret_given,
                            struct wire_tensor *ret_tensor) {
-    const struct decoder *decoder = context;
+    const struct oip_decoder *decoder = context;
     const struct wire_oip_input *input = &decoder->scan->inputs[tensor_inputs[id]];
 
     *ret_given = input->type != NULL;
     if (!*ret_given)
         return true;
     if (input->rank >= min_levels && input->rank <= max_levels)
-        return take_shape(decoder, input, ret_tensor);
+        return make_shape(decoder, input, ret_tensor);
 
     if (min_levels != max_levels)
-        return refuse_rank(decoder, input, "[B,T,width] or [T,width]");
-    return refuse_rank(decoder, input,
-                       min_levels == WIRE_LEVELS_BATCHED
-                           ? "[B,T,width], as queries have a batch axis"
-                           : "[T,width], as queries have no batch axis");
+        return refuse_input_shape(decoder, input, "[B,T,width] or [T,width]");
+    return refuse_input_shape(decoder, input,
+                              min_levels == WIRE_LEVELS_BATCHED
+                                  ? "[B,T,width], as queries have a batch axis"
+                                  : "[T,width], as queries have no batch axis");
 }
 
 /* Reads the rows of a tensor whose shape was checked; `before` stand in for one that was
  * left out. */
-static bool oip_read_rows(const struct decoder *decoder, enum wire_tensor_id id,
+static bool oip_read_rows(const struct oip_decoder *decoder, enum wire_tensor_id id,
                           const float *before, const float **ret_rows) {
     const struct wire_oip_input *input = &decoder->scan->inputs[tensor_inputs[id]];
     *ret_rows = input->type != NULL ? wire_oip_floats(&decoder->reader, input) : before;
     return *ret_rows != NULL;
 }
 
-/* Checks all shapes, then reads the numbers. */
-static bool oip_read_tensors(const struct decoder *decoder,
+/* Checks all shapes before it reads numbers. */
+static bool oip_read_tensors(const struct oip_decoder *decoder,
                              struct wire_tensors *ret_tensors) {
     struct wire_tensors tensors;
+
     if (!wire_tensors_read(oip_read_shape, decoder, decoder->info, &tensors,
                            decoder->reader.problem) ||
         !oip_read_rows(decoder, WIRE_TENSOR_QUERIES, NULL, &tensors.queries.rows) ||
@@ -96,8 +99,8 @@ static bool oip_read_tensors(const struct decoder *decoder,
     return true;
 }
 
-static bool read_lens(const struct decoder *decoder, const struct wire_tensors *tensors,
-                      attn_request *batch) {
+static bool oip_read_lens(const struct oip_decoder *decoder,
+                          const struct wire_tensors *tensors, attn_request *batch) {
     const struct wire_oip_input *input = &decoder->scan->inputs[WIRE_OIP_VALID_LENS];
     const struct wire_tensor *queries = &tensors->queries;
     size_t sequences = queries->num_sequences, rows = queries->lens[0];
@@ -105,43 +108,49 @@ static bool read_lens(const struct decoder *decoder, const struct wire_tensors *
     char wanted[96], limit[48];
     if (input->type == NULL)
         return true;
-    bool whole = input->rank == 1 && input->shape[0] == sequences;
-    bool per_query =
-        queries->batched
-            ? input->rank == 2 && input->shape[0] == sequences && input->shape[1] == rows
-            : input->rank == 1 && input->shape[0] == rows;
-    if (!whole && !per_query) {
-        snprintf(wanted, sizeof wanted, queries->batched ? "[%zu] or [%zu,%zu]" : "[%zu]",
-                 queries->batched ? sequences : rows, sequences, rows);
-        return refuse_rank(decoder, input, wanted);
+
+    bool per_sequence = input->rank == 1 && input->shape[0] == sequences, per_query;
+    if (queries->batched) {
+        per_query =
+            input->rank == 2 && input->shape[0] == sequences && input->shape[1] == rows;
+        snprintf(wanted, sizeof wanted, "[%zu] or [%zu,%zu]", sequences, sequences, rows);
+    } else {
+        per_query = input->rank == 1 && input->shape[0] == rows;
+        snprintf(wanted, sizeof wanted, "[%zu]", rows);
     }
+    if (!per_sequence && !per_query)
+        return refuse_input_shape(decoder, input, wanted);
+
     snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
-    batch->valid_lens_per_query = !whole;
+    batch->valid_lens_per_query = !per_sequence;
     batch->valid_lens = wire_oip_integers(&decoder->reader, input, max, limit);
     return batch->valid_lens != NULL;
 }
 
-static bool read_head_mask(const struct decoder *decoder, attn_request *batch) {
+static bool oip_read_head_mask(const struct oip_decoder *decoder, attn_request *batch) {
     const struct wire_oip_input *input = &decoder->scan->inputs[WIRE_OIP_HEAD_MASK];
     char wanted[48];
     if (input->type == NULL)
         return true;
+
     if (input->rank != 1 || input->shape[0] != decoder->info->num_heads) {
         snprintf(wanted, sizeof wanted, "[%zu], one number for each head",
                  decoder->info->num_heads);
-        return refuse_rank(decoder, input, wanted);
+        return refuse_input_shape(decoder, input, wanted);
     }
     batch->head_mask = wire_oip_floats(&decoder->reader, input);
     return batch->head_mask != NULL;
 }
 
-/* Checks the id, and keeps it with the rest: the body may go before the reply. */
-static bool keep_reply(const struct decoder *decoder,
+/* Checks the id, and copies it with the rest, since the body may be released before the
+ * reply is written. */
+static bool keep_reply(const struct oip_decoder *decoder,
                        const struct wire_oip_reply **ret_reply) {
     const struct wire_oip_reader *reader = &decoder->reader;
     const struct wire_oip_reply *found = &decoder->scan->reply;
     struct wire_oip_reply *kept = arena_alloc(reader->arena, 1, sizeof *kept);
     char *id = NULL;
+
     if (found->id != NULL) {
         struct wire_span span = {found->id, found->id + found->id_size, 0, 0};
         json_t *parsed = wire_json_load(reader->body, &span, reader->problem);
@@ -154,6 +163,7 @@ static bool keep_reply(const struct decoder *decoder,
         wire_problem_set_no_memory(reader->problem);
         return false;
     }
+
     *kept = *found;
     kept->id = id;
     if (id != NULL)
@@ -162,15 +172,16 @@ static bool keep_reply(const struct decoder *decoder,
     return true;
 }
 
-static bool decode(const struct decoder *decoder, const attn_model *model,
-                   struct wire_request *ret_request) {
+static bool oip_decode(const struct oip_decoder *decoder, const attn_model *model,
+                       struct wire_request *ret_request) {
     const struct wire_oip_scan *scan = decoder->scan;
     struct wire_tensors tensors;
     struct wire_request request = {.model = model};
     attn_request *batch = &request.batch;
     if (!keep_reply(decoder, &request.oip) || !oip_read_tensors(decoder, &tensors) ||
-        !read_lens(decoder, &tensors, batch) || !read_head_mask(decoder, batch))
+        !oip_read_lens(decoder, &tensors, batch) || !oip_read_head_mask(decoder, batch))
         return false;
+
     wire_request_set_tensors(&tensors, &request);
     batch->causal = scan->causal_given ? scan->causal : decoder->info->causal;
     batch->need_weights = scan->need_weights;
@@ -183,10 +194,10 @@ static bool decode(const struct decoder *decoder, const attn_model *model,
 bool wire_oip_read(const struct wire_input *input, struct wire_request *ret_request,
                    struct wire_problem *ret_problem) {
     struct wire_oip_scan scan;
-    const struct decoder decoder = {{input->body, input->arena, ret_problem},
-                                    &scan,
-                                    attn_model_get_info(input->models[0])};
+    const struct oip_decoder decoder = {{input->body, input->arena, ret_problem},
+                                        &scan,
+                                        attn_model_get_info(input->models[0])};
     return wire_oip_scan(input, &scan, ret_problem) &&
            input->reserve(input->context, scan.decode_bytes, ret_problem) &&
-           decode(&decoder, input->models[0], ret_request);
+           oip_decode(&decoder, input->models[0], ret_request);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode.c: replies of the Open Inference Protocol. A reply is a few parts after each
- * other, each of them text that is ready, numbers that become text, or bytes. */
+/* encode.c: writes replies of the Open Inference Protocol.
+ *
+ * A reply is a sequence of a few segments. A segment is JSON that is ready from the start,
+ * numbers that are printed as JSON, or binary data. */
 #include "base/endian.h"
 #include "base/size.h"
 #include "wire/decimal/print.h"
@@ -13,118 +15,110 @@
 #include <string.h>
 
 #define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
-#define NUMBER_ROOM                                                                      \
-    (NUMBER_BYTES +                                                                      \
-     WIRE_FLOAT_PRINT_ROOM) /* that the printer may touch                  \
-                                           */
+/* With the bytes that the printer may touch. */
+#define NUMBER_ROOM (NUMBER_BYTES + WIRE_FLOAT_PRINT_ROOM)
 /* All text but numbers, id and the model's name. */
 #define TEXT_BYTES ((size_t)1024)
 #define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
-/* For each output: text, JSON numbers or bytes; and the end of all. */
-#define PARTS_MAX 5
+/* For each output: text, and numbers or binary data; and the end. */
+#define SEGMENTS_MAX 5
 
-_Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the least piece takes a number");
+_Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the smallest piece has room for a number");
 
-struct part {
-    enum { PART_BYTES, PART_NUMBERS } kind;
-    const void *data; /* bytes, or floats */
-    size_t count;     /* of them */
+struct segment {
+    enum { SEGMENT_BYTES, SEGMENT_NUMBERS } kind;
+    const void *data; /* bytes or floats */
+    size_t count;     /* of bytes or floats */
 };
 
-struct encoder {
-    struct part parts[PARTS_MAX];
-    size_t num_parts;
-    size_t part, done; /* where it is: a part, and how much of it was written */
+struct oip_encoder {
+    struct segment segments[SEGMENTS_MAX];
+    size_t num_segments;
+    size_t segment, done; /* the current segment, and how much of it was written */
 };
 
-/* One tensor of a reply. */
-struct tensor {
-    const char *name;
-    const float *numbers;
-    size_t rank, shape[4], count;
+/* An output of the reply. */
+struct oip_output {
+    struct wire_reply_tensor tensor;
     bool binary;
 };
 
-/* Says what the output `i` of the reply is; `result` may be NULL. */
-static struct tensor get_tensor(const struct wire_request *request,
-                                const attn_result *result, size_t i) {
-    const attn_model_info *info = attn_model_get_info(request->model);
-    const attn_request *batch = &request->batch;
+/* Describes the output `i` of the reply. */
+static struct oip_output get_output(const struct wire_request *request,
+                                    const attn_result *result, size_t i) {
     bool weights = request->oip->outputs[i].weights;
-    struct tensor tensor = {.name = weights ? "attention_weights" : "outputs",
-                            .binary = request->oip->outputs[i].binary,
-                            .count = 1};
-    if (result != NULL)
-        tensor.numbers = weights ? result->weights : result->outputs;
-    if (request->batched)
-        tensor.shape[tensor.rank++] = batch->num_sequences;
-    if (weights && batch->need_weights == ATTN_WEIGHTS_ALL)
-        tensor.shape[tensor.rank++] = info->num_heads;
-    tensor.shape[tensor.rank++] = batch->query_lens[0]; /* all alike */
-    tensor.shape[tensor.rank++] = weights ? batch->key_lens[0] : info->out_size;
-    for (size_t axis = 0; axis < tensor.rank; axis++)
-        tensor.count *= tensor.shape[axis]; /* attn_plan() has passed it */
-    return tensor;
+    return (struct oip_output){
+        .tensor = weights ? wire_reply_weights(request, result)
+                          : wire_reply_outputs(request, result),
+        .binary = request->oip->outputs[i].binary,
+    };
 }
 
 /* --- sizes --- */
 
-static size_t text_bytes(const struct wire_request *request) {
-    return TEXT_BYTES + NAME_BYTES + request->oip->id_size; /* the body's: cannot wrap */
+/* Returns the most bytes of JSON without numbers. The id is a part of the body, so this
+ * cannot overflow. */
+static size_t text_bytes_max(const struct wire_request *request) {
+    return TEXT_BYTES + NAME_BYTES + request->oip->id_size;
 }
 
-static size_t bound(const struct wire_request *request, const attn_sizes *sizes) {
-    size_t bytes = text_bytes(request);
+static size_t oip_reply_bound(const struct wire_request *request,
+                              const attn_sizes *sizes) {
+    size_t bytes = text_bytes_max(request);
     for (size_t i = 0; i < request->oip->num_outputs; i++) {
         size_t count = request->oip->outputs[i].weights ? sizes->weights : sizes->outputs;
-        if (!size_add_mul(&bytes, count,
-                          request->oip->outputs[i].binary ? sizeof(float) : NUMBER_BYTES))
+        size_t size = request->oip->outputs[i].binary ? sizeof(float) : NUMBER_BYTES;
+        if (!size_add_mul(&bytes, count, size))
             return SIZE_MAX;
     }
     return bytes;
 }
 
-/* The text, which is ready from the beginning. */
-static size_t memory(const struct wire_request *request) {
-    return text_bytes(request);
+/* Only text is made at the start. */
+static size_t oip_reply_memory(const struct wire_request *request) {
+    return text_bytes_max(request);
 }
 
-/* --- the beginning --- */
+/* --- the start of a reply --- */
 
-/* Checks the outputs that the reply names, and no others. */
-static bool check_result(const struct wire_request *request, const attn_result *result,
-                         struct wire_problem *problem) {
+/* Checks the outputs that the reply has. */
+static bool check_outputs(const struct wire_request *request, const attn_result *result,
+                          struct wire_problem *problem) {
     for (size_t i = 0; i < request->oip->num_outputs; i++) {
-        const struct wire_reply_tensor tensor = request->oip->outputs[i].weights
-                                                    ? wire_reply_weights(request, result)
-                                                    : wire_reply_outputs(request, result);
-        assert(tensor.numbers != NULL); /* named outputs are computed */
-        if (!wire_reply_tensor_check(&tensor, problem))
+        const struct oip_output output = get_output(request, result, i);
+        assert(output.tensor.numbers != NULL); /* what is named was computed */
+        if (!wire_reply_tensor_check(&output.tensor, problem))
             return false;
     }
     return true;
 }
 
-static void add_part(struct encoder *encoder, int kind, const void *data, size_t count) {
-    encoder->parts[encoder->num_parts++] = (struct part){kind, data, count};
+static void add_segment(struct oip_encoder *encoder, int kind, const void *data,
+                        size_t count) {
+    encoder->segments[encoder->num_segments++] = (struct segment){kind, data, count};
 }
 
-static char *put_tensor(char *out, const struct tensor *tensor) {
+/* Writes the description of an output, up to its numbers if they are JSON. */
+static char *put_output(char *out, const struct oip_output *output) {
+    const struct wire_reply_tensor *tensor = &output->tensor;
+    size_t shape[WIRE_REPLY_RANK_MAX], rank = wire_reply_shape(tensor, shape);
+
     out +=
         sprintf(out, "{\"name\":\"%s\",\"datatype\":\"FP32\",\"shape\":", tensor->name);
-    for (size_t i = 0; i < tensor->rank; i++)
-        out += sprintf(out, "%c%zu", i == 0 ? '[' : ',', tensor->shape[i]);
-    if (tensor->binary)
+    for (size_t i = 0; i < rank; i++)
+        out += sprintf(out, "%c%zu", i == 0 ? '[' : ',', shape[i]);
+    if (output->binary)
         return out + sprintf(out, "],\"parameters\":{\"binary_data_size\":%zu}}",
-                             tensor->count * sizeof(float));
+                             wire_reply_count(tensor) * sizeof(float));
     return stpcpy(out, "],\"data\":[");
 }
 
-/* Cuts the reply into parts; `out` has room for text_bytes(). */
-static void lay_out(const struct wire_request *request, const attn_result *result,
-                    struct encoder *encoder, char *out) {
+/* Makes the segments of the JSON. `out` has room for text_bytes_max(). */
+static void make_json(const struct wire_request *request, const attn_result *result,
+                      struct oip_encoder *encoder, char *out) {
     const struct wire_oip_reply *reply = request->oip;
     const char *start = out;
+
     out = stpcpy(out, "{\"model_name\":");
     out = wire_json_put_string(out, attn_model_get_info(request->model)->name);
     out = stpcpy(out, ",\"model_version\":\"" WIRE_OIP_VERSION "\"");
@@ -133,122 +127,142 @@ static void lay_out(const struct wire_request *request, const attn_result *resul
         memcpy(out, reply->id, reply->id_size);
         out += reply->id_size;
     }
+
     out = stpcpy(out, ",\"outputs\":[");
     for (size_t i = 0; i < reply->num_outputs; i++) {
-        struct tensor tensor = get_tensor(request, result, i);
+        const struct oip_output output = get_output(request, result, i);
         if (i > 0)
             *out++ = ',';
-        out = put_tensor(out, &tensor);
-        if (tensor.binary)
+        out = put_output(out, &output);
+        if (output.binary)
             continue;
-        add_part(encoder, PART_BYTES, start, (size_t)(out - start));
-        add_part(encoder, PART_NUMBERS, tensor.numbers, tensor.count);
+        add_segment(encoder, SEGMENT_BYTES, start, (size_t)(out - start));
+        add_segment(encoder, SEGMENT_NUMBERS, output.tensor.numbers,
+                    wire_reply_count(&output.tensor));
         start = out;
         out = stpcpy(out, "]}");
     }
     out = stpcpy(out, "]}");
-    add_part(encoder, PART_BYTES, start, (size_t)(out - start));
+    add_segment(encoder, SEGMENT_BYTES, start, (size_t)(out - start));
 }
 
-/* Returns the bytes of `count` numbers with a comma between two. */
-static size_t measure(const float *numbers, size_t count) {
+/* Makes the segments of binary data; returns whether there are any. */
+static bool add_binary_outputs(const struct wire_request *request,
+                               const attn_result *result, struct oip_encoder *encoder) {
+    bool added = false;
+    for (size_t i = 0; i < request->oip->num_outputs; i++) {
+        const struct oip_output output = get_output(request, result, i);
+        if (!output.binary)
+            continue;
+        add_segment(encoder, SEGMENT_BYTES, output.tensor.numbers,
+                    wire_reply_count(&output.tensor) * sizeof(float));
+        added = true;
+    }
+    return added;
+}
+
+/* Returns the bytes that a segment will have. Numbers are printed once to know that. */
+static size_t measure_segment(const struct segment *segment) {
+    const float *numbers = segment->data;
     char text[NUMBER_ROOM];
-    assert(numbers != NULL);
-    size_t bytes = count - 1;
-    for (size_t i = 0; i < count; i++)
+    if (segment->kind == SEGMENT_BYTES)
+        return segment->count;
+
+    size_t bytes = segment->count - 1; /* commas */
+    for (size_t i = 0; i < segment->count; i++)
         bytes += wire_float_print(numbers[i], text);
     return bytes;
 }
 
-/* Adds the binary data, and says how long all is. Where there is JSON before it that has
- * numbers, they are printed once more to know their size. */
-static void add_binary(const struct wire_request *request, const attn_result *result,
-                       struct encoder *encoder, struct wire_reply_head *head) {
-    size_t json_parts = encoder->num_parts;
-    *head = (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
-    for (size_t i = 0; i < request->oip->num_outputs; i++) {
-        struct tensor tensor = get_tensor(request, result, i);
-        if (tensor.binary)
-            add_part(encoder, PART_BYTES, tensor.numbers, tensor.count * sizeof(float));
-    }
-    if (encoder->num_parts == json_parts)
-        return;
-    head->content_type = "application/octet-stream";
-    head->json_size = 0;
-    for (size_t i = 0; i < json_parts; i++) {
-        const struct part *part = &encoder->parts[i];
-        head->json_size +=
-            part->kind == PART_NUMBERS ? measure(part->data, part->count) : part->count;
-    }
-    head->size = head->json_size;
-    for (size_t i = json_parts; i < encoder->num_parts; i++)
-        head->size += encoder->parts[i].count;
-}
-
-static void *begin(struct arena *arena, const struct wire_request *request,
-                   const attn_result *result, struct wire_reply_head *ret_head,
-                   struct wire_problem *ret_problem) {
-    struct encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
-    char *text = arena_alloc(arena, text_bytes(request), 1);
+static void *oip_reply_begin(struct arena *arena, const struct wire_request *request,
+                             const attn_result *result, struct wire_reply_head *ret_head,
+                             struct wire_problem *ret_problem) {
+    struct oip_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
+    char *text = arena_alloc(arena, text_bytes_max(request), 1);
     if (encoder == NULL || text == NULL) {
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    if (!check_result(request, result, ret_problem))
+    if (!check_outputs(request, result, ret_problem))
         return NULL;
-    *encoder = (struct encoder){0};
-    lay_out(request, result, encoder, text);
-    add_binary(request, result, encoder, ret_head);
+
+    *encoder = (struct oip_encoder){0};
+    make_json(request, result, encoder, text);
+    size_t json_segments = encoder->num_segments;
+    if (!add_binary_outputs(request, result, encoder)) {
+        *ret_head =
+            (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
+        return encoder;
+    }
+
+    /* Where binary data begins is stated before the reply. */
+    struct wire_reply_head head = {.content_type = "application/octet-stream"};
+    for (size_t i = 0; i < encoder->num_segments; i++) {
+        size_t size = measure_segment(&encoder->segments[i]);
+        head.size += size;
+        if (i < json_segments)
+            head.json_size += size;
+    }
+    *ret_head = head;
     return encoder;
 }
 
 /* --- piece by piece --- */
 
-static char *put_bytes(struct encoder *encoder, const struct part *part, char *out,
-                       const char *end) {
-    size_t count = part->count - encoder->done, room = (size_t)(end - out);
+static char *put_segment_bytes(struct oip_encoder *encoder, const struct segment *segment,
+                               char *out, const char *end) {
+    size_t count = segment->count - encoder->done, room = (size_t)(end - out);
     if (count > room)
         count = room;
-    memcpy(out, (const char *)part->data + encoder->done, count);
+    memcpy(out, (const char *)segment->data + encoder->done, count);
     encoder->done += count;
     return out + count;
 }
 
-static char *put_numbers(struct encoder *encoder, const struct part *part, char *out,
-                         const char *end) {
-    const float *numbers = part->data;
-    while (encoder->done < part->count && end - out >= NUMBER_ROOM) {
+static char *put_segment_numbers(struct oip_encoder *encoder,
+                                 const struct segment *segment, char *out,
+                                 const char *end) {
+    const float *numbers = segment->data;
+    while (encoder->done < segment->count && end - out >= NUMBER_ROOM) {
         out += wire_float_print(numbers[encoder->done++], out);
-        if (encoder->done < part->count)
+        if (encoder->done < segment->count)
             *out++ = ',';
     }
     return out;
 }
 
-static size_t fill(void *context, char *piece, size_t size) {
-    struct encoder *encoder = context;
-    char *out = piece;
-    while (encoder->part < encoder->num_parts) {
-        const struct part *part = &encoder->parts[encoder->part];
-        out = (part->kind == PART_NUMBERS ? put_numbers : put_bytes)(encoder, part, out,
-                                                                     piece + size);
-        if (encoder->done < part->count)
+static size_t oip_reply_fill(void *context, char *piece, size_t size) {
+    struct oip_encoder *encoder = context;
+    char *out = piece, *end = piece + size;
+    while (encoder->segment < encoder->num_segments) {
+        const struct segment *segment = &encoder->segments[encoder->segment];
+        if (segment->kind == SEGMENT_NUMBERS)
+            out = put_segment_numbers(encoder, segment, out, end);
+        else
+            out = put_segment_bytes(encoder, segment, out, end);
+        if (encoder->done < segment->count)
             break; /* no room for more */
-        encoder->part++;
+        encoder->segment++;
         encoder->done = 0;
     }
     return (size_t)(out - piece);
 }
 
 const struct wire_writer wire_oip_writer = {
-    bound, memory, begin, fill,
-    "leave attention_weights out of outputs or ask for \"need_weights\": \"mean\", take "
-    "them as binary data, or send fewer sequences"};
+    .bound = oip_reply_bound,
+    .memory = oip_reply_memory,
+    .begin = oip_reply_begin,
+    .fill = oip_reply_fill,
+    .smaller = "leave attention_weights out of outputs, "
+               "ask for \"need_weights\": \"mean\", "
+               "request binary data, or send fewer sequences",
+};
 
 /* --- errors --- */
 
-static attn_status print_error(const struct wire_problem *problem, struct buf *body) {
+static attn_status oip_print_error(const struct wire_problem *problem, struct buf *body) {
     char text[sizeof problem->detail + 64];
+
     snprintf(text, sizeof text, "%.60s: %s", problem->title, problem->detail);
     attn_status status = buf_append_text(body, "{\"error\":");
     if (status == ATTN_OK)
@@ -256,7 +270,10 @@ static attn_status print_error(const struct wire_problem *problem, struct buf *b
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
-static char no_memory[] = "{\"error\":\"Out of memory: retry later\"}";
+static char oip_no_memory[] = "{\"error\":\"Out of memory: retry later\"}";
 
-const struct wire_error_format wire_oip_error_format = {"application/json", print_error,
-                                                        no_memory};
+const struct wire_error_format wire_oip_error_format = {
+    .content_type = "application/json",
+    .print = oip_print_error,
+    .no_memory = oip_no_memory,
+};
