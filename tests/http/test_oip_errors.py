@@ -74,11 +74,11 @@ JSON_DEFECTS = {
     # names
     "no name": (queries(name=None), "inputs[0] has no name"),
     "name a number": (queries(name=1), "name is an integer; send a string"),
-    "unknown input": (queries(name="query"), "inputs[0] is called 'query'; known are queries"),
+    "unknown input": (queries(name="query"), "inputs[0] has the name 'query'; use one of queries"),
     "long name": (queries(name="q" * 100000), "Unknown key"),
     "name with a NUL": (queries(name="queries\0"), "Malformed JSON"),
-    "duplicate input": (also(QUERIES), "inputs[1] is queries once more"),
-    "duplicate lens": (also(LENS, LENS), "inputs[2] is valid_lens once more"),
+    "duplicate input": (also(QUERIES), "inputs[1] has the name 'queries', which appears twice"),
+    "duplicate lens": (also(LENS, LENS), "inputs[2] has the name 'valid_lens', which appears twice"),
     "many inputs": ({"inputs": [QUERIES] * 1000}, "Duplicate input"),
     "unknown key of an input": (queries(size=3), "'size' is no key of an input"),
     "unknown parameter of an input": (
@@ -93,7 +93,7 @@ JSON_DEFECTS = {
     "lower case datatype": (queries(datatype="fp32"), "Wrong dtype"),
     "integers for queries": (queries(datatype="INT64"), "queries has datatype 'INT64'"),
     "BOOL": (queries(datatype="BOOL"), "Wrong dtype"),
-    "BF16 in JSON": (queries(datatype="BF16"), "BF16, which goes as binary data only"),
+    "BF16 in JSON": (queries(datatype="BF16"), "BF16, which must be binary data"),
     "floats for lens": (lens(datatype="FP32"), "send it as INT32 or INT64"),
     "unsigned lens": (lens(datatype="UINT32"), "send it as INT32 or INT64"),
     # shapes
@@ -110,11 +110,11 @@ JSON_DEFECTS = {
     "size of 2^63": (queries(shape=[1 << 63, 1, 4]), "Out of range"),
     "size of 2^64": (queries(shape=[1 << 64, 1, 4]), "queries.shape[0] is 18446744073709551616"),
     "size of many digits": (queries(shape=[10 ** 400, 1, 4]), "Out of range"),
-    "overflow to 32": (queries(shape=[1 << 4, BIG + 2]), "multiplies to more than memory can hold"),
-    "overflow to 8": (queries(shape=[1 << 2, BIG + 2]), "multiplies to more than memory can hold"),
-    "overflow to 0": (queries(shape=[1 << 32, 1 << 32]), "multiplies to more than memory can hold"),
-    "overflow in bytes": (queries(shape=[1, 1, 1 << 62]), "multiplies to more than memory"),
-    "overflow by lens": (lens(shape=[1 << 4, BIG + 2]), "multiplies to more than memory can hold"),
+    "overflow to 32": (queries(shape=[1 << 4, BIG + 2]), "has more elements than fit into memory"),
+    "overflow to 8": (queries(shape=[1 << 2, BIG + 2]), "has more elements than fit into memory"),
+    "overflow to 0": (queries(shape=[1 << 32, 1 << 32]), "has more elements than fit into memory"),
+    "overflow in bytes": (queries(shape=[1, 1, 1 << 62]), "has more elements than fit"),
+    "overflow by lens": (lens(shape=[1 << 4, BIG + 2]), "has more elements than fit into memory"),
     "one dimension": (queries(shape=[24]), "queries has shape [24]; send it with shape"),
     "four dimensions": (queries(shape=[1, 2, 3, 4]), "more than 3 dimensions"),
     "ten thousand dimensions": (queries(shape=[1] * 10000), "more than 3 dimensions"),
@@ -129,16 +129,16 @@ JSON_DEFECTS = {
     "no data": (queries(data=None), "queries has no data"),
     "null data": ('{"inputs":[{"name":"queries","shape":[1,1,4],"datatype":"FP32","data":null}]}',
                   "queries has no data"),
-    "data a number": (queries(data=1), "has fewer"),
+    "data a number": (queries(data=1), "its data has at most 1"),
     "data a number of one": (queries(shape=[1, 1, 1], data=1), "queries are 1 wide"),
-    "too few numbers": (queries(data=[0.5] * 23), "shape of 24 elements, but its data has fewer"),
-    "too many numbers": (queries(data=[0.5] * 25), "has shape [2,3,4], which are 24 elements, "
+    "too few numbers": (queries(data=[0.5] * 23), "shape of 24 elements, but its data has at most 23"),
+    "too many numbers": (queries(data=[0.5] * 25), "has shape [2,3,4], which is 24 elements, "
                                                    "but its data has 25"),
-    "no numbers": (queries(data=[]), "has fewer (at most 1)"),
-    "huge shape, small data": (queries(shape=[10 ** 9, 10 ** 8, 4]), "has fewer (at most 24)"),
+    "no numbers": (queries(data=[]), "its data has at most 1"),
+    "huge shape, small data": (queries(shape=[10 ** 9, 10 ** 8, 4]), "its data has at most 24"),
     "nested in another order": (queries(data=[[[0.5] * 4] * 2] * 3), "is nested in another way"),
-    "nested one level less": (queries(data=[[0.5] * 4] * 6), "data of 2 levels of lists"),
-    "nested one level more": (queries(data=[NESTED]), "data of 4 levels of lists"),
+    "nested one level less": (queries(data=[[0.5] * 4] * 6), "data with 2 levels of lists"),
+    "nested one level more": (queries(data=[NESTED]), "data with 4 levels of lists"),
     "ragged": (queries(data=[NESTED[0], [[0.5] * 4] * 2 + [[0.5] * 3]]), "at most 23"),
     "ragged in rows": (queries(data=[[[0.5] * 4] * 3, [[0.5] * 4] * 2 + [[0.5] * 5]]),
                        "Uneven rows"),
@@ -158,7 +158,7 @@ JSON_DEFECTS = {
     "lens too few": (lens(data=[1]), "at most 1"),
     "lens of another batch": (lens(shape=[3], data=[1, 1, 1]), "send it with shape [2] or [2,3]"),
     "lens of another rank": (lens(shape=[2, 1], data=[[1], [1]]), "send it with shape [2] or"),
-    "lens nested where flat": (lens(data=[[1, 1]]), "data of 2 levels of lists"),
+    "lens nested where flat": (lens(data=[[1, 1]]), "data with 2 levels of lists"),
     "lens uneven": (lens(shape=[2, 3], data=[[1, 1], [1, 1, 1, 1]]), "has fewer than 3 in a list"),
     "lens of too many lists": (lens(shape=[2, 3], data=[[1] * 3] * 3), "more or fewer lists"),
     "lens of an empty list": (lens(shape=[2, 3], data=[[1] * 6, []]), "has more than 3 in a list"),
@@ -166,8 +166,9 @@ JSON_DEFECTS = {
                                   "send it with shape [2], one number for each head"),
     "head_mask of another rank": (also(MASK | {"shape": [1, 2]}), "one number for each head"),
     # outputs and parameters
-    "unknown output": (outputs("output"), "outputs[0] is called 'output'"),
-    "duplicate output": (outputs("outputs", "outputs"), "outputs[1] is outputs once more"),
+    "unknown output": (outputs("output"), "outputs[0] has the name 'output'"),
+    "duplicate output": (outputs("outputs", "outputs"),
+                         "outputs[1] has the name 'outputs', which appears twice"),
     "many outputs": (outputs(*["attention_weights"] * 10000), "Duplicate output"),
     "output without name": (outputs({}), "outputs[0] has no name"),
     "output a string": (also(outputs=["outputs"]), "outputs[0] is a string; send an object"),
@@ -189,7 +190,7 @@ JSON_DEFECTS = {
     "weights asked for, not named": (also(parameters={"need_weights": True}),
                                      "Outputs disagree: need_weights asks for weights"),
     "weights named, not wanted": (outputs("attention_weights", parameters={"need_weights": False}),
-                                  "Outputs disagree: outputs names attention_weights"),
+                                  "Outputs disagree: outputs has attention_weights"),
 }
 
 
@@ -236,10 +237,10 @@ def told(size, shape=(2, 3, 4), datatype="FP32", data=None, **parameters):
 BYTES = struct.pack("<I", 1) + b"a"
 # Name: (input, its bytes, what the error says)
 BINARY_DEFECTS = {
-    "too few bytes": (told(96), b"\0" * 95, "takes 96 bytes of binary data, but the body has"),
-    "no bytes": (told(96), b"", "the body has only 0 left"),
-    "bytes too many": (told(96), b"\0" * 97, "1 bytes follow the last input's binary data"),
-    "size too small": (told(92), b"\0" * 96, "binary_data_size 92, but its shape and FP32 take 96"),
+    "too few bytes": (told(96), b"\0" * 95, "needs 96 bytes of binary data, but only 95"),
+    "no bytes": (told(96), b"", "only 0 bytes of the body are left"),
+    "bytes too many": (told(96), b"\0" * 97, "1 bytes follow the binary data of the last input"),
+    "size too small": (told(92), b"\0" * 96, "binary_data_size 92, but its shape in FP32 has 96"),
     "size too large": (told(100), b"\0" * 100, "binary_data_size 100"),
     "size of zero": (told(0), b"", "binary_data_size 0"),
     "size negative": (told(-96), b"\0" * 96, "binary_data_size -96"),
@@ -248,15 +249,15 @@ BINARY_DEFECTS = {
     "size a fraction": (told(96.0), b"\0" * 96, "binary_data_size is a number"),
     "size a list": (told([96]), b"\0" * 96, "Wrong rank"),
     "size for another datatype": (told(96, datatype="FP64"), b"\0" * 96,
-                                  "its shape and FP64 take 192 bytes"),
+                                  "its shape in FP64 has 192 bytes"),
     "data as well": (told(96, data=[0.5] * 24), b"\0" * 96, "both data and binary_data_size"),
     "BYTES": (told(5, [1], "BYTES"), BYTES, "queries has datatype 'BYTES'"),
-    "shape of more": (told(96, [2, 3, 5]), b"\0" * 96, "take 120 bytes"),
-    "shape that overflows": (told(32, [1 << 4, BIG + 2]), b"\0" * 32, "multiplies to more"),
-    "shape that overflows in bytes": (told(0, [1, 1, 1 << 62]), b"", "multiplies to more"),
-    "shape of 2^50": (told(96, [1 << 24, 1 << 24, 4]), b"\0" * 96, "take 4503599627370496"),
+    "shape of more": (told(96, [2, 3, 5]), b"\0" * 96, "has 120 bytes"),
+    "shape that overflows": (told(32, [1 << 4, BIG + 2]), b"\0" * 32, "has more elements than fit"),
+    "shape that overflows in bytes": (told(0, [1, 1, 1 << 62]), b"", "has more elements than fit"),
+    "shape of 2^50": (told(96, [1 << 24, 1 << 24, 4]), b"\0" * 96, "has 4503599627370496"),
     "shape of 2^50 said right": (told(4 << 50, [1 << 24, 1 << 24, 4]), b"\0" * 96,
-                                 "the body has only 96 left"),
+                                 "only 96 bytes of the body are left"),
     "unknown parameter": (told(96, shared_memory_offset=0), b"\0" * 96, "Unknown key"),
 }
 
@@ -271,7 +272,7 @@ def test_binary_defect(server, name):
 def test_inputs_share_what_is_there(server):
     keys = BINARY[0] | {"name": "keys"}
     check(server, *pack([BINARY, (keys, b"\0" * 92)]),
-          "keys takes 96 bytes of binary data, but the body has only 92")
+          "keys needs 96 bytes of binary data, but only 92")
 
 
 @pytest.mark.parametrize("lens,datatype", [([3, -1], "INT32"), ([3, -1], "INT64"),
@@ -311,10 +312,10 @@ SIZE = len(TEXT)
 HEADERS = {
     "99999999999": "but the body has", "999999999999999999999999999": "but the body has",
     "18446744073709551616": "but the body has", str(len(BODY) + 1): "but the body has",
-    "-1": "is '-1'; send the number of bytes", "+5": "is '+5'", "": "is ''", "x": "is 'x'",
+    "-1": "is '-1'; send the size of the JSON", "+5": "is '+5'", "": "is ''", "x": "is 'x'",
     "5x": "is '5x'", "0x10": "is '0x10'", "1e3": "is '1e3'", "5.0": "is '5.0'",
-    f"{SIZE}, {SIZE}": "send the number of bytes of JSON",
-    "0": "is 0, but a body without JSON has no shape", "000": "is 0",
+    f"{SIZE}, {SIZE}": "send the size of the JSON in bytes",
+    "0": "is 0, but binary data needs JSON before it", "000": "is 0",
     str(SIZE - 1): "'}' expected", str(SIZE + 1): "end of file expected",
     str(SIZE + 96): "end of file expected", "1": "expected",
 }
@@ -326,7 +327,7 @@ def test_wrong_header(server, value):
 
 
 def test_header_left_out(server):
-    check(server, TEXT, {}, "nothing says where binary data begins; send header " + HEADER)
+    check(server, TEXT, {}, "nothing states where binary data begins; send the header " + HEADER)
     check(server, BODY, {}, "end of file expected")
 
 

@@ -78,7 +78,8 @@ static bool oip_read_shape(const void *context, enum wire_tensor_id id, size_t m
 static bool oip_read_rows(const struct oip_decoder *decoder, enum wire_tensor_id id,
                           const float *before, const float **ret_rows) {
     const struct wire_oip_input *input = &decoder->scan->inputs[tensor_inputs[id]];
-    *ret_rows = input->type != NULL ? wire_oip_floats(&decoder->reader, input) : before;
+    *ret_rows =
+        input->type != NULL ? wire_oip_read_floats(&decoder->reader, input) : before;
     return *ret_rows != NULL;
 }
 
@@ -123,7 +124,7 @@ static bool oip_read_lens(const struct oip_decoder *decoder,
 
     snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
     batch->valid_lens_per_query = !per_sequence;
-    batch->valid_lens = wire_oip_integers(&decoder->reader, input, max, limit);
+    batch->valid_lens = wire_oip_read_integers(&decoder->reader, input, max, limit);
     return batch->valid_lens != NULL;
 }
 
@@ -138,7 +139,7 @@ static bool oip_read_head_mask(const struct oip_decoder *decoder, attn_request *
                  decoder->info->num_heads);
         return refuse_input_shape(decoder, input, wanted);
     }
-    batch->head_mask = wire_oip_floats(&decoder->reader, input);
+    batch->head_mask = wire_oip_read_floats(&decoder->reader, input);
     return batch->head_mask != NULL;
 }
 

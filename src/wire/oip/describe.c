@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* describe.c: prints the server, the models and their statistics as JSON. */
 #include "wire/oip/describe.h"
 
 #include "wire/json/object.h"
@@ -9,18 +10,18 @@
 #include <inttypes.h>
 
 #define PLATFORM "attnd"
-#define ANY      ((size_t)0) /* a size that differs from request to request */
+#define ANY      ((size_t)0) /* a size that a request chooses */
 
-/* A tensor of the model. */
-struct tensor {
+/* An input or output of a model. */
+struct model_tensor {
     const char *name, *datatype;
     bool optional;
     size_t rank, shape[4];
 };
 
-/* Adds a name as JSON string; texts before and after it are JSON. */
-static attn_status print_name(struct buf *body, const char *before, const char *name,
-                              const char *after) {
+/* Adds a name as a JSON string, between two texts that are JSON. */
+static attn_status print_with_name(struct buf *body, const char *before, const char *name,
+                                   const char *after) {
     attn_status status = buf_append_text(body, before);
     if (status == ATTN_OK)
         status = wire_json_add_string(body, name);
@@ -36,7 +37,7 @@ attn_status wire_oip_print_server(struct buf *body) {
 
 /* --- tensors --- */
 
-static attn_status print_shape(const struct tensor *tensor, struct buf *body) {
+static attn_status print_dims(const struct model_tensor *tensor, struct buf *body) {
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < tensor->rank && status == ATTN_OK; i++) {
         const char *before = i == 0 ? "[" : ",";
@@ -47,8 +48,8 @@ static attn_status print_shape(const struct tensor *tensor, struct buf *body) {
     return status == ATTN_OK ? buf_append_text(body, "]") : status;
 }
 
-/* Adds a tensor as the metadata or, when `config`, the configuration has it. */
-static attn_status print_tensor(const struct tensor *tensor, bool config,
+/* Adds a tensor in the format of the metadata or, when `config`, of the configuration. */
+static attn_status print_tensor(const struct model_tensor *tensor, bool config,
                                 struct buf *body) {
     attn_status status = wire_json_add_format(
         body,
@@ -56,13 +57,13 @@ static attn_status print_tensor(const struct tensor *tensor, bool config,
                : "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":",
         tensor->name, tensor->datatype);
     if (status == ATTN_OK)
-        status = print_shape(tensor, body);
+        status = print_dims(tensor, body);
     if (status == ATTN_OK && config && tensor->optional)
         status = buf_append_text(body, ",\"optional\":true");
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
-static attn_status print_tensors(const char *key, const struct tensor *tensors,
+static attn_status print_tensors(const char *key, const struct model_tensor *tensors,
                                  size_t count, bool config, struct buf *body) {
     attn_status status = wire_json_add_format(body, ",\"%s\":[", key);
     for (size_t i = 0; i < count && status == ATTN_OK; i++) {
@@ -78,14 +79,14 @@ static attn_status print_signature(const attn_model_info *info, bool config,
                                    struct buf *body) {
     bool keys_optional = info->key_size == info->query_size;
     bool values_optional = info->value_size == info->key_size;
-    const struct tensor inputs[] = {
+    const struct model_tensor inputs[] = {
         {"queries", "FP32", false, 3, {ANY, ANY, info->query_size}},
         {"keys", "FP32", keys_optional, 3, {ANY, ANY, info->key_size}},
         {"values", "FP32", values_optional, 3, {ANY, ANY, info->value_size}},
         {"valid_lens", "INT64", true, 1, {ANY}},
         {"head_mask", "FP32", true, 1, {info->num_heads}},
     };
-    const struct tensor outputs[] = {
+    const struct model_tensor outputs[] = {
         {"outputs", "FP32", false, 3, {ANY, ANY, info->out_size}},
         {"attention_weights", "FP32", false, 4, {ANY, info->num_heads, ANY, ANY}},
     };
@@ -100,9 +101,9 @@ static attn_status print_signature(const attn_model_info *info, bool config,
 /* --- models --- */
 
 attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body) {
-    attn_status status = print_name(body, "{\"name\":", info->name,
-                                    ",\"versions\":[\"" WIRE_OIP_VERSION
-                                    "\"],\"platform\":\"" PLATFORM "\"");
+    attn_status status = print_with_name(body, "{\"name\":", info->name,
+                                         ",\"versions\":[\"" WIRE_OIP_VERSION
+                                         "\"],\"platform\":\"" PLATFORM "\"");
     if (status == ATTN_OK)
         status = print_signature(info, false, body);
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
@@ -110,16 +111,16 @@ attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body) 
 
 attn_status wire_oip_print_ready(const attn_model_info *info, bool ready,
                                  struct buf *body) {
-    return print_name(body, "{\"name\":", info->name,
-                      ready ? ",\"ready\":true}" : ",\"ready\":false}");
+    return print_with_name(body, "{\"name\":", info->name,
+                           ready ? ",\"ready\":true}" : ",\"ready\":false}");
 }
 
 attn_status wire_oip_print_config(const attn_model_info *info, struct buf *body) {
     attn_status status =
-        print_name(body, "{\"name\":", info->name,
-                   ",\"platform\":\"" PLATFORM "\",\"backend\":\"" PLATFORM
-                   "\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
-                   "\"max_batch_size\":0");
+        print_with_name(body, "{\"name\":", info->name,
+                        ",\"platform\":\"" PLATFORM "\",\"backend\":\"" PLATFORM
+                        "\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
+                        "\"max_batch_size\":0");
     if (status == ATTN_OK)
         status = print_signature(info, true, body);
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
@@ -145,8 +146,8 @@ static attn_status print_statistics(const attn_model_info *info,
                      {"compute_input", &statistics->compute_input},
                      {"compute_infer", &statistics->compute_infer},
                      {"compute_output", &statistics->compute_output}};
-    attn_status status = print_name(body, "{\"name\":", info->name,
-                                    ",\"version\":\"" WIRE_OIP_VERSION "\"");
+    attn_status status = print_with_name(body, "{\"name\":", info->name,
+                                         ",\"version\":\"" WIRE_OIP_VERSION "\"");
     if (status == ATTN_OK)
         status = wire_json_add_format(
             body,
@@ -179,7 +180,7 @@ attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
                                  bool ready, struct buf *body) {
     attn_status status = buf_append_text(body, "[");
     for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = print_name(
+        status = print_with_name(
             body,
             i == 0 ? "{\"name\":" : ",{\"name\":", attn_model_get_info(models[i])->name,
             ready ? ",\"version\":\"" WIRE_OIP_VERSION
@@ -191,10 +192,10 @@ attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
 
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
                          struct wire_problem *ret_problem) {
-    static const struct wire_keys keys = {.owner = "a request for the index",
-                                          .known = "ready alone",
-                                          .count = 1,
-                                          .names = {"ready"}};
+    static const struct wire_keys index_keys = {.owner = "a request for the index",
+                                                .known = "ready",
+                                                .count = 1,
+                                                .names = {"ready"}};
     struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_place place = {.field = "ready"};
     struct wire_span ready;
@@ -202,7 +203,8 @@ bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
     if (size == 0)
         return true;
     if (!wire_body_open(&cursor, "ready") ||
-        !wire_object_scan(&cursor, NULL, 1, &keys, &ready) || !wire_body_close(&cursor))
+        !wire_object_scan(&cursor, NULL, 1, &index_keys, &ready) ||
+        !wire_body_close(&cursor))
         return false;
     if (ready.start == NULL)
         return true;

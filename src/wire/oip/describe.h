@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.h: server and models as the Open Inference Protocol describes them. Each adds
- * one JSON text to `body` and returns ATTN_OK or ATTN_E_NOMEM. Thread-safe for distinct
- * buffers. */
+/* describe.h: the descriptions of the server and its models in the Open Inference
+ * Protocol. Each printer adds one JSON text to `body`, and returns ATTN_OK or ATTN_E_NOMEM.
+ * Thread-safe for distinct buffers. */
 #ifndef ATTND_WIRE_OIP_DESCRIBE_H
 #define ATTND_WIRE_OIP_DESCRIBE_H
 
@@ -32,12 +32,12 @@ attn_status wire_oip_print_statistics(const attn_model *const *models,
                                       const struct wire_oip_statistics *statistics,
                                       size_t count, struct buf *body);
 
-/* The list of models; `ready`: all of them are. */
+/* The list of models, all of them ready or all unavailable. */
 attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
                                  bool ready, struct buf *body);
 
-/* Reads the body of POST /v2/repository/index, which may be empty: whether only models
- * that are ready are asked for. Returns false with *ret_problem set (400). */
+/* Reads whether POST /v2/repository/index asks only for models that are ready. Its body
+ * may be empty. Returns false with *ret_problem set (400). */
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
                          struct wire_problem *ret_problem);
 

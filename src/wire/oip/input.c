@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* input.c: finds name, datatype, shape and data of one input of a request. */
 #include "wire/oip/input.h"
 
 #include "base/size.h"
@@ -7,14 +8,15 @@
 
 #include <stdio.h>
 
-#define INPUT_DEPTH  3  /* of its members: below request and inputs */
-#define NAME_SHOWN   64 /* bytes */
-#define FIELD_NAMED  32 /* bytes of "valid_lens.shape" */
-#define FLOAT_TYPES  "FP32, FP16, FP64 or (as binary data) BF16"
-#define WHOLE_TYPES  "INT32 or INT64"
-#define KNOWN_INPUTS "queries, keys, values, valid_lens and head_mask"
+#define INPUT_DEPTH      3  /* of its members, in the request and in inputs */
+#define NAME_SHOWN_MAX   64 /* bytes */
+#define FIELD_BYTES      32 /* of "valid_lens.shape" */
+#define DIGITS_SHOWN_MAX 24
+#define FLOAT_TYPES      "FP32, FP16, FP64 or (as binary data) BF16"
+#define INTEGER_TYPES    "INT32 or INT64"
+#define KNOWN_INPUTS     "queries, keys, values, valid_lens and head_mask"
 
-static const char *const names[WIRE_OIP_NUM_INPUTS] = {
+static const char *const input_names[WIRE_OIP_NUM_INPUTS] = {
     [WIRE_OIP_QUERIES] = "queries",     [WIRE_OIP_KEYS] = "keys",
     [WIRE_OIP_VALUES] = "values",       [WIRE_OIP_VALID_LENS] = "valid_lens",
     [WIRE_OIP_HEAD_MASK] = "head_mask",
@@ -27,7 +29,7 @@ static const struct wire_oip_type types[] = {
 
 enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, NUM_MEMBERS };
 
-static const struct wire_keys keys = {
+static const struct wire_keys input_keys = {
     .owner = "an input",
     .known = "name, shape, datatype, parameters and data",
     .count = NUM_MEMBERS,
@@ -38,10 +40,10 @@ static const struct wire_keys keys = {
               [DATA] = "data"},
 };
 
-static const struct wire_keys parameter_keys = {.owner = "an input's parameters",
-                                                .known = "binary_data_size alone",
-                                                .count = 1,
-                                                .names = {"binary_data_size"}};
+static const struct wire_keys input_parameter_keys = {.owner = "an input's parameters",
+                                                      .known = "binary_data_size",
+                                                      .count = 1,
+                                                      .names = {"binary_data_size"}};
 
 static bool refuse_missing(struct wire_problem *problem, const char *whose,
                            const char *key) {
@@ -50,7 +52,7 @@ static bool refuse_missing(struct wire_problem *problem, const char *whose,
     return false;
 }
 
-/* Reads a member that must be a string; `whose` is for a person. */
+/* Reads a member that must be a string. */
 static bool read_word(const struct wire_cursor *cursor, const struct wire_span *span,
                       const char *field, char ret_word[WIRE_WORD_MAX + 1]) {
     struct wire_cursor there = *cursor;
@@ -66,75 +68,88 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
                        size_t index, struct wire_oip_input *inputs,
                        struct wire_oip_input **ret_input) {
     char whose[48], word[WIRE_WORD_MAX + 1];
+    size_t i = 0;
+
     snprintf(whose, sizeof whose, "inputs[%zu]", index);
     if (span->start == NULL)
         return refuse_missing(cursor->problem, whose, "name");
     if (!read_word(cursor, span, "name", word))
         return false;
-    size_t i = 0;
-    while (i < WIRE_OIP_NUM_INPUTS && strcmp(names[i], word) != 0)
+
+    while (i < WIRE_OIP_NUM_INPUTS && strcmp(input_names[i], word) != 0)
         i++;
     if (i == WIRE_OIP_NUM_INPUTS) {
         wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
-                         "%s is called '%.*s'; known are " KNOWN_INPUTS, whose,
-                         NAME_SHOWN, word);
+                         "%s has the name '%.*s'; use one of " KNOWN_INPUTS, whose,
+                         NAME_SHOWN_MAX, word);
         return false;
     }
     if (inputs[i].type != NULL) {
-        wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, names[i],
-                         "%s is %s once more; send each input once", whose, names[i]);
+        wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, input_names[i],
+                         "%s has the name '%s', which appears twice; "
+                         "send each input once",
+                         whose, input_names[i]);
         return false;
     }
     *ret_input = &inputs[i];
-    inputs[i].name = names[i];
+    inputs[i].name = input_names[i];
     return true;
 }
 
-static bool read_type(const struct wire_cursor *cursor, const struct wire_span *span,
-                      struct wire_oip_input *input) {
-    bool whole = input->name == names[WIRE_OIP_VALID_LENS];
+static bool read_datatype(const struct wire_cursor *cursor, const struct wire_span *span,
+                          struct wire_oip_input *input) {
+    bool integer = input->name == input_names[WIRE_OIP_VALID_LENS];
     char word[WIRE_WORD_MAX + 1];
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "datatype");
     if (!read_word(cursor, span, "datatype", word))
         return false;
+
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(types[i].name, word) == 0 && whole == (types[i].dtype == NULL)) {
+        if (strcmp(types[i].name, word) == 0 && integer == (types[i].dtype == NULL)) {
             input->type = &types[i];
             return true;
         }
     }
     wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
-                     "%s has datatype '%.*s'; send it as %s", input->name, NAME_SHOWN,
-                     word, whole ? WHOLE_TYPES : FLOAT_TYPES);
+                     "%s has datatype '%.*s'; send it as %s", input->name, NAME_SHOWN_MAX,
+                     word, integer ? INTEGER_TYPES : FLOAT_TYPES);
     return false;
 }
 
+/* Returns how many characters of a number an error shows. */
+static int shown_digits(const struct wire_span *text) {
+    return text->end - text->start < DIGITS_SHOWN_MAX ? (int)(text->end - text->start)
+                                                      : DIGITS_SHOWN_MAX;
+}
+
 /* Reads the sizes of an open list, at most WIRE_OIP_RANK_MAX. */
-static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
-                       struct wire_oip_input *input) {
+static bool read_shape_sizes(struct wire_cursor *cursor, struct wire_place *place,
+                             struct wire_oip_input *input) {
     bool more = true;
+
     place->depth = 1;
     for (input->rank = 0; more; input->rank++) {
         struct wire_span text;
         size_t size;
         if (input->rank == WIRE_OIP_RANK_MAX) {
             wire_problem_set(cursor->problem, WIRE_E_WRONG_RANK, input->name,
-                             "%s has a shape of more than %d dimensions", input->name,
-                             WIRE_OIP_RANK_MAX);
+                             "%s has a shape of more than %d dimensions; send at most "
+                             "%d",
+                             input->name, WIRE_OIP_RANK_MAX, WIRE_OIP_RANK_MAX);
             return false;
         }
+
         place->index[0] = input->rank;
         if (!wire_uint_read(cursor, place, 1, &size, &text))
             return false;
         if (size == 0 || size == SIZE_MAX) {
-            int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
             wire_problem_set(cursor->problem,
                              size == 0 ? WIRE_E_EMPTY_TENSOR : WIRE_E_OUT_OF_RANGE,
                              input->name,
-                             "%s[%zu] is %.*s; send sizes of at least 1 that memory can "
-                             "hold",
-                             place->field, input->rank, shown, text.start);
+                             "%s[%zu] is %.*s; send a size of at least 1 that fits into "
+                             "memory",
+                             place->field, input->rank, shown_digits(&text), text.start);
             return false;
         }
         input->shape[input->rank] = size;
@@ -144,24 +159,25 @@ static bool read_sizes(struct wire_cursor *cursor, struct wire_place *place,
     return true;
 }
 
-static bool read_shape(const struct wire_cursor *cursor, const struct wire_span *span,
-                       struct wire_oip_input *input) {
-    char field[FIELD_NAMED];
+static bool read_input_shape(const struct wire_cursor *cursor,
+                             const struct wire_span *span, struct wire_oip_input *input) {
+    char field[FIELD_BYTES];
     snprintf(field, sizeof field, "%s.shape", input->name);
     struct wire_place place = {.field = field};
     struct wire_cursor there = {cursor->body, span->start, span->end, cursor->problem};
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "shape");
-    if (!wire_list_open(&there, &place, 1) || !read_sizes(&there, &place, input))
+    if (!wire_list_open(&there, &place, 1) || !read_shape_sizes(&there, &place, input))
         return false;
+
     input->count = 1;
     for (size_t i = 0; i < input->rank; i++) {
-        size_t bytes; /* so that the size in bytes does not wrap either */
+        size_t bytes; /* must not overflow either */
         if (!size_mul(input->count, input->shape[i], &input->count) ||
             !size_mul(input->count, sizeof(double), &bytes)) {
             wire_problem_set(cursor->problem, WIRE_E_OUT_OF_RANGE, input->name,
-                             "%s multiplies to more than memory can hold; send the "
-                             "tensor's own shape",
+                             "%s has more elements than fit into memory; send the shape "
+                             "of the tensor",
                              field);
             return false;
         }
@@ -169,50 +185,55 @@ static bool read_shape(const struct wire_cursor *cursor, const struct wire_span 
     return true;
 }
 
-/* Takes the input's bytes of what is left. */
-static bool take_binary(const struct wire_cursor *cursor, const struct wire_span *span,
-                        struct wire_oip_binary *binary, struct wire_oip_input *input) {
+/* Takes the bytes of the input from the binary data that is left. */
+static bool take_binary_data(const struct wire_cursor *cursor,
+                             const struct wire_span *span, struct wire_oip_binary *binary,
+                             struct wire_oip_input *input) {
     struct wire_cursor there = {cursor->body, span->start, span->end, cursor->problem};
     struct wire_place place = {.field = "binary_data_size"};
     struct wire_span text;
     size_t size, needed = input->count * input->type->size;
     if (!wire_uint_read(&there, &place, 0, &size, &text))
         return false;
-    int shown = text.end - text.start < 24 ? (int)(text.end - text.start) : 24;
+
     if (size != needed) {
         wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
-                         "%s has binary_data_size %.*s, but its shape and %s take %zu "
-                         "bytes; make them agree",
-                         input->name, shown, text.start, input->type->name, needed);
+                         "%s has binary_data_size %.*s, but its shape in %s has %zu "
+                         "bytes; correct one of them",
+                         input->name, shown_digits(&text), text.start, input->type->name,
+                         needed);
         return false;
     }
     if (binary->at == NULL) {
         wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
-                         "%s has binary_data_size, but nothing says where binary data "
-                         "begins; send header Inference-Header-Content-Length with the "
-                         "number of bytes of JSON",
+                         "%s has binary_data_size, but nothing states where binary data "
+                         "begins; send the header Inference-Header-Content-Length with "
+                         "the size of the JSON in bytes",
                          input->name);
         return false;
     }
     if (size > binary->size) {
-        wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
-                         "%s takes %zu bytes of binary data, but the body has only %zu "
-                         "left; send all of it, and nothing in front",
-                         input->name, size, binary->size);
+        wire_problem_set(
+            cursor->problem, WIRE_E_BINARY_DATA, input->name,
+            "%s needs %zu bytes of binary data, but only %zu bytes of the body are left; "
+            "send the data of all inputs in their order",
+            input->name, size, binary->size);
         return false;
     }
+
     input->bytes = binary->at;
     binary->at += size;
     binary->size -= size;
     return true;
 }
 
-/* Finds the data in one of its two forms. */
+/* Finds the data, which is JSON or binary. */
 static bool find_data(const struct wire_cursor *cursor, const struct wire_span *members,
                       const struct wire_span *binary_size, struct wire_oip_binary *binary,
                       struct wire_oip_input *input) {
     const struct wire_span *data = &members[DATA];
     struct wire_problem *problem = cursor->problem;
+
     if (data->start == NULL && binary_size->start == NULL)
         return refuse_missing(problem, input->name, "data");
     if (data->start != NULL && binary_size->start != NULL) {
@@ -222,20 +243,22 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
         return false;
     }
     if (binary_size->start != NULL)
-        return take_binary(cursor, binary_size, binary, input);
+        return take_binary_data(cursor, binary_size, binary, input);
+
     if (input->type->is_binary_only) {
         wire_problem_set(problem, WIRE_E_WRONG_DTYPE, input->name,
-                         "%s has datatype %s, which goes as binary data only; send FP32 "
-                         "in JSON",
+                         "%s has datatype %s, which must be binary data; "
+                         "send FP32 in JSON",
                          input->name, input->type->name);
         return false;
     }
     input->data = *data;
     if (input->count - 1 <= data->commas)
         return true;
+
     wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, input->name,
-                     "%s has a shape of %zu elements, but its data has fewer (at most "
-                     "%zu); make them agree",
+                     "%s has a shape of %zu elements, but its data has at most %zu; "
+                     "correct one of them",
                      input->name, input->count, data->commas + 1);
     return false;
 }
@@ -246,18 +269,20 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
     struct wire_place place = {.field = "inputs", .depth = 1, .index = {index}};
     struct wire_place parameters_place = {.field = "parameters"};
     struct wire_oip_input *input;
-    if (!wire_object_scan(cursor, &place, INPUT_DEPTH, &keys, members) ||
+
+    if (!wire_object_scan(cursor, &place, INPUT_DEPTH, &input_keys, members) ||
         !find_input(cursor, &members[NAME], index, inputs, &input))
         return false;
     if (members[PARAMETERS].start != NULL) {
         struct wire_cursor parameters = *cursor;
         parameters.at = members[PARAMETERS].start;
         if (!wire_object_scan(&parameters, &parameters_place, INPUT_DEPTH + 1,
-                              &parameter_keys, &binary_size))
+                              &input_parameter_keys, &binary_size))
             return false;
     }
-    if (!read_shape(cursor, &members[SHAPE], input) ||
-        !read_type(cursor, &members[DATATYPE], input))
+
+    if (!read_input_shape(cursor, &members[SHAPE], input) ||
+        !read_datatype(cursor, &members[DATATYPE], input))
         return false;
     return find_data(cursor, members, &binary_size, binary, input);
 }

@@ -8,7 +8,7 @@
 
 #define WIRE_OIP_VERSION "1" /* the only version that a model has */
 
-/* What a reply has besides numbers. */
+/* What the reply to a request has besides numbers. */
 struct wire_oip_reply {
     const char *id; /* [id_size] as JSON, quotes included; NULL: none */
     size_t id_size;
@@ -20,12 +20,13 @@ struct wire_oip_reply {
 };
 
 /* Reads the value of Inference-Header-Content-Length for a body of `body_size` bytes.
- * Returns false with *ret_problem set (400): no number, 0, over the body. */
+ * Returns false with *ret_problem set (400) when it is not a number, is 0, or is more than
+ * the body. */
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,
                         struct wire_problem *ret_problem);
 
-/* POST /v2/models/M/infer; input->models holds just M. float32 that is binary and lies
- * aligned is used where it is. */
+/* POST /v2/models/NAME/infer; input->models has only this model. Binary float32 that is
+ * aligned is not copied: wire_request.in_body. */
 wire_read wire_oip_read;
 extern const struct wire_writer wire_oip_writer;
 

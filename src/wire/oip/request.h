@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.h: a request of the Open Inference Protocol whose numbers are not read yet.
- */
+/* request.h: a request of the Open Inference Protocol before its numbers are read. */
 #ifndef ATTND_WIRE_OIP_REQUEST_H
 #define ATTND_WIRE_OIP_REQUEST_H
 
@@ -22,13 +21,13 @@ enum wire_oip_name {
 struct wire_oip_type {
     const char *name;
     size_t size;         /* bytes of an element */
-    const char *dtype;   /* base/dtype.h's name, of floats; NULL: a signed integer */
+    const char *dtype;   /* of floats, in base/dtype.h; NULL: a signed integer */
     bool is_binary_only; /* never in JSON */
 };
 
-/* An input as it was found: `count` elements, the product of its shape, in one of two
- * forms. A shape's sizes are at least 1, and were held against the data: binary data has
- * the right size, and JSON data at least as many commas. */
+/* An input that was found. It has `count` elements, the product of its shape, as JSON or
+ * as binary data. The sizes of the shape are at least 1. They were compared with the data:
+ * binary data has the right size, and JSON has at least count - 1 commas. */
 struct wire_oip_input {
     const char *name;                 /* constant */
     const struct wire_oip_type *type; /* NULL: the request does not have it */
@@ -39,13 +38,13 @@ struct wire_oip_input {
     const unsigned char *bytes; /* NULL when it is JSON; at any alignment */
 };
 
-/* What was found in a body; it points into it. */
+/* What was found in a body. Points into it. */
 struct wire_oip_scan {
     struct wire_oip_input inputs[WIRE_OIP_NUM_INPUTS];
-    struct wire_oip_reply reply; /* its id points into the body, and was not checked */
+    struct wire_oip_reply reply; /* the text of its id was not checked */
     bool causal_given, causal;
     attn_need_weights need_weights;
-    size_t decode_bytes; /* the most that decoding takes, besides the body itself */
+    size_t decode_bytes; /* the most that decoding needs besides the body */
 };
 
 #endif
