@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* media.c: reads Content-Type and Accept. */
 #include "wire/media.h"
 
 #include <string.h>
 #include <strings.h>
 
-static const char *const names[WIRE_NUM_MEDIA] = {
+static const char *const media_names[WIRE_NUM_MEDIA] = {
     [WIRE_MEDIA_JSON] = "application/json",
     [WIRE_MEDIA_SAFETENSORS] = "application/vnd.safetensors",
     [WIRE_MEDIA_OCTETS] = "application/octet-stream",
 };
 
-/* Whether the first `size` bytes of `text` are `name`, in any case. */
-static bool is_name(const char *text, size_t size, const char *name) {
+/* Returns whether the first `size` bytes of `text` are `name`, in any case. */
+static bool is_media_name(const char *text, size_t size, const char *name) {
     return strlen(name) == size && strncasecmp(text, name, size) == 0;
 }
 
 enum wire_media wire_media_find(const char *content_type) {
     size_t size = content_type == NULL ? 0 : strcspn(content_type, " \t;");
     int media = 0;
-    while (media < WIRE_NUM_MEDIA && !is_name(content_type, size, names[media]))
+    while (media < WIRE_NUM_MEDIA &&
+           !is_media_name(content_type, size, media_names[media]))
         media++;
     return (enum wire_media)media;
 }
 
-/* Reads "0.5", "1" and the like, at most three digits past the point, in thousandths. */
+/* Reads a weight such as "0.5" or "1", with at most three digits after the point, in
+ * thousandths. */
 static int read_weight(const char *text) {
     int weight = (*text == '1') * 1000;
     if (*text != '0' && *text != '1')
@@ -46,12 +49,14 @@ static int find_weight(const char *text, const char *end) {
     return 1000;
 }
 
-static int match(const char *range, size_t size, enum wire_media media) {
-    if (is_name(range, size, names[media]))
-        return 3;
-    if (is_name(range, size, "application/*"))
-        return 2;
-    return is_name(range, size, "*/*") ? 1 : 0;
+static enum wire_specificity match_range(const char *range, size_t size,
+                                         enum wire_media media) {
+    if (is_media_name(range, size, media_names[media]))
+        return WIRE_SPECIFICITY_EXACT;
+    if (is_media_name(range, size, "application/*"))
+        return WIRE_SPECIFICITY_APPLICATION;
+    return is_media_name(range, size, "*/*") ? WIRE_SPECIFICITY_ALL
+                                             : WIRE_SPECIFICITY_NONE;
 }
 
 void wire_accept_add(struct wire_accept *accept, const char *value) {
@@ -61,11 +66,12 @@ void wire_accept_add(struct wire_accept *accept, const char *value) {
         const char *end = value + strcspn(value, ",");
         size_t size = strcspn(value, ";, \t");
         int weight = find_weight(value + size, end);
+
         for (int i = 0; i < WIRE_NUM_MEDIA; i++) {
-            int specific = match(value, size, (enum wire_media)i);
-            if (specific == 0 || specific < accept->specific[i])
+            enum wire_specificity match = match_range(value, size, (enum wire_media)i);
+            if (match == WIRE_SPECIFICITY_NONE || match < accept->specificity[i])
                 continue;
-            accept->specific[i] = specific;
+            accept->specificity[i] = match;
             accept->weight[i] = weight;
         }
         value = end;
@@ -78,6 +84,7 @@ enum wire_media wire_accept_choose(const struct wire_accept *accept,
         request == WIRE_MEDIA_JSON ? WIRE_MEDIA_JSON : WIRE_MEDIA_SAFETENSORS;
     if (!accept->any_line)
         return own;
+
     enum wire_media best = own;
     for (int i = 0; i < WIRE_NUM_MEDIA; i++) {
         if (accept->weight[i] > accept->weight[best])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* media.h: the forms that POST /v1/attention has, by their media types. */
+/* media.h: the media types of POST /v1/attention, and which one a reply has. */
 #ifndef ATTND_WIRE_MEDIA_H
 #define ATTND_WIRE_MEDIA_H
 
@@ -9,7 +9,7 @@
 enum wire_media {
     WIRE_MEDIA_JSON,        /* application/json */
     WIRE_MEDIA_SAFETENSORS, /* application/vnd.safetensors */
-    WIRE_MEDIA_OCTETS,      /* application/octet-stream, holding safetensors */
+    WIRE_MEDIA_OCTETS,      /* application/octet-stream, which holds safetensors */
     WIRE_NUM_MEDIA          /* none of them */
 };
 
@@ -17,24 +17,32 @@ enum wire_media {
 #define WIRE_MEDIA_LIST                                                                  \
     "application/json, application/vnd.safetensors or application/octet-stream"
 
-/* Returns what a Content-Type says, whatever its parameters; NULL is none. */
+/* Returns the media type that a Content-Type names, whatever its parameters are; NULL
+ * names none. */
 enum wire_media wire_media_find(const char *content_type);
 
-/* What the lines of Accept have said so far; zeroed it is no line at all. */
-struct wire_accept {
-    bool any_line;
-    int weight[WIRE_NUM_MEDIA];   /* thousandths */
-    int specific[WIRE_NUM_MEDIA]; /* of the range that gave it: 0 none, 1 all types, 2 a
-                                     type's, 3 the very one */
+/* How closely a media range of Accept names a media type. */
+enum wire_specificity {
+    WIRE_SPECIFICITY_NONE,        /* not at all */
+    WIRE_SPECIFICITY_ALL,         /* by "*" for both parts */
+    WIRE_SPECIFICITY_APPLICATION, /* by "application/" and "*" */
+    WIRE_SPECIFICITY_EXACT        /* by its name */
 };
 
-/* Adds one line of Accept (RFC 9110, section 12.5.1). Of ranges that match the most
- * specific one counts; a weight that is none counts as 0. */
+/* The lines of Accept that were read so far. Zeroed, it has no line. */
+struct wire_accept {
+    bool any_line;
+    int weight[WIRE_NUM_MEDIA];                        /* thousandths */
+    enum wire_specificity specificity[WIRE_NUM_MEDIA]; /* of the range with that weight */
+};
+
+/* Adds one line of Accept (RFC 9110, section 12.5.1). Of several ranges that match a media
+ * type, the most specific one counts. A malformed weight counts as 0. */
 void wire_accept_add(struct wire_accept *accept, const char *value);
 
-/* Returns the form that a reply to a body of the form `request` should have: the one of
- * the greatest weight, of equal ones the request's own, and application/vnd.safetensors
- * for application/octet-stream. WIRE_NUM_MEDIA when none is acceptable. */
+/* Returns the media type for the reply to a body of the type `request`: the one of the
+ * greatest weight. Of equal ones it is the request's own, or application/vnd.safetensors
+ * instead of application/octet-stream. WIRE_NUM_MEDIA when none is acceptable. */
 enum wire_media wire_accept_choose(const struct wire_accept *accept,
                                    enum wire_media request);
 
