@@ -222,7 +222,7 @@ static enum MHD_Result send_reply(struct exchange *exchange) {
         exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
         exchange->head = plain_head(errors->content_type);
         response = MHD_create_response_from_buffer(
-            strlen(errors->no_memory), errors->no_memory, MHD_RESPMEM_PERSISTENT);
+            strlen(errors->out_of_memory), errors->out_of_memory, MHD_RESPMEM_PERSISTENT);
     }
     if (response == NULL) {
         free(data);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* problem.c: the catalogue of errors, and how an error is printed. */
 #include "wire/problem.h"
 
 #include "wire/json/write.h"
@@ -6,27 +7,27 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The catalogue: the status and the title of an error are written here alone. */
+/* The status and the title of an error are written here only. */
 /* clang-format off */
 static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
     [WIRE_E_BAD_REQUEST] = {400, "Bad request",
-        "headers that two readers could understand differently, or that break HTTP"},
+        "headers that are ambiguous, or that break HTTP"},
     [WIRE_E_MALFORMED_JSON] = {400, "Malformed JSON",
-        "text that is not JSON, or has more after its object"},
+        "text that is not JSON, or that goes on after its object"},
     [WIRE_E_MALFORMED_SAFETENSORS] = {400, "Malformed safetensors",
-        "a body whose header, names or spans break the format"},
+        "a body whose header, names or offsets break the format"},
     [WIRE_E_NESTED_TOO_DEEPLY] = {400, "Nested too deeply",
-        "lists and objects inside each other beyond the limit"},
+        "lists and objects that are nested beyond the limit"},
     [WIRE_E_UNKNOWN_KEY] = {400, "Unknown key",
         "a name that the object, the inputs or the tensors do not have"},
     [WIRE_E_MISSING_KEY] = {400, "Missing key",
-        "a name that must be sent was left out"},
+        "a required name that was left out"},
     [WIRE_E_DUPLICATE_KEY] = {400, "Duplicate key",
         "a name that appears twice in one object"},
     [WIRE_E_WRONG_TYPE] = {400, "Wrong type",
-        "a value of another JSON type than the one expected"},
+        "a value of the wrong JSON type"},
     [WIRE_E_WRONG_DTYPE] = {400, "Wrong dtype",
-        "elements of a type that the tensor cannot have"},
+        "a type of elements that the tensor cannot have"},
     [WIRE_E_WRONG_RANK] = {400, "Wrong rank",
         "too few or too many levels of lists, or dimensions"},
     [WIRE_E_EMPTY_TENSOR] = {400, "Empty tensor",
@@ -34,17 +35,17 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
     [WIRE_E_UNEVEN_ROWS] = {400, "Uneven rows",
         "rows of one tensor that differ in length"},
     [WIRE_E_SHAPE_MISMATCH] = {400, "Shape mismatch",
-        "sizes that disagree with the model or with each other"},
+        "shapes that disagree with the model or with each other"},
     [WIRE_E_TOO_MANY_TOKENS] = {400, "Too many tokens",
         "a sequence over the model's context length"},
     [WIRE_E_OUT_OF_RANGE] = {400, "Out of range",
         "a number outside the range that its field allows"},
     [WIRE_E_DUPLICATE_INDEX] = {400, "Duplicate index",
-        "an index that a selection has twice"},
+        "an index that appears twice in a selection"},
     [WIRE_E_NOTHING_TO_SELECT_FROM] = {400, "Nothing to select from",
-        "a selection among weights that are not asked for"},
+        "a selection of weights that were not requested"},
     [WIRE_E_MODEL_NOT_NAMED] = {400, "Model not named",
-        "no model in the request, and several are loaded"},
+        "several models are loaded, and the request names none"},
     [WIRE_E_DUPLICATE_INPUT] = {400, "Duplicate input",
         "an input that appears twice"},
     [WIRE_E_UNKNOWN_OUTPUT] = {400, "Unknown output",
@@ -52,9 +53,9 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
     [WIRE_E_DUPLICATE_OUTPUT] = {400, "Duplicate output",
         "an output that appears twice"},
     [WIRE_E_OUTPUTS_DISAGREE] = {400, "Outputs disagree",
-        "need_weights and the outputs asked for contradict each other"},
+        "need_weights and the requested outputs contradict each other"},
     [WIRE_E_BINARY_DATA] = {400, "Binary data",
-        "binary data whose size or place disagrees with the JSON"},
+        "binary data whose size or position disagrees with the JSON"},
     [WIRE_E_UNKNOWN_ROUTE] = {404, "Unknown route",
         "a path that no route has"},
     [WIRE_E_UNKNOWN_MODEL] = {404, "Unknown model",
@@ -64,7 +65,7 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
     [WIRE_E_METHOD_NOT_ALLOWED] = {405, "Method not allowed",
         "a method that the route does not have"},
     [WIRE_E_NOT_ACCEPTABLE] = {406, "Not acceptable",
-        "an Accept that allows no form of the reply"},
+        "an Accept header that allows no media type of the reply"},
     [WIRE_E_BODY_TOO_LARGE] = {413, "Body too large",
         "a body over --max-body"},
     [WIRE_E_REQUEST_TOO_LARGE] = {413, "Request too large",
@@ -74,13 +75,13 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
     [WIRE_E_UNSUPPORTED_MEDIA_TYPE] = {415, "Unsupported media type",
         "a Content-Type or Content-Encoding that the route cannot read"},
     [WIRE_E_EXPECTATION_FAILED] = {417, "Expectation failed",
-        "an Expect other than 100-continue"},
+        "an Expect header other than 100-continue"},
     [WIRE_E_RESULT_NOT_FINITE] = {422, "Result not finite",
         "an infinity or NaN among the results"},
     [WIRE_E_QUEUE_FULL] = {503, "Queue full",
         "as many requests as --queue allows are waiting"},
     [WIRE_E_OUT_OF_MEMORY] = {503, "Out of memory",
-        "no memory is left for this request now"},
+        "not enough memory for this request now"},
 };
 /* clang-format on */
 
@@ -95,6 +96,7 @@ void wire_problem_set(struct wire_problem *problem, enum wire_error error,
     snprintf(problem->field, sizeof problem->field, "%s", field == NULL ? "" : field);
     problem->expected[0] = '\0';
     problem->got[0] = '\0';
+
     va_list args;
     va_start(args, detail_format);
     if (vsnprintf(problem->detail, sizeof problem->detail, detail_format, args) < 0)
@@ -104,9 +106,10 @@ void wire_problem_set(struct wire_problem *problem, enum wire_error error,
 
 void wire_problem_set_no_memory(struct wire_problem *problem) {
     wire_problem_set(problem, WIRE_E_OUT_OF_MEMORY, NULL,
-                     "there is no memory for this request now; try again later");
+                     "there is not enough memory for this request now; retry later");
 }
 
+/* Adds a member whose value is JSON already; nothing when it is "". */
 static attn_status print_member(struct buf *body, const char *name, const char *json) {
     if (json[0] == '\0')
         return ATTN_OK;
@@ -119,6 +122,7 @@ attn_status wire_problem_print(const struct wire_problem *problem, struct buf *b
         wire_json_add_format(body, "{\"status\":%d,\"title\":", problem->status);
     if (status == ATTN_OK)
         status = wire_json_add_string(body, problem->title);
+
     if (status == ATTN_OK && problem->field[0] != '\0') {
         status = buf_append_text(body, ",\"field\":");
         if (status == ATTN_OK)
@@ -128,6 +132,7 @@ attn_status wire_problem_print(const struct wire_problem *problem, struct buf *b
         status = print_member(body, "expected", problem->expected);
     if (status == ATTN_OK)
         status = print_member(body, "got", problem->got);
+
     if (status == ATTN_OK)
         status = buf_append_text(body, ",\"detail\":");
     if (status == ATTN_OK)
@@ -135,8 +140,11 @@ attn_status wire_problem_print(const struct wire_problem *problem, struct buf *b
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
-static char no_memory[] =
+static char out_of_memory_problem[] =
     "{\"status\":503,\"title\":\"Out of memory\",\"detail\":\"retry later\"}";
 
-const struct wire_error_format wire_problem_format = {"application/problem+json",
-                                                      wire_problem_print, no_memory};
+const struct wire_error_format wire_problem_format = {
+    .content_type = "application/problem+json",
+    .print = wire_problem_print,
+    .out_of_memory = out_of_memory_problem,
+};

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* problem.h: an error for a client, as application/problem+json (RFC 9457).
  *
- * Fixed sizes and no allocation, so that running out of memory can be told too. */
+ * It has a fixed size and is set without an allocation, so that running out of memory can
+ * be reported as well. */
 #ifndef ATTND_WIRE_PROBLEM_H
 #define ATTND_WIRE_PROBLEM_H
 
 #include "base/buf.h"
 
-/* Every error that a client can get. The catalogue in problem.c has the status, the title and
- * the meaning of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json list the
- * same ones. */
+/* Every error that a client can get. The catalogue in problem.c has the status, the title
+ * and the meaning of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json list
+ * the same ones. */
 enum wire_error {
     WIRE_E_BAD_REQUEST,
     WIRE_E_MALFORMED_JSON,
@@ -51,43 +52,42 @@ enum wire_error {
 };
 
 struct wire_error_entry {
-    int status;        /* HTTP status */
-    const char *title; /* what clients see, the same words for every error of this kind */
-    const char *meaning; /* for the reader of the catalogue */
+    int status;          /* of HTTP */
+    const char *title;   /* for clients: the same words for every error of this kind */
+    const char *meaning; /* for people who read the catalogue */
 };
 
 /* Returns the entry of an error; constant. Thread-safe. */
 const struct wire_error_entry *wire_error_get(enum wire_error error);
 
 struct wire_problem {
-    int status;         /* HTTP status, of the catalogue */
-    const char *title;  /* likewise; constant */
-    char field[72];     /* the request's key (or the header) that is wrong; "" for none */
-    char expected[128]; /* JSON text: a shape with null for "any", a number, ...; "" for
-                           none */
-    char got[128];      /* likewise */
-    char detail[512]; /* for a person: what is wrong and what to do; may hold any bytes */
+    int status;        /* of HTTP, from the catalogue */
+    const char *title; /* from the catalogue; constant */
+    char field[72];    /* the field or header that is wrong; "" for none */
+    char
+        expected[128]; /* JSON: a shape with null for "any", a number, ...; "" for none */
+    char got[128];     /* JSON; "" for none */
+    char detail[512];  /* for people: the fault and the remedy; may hold any bytes */
 };
 
-/* Fills in everything but expected and got, which become empty. `field` may be NULL. */
+/* Sets everything but expected and got, which become empty. `field` may be NULL. */
 __attribute__((format(printf, 4, 5))) void
 wire_problem_set(struct wire_problem *problem, enum wire_error error, const char *field,
                  const char *detail_format, ...);
 
-/* The only problem that has one cause and one wording: 503, no memory left for this
- * request. */
+/* Sets Out of memory, which always has the same detail. */
 void wire_problem_set_no_memory(struct wire_problem *problem);
 
-/* Adds the JSON text to `body`. Bytes that are not UTF-8 are replaced by '?'. Returns
+/* Adds the JSON text to `body`. Bytes that are not UTF-8 become '?'. Returns
  * ATTN_OK or ATTN_E_NOMEM. Thread-safe for distinct arguments. */
 attn_status wire_problem_print(const struct wire_problem *problem, struct buf *body);
 
-/* How a protocol writes its errors. */
+/* How a protocol prints its errors. */
 struct wire_error_format {
     const char *content_type; /* constant */
-    /* Adds the text to `body`; ATTN_OK or ATTN_E_NOMEM. */
+    /* Adds the text to `body`. Returns ATTN_OK or ATTN_E_NOMEM. */
     attn_status (*print)(const struct wire_problem *problem, struct buf *body);
-    char *no_memory; /* constant text, for when there is none even for that: 503 */
+    char *out_of_memory; /* a reply for when print() has no memory (503); constant */
 };
 
 /* application/problem+json (RFC 9457). */

@@ -270,10 +270,10 @@ static attn_status oip_print_error(const struct wire_problem *problem, struct bu
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
-static char oip_no_memory[] = "{\"error\":\"Out of memory: retry later\"}";
+static char oip_out_of_memory[] = "{\"error\":\"Out of memory: retry later\"}";
 
 const struct wire_error_format wire_oip_error_format = {
     .content_type = "application/json",
     .print = oip_print_error,
-    .no_memory = oip_no_memory,
+    .out_of_memory = oip_out_of_memory,
 };
