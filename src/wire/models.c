@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* models.c: finds the model that a request names, or lists those that it could name. */
 #include "wire/models.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define NAMES_SHOWN 5 /* models that a detail lists */
+#define NAMES_SHOWN    5 /* models that an error lists */
+#define NAMES_TEXT_MAX ((ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8)
 
 /* Writes "'a', 'b', ..." of the first few models. */
-static void list_models(const attn_model *const *models, size_t num_models,
-                        char ret_text[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8]) {
+static void list_model_names(const attn_model *const *models, size_t num_models,
+                             char ret_text[NAMES_TEXT_MAX]) {
     char *out = ret_text;
     *out = '\0';
     for (size_t i = 0; i < num_models && i < NAMES_SHOWN; i++)
@@ -30,8 +32,9 @@ size_t wire_models_index(const attn_model *const *models, size_t num_models,
 
 bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
                      const attn_model **ret_model, struct wire_problem *ret_problem) {
-    char names[(ATTN_NAME_MAX + 4) * NAMES_SHOWN + 8];
-    list_models(models, num_models, names);
+    char names[NAMES_TEXT_MAX];
+    list_model_names(models, num_models, names);
+
     if (name == NULL && num_models == 1) {
         *ret_model = models[0];
         return true;
@@ -46,7 +49,7 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
     size_t index = wire_models_index(models, num_models, name, strlen(name));
     if (index == num_models) {
         wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
-                         "there is no model '%.64s'; name one of %s", name, names);
+                         "there is no model '%.64s'; use one of %s", name, names);
         return false;
     }
     *ret_model = models[index];

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* refuse.c: words the errors that more than one reader finds. */
 #include "wire/refuse.h"
 
 #include <assert.h>
@@ -10,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes: line, column, a key of ours and three indices, each number of 20 digits. */
+/* Bytes: line, column, a known field and three indices, each number of up to 20 digits. */
 #define PLACE_TEXT_MAX 160
-#define DIGITS_SHOWN   20 /* of an integer that may be longer */
+#define DIGITS_SHOWN   20 /* of an integer that may have more */
 
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place) {
     size_t used = (size_t)snprintf(ret_text, size, "%.31s", place->field);
@@ -20,7 +21,7 @@ void wire_place_print(char *ret_text, size_t size, const struct wire_place *plac
         used += (size_t)snprintf(ret_text + used, size - used, "[%zu]", place->index[i]);
 }
 
-/* Where it is in the text, and in the request. */
+/* Writes where it is in the text and in the request: "line 1, column 13: keys[0]". */
 static void print_place(char ret_text[PLACE_TEXT_MAX], const struct wire_place *place) {
     int used = 0;
     if (place->line > 0)
@@ -30,8 +31,9 @@ static void print_place(char ret_text[PLACE_TEXT_MAX], const struct wire_place *
 }
 
 void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels) {
-    assert(levels <= WIRE_PLACE_DEPTH_MAX);
     char *out = ret_json;
+
+    assert(levels <= WIRE_PLACE_DEPTH_MAX);
     for (size_t i = 0; i < levels; i++) {
         *out++ = i == 0 ? '[' : ',';
         if (shape[i] == WIRE_SHAPE_ANY)
@@ -43,8 +45,8 @@ void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels) {
     *out = '\0';
 }
 
-/* "an array", "a number" */
-static const char *article(const char *type) {
+/* Returns the article of a JSON type: "an " for array, "a " for number. */
+static const char *article_of(const char *type) {
     if (strcmp(type, "null") == 0)
         return "";
     return strchr("aeiou", type[0]) != NULL ? "an " : "a ";
@@ -55,8 +57,8 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field,
-                     "%s is %s%s; send %s%s there", where, article(got), got,
-                     article(expected), expected);
+                     "%s is %s%s; send %s%s instead", where, article_of(got), got,
+                     article_of(expected), expected);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "\"%s\"", expected);
     snprintf(ret_problem->got, sizeof ret_problem->got, "\"%s\"", got);
     return false;
@@ -64,21 +66,26 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
 
 bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                         size_t got, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX], wanted[48], expected[48];
+    char where[PLACE_TEXT_MAX], inside[48] = "", wanted[48];
     print_place(where, place);
-    if (min == max) {
-        snprintf(wanted, sizeof wanted, "%zu", min);
-        snprintf(expected, sizeof expected, "%zu", min);
-    } else {
-        snprintf(wanted, sizeof wanted, "%zu or %zu", min, max);
-        snprintf(expected, sizeof expected, "[%zu,%zu]", min, max);
-    }
+    if (place->depth > 0)
+        snprintf(inside, sizeof inside, ": %.31s", place->field);
+
+    if (min == max)
+        snprintf(wanted, sizeof wanted, "%zu level%s everywhere", min,
+                 min == 1 ? "" : "s");
+    else
+        snprintf(wanted, sizeof wanted, "%zu or %zu levels", min, max);
     wire_problem_set(ret_problem, WIRE_E_WRONG_RANK, place->field,
-                     "%s makes %zu level%s of lists; send %s of %s level%s%s", where, got,
-                     got == 1 ? "" : "s", place->field, wanted, max == 1 ? "" : "s",
-                     min == max ? " here, all elements alike"
-                                : " (the higher with a batch axis)");
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "%s", expected);
+                     "%s%s has %zu level%s of lists; send %s with %s%s", where, inside,
+                     got, got == 1 ? "" : "s", place->field, wanted,
+                     min == max ? "" : " (the higher with a batch axis)");
+
+    if (min == max)
+        snprintf(ret_problem->expected, sizeof ret_problem->expected, "%zu", min);
+    else
+        snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%zu,%zu]", min,
+                 max);
     snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", got);
     return false;
 }
@@ -87,7 +94,7 @@ bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     wire_problem_set(ret_problem, WIRE_E_EMPTY_TENSOR, place->field,
-                     "%s is an empty list; send at least one element there", where);
+                     "%s is an empty list; send at least one element", where);
     return false;
 }
 
@@ -98,6 +105,7 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
     wire_problem_set(ret_problem, WIRE_E_UNEVEN_ROWS, place->field,
                      "%s has %zu elements, but needs %zu: %s", where, got, expected,
                      reason);
+
     size_t shape[WIRE_PLACE_DEPTH_MAX] = {WIRE_SHAPE_ANY, WIRE_SHAPE_ANY, WIRE_SHAPE_ANY};
     shape[place->depth] = expected;
     wire_shape_print(ret_problem->expected, shape, place->depth + 1);
@@ -113,22 +121,24 @@ static void print_float_range(struct wire_problem *ret_problem) {
 
 bool wire_refuse_float_range(const struct wire_place *place, double got,
                              struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX];
+    char where[PLACE_TEXT_MAX], number[32] = "over the largest double";
     print_place(where, place);
-    char number[32] = "over the largest double";
     if (isfinite(got))
         snprintf(number, sizeof number, "%.9g", got);
-    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "%s is %s, which no float32 holds; send numbers within +-%.9g",
-                     where, number, (double)FLT_MAX);
+    wire_problem_set(
+        ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
+        "%s is %s, which is out of range for float32; send numbers within +-%.9g", where,
+        number, (double)FLT_MAX);
     print_float_range(ret_problem);
-    if (isfinite(got)) /* JSON has no word for the others */
+    if (isfinite(got)) /* JSON has no infinity */
         snprintf(ret_problem->got, sizeof ret_problem->got, "%.17g", got);
     return false;
 }
 
+/* Returns whether an integer, `digits` characters with its sign, is an int64_t. */
 static bool fits_64_bits(const char *integer, size_t digits) {
     char text[DIGITS_SHOWN + 1];
+
     if (digits > DIGITS_SHOWN)
         return false;
     memcpy(text, integer, digits);
@@ -141,14 +151,14 @@ static bool fits_64_bits(const char *integer, size_t digits) {
 bool wire_refuse_text_range(const struct wire_place *place, const char *got,
                             size_t digits, const char *limit, size_t max,
                             struct wire_problem *ret_problem) {
+    int shown = digits < DIGITS_SHOWN ? (int)digits : DIGITS_SHOWN;
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
-    int shown = digits < DIGITS_SHOWN ? (int)digits : DIGITS_SHOWN;
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %.*s%s, but %s; send 0 to %zu", where, shown, got,
                      digits > DIGITS_SHOWN ? "..." : "", limit, max);
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", max);
-    if (fits_64_bits(got, digits)) /* many readers of JSON have no larger ones */
+    if (fits_64_bits(got, digits)) /* many readers of JSON refuse larger ones */
         snprintf(ret_problem->got, sizeof ret_problem->got, "%.*s", shown, got);
     return false;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* reply.c: describes the tensors of a reply, and finds numbers that are not finite. */
 #include "wire/reply.h"
 
 #include "base/finite.h"
@@ -100,9 +101,8 @@ size_t wire_reply_lens_bytes(const struct wire_request *request) {
     return fits ? bytes : SIZE_MAX;
 }
 
-/* Refuses the number at `index`, of which only the axes that the client sees are named.
- */
-static bool refuse_number(const struct wire_reply_tensor *tensor,
+/* Refuses the result at `index`; only the axes that the client sees are named. */
+static bool refuse_result(const struct wire_reply_tensor *tensor,
                           const size_t index[WIRE_REPLY_RANK_MAX],
                           struct wire_problem *ret_problem) {
     const bool shown[WIRE_REPLY_RANK_MAX] = {tensor->batched, tensor->plane_axis, true,
@@ -116,8 +116,8 @@ static bool refuse_number(const struct wire_reply_tensor *tensor,
     }
 
     wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
-                     "%s is not finite: a number that it is computed from is not, or "
-                     "float32 overflowed; send finite and smaller numbers",
+                     "%s is not finite: an input is not finite, or float32 overflowed; "
+                     "send finite and smaller numbers",
                      where);
     return false;
 }
@@ -131,7 +131,7 @@ bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
         size_t i = finite_end(numbers, count);
         if (i < count) {
             const size_t index[] = {b, i / plane, i % plane / width, i % width};
-            return refuse_number(tensor, index, ret_problem);
+            return refuse_result(tensor, index, ret_problem);
         }
         numbers += count;
     }

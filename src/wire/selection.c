@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* selection.c: checks the two lists of indices, and copies the weights that they select. */
 #include "wire/selection.h"
 
 #include <stdio.h>
@@ -44,8 +45,8 @@ bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
                       struct wire_problem *ret_problem) {
     if (indices->seen[index]) {
         wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
-                         "%s[%zu] is %zu, which duplicates an earlier index; send each "
-                         "index once",
+                         "%s[%zu] is %zu, which duplicates an earlier index; "
+                         "send each index once",
                          indices->field, i, index);
         return false;
     }
@@ -77,14 +78,15 @@ bool wire_selection_check(const struct wire_request *request,
     const struct wire_selection *selection = &request->selection;
     if (selection->heads != NULL && need != ATTN_WEIGHTS_ALL) {
         wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_heads",
-                         "weights_heads selects among the weights of every head; send "
-                         "\"need_weights\": true with it, or leave it out");
+                         "weights_heads selects among the weights of every head; "
+                         "send \"need_weights\": true with it, or leave it out");
         return false;
     }
     if (selection->queries != NULL && need == ATTN_WEIGHTS_NONE) {
-        wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
-                         "weights_queries selects rows of the weights; send "
-                         "\"need_weights\": true or \"mean\" with it, or leave it out");
+        wire_problem_set(
+            ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
+            "weights_queries selects rows of the weights; "
+            "send \"need_weights\": true or \"mean\" with it, or leave it out");
         return false;
     }
     return true;
@@ -105,16 +107,18 @@ size_t wire_selection_num_weights(const struct wire_request *request,
     if (!wire_selection_is_partial(request))
         return sizes->weights;
 
-    /* At most sizes->weights, so nothing here can overflow. */
+    /* The result is at most sizes->weights, so nothing here can overflow. */
     size_t heads = attn_model_get_info(request->model)->num_heads, weights = 0;
     if (batch->need_weights == ATTN_WEIGHTS_MEAN)
         heads = 1;
     else if (selection->heads != NULL)
         heads = selection->num_heads;
-    for (size_t b = 0; b < batch->num_sequences; b++)
-        weights +=
-            heads * batch->key_lens[b] *
-            (selection->queries != NULL ? selection->num_queries : batch->query_lens[b]);
+
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t queries =
+            selection->queries != NULL ? selection->num_queries : batch->query_lens[b];
+        weights += heads * batch->key_lens[b] * queries;
+    }
     return weights;
 }
 

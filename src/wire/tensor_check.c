@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tensor_check.c: checks queries, keys and values against the model and each other. */
 #include "wire/tensor_check.h"
 
 #include "wire/refuse.h"
 
 #include <stdio.h>
 
-/* Prints [B,T,width] or [T,width]. */
-static void print_sizes(char ret_json[128], bool batched, size_t sequences, size_t rows,
-                        size_t width) {
+/* Prints [B,T,width] or [T,width] as JSON. */
+static void print_tensor_shape(char ret_json[128], bool batched, size_t sequences,
+                               size_t rows, size_t width) {
     const size_t shape[] = {sequences, rows, width};
     wire_shape_print(ret_json, batched ? shape : shape + 1, batched ? 3 : 2);
 }
@@ -21,22 +22,22 @@ static size_t common_len(const struct wire_tensor *tensor) {
     return tensor->lens[0];
 }
 
-/* Checks the rows' width; `size_name` is what the model calls it. */
+/* Checks the width of the rows; `size_name` is what the model calls it. */
 static bool check_width(const struct wire_tensor *tensor, const char *field,
                         const attn_model_info *model, const char *size_name, size_t size,
                         struct wire_problem *ret_problem) {
     if (tensor->width == size)
         return true;
-    wire_problem_set(
-        ret_problem, WIRE_E_SHAPE_MISMATCH, field,
-        "%s are %zu wide, but model '%s' takes %s %zu; check that the request "
-        "is meant for this model",
-        field, tensor->width, model->name, size_name, size);
+
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
+                     "%s are %zu wide, but model '%s' has %s %zu; "
+                     "check that the request is meant for this model",
+                     field, tensor->width, model->name, size_name, size);
     size_t rows = common_len(tensor);
-    print_sizes(ret_problem->expected, tensor->batched, tensor->num_sequences, rows,
-                size);
-    print_sizes(ret_problem->got, tensor->batched, tensor->num_sequences, rows,
-                tensor->width);
+    print_tensor_shape(ret_problem->expected, tensor->batched, tensor->num_sequences,
+                       rows, size);
+    print_tensor_shape(ret_problem->got, tensor->batched, tensor->num_sequences, rows,
+                       tensor->width);
     return false;
 }
 
@@ -45,16 +46,19 @@ static bool check_num_sequences(const struct wire_tensor *tensor, const char *fi
                                 struct wire_problem *ret_problem) {
     if (tensor->num_sequences == queries->num_sequences)
         return true;
+
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
-                     "%s has %zu sequences, but queries has %zu; send as many of each",
+                     "%s has %zu sequences, but queries has %zu; send the same number",
                      field, tensor->num_sequences, queries->num_sequences);
     size_t rows = common_len(tensor);
-    print_sizes(ret_problem->expected, true, queries->num_sequences, rows, tensor->width);
-    print_sizes(ret_problem->got, true, tensor->num_sequences, rows, tensor->width);
+    print_tensor_shape(ret_problem->expected, true, queries->num_sequences, rows,
+                       tensor->width);
+    print_tensor_shape(ret_problem->got, true, tensor->num_sequences, rows,
+                       tensor->width);
     return false;
 }
 
-/* Checks that values has as many rows as keys in every sequence. */
+/* Checks that every sequence has as many values as keys. */
 static bool check_value_lens(const struct wire_tensors *tensors,
                              struct wire_problem *ret_problem) {
     const struct wire_tensor *keys = &tensors->keys, *values = &tensors->values;
@@ -63,14 +67,14 @@ static bool check_value_lens(const struct wire_tensors *tensors,
             continue;
         wire_problem_set(
             ret_problem, WIRE_E_SHAPE_MISMATCH, "values",
-            "values has %zu rows in sequence %zu (counted from 0), but %s has "
-            "%zu; send one value for each key",
-            values->lens[b], b, tensors->keys_given ? "keys" : "queries (left-out keys)",
+            "values has %zu rows in sequence %zu (counted from 0), but %s has %zu; "
+            "send one value for each key",
+            values->lens[b], b, tensors->keys_given ? "keys" : "queries (used as keys)",
             keys->lens[b]);
-        print_sizes(ret_problem->expected, keys->batched, keys->num_sequences,
-                    keys->lens[b], values->width);
-        print_sizes(ret_problem->got, keys->batched, keys->num_sequences, values->lens[b],
-                    values->width);
+        print_tensor_shape(ret_problem->expected, keys->batched, keys->num_sequences,
+                           keys->lens[b], values->width);
+        print_tensor_shape(ret_problem->got, keys->batched, keys->num_sequences,
+                           values->lens[b], values->width);
         return false;
     }
     return true;
@@ -82,11 +86,10 @@ static bool check_context(const struct wire_tensor *tensor, const char *field,
     for (size_t b = 0; b < tensor->num_sequences && model->context_length > 0; b++) {
         if (tensor->lens[b] <= model->context_length)
             continue;
-        wire_problem_set(
-            ret_problem, WIRE_E_TOO_MANY_TOKENS, field,
-            "%s has %zu tokens in sequence %zu (counted from 0), but model '%s' "
-            "has context_length %zu; shorten the sequence",
-            field, tensor->lens[b], b, model->name, model->context_length);
+        wire_problem_set(ret_problem, WIRE_E_TOO_MANY_TOKENS, field,
+                         "%s has %zu tokens in sequence %zu (counted from 0), "
+                         "but model '%s' has context_length %zu; shorten the sequence",
+                         field, tensor->lens[b], b, model->name, model->context_length);
         snprintf(ret_problem->expected, sizeof ret_problem->expected, "[1,%zu]",
                  model->context_length);
         snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", tensor->lens[b]);
@@ -95,15 +98,14 @@ static bool check_context(const struct wire_tensor *tensor, const char *field,
     return true;
 }
 
-/* Refuses to let `field` default to `source`, whose rows have another width. */
+/* Refuses to use `source` as `field`, because its rows have another width. */
 static bool refuse_default(const char *field, const char *source,
                            const attn_model_info *model, size_t expected, size_t got,
                            struct wire_problem *ret_problem) {
-    wire_problem_set(
-        ret_problem, WIRE_E_MISSING_KEY, field,
-        "%s was left out and %s cannot stand in: model '%s' takes %s %zu wide, "
-        "not %zu; send %s",
-        field, source, model->name, field, expected, got, field);
+    wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
+                     "%s was left out, and %s cannot be used instead: "
+                     "model '%s' needs %s of width %zu, not %zu; send %s",
+                     field, source, model->name, field, expected, got, field);
     return false;
 }
 
@@ -190,8 +192,8 @@ bool wire_head_mask_check(size_t count, const attn_model_info *model,
     if (count == model->num_heads)
         return true;
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
-                     "head_mask has %zu numbers, but model '%s' has %zu heads; send one "
-                     "number for each",
+                     "head_mask has %zu numbers, but model '%s' has %zu heads; "
+                     "send one number for each head",
                      count, model->name, model->num_heads);
     wire_shape_print(ret_problem->expected, &model->num_heads, 1);
     wire_shape_print(ret_problem->got, &count, 1);

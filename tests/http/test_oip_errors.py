@@ -147,8 +147,8 @@ JSON_DEFECTS = {
     "null among the numbers": (queries(data=[0.5] * 23 + [None]), "queries[23] is null"),
     "NaN": (json.dumps(queries(data=[0.5] * 23 + [float("nan")])), "Malformed JSON"),
     "Infinity": (json.dumps(queries(data=[float("inf")] * 24)), "Malformed JSON"),
-    "over float32": (queries(data=[0.5] * 23 + [1e39]), "which no float32 holds"),
-    "over double": (json.dumps(queries()).replace("0.5", "1e999"), "which no float32 holds"),
+    "over float32": (queries(data=[0.5] * 23 + [1e39]), "which is out of range for float32"),
+    "over double": (json.dumps(queries()).replace("0.5", "1e999"), "which is out of range for float32"),
     # valid_lens and head_mask
     "lens negative": (lens(data=[3, -1]), "valid_lens[1] is -1, but its sequence has 3 keys"),
     "lens over the keys": (lens(data=[4, 1]), "valid_lens[0] is 4, but its sequence has 3 keys"),

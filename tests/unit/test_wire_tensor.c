@@ -153,8 +153,8 @@ static void test_first_error_is_told_with_line_column_and_path(void **state) {
         {"[[1,2],\r\n\r\n[]]", "Empty tensor", "line 3, column 2: t[1] is an empty"},
         {"[[1,2],[3,4],[5 6]]", "Malformed JSON",
          "line 1, column 17: t[2][0]: ',' or ']' expected near '6'"},
-        {"[[1,2],[3,[4]]]", "Wrong rank", "line 1, column 11: t[1][1] makes 3 levels"},
-        {"[[1,2],3]", "Wrong rank", "line 1, column 8: t[1] makes 1 level"},
+        {"[[1,2],[3,[4]]]", "Wrong rank", "line 1, column 11: t[1][1]: t has 3 levels"},
+        {"[[1,2],3]", "Wrong rank", "line 1, column 8: t[1]: t has 1 level"},
         {"[[1,x],[3]]", "Malformed JSON", "t[0][1]"}, /* not the uneven row after it */
         {"[[1,2],[3],[x]]", "Uneven rows", "t[1]"},
     };
