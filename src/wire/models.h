@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.h: which model a request means. */
+/* models.h: finds the model that a request names. */
 #ifndef ATTND_WIRE_MODELS_H
 #define ATTND_WIRE_MODELS_H
 
@@ -15,7 +15,8 @@ size_t wire_models_index(const attn_model *const *models, size_t num_models,
                          const char *name, size_t size);
 
 /* Finds the model of that name, or the only one when `name` is NULL. Returns false with
- * *ret_problem set: 400 when several are loaded and none is named, 404. */
+ * *ret_problem set: Model not named when several are loaded and none is named, or Unknown
+ * model. */
 bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
                      const attn_model **ret_model, struct wire_problem *ret_problem);
 

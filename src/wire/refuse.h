@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refuse.h: the errors that more than one reader of lists finds, worded once.
+/* refuse.h: errors that more than one reader of requests finds, worded once.
  *
- * Each sets *ret_problem and returns false, so that a reader ends in `return
- * wire_refuse_...`. */
+ * Each function sets *ret_problem and returns false, so that a reader can end with
+ * `return wire_refuse_...`. */
 #ifndef ATTND_WIRE_REFUSE_H
 #define ATTND_WIRE_REFUSE_H
 
@@ -15,44 +15,44 @@
 #define WIRE_PLACE_DEPTH_MAX 3
 #define WIRE_SHAPE_ANY       SIZE_MAX /* prints as null */
 
-/* Where in the request: `field`[index[0]][index[1]]... */
+/* A position in a request: `field`[index[0]][index[1]]... */
 struct wire_place {
     const char *field;
-    size_t depth; /* indices in use */
+    size_t depth; /* how many indices it has */
     size_t index[WIRE_PLACE_DEPTH_MAX];
-    size_t line, column; /* in the text, counted from 1; 0: not known */
+    size_t line, column; /* in the text, counted from 1; 0 when not known */
 };
 
-/* Writes `field`[index[0]][index[1]]..., cut to `size`. */
+/* Writes `field`[index[0]][index[1]]..., cut to `size` bytes. */
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place);
 
 /* A value of the wrong type. `expected` and `got` are names of JSON types. */
 bool wire_refuse_type(const struct wire_place *place, const char *expected,
                       const char *got, struct wire_problem *ret_problem);
 
-/* Too few or too many levels of lists: `got` instead of `least`..`most`. */
+/* Too few or too many levels of lists: `got` instead of `min` to `max`. */
 bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                         size_t got, struct wire_problem *ret_problem);
 
 /* A list without elements. */
 bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_problem);
 
-/* The row at `place` has `got` elements, not `expected`; `reason` says why it must. */
+/* The row at `place` has `got` elements, not `expected`; `reason` is why it must have them. */
 bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t got,
                         const char *reason, struct wire_problem *ret_problem);
 
-/* A number that rounds to more than the largest float32, infinite when it is over the
- * largest double, too. */
+/* A number that is out of range for float32. `got` is infinite when it is out of range for
+ * double as well. */
 bool wire_refuse_float_range(const struct wire_place *place, double got,
                              struct wire_problem *ret_problem);
 
-/* A whole number outside 0..`most`, written with `digits` characters from `got` on;
- * `limit` says why it must be within. */
+/* An integer outside 0..`max`, whose text is the `digits` characters at `got`. `limit` is
+ * the reason for the range. */
 bool wire_refuse_text_range(const struct wire_place *place, const char *got,
                             size_t digits, const char *limit, size_t max,
                             struct wire_problem *ret_problem);
 
-/* Likewise, for a number outside `least`..`most` that was not read from text. */
+/* Likewise, for an integer outside `min`..`max` that was not read from text. */
 bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t min,
                            size_t max, const char *limit,
                            struct wire_problem *ret_problem);

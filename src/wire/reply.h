@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reply.h: the tensors of a reply, whatever they are written as. */
+/* reply.h: the tensors of a reply, described in the same way for all protocols. */
 #ifndef ATTND_WIRE_REPLY_H
 #define ATTND_WIRE_REPLY_H
 
@@ -28,13 +28,13 @@ struct wire_reply_tensor {
 struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
                                             const attn_result *result);
 
-/* Describes the attention weights, [heads, Tq, Tk] or the mean [Tq, Tk] of each sequence,
- * of a request that needs them. result->weights are the selected ones
- * (wire_selection_copy()). */
+/* Describes the attention weights of each sequence, [heads, Tq, Tk] or the mean [Tq, Tk].
+ * The request needs them, and result->weights are the selected ones, see
+ * wire_selection_copy(). */
 struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
                                             const attn_result *result);
 
-/* Returns how many rows each plane of the sequence has, and how many numbers each row. */
+/* Return how many rows each plane of the sequence has, and how many numbers each row. */
 size_t wire_reply_rows(const struct wire_reply_tensor *tensor, size_t sequence);
 size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence);
 
@@ -57,7 +57,7 @@ bool wire_reply_keep_lens(const struct wire_request *request, struct arena *aren
 size_t wire_reply_lens_bytes(const struct wire_request *request);
 
 /* Checks that all numbers are finite, since JSON has no others. Returns false with
- * *ret_problem set (422), which names the first one that is not. */
+ * *ret_problem set (Result not finite), which names the first one that is not. */
 bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
                              struct wire_problem *ret_problem);
 

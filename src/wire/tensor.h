@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.h: one tensor of a request, whatever it was read from. */
+/* tensor.h: one tensor of a request, in the same form whatever it was read from. */
 #ifndef ATTND_WIRE_TENSOR_H
 #define ATTND_WIRE_TENSOR_H
 
@@ -9,10 +9,10 @@
 #define WIRE_LEVELS_UNBATCHED 2 /* of lists: [T][width] */
 #define WIRE_LEVELS_BATCHED   3 /* [B][T][width] */
 
-/* The rows of all sequences follow each other without padding. Every size is at least 1;
- * the memory is an arena's, or the rows the body's. */
+/* The rows of all sequences follow each other without padding. Every number here is at
+ * least 1. The memory is an arena's, but the rows may be in the body. */
 struct wire_tensor {
-    bool batched;         /* had a batch axis */
+    bool batched;         /* it has a batch axis */
     size_t num_sequences; /* B; 1 when not batched */
     size_t *lens;         /* [B], rows of each sequence */
     size_t num_rows;      /* sum of lens */

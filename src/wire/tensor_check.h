@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_check.h: queries, keys and values, held against the model and each other,
- * whatever they were read from. */
+/* tensor_check.h: reads queries, keys and values in one order for all protocols, and checks
+ * them against the model and each other. */
 #ifndef ATTND_WIRE_TENSOR_CHECK_H
 #define ATTND_WIRE_TENSOR_CHECK_H
 
@@ -10,8 +10,8 @@
 
 #include <attnd/model.h>
 
-/* Keys that were left out are the queries, values that were left out are the keys: the
- * same memory, not a copy. */
+/* Keys that were left out are the queries, and values that were left out are the keys: in
+ * the same memory, not a copy. */
 struct wire_tensors {
     struct wire_tensor queries, keys, values;
     bool keys_given, values_given;
@@ -34,7 +34,7 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
                        const attn_model_info *model, struct wire_tensors *ret_tensors,
                        struct wire_problem *ret_problem);
 
-/* Makes the three the call's. */
+/* Sets the three tensors of the request. */
 void wire_request_set_tensors(const struct wire_tensors *tensors,
                               struct wire_request *request);
 
