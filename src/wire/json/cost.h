@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost.h: what jansson takes to parse a text. */
+/* cost.h: the memory that jansson needs to parse a text. */
 #ifndef ATTND_WIRE_JSON_COST_H
 #define ATTND_WIRE_JSON_COST_H
 
 #include <stddef.h>
 
-/* Adds to *bytes the most that jansson holds at one time for this text, which nests at
- * most WIRE_MAX_DEPTH deep; *bytes stays at SIZE_MAX when that does not fit. Thread-safe.
- */
+/* Adds to *bytes the most that jansson allocates at one time for this text, which must not
+ * be nested more than WIRE_MAX_DEPTH deep. *bytes becomes SIZE_MAX when the sum is larger.
+ * Thread-safe. */
 void wire_json_cost(const char *text, size_t size, size_t *bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cursor.h: a place in a request's text: walking over values without reading them,
- * and errors that say where. */
+/* cursor.h: a position in the text of a request. It skips values without reading them, and
+ * its errors have a line and a column. */
 #ifndef ATTND_WIRE_JSON_CURSOR_H
 #define ATTND_WIRE_JSON_CURSOR_H
 
@@ -12,20 +12,20 @@
 #define WIRE_MAX_DEPTH 32 /* of nested lists and objects */
 
 struct wire_cursor {
-    const char *body; /* the whole text, for line and column */
+    const char *body; /* the start of the text, for line and column */
     const char *at;   /* the next byte */
     const char *end;  /* nothing from here on is read */
     struct wire_problem *problem;
 };
 
-/* A value's text, and what was counted in it. */
+/* The text of a value, and what was counted in it. */
 struct wire_span {
     const char *start, *end; /* NULL when there is no such value */
-    size_t commas;           /* more than there are elements or numbers, or one less */
+    size_t commas;           /* on all levels; there is at most 1 number more */
     size_t lists;            /* that are elements of the value itself */
 };
 
-/* Skips white space; returns the next byte, 0 at the end. */
+/* Skips white space. Returns the next byte, or 0 at the end. */
 static inline char wire_cursor_next(struct wire_cursor *cursor) {
     cursor->at = wire_skip_space(cursor->at, cursor->end);
     return wire_peek(cursor->at, cursor->end);
@@ -39,33 +39,33 @@ static inline const char *wire_string_end(const char *at, const char *end) {
     return at < end ? at : end;
 }
 
-/* Skips the value that begins at the cursor, inside `depth` lists and objects. Finds that
- * brackets match and that they are at most WIRE_MAX_DEPTH deep, and no other error.
- * Returns false with the problem set: Malformed JSON, Nested too deeply. */
+/* Skips the value that begins at the cursor and is inside `depth` lists and objects. Checks
+ * only that brackets match and are nested at most WIRE_MAX_DEPTH deep. Returns false with
+ * the problem set: Malformed JSON, Nested too deeply. */
 bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
                       struct wire_span *ret_span);
 
-/* Returns what the value at the cursor is by the names of wire_json_type(), "number" and
- * "integer" included; NULL when no value begins like that. */
+/* Returns the type of the value at the cursor, by the names of wire_json_type(); NULL when
+ * no value begins like that. */
 const char *wire_cursor_type(const struct wire_cursor *cursor);
 
 /* Whether the value at the cursor is a number. */
 bool wire_cursor_at_number(const struct wire_cursor *cursor);
 
-/* Returns how many lists are inside each other along the first elements, 0 for no list,
- * and moves the cursor to what the innermost begins with, or its ']'. */
+/* Returns how many lists are nested along the first elements, 0 when there is no list.
+ * Moves the cursor to the first element of the innermost list, or to its ']'. */
 size_t wire_cursor_levels(struct wire_cursor *cursor);
 
-/* Notes in `place` where the cursor is: the line, counted from 1, and the last character
- * in it of what stands there. */
+/* Sets the line and the column of `place`, counted from 1: those of the last character of
+ * the token at the cursor. */
 void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *place);
 
-/* Sets the problem and returns false: `what` is wrong at the cursor ("']' expected");
+/* Sets the problem and returns false: `what` is wrong at the cursor ("']' expected").
  * `place` may be NULL. */
 bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_place *place,
                         const char *what);
 
-/* Likewise, for a value of the wrong type or one that is none. */
+/* Likewise, for a value of the wrong type, or for what is not a value. */
 bool wire_refuse_value_type(const struct wire_cursor *cursor, struct wire_place *place,
                             const char *expected);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.h: reads tensors from nested lists in a request's text, in one pass. */
+/* tensor.h: reads tensors from nested lists in the text of a request, in one pass. */
 #ifndef ATTND_WIRE_JSON_TENSOR_H
 #define ATTND_WIRE_JSON_TENSOR_H
 
@@ -7,14 +7,14 @@
 #include "wire/json/cursor.h"
 #include "wire/tensor.h"
 
-/* Returns the most bytes that reading the tensor takes of an arena; SIZE_MAX when that
- * does not fit. */
+/* Returns the most bytes of an arena that wire_tensor_read() allocates; SIZE_MAX when that
+ * is too large to be computed. */
 size_t wire_tensor_cost(const struct wire_span *span);
 
-/* Reads the tensor at `span` of the body, lists of least..most levels (WIRE_LEVELS_...),
- * all rows equally wide; knows nothing of models. Returns false with *ret_problem set, of
- * the first error in the text: Malformed JSON, Wrong type, Wrong rank, Empty tensor,
- * Uneven rows, Out of range, Out of memory. */
+/* Reads the tensor at `span` of the body: lists of `min` to `max` levels (WIRE_LEVELS_...),
+ * in which all rows have the same width. Returns false with *ret_problem set to the first
+ * error in the text: Malformed JSON, Wrong type, Wrong rank, Empty tensor, Uneven rows, Out
+ * of range, Out of memory. */
 bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
                       size_t min, size_t max, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem);

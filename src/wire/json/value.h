@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value.h: the parts of a request that jansson reads. */
+/* value.h: reads the values of a request that need a full parser, with jansson. */
 #ifndef ATTND_WIRE_JSON_VALUE_H
 #define ATTND_WIRE_JSON_VALUE_H
 
@@ -11,9 +11,9 @@
  * malloc), and its hash seed. Called by wire_init(), before any other use of jansson. */
 void wire_json_init(void);
 
-/* Parses the value at `span` of the body, refusing duplicate keys. Returns a new
- * reference, or NULL with *ret_problem set, which says where in the body: Malformed JSON,
- * Duplicate key, Out of range, Out of memory. Thread-safe.
+/* Parses the value at `span` of the body, and refuses duplicate keys. Returns a new
+ * reference, or NULL with *ret_problem set, with line and column: Malformed JSON, Duplicate
+ * key, Out of range, Out of memory. Thread-safe.
  *
  * jansson 2.14's lexer mistakes a failed allocation for the end of the token, and may then
  * read a cut number without an error. So any failed allocation of this thread, which the
@@ -21,12 +21,12 @@ void wire_json_init(void);
 json_t *wire_json_load(const char *body, const struct wire_span *span,
                        struct wire_problem *ret_problem);
 
-/* The same care for a parser that calls jansson itself: forgets earlier failures of this
- * thread; says whether an allocation has failed since. */
+/* For a parser that calls jansson itself: wire_json_watch() forgets earlier failures of this
+ * thread, and wire_json_ran_short() returns whether an allocation has failed since. */
 void wire_json_watch(void);
 bool wire_json_ran_short(void);
 
-/* Refuses the key at `span`, quotes included, because its object has it already. */
+/* Refuses the key at `span`, which includes its quotes, because its object already has it. */
 bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
                            struct wire_problem *ret_problem);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write.h: JSON written by hand into a buffer. Each returns ATTN_OK or
- * ATTN_E_NOMEM. */
+/* write.h: appends JSON to a buffer.
+ *
+ * Functions with a status return ATTN_OK or ATTN_E_NOMEM. */
 #ifndef ATTND_WIRE_JSON_WRITE_H
 #define ATTND_WIRE_JSON_WRITE_H
 
@@ -11,11 +12,12 @@
 /* Adds `text` as a JSON string, quotes included. Bytes that are not UTF-8 become '?'. */
 attn_status wire_json_add_string(struct buf *body, const char *text);
 
-/* Writes `text` as wire_json_add_string() does, at most WIRE_JSON_BYTE_MAX bytes for each of
- * its own and 3 more; returns the end, where there is no terminator. */
+/* Writes what wire_json_add_string() adds to `out`, without a terminator: at most
+ * WIRE_JSON_BYTE_MAX bytes for each byte of `text`, and 3 more. Returns the end. */
 char *wire_json_put_string(char *out, const char *text);
 
-/* Adds what printf() makes of the format: at most 255 bytes, which the caller sees to. */
+/* Adds formatted text, as printf() does. The caller makes sure that it has at most 255
+ * bytes. */
 __attribute__((format(printf, 2, 3))) attn_status
 wire_json_add_format(struct buf *body, const char *format, ...);
 
