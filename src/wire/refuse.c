@@ -64,6 +64,11 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
     return false;
 }
 
+/* Returns the ending of a noun that is counted. */
+static const char *plural_of(size_t count) {
+    return count == 1 ? "" : "s";
+}
+
 bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                         size_t got, struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX], inside[48] = "", wanted[48];
@@ -72,13 +77,12 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
         snprintf(inside, sizeof inside, ": %.31s", place->field);
 
     if (min == max)
-        snprintf(wanted, sizeof wanted, "%zu level%s everywhere", min,
-                 min == 1 ? "" : "s");
+        snprintf(wanted, sizeof wanted, "%zu level%s everywhere", min, plural_of(min));
     else
         snprintf(wanted, sizeof wanted, "%zu or %zu levels", min, max);
     wire_problem_set(ret_problem, WIRE_E_WRONG_RANK, place->field,
                      "%s%s has %zu level%s of lists; send %s with %s%s", where, inside,
-                     got, got == 1 ? "" : "s", place->field, wanted,
+                     got, plural_of(got), place->field, wanted,
                      min == max ? "" : " (the higher with a batch axis)");
 
     if (min == max)

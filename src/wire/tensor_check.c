@@ -10,7 +10,10 @@
 static void print_tensor_shape(char ret_json[128], bool batched, size_t sequences,
                                size_t rows, size_t width) {
     const size_t shape[] = {sequences, rows, width};
-    wire_shape_print(ret_json, batched ? shape : shape + 1, batched ? 3 : 2);
+    if (batched)
+        wire_shape_print(ret_json, shape, 3);
+    else
+        wire_shape_print(ret_json, shape + 1, 2);
 }
 
 /* Returns the length that all sequences have, or "any" when they differ. */

@@ -216,7 +216,7 @@ DEFECTS = {
     "not_an_object": (make_raw(b"[1]", b""), BROKEN, None, None, None, "begin with '{'"),
     "not_json": (make_raw(b'{"a"', b""), BROKEN, None, None, None, "expected"),
     "nested_deeply": (make_raw(b'{"a":' + b"[" * 99 + b"]" * 99 + b"}", b""), BROKEN, None, None,
-                      None, "the 33th level"),
+                      None, "more than 32 levels deep"),
     "behind_header": (make_raw(b"{}" + b"[" * 99, b""), BROKEN, None, None, None, "trailing bytes"),
     "twice": (headed(entry(), entry(offsets="[24,48]"), data=48), BROKEN, None, None, None,
               "duplicate"),

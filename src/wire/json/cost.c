@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost.c: jansson takes up to 80 times the size of a hostile text (`{},{},...`), so
- * a limit on texts is no limit on memory. The figures below are jansson 2.14's
- * allocations on a 64-bit machine, rounded up as glibc's malloc does;
- * tests/unit/test_wire_scan.c measures that they hold. They count what is alive at once;
- * fragmentation comes on top.
+/* cost.c: bounds the memory that jansson needs for a text.
  *
- * jansson stops at the first syntax error, and up to there both see the same containers
- * and strings, so the bound holds for texts that are not JSON, too. */
+ * jansson needs up to 80 times the size of a hostile text (`{},{},...`), so a limit on the
+ * text does not limit memory. The figures below are the allocations of jansson 2.14 on a
+ * 64-bit machine, rounded up as glibc's malloc does. tests/unit/test_wire_scan.c measures
+ * that they hold. They count what is allocated at one time; fragmentation is not counted.
+ *
+ * jansson stops at the first syntax error. Up to there it finds the same containers and
+ * strings as this file does, so the bound also holds for texts that are not JSON. */
 #include "wire/json/cost.h"
 
 #include "base/size.h"
@@ -15,19 +16,20 @@
 #include <assert.h>
 #include <stdbool.h>
 
-#define SCALAR_BYTES    32  /* an integer or a real; null, true and false take nothing */
-#define STRING_BYTES    48  /* besides its text */
-#define ARRAY_BYTES     48  /* besides its table */
+#define SCALAR_BYTES    32  /* an integer or a real; null, true and false need nothing */
+#define STRING_BYTES    48  /* without its text */
+#define ARRAY_BYTES     48  /* without its table */
 #define OBJECT_BYTES    224 /* with its first 8 buckets */
 #define MEMBER_BYTES    144 /* of an object: pair, copy of the key, buckets */
-#define ARRAY_SLOTS_MIN 8
-#define SLOT_BYTES      8
-#define FIXED_BYTES     2048 /* lexer */
-#define BLOCK_EXTRA     24   /* most that malloc adds to a small block */
-#define LARGE_BLOCK     ((size_t)64 * 1024)
-/* Most that it adds to one that it maps from the system. */
-#define LARGE_BLOCK_EXTRA 8192
+#define TABLE_MIN       8   /* pointers in the table of an array */
+#define POINTER_BYTES   8
+#define FIXED_BYTES     2048 /* of the lexer */
+#define BLOCK_EXTRA_MAX 24   /* that malloc adds to a small block */
+/* malloc maps large blocks from the system, and adds more to them. */
+#define LARGE_BLOCK           ((size_t)64 * 1024)
+#define LARGE_BLOCK_EXTRA_MAX 8192
 
+/* A list or an object whose end was not found yet. */
 struct container {
     bool is_array;
     size_t commas;
@@ -42,7 +44,8 @@ struct tally {
 
 static void add_block(size_t *sum, size_t bytes) {
     size_add_saturating(sum, bytes);
-    size_add_saturating(sum, bytes < LARGE_BLOCK ? BLOCK_EXTRA : LARGE_BLOCK_EXTRA);
+    size_add_saturating(sum,
+                        bytes < LARGE_BLOCK ? BLOCK_EXTRA_MAX : LARGE_BLOCK_EXTRA_MAX);
 }
 
 static void note_token(struct tally *tally, size_t length) {
@@ -50,33 +53,36 @@ static void note_token(struct tally *tally, size_t length) {
         tally->longest_token = length;
 }
 
-/* What a container with one more element than commas takes, its elements' own text and
- * containers not included. */
+/* Adds the bytes of a container and its scalars, of which it may have one more than commas.
+ * The strings and containers in it are added by themselves. */
 static void close_container(struct tally *tally, const struct container *container) {
     size_t elements = container->commas + 1;
-    size_t each = SCALAR_BYTES;
+    size_t element_bytes = SCALAR_BYTES;
+
     if (container->is_array) {
-        size_t thread_scratch = ARRAY_SLOTS_MIN;
-        while (thread_scratch < elements)
-            thread_scratch *= 2; /* elements are bytes of a text in memory: cannot wrap */
-        size_t table = thread_scratch * SLOT_BYTES;
+        size_t capacity = TABLE_MIN;
+        while (capacity < elements)
+            capacity *= 2; /* elements are bytes of a text in memory: cannot wrap */
+        size_t table = capacity * POINTER_BYTES;
         size_add_saturating(&tally->bytes, ARRAY_BYTES);
         add_block(&tally->bytes, table);
         if (table > tally->largest_table)
             tally->largest_table = table;
     } else {
         size_add_saturating(&tally->bytes, OBJECT_BYTES);
-        each += MEMBER_BYTES;
+        element_bytes += MEMBER_BYTES;
     }
-    if (!size_add_mul(&tally->bytes, elements, each))
+
+    if (!size_add_mul(&tally->bytes, elements, element_bytes))
         tally->bytes = SIZE_MAX;
 }
 
-/* Adds everything that containers and strings take. */
+/* Adds the bytes of all containers and strings. */
 static void tally_text(const char *text, size_t size, struct tally *tally) {
     struct container open[WIRE_MAX_DEPTH];
     size_t depth = 0;
-    size_t token = 0; /* where the present token began */
+    size_t token = 0; /* where the current token began */
+
     for (size_t i = 0; i < size; i++) {
         switch (text[i]) {
         case '"': {
@@ -113,6 +119,8 @@ static void tally_text(const char *text, size_t size, struct tally *tally) {
         note_token(tally, i > token ? i - token : 0);
         token = i + 1;
     }
+
+    /* The text may end inside a token, and inside containers. */
     note_token(tally, size > token ? size - token : 0);
     while (depth > 0)
         close_container(tally, &open[--depth]);
@@ -121,10 +129,10 @@ static void tally_text(const char *text, size_t size, struct tally *tally) {
 void wire_json_cost(const char *text, size_t size, size_t *bytes) {
     struct tally tally = {.bytes = FIXED_BYTES};
     tally_text(text, size, &tally);
-    /* A growing table is copied, so the one that is given up, half as large, is still
-     * there. */
+
+    /* A table grows by being copied, so the old one, half as large, is allocated as well. */
     add_block(&tally.bytes, tally.largest_table / 2);
-    /* The lexer keeps the token's text in a buffer that doubles, also by copying. */
+    /* The lexer copies each token to a buffer, which doubles by being copied as well. */
     add_block(&tally.bytes, tally.longest_token);
     if (!size_add_mul(&tally.bytes, tally.longest_token, 2))
         tally.bytes = SIZE_MAX;

@@ -1,31 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* cursor.c: skips values, and reports where and what a token is. */
 #include "wire/json/cursor.h"
 
 #include "wire/decimal/read.h"
 
 #include <stdio.h>
 
-#define BLOCK_BYTES  16
-#define BLOCKS_MAX   255 /* that a byte can count commas in */
-#define TOKEN_SHOWN  20  /* bytes */
-#define PATH_MAX_LEN 96
+#define BLOCK_BYTES    16
+#define BLOCKS_MAX     255 /* whose commas a byte can count, one in each */
+#define TOKEN_SHOWN    20  /* bytes */
+#define PATH_BYTES_MAX 96
 
 typedef uint8_t block __attribute__((vector_size(BLOCK_BYTES)));
 
-/* --- where --- */
+/* --- line and column --- */
 
-static bool is_word(char c) {
+static bool is_word_char(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            c == '-' || c == '+' || c == '.' || c == '_';
 }
 
-/* Returns the end of the number, the word or the one character at the cursor. */
+/* Returns the end of the token at the cursor: a number, a word or one character. */
 static const char *token_end(const struct wire_cursor *cursor) {
     const char *end = cursor->at;
-    while (end < cursor->end && is_word(*end))
+    while (end < cursor->end && is_word_char(*end))
         end++;
     if (end > cursor->at || end == cursor->end)
         return end;
+
+    /* Another character, with all its bytes of UTF-8. */
     do
         end++;
     while (end < cursor->end && (*end & 0xC0) == 0x80);
@@ -50,33 +53,36 @@ bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_plac
     struct wire_place at = {.field = ""};
     if (place != NULL)
         at = *place;
-    char path[PATH_MAX_LEN] = "";
+    char path[PATH_BYTES_MAX] = "";
     wire_cursor_locate(cursor, &at);
     if (place != NULL)
         wire_place_print(path, sizeof path, place);
+
     const char *end = token_end(cursor);
     int shown = end - cursor->at < TOKEN_SHOWN ? (int)(end - cursor->at) : TOKEN_SHOWN;
+    char token[TOKEN_SHOWN + 3] = "end of file";
+    if (shown > 0)
+        snprintf(token, sizeof token, "'%.*s'", shown, cursor->at);
     wire_problem_set(
         cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
-        "line %zu, column %zu: %s%s%s near %s%.*s%s; send one JSON object in "
-        "UTF-8",
-        at.line, at.column, path, path[0] != '\0' ? ": " : "", what,
-        shown > 0 ? "'" : "end of file", shown, cursor->at, shown > 0 ? "'" : "");
+        "line %zu, column %zu: %s%s%s near %s; send one JSON object in UTF-8", at.line,
+        at.column, path, path[0] != '\0' ? ": " : "", what, token);
     return false;
 }
 
-/* --- what --- */
+/* --- types --- */
 
-/* Whether the word `text` stands at the cursor. */
+/* Returns whether the token at the cursor is `text`. */
 static bool is_literal(const struct wire_cursor *cursor, const char *text) {
     size_t length = strlen(text);
     return (size_t)(token_end(cursor) - cursor->at) == length &&
            memcmp(cursor->at, text, length) == 0;
 }
 
+/* Returns the type of the number at the cursor, or NULL when there is none. */
 static const char *number_type(const struct wire_cursor *cursor) {
     const char *end = wire_number_end(cursor->at, cursor->end);
-    if (end == NULL || is_word(wire_peek(end, cursor->end)))
+    if (end == NULL || is_word_char(wire_peek(end, cursor->end)))
         return NULL;
     for (const char *c = cursor->at; c < end; c++) {
         if (*c == '.' || (*c | 0x20) == 'e')
@@ -94,9 +100,9 @@ const char *wire_cursor_type(const struct wire_cursor *cursor) {
     case '"':
         return "string";
     case 't':
+        return is_literal(cursor, "true") ? "boolean" : NULL;
     case 'f':
-        return is_literal(cursor, "true") || is_literal(cursor, "false") ? "boolean"
-                                                                         : NULL;
+        return is_literal(cursor, "false") ? "boolean" : NULL;
     case 'n':
         return is_literal(cursor, "null") ? "null" : NULL;
     default:
@@ -126,21 +132,23 @@ size_t wire_cursor_levels(struct wire_cursor *cursor) {
     return levels;
 }
 
-/* --- walking --- */
+/* --- skipping --- */
 
-/* Bit 7 of each byte of the word that is `byte`; exact. */
+/* Returns bit 7 of each byte of the word that equals `byte`; exact. */
 static uint64_t find_byte(uint64_t word, unsigned char byte) {
     const uint64_t low = WIRE_ALL_BYTES(0x7F);
     uint64_t others = word ^ WIRE_ALL_BYTES(byte);
     return ~(((others & low) + low) | others | low);
 }
 
-/* Brackets, braces, quotes and a few letters: 0x26 makes the former 0x7F. */
+/* Finds brackets, braces, quotes and a few letters. All but the quotes are 0x7F when or-ed
+ * with 0x26. */
 static uint64_t find_special(uint64_t word) {
     return find_byte(word | WIRE_ALL_BYTES(0x26), 0x7F) | find_byte(word, '"');
 }
 
-static size_t count_bits(uint64_t bits) {
+/* Returns how many bytes find_byte() has found. */
+static size_t count_found(uint64_t bits) {
     return (size_t)((bits >> 7) * WIRE_ALL_BYTES(1) >> 56);
 }
 
@@ -163,19 +171,19 @@ static const char *skip_blocks(const char *at, const char *end, size_t *commas) 
     return at;
 }
 
-/* Returns the next bracket, brace, quote or 'Y', '_', 'y' or DEL, or the end; adds the
- * commas before it. */
+/* Returns the next bracket, brace, quote, 'Y', '_', 'y' or DEL, or the end. Adds the commas
+ * before it. */
 static const char *skip_plain(const char *at, const char *end, size_t *commas) {
     at = skip_blocks(at, end, commas);
     while (at < end) {
         uint64_t word = wire_load_word(at, end), special = find_special(word);
         uint64_t found = find_byte(word, ',');
         if (special != 0) {
-            uint64_t before = (special & -special) - 1;
-            *commas += count_bits(found & before);
+            uint64_t before = (special & -special) - 1; /* all bits below the first */
+            *commas += count_found(found & before);
             return at + __builtin_ctzll(special) / 8;
         }
-        *commas += count_bits(found);
+        *commas += count_found(found);
         at += sizeof word;
         if (end - at >= (ptrdiff_t)2 * BLOCK_BYTES)
             at = skip_blocks(at, end, commas);
@@ -183,7 +191,7 @@ static const char *skip_plain(const char *at, const char *end, size_t *commas) {
     return end;
 }
 
-/* Skips a string, from its quote on. */
+/* Skips a string from its first quote on. */
 static bool skip_string(struct wire_cursor *cursor) {
     cursor->at = wire_string_end(cursor->at, cursor->end);
     if (cursor->at < cursor->end) {
@@ -196,15 +204,19 @@ static bool skip_string(struct wire_cursor *cursor) {
 static bool refuse_depth(const struct wire_cursor *cursor) {
     struct wire_place place = {.field = ""};
     wire_cursor_locate(cursor, &place);
-    wire_problem_set(
-        cursor->problem, WIRE_E_NESTED_TOO_DEEPLY, NULL,
-        "line %zu, column %zu: the %dth level of nested lists and objects; a "
-        "request needs 4, and %d are read",
-        place.line, place.column, WIRE_MAX_DEPTH + 1, WIRE_MAX_DEPTH);
+    wire_problem_set(cursor->problem, WIRE_E_NESTED_TOO_DEEPLY, NULL,
+                     "line %zu, column %zu: lists and objects are nested more than "
+                     "%d levels deep; send fewer levels",
+                     place.line, place.column, WIRE_MAX_DEPTH);
     strcpy(cursor->problem->expected, "[1,32]");
     strcpy(cursor->problem->got, "33");
     _Static_assert(WIRE_MAX_DEPTH == 32, "the two lines above");
     return false;
+}
+
+/* Refuses what is not the end of the innermost list or object. */
+static bool refuse_missing_end(const struct wire_cursor *cursor, bool is_list) {
+    return wire_refuse_syntax(cursor, NULL, is_list ? "']' expected" : "'}' expected");
 }
 
 /* Skips a list or an object. */
@@ -212,6 +224,7 @@ static bool skip_nested(struct wire_cursor *cursor, size_t outer,
                         struct wire_span *span) {
     bool is_list[WIRE_MAX_DEPTH];
     size_t depth = outer;
+
     do {
         char c = wire_peek(cursor->at, cursor->end);
         switch (c) {
@@ -225,26 +238,25 @@ static bool skip_nested(struct wire_cursor *cursor, size_t outer,
         case ']':
         case '}':
             if (is_list[depth - 1] != (c == ']'))
-                return wire_refuse_syntax(
-                    cursor, NULL, is_list[depth - 1] ? "']' expected" : "'}' expected");
+                return refuse_missing_end(cursor, is_list[depth - 1]);
             depth--;
             break;
         case '"':
             if (!skip_string(cursor))
                 return false;
-            /* Where a bracket is missing, the next key shows it soonest. */
+            /* A key inside a list: the list has no end. */
             if (is_list[depth - 1] && wire_cursor_next(cursor) == ':')
-                return wire_refuse_syntax(cursor, NULL, "']' expected");
+                return refuse_missing_end(cursor, true);
             cursor->at--;
             break;
         case '\0':
             if (cursor->at == cursor->end)
-                return wire_refuse_syntax(
-                    cursor, NULL, is_list[depth - 1] ? "']' expected" : "'}' expected");
+                return refuse_missing_end(cursor, is_list[depth - 1]);
             break;
         default:
             break;
         }
+
         cursor->at++;
         if (depth > outer)
             cursor->at = skip_plain(cursor->at, cursor->end, &span->commas);
@@ -255,6 +267,7 @@ static bool skip_nested(struct wire_cursor *cursor, size_t outer,
 bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
                       struct wire_span *ret_span) {
     struct wire_span span = {.start = cursor->at};
+
     switch (wire_peek(cursor->at, cursor->end)) {
     case '[':
     case '{':
@@ -266,11 +279,12 @@ bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
             return false;
         break;
     default:
-        while (is_word(wire_peek(cursor->at, cursor->end)))
+        while (is_word_char(wire_peek(cursor->at, cursor->end)))
             cursor->at++;
         if (cursor->at == span.start)
             return wire_refuse_syntax(cursor, NULL, "a value expected");
     }
+
     span.end = cursor->at;
     *ret_span = span;
     return true;

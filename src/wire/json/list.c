@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* list.c: reads lists of numbers, and refuses what is not one. */
 #include "wire/json/list.h"
 
 #include "wire/decimal/read.h"
@@ -28,9 +29,8 @@ bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
     return true;
 }
 
-/* Returns the value of the integer from `at` on, not negative; the largest size_t when it
- * is larger. */
-static size_t value_of(const char *at, const char *end) {
+/* Returns the value of the digits from `at` on, or SIZE_MAX when it is larger. */
+static size_t parse_digits(const char *at, const char *end) {
     size_t value = 0;
     for (; at < end; at++) {
         size_t digit = (size_t)(*at - '0');
@@ -50,12 +50,14 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
         wire_cursor_locate(cursor, place);
         return wire_refuse_levels(place, levels, levels, got, cursor->problem);
     }
+
     const char *type = wire_cursor_type(cursor);
     if (type == NULL || strcmp(type, "integer") != 0)
         return wire_refuse_value_type(cursor, place, "integer");
+
     *ret_text =
         (struct wire_span){cursor->at, wire_number_end(cursor->at, cursor->end), 0, 0};
-    *ret_number = value_of(ret_text->start + minus, ret_text->end);
+    *ret_number = parse_digits(ret_text->start + minus, ret_text->end);
     if (minus && *ret_number > 0)
         *ret_number = SIZE_MAX;
     cursor->at = ret_text->end;
@@ -71,25 +73,25 @@ bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place 
                                   limit, max, cursor->problem);
 }
 
-/* Says why reading the row stopped at the element `place`. */
+/* Refuses the element at `place`, where reading the row has stopped. */
 static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *place,
                            enum wire_stop stop, double refused) {
+    struct wire_cursor inner = *cursor;
+
     switch (stop) {
     case WIRE_STOP_NO_NUMBER:
-        if (wire_peek(cursor->at, cursor->end) == '[') {
-            struct wire_cursor inner = *cursor;
-            size_t levels = place->depth + wire_cursor_levels(&inner);
-            wire_cursor_locate(cursor, place);
-            return wire_refuse_levels(place, place->depth, place->depth, levels,
-                                      cursor->problem);
-        }
-        return wire_refuse_value_type(cursor, place, "number");
+        if (wire_peek(cursor->at, cursor->end) != '[')
+            return wire_refuse_value_type(cursor, place, "number");
+        wire_cursor_locate(cursor, place);
+        return wire_refuse_levels(place, place->depth, place->depth,
+                                  place->depth + wire_cursor_levels(&inner),
+                                  cursor->problem);
     case WIRE_STOP_RANGE:
         wire_cursor_locate(cursor, place);
         return wire_refuse_float_range(place, refused, cursor->problem);
     case WIRE_STOP_CLOSED:
     case WIRE_STOP_NO_COMMA:
-    case WIRE_STOP_FULL: /* cannot be: there is room for a number more than commas */
+    case WIRE_STOP_FULL: /* impossible: there is room for one number more than commas */
         break;
     }
     return wire_refuse_syntax(cursor, place, "',' or ']' expected");
@@ -99,6 +101,7 @@ bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *
                    float *out_end, size_t *ret_count) {
     if (!wire_list_open(cursor, place, place->depth + 1))
         return false;
+
     struct wire_floats floats = {
         .at = cursor->at, .end = cursor->end, .out = out, .out_end = out_end};
     enum wire_stop stop = wire_floats_read(&floats);
@@ -109,6 +112,7 @@ bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *
         at.index[at.depth++] = stop == WIRE_STOP_NO_COMMA ? count - 1 : count;
         return refuse_element(cursor, &at, stop, floats.refused);
     }
+
     cursor->at++;
     *ret_count = count;
     return true;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* object.c: finds members, and refuses unknown and duplicate keys. */
 #include "wire/json/object.h"
 
 #include "wire/json/value.h"
@@ -6,13 +7,17 @@
 #include <assert.h>
 #include <stdio.h>
 
-static bool refuse_body(const struct wire_cursor *cursor, const char *key) {
+#define KNOWN_BYTES_MAX 256 /* of all keys of an object, with commas between them */
+
+/* Refuses a body that is not an object. */
+static bool refuse_body_type(const struct wire_cursor *cursor, const char *key) {
     const char *type = wire_cursor_type(cursor);
     if (type == NULL)
         return wire_refuse_syntax(cursor, NULL, "an object expected");
+
     wire_problem_set(cursor->problem, WIRE_E_WRONG_TYPE, NULL,
-                     "the body is not a JSON object but of type %s; send an object with "
-                     "the key %s",
+                     "the body is of type %s, not a JSON object; "
+                     "send an object with the key %s",
                      type, key);
     strcpy(cursor->problem->expected, "\"object\"");
     snprintf(cursor->problem->got, sizeof cursor->problem->got, "\"%s\"", type);
@@ -21,6 +26,7 @@ static bool refuse_body(const struct wire_cursor *cursor, const char *key) {
 
 bool wire_body_open(struct wire_cursor *cursor, const char *key) {
     size_t size = (size_t)(cursor->end - cursor->at);
+
     if (size == 0) {
         wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
                          "line 1, column 1: the body is empty; send one JSON object");
@@ -28,11 +34,11 @@ bool wire_body_open(struct wire_cursor *cursor, const char *key) {
     }
     if (size >= 3 && memcmp(cursor->at, "\xEF\xBB\xBF", 3) == 0) {
         wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
-                         "line 1, column 1: the body begins with a byte order mark; send "
-                         "UTF-8 without one");
+                         "line 1, column 1: the body begins with a byte order mark; "
+                         "send UTF-8 without one");
         return false;
     }
-    return wire_cursor_next(cursor) == '{' || refuse_body(cursor, key);
+    return wire_cursor_next(cursor) == '{' || refuse_body_type(cursor, key);
 }
 
 bool wire_body_close(struct wire_cursor *cursor) {
@@ -50,16 +56,17 @@ static size_t find_key(const struct wire_keys *keys, const char *name, size_t le
     return i;
 }
 
-static bool refuse_unknown(const struct wire_keys *keys, const char *key, size_t length,
-                           struct wire_problem *ret_problem) {
-    char shown[sizeof ret_problem->field];
-    if (length > sizeof shown - 1)
-        length = sizeof shown - 1;
-    memcpy(shown, key, length);
-    shown[length] = '\0';
-    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown,
-                     "'%.64s' is no key of %s; leave it out. Known are %s", shown,
-                     keys->owner, keys->known);
+static bool refuse_unknown_key(const struct wire_keys *keys, const char *key,
+                               struct wire_problem *ret_problem) {
+    char known[KNOWN_BYTES_MAX];
+    size_t used = 0;
+    for (size_t i = 0; i < keys->count && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                 i > 0 ? ", " : "", keys->names[i]);
+
+    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, key,
+                     "'%.64s' is not a key of %s; remove it, or use %s%s", key,
+                     keys->owner, keys->count > 1 ? "one of " : "", known);
     return false;
 }
 
@@ -72,7 +79,8 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
         ret_word[WIRE_WORD_MAX] = '\0';
         return true;
     }
-    /* It may be written with escapes, or be no text at all. */
+
+    /* It may be written with escapes, or may not be UTF-8. */
     json_t *word = wire_json_load(cursor->body, span, cursor->problem);
     if (word == NULL)
         return false;
@@ -81,26 +89,27 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
     return true;
 }
 
-/* Says which key the one at `span`, quotes included, is. */
+/* Finds which key the string at `span`, quotes included, is. */
 static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *keys,
                      const struct wire_span *span, size_t *ret_key) {
     char word[WIRE_WORD_MAX + 1];
+
     *ret_key = find_key(keys, span->start + 1, (size_t)(span->end - span->start) - 2);
     if (*ret_key < keys->count)
         return true;
     if (!wire_word_read(cursor, span, word))
         return false;
     *ret_key = find_key(keys, word, strlen(word));
-    return *ret_key < keys->count ||
-           refuse_unknown(keys, word, strlen(word), cursor->problem);
+    return *ret_key < keys->count || refuse_unknown_key(keys, word, cursor->problem);
 }
 
-/* Finds one member, from its key on. */
+/* Finds one member, whose key is next. */
 static bool scan_member(struct wire_cursor *cursor, size_t depth,
                         const struct wire_keys *keys, bool seen[WIRE_KEYS_MAX],
                         struct wire_span *members) {
     struct wire_span key_text, value;
     size_t key;
+
     if (wire_cursor_next(cursor) != '"')
         return wire_refuse_syntax(cursor, NULL, "a key expected");
     if (!wire_cursor_skip(cursor, depth, &key_text) ||
@@ -109,13 +118,14 @@ static bool scan_member(struct wire_cursor *cursor, size_t depth,
     if (seen[key])
         return wire_refuse_duplicate(cursor->body, &key_text, cursor->problem);
     seen[key] = true;
+
     if (wire_cursor_next(cursor) != ':')
         return wire_refuse_syntax(cursor, NULL, "':' expected");
     cursor->at++;
     wire_cursor_next(cursor);
     if (!wire_cursor_skip(cursor, depth, &value))
         return false;
-    /* null means the same as leaving it out. */
+    /* null has the same meaning as leaving it out. */
     if (value.end - value.start != 4 || memcmp(value.start, "null", 4) != 0)
         members[key] = value;
     return true;
@@ -124,11 +134,13 @@ static bool scan_member(struct wire_cursor *cursor, size_t depth,
 bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size_t depth,
                       const struct wire_keys *keys, struct wire_span *ret_members) {
     bool seen[WIRE_KEYS_MAX] = {false};
+
     assert(keys->count <= WIRE_KEYS_MAX);
     memset(ret_members, 0, keys->count * sizeof *ret_members);
     if (wire_cursor_next(cursor) != '{')
         return wire_refuse_value_type(cursor, place, "object");
     cursor->at++;
+
     char c = wire_cursor_next(cursor);
     while (c != '}') {
         if (!scan_member(cursor, depth, keys, seen, ret_members))

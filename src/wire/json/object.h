@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object.h: objects with known keys, in a request's text.
+/* object.h: finds the members of objects, whose keys are known, in the text of a request.
  *
  * Each function returns false with the cursor's problem set. */
 #ifndef ATTND_WIRE_JSON_OBJECT_H
@@ -8,33 +8,32 @@
 #include "wire/json/cursor.h"
 
 #define WIRE_KEYS_MAX 16
-#define WIRE_WORD_MAX 128 /* bytes; a longer string is none of ours, whatever it spells */
+#define WIRE_WORD_MAX 128 /* bytes; no string that has a meaning is longer */
 
 /* The keys that an object may have. */
 struct wire_keys {
-    const char *owner; /* whose keys they are, for a person: "a request" */
-    const char *known; /* all of them, for a person: "name and parameters" */
+    const char *owner; /* what has these keys, for people: "a request" */
     size_t count;      /* at most WIRE_KEYS_MAX */
     const char *names[WIRE_KEYS_MAX];
 };
 
-/* Enters a body, which must be an object; `key` is one that it needs. Malformed JSON,
- * Wrong type. */
+/* Enters a body, which must be an object. `key` is one that it needs, for the error:
+ * Malformed JSON, Wrong type. */
 bool wire_body_open(struct wire_cursor *cursor, const char *key);
 
-/* Checks that nothing but white space is left. */
+/* Checks that only white space is left: Malformed JSON. */
 bool wire_body_close(struct wire_cursor *cursor);
 
 /* Finds the members of the object at the cursor without reading their values, and moves
- * past it. `depth` is that of its members: 1 for the whole body's.
- * ret_members[keys->count] are empty (start is NULL) where a key is left out, or null.
- * Malformed JSON, Nested too deeply, Unknown key, Duplicate key; Wrong type of `place`
- * when it is no object. */
+ * past the object. `depth` is the depth of its members: 1 for those of the body.
+ * ret_members[keys->count] are empty (start is NULL) where a key is left out or its value
+ * is null. Malformed JSON, Nested too deeply, Unknown key, Duplicate key; Wrong type of
+ * `place` when it is not an object. */
 bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size_t depth,
                       const struct wire_keys *keys, struct wire_span *ret_members);
 
-/* Reads the string at `span`, quotes included, into ret_word, cut to WIRE_WORD_MAX bytes
- * and with a terminator. */
+/* Copies the string at `span`, which includes its quotes, to ret_word, with a terminator. It
+ * is cut to WIRE_WORD_MAX bytes. Malformed JSON, Out of memory. */
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
                     char ret_word[WIRE_WORD_MAX + 1]);
 

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tensor.c: reads tensors. Commas were counted before, so memory is allocated at once. */
 #include "wire/json/tensor.h"
 
 #include "base/size.h"
 #include "wire/json/list.h"
 
-/* What is being read. */
-struct reader {
+/* A tensor that is being read. */
+struct tensor_reader {
     struct wire_cursor cursor;
     const char *field;
     size_t levels;    /* of lists */
-    float *out, *end; /* where the next number goes, and how far they may */
+    float *out, *end; /* where the next number is written, and the end of the room */
     struct wire_tensor tensor;
 };
 
 /* Returns how many levels of lists the span begins with. */
-static size_t first_levels(const struct wire_span *span) {
+static size_t count_levels(const struct wire_span *span) {
     struct wire_cursor cursor = {.at = span->start, .end = span->end};
     return wire_cursor_levels(&cursor);
 }
 
-/* Returns for how many sequences there must be room. */
+/* Returns how many sequences a span with that many levels can have. */
 static size_t max_sequences(const struct wire_span *span, size_t levels) {
     return levels == WIRE_LEVELS_BATCHED && span->lists > 0 ? span->lists : 1;
 }
 
 size_t wire_tensor_cost(const struct wire_span *span) {
-    size_t lens = max_sequences(span, first_levels(span)), bytes = 0;
-    /* A span is memory, so that adding 1 to its commas cannot wrap. */
+    size_t lens = max_sequences(span, count_levels(span)), bytes = 0;
+
+    /* The commas of a text in memory plus 1 cannot wrap. */
     if (!size_mul(lens, sizeof(size_t), &bytes) ||
         !size_add_mul(&bytes, span->commas + 1, sizeof(float)) ||
         !size_add(bytes, (size_t)2 * ARENA_ALIGNMENT, &bytes))
@@ -34,10 +36,11 @@ size_t wire_tensor_cost(const struct wire_span *span) {
     return bytes;
 }
 
-/* Checks the levels along the first elements, which say whether there is a batch axis. */
-static bool find_levels(struct reader *reader, size_t min, size_t max) {
+/* Checks the levels along the first elements, which decide whether there is a batch axis. */
+static bool find_tensor_levels(struct tensor_reader *reader, size_t min, size_t max) {
     struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
     struct wire_place place = {.field = reader->field};
+
     size_t levels = wire_cursor_levels(&ahead);
     if (levels > max || (levels < min && wire_cursor_at_number(&ahead))) {
         wire_cursor_locate(cursor, &place);
@@ -48,6 +51,7 @@ static bool find_levels(struct reader *reader, size_t min, size_t max) {
         wire_cursor_locate(&ahead, &place);
         return wire_refuse_empty(&place, cursor->problem);
     }
+
     place.depth = levels;
     if (levels < min)
         return wire_refuse_value_type(&ahead, &place, "array");
@@ -55,10 +59,11 @@ static bool find_levels(struct reader *reader, size_t min, size_t max) {
     return true;
 }
 
-static bool allocate(struct reader *reader, const struct wire_span *span,
-                     struct arena *arena) {
+static bool allocate_tensor(struct tensor_reader *reader, const struct wire_span *span,
+                            struct arena *arena) {
     struct wire_tensor *tensor = &reader->tensor;
     size_t floats = span->commas + 1;
+
     tensor->batched = reader->levels == WIRE_LEVELS_BATCHED;
     tensor->lens =
         arena_alloc(arena, max_sequences(span, reader->levels), sizeof *tensor->lens);
@@ -67,20 +72,22 @@ static bool allocate(struct reader *reader, const struct wire_span *span,
         wire_problem_set_no_memory(reader->cursor.problem);
         return false;
     }
+
     tensor->rows = reader->out;
     reader->end = reader->out + floats;
     return true;
 }
 
-/* Reads a row; the first decides the width. */
-static bool read_row(struct reader *reader, struct wire_place *place) {
+/* Reads a row; the first one decides the width. */
+static bool read_row(struct tensor_reader *reader, struct wire_place *place) {
     size_t count, *width = &reader->tensor.width;
+
     if (!wire_row_read(&reader->cursor, place, reader->out, reader->end, &count))
         return false;
     if (*width == 0)
         *width = count;
     if (count != *width) {
-        reader->cursor.at--; /* the bracket that came too soon or too late */
+        reader->cursor.at--; /* the row's closing bracket */
         wire_cursor_locate(&reader->cursor, place);
         return wire_refuse_uneven(place, *width, count,
                                   "all rows must be as wide as the first",
@@ -91,33 +98,37 @@ static bool read_row(struct reader *reader, struct wire_place *place) {
 }
 
 /* Reads the rows of the sequence at `place`. */
-static bool read_sequence(struct reader *reader, struct wire_place *place,
+static bool read_sequence(struct tensor_reader *reader, struct wire_place *place,
                           size_t *ret_rows) {
     if (!wire_list_open(&reader->cursor, place, reader->levels))
         return false;
+
     struct wire_place at = *place;
-    at.depth++;
     bool more = true;
     size_t rows;
+    at.depth++;
     for (rows = 0; more; rows++) {
         at.index[place->depth] = rows;
         if (!read_row(reader, &at) || !wire_list_next(&reader->cursor, &at, &more))
             return false;
     }
+
     *ret_rows = rows;
     reader->tensor.num_rows += rows; /* of lists that exist: cannot wrap */
     return true;
 }
 
-static bool read_sequences(struct reader *reader) {
+static bool read_sequences(struct tensor_reader *reader) {
     struct wire_tensor *tensor = &reader->tensor;
     struct wire_place place = {.field = reader->field};
+
     if (!tensor->batched) {
         tensor->num_sequences = 1;
         return read_sequence(reader, &place, tensor->lens);
     }
     if (!wire_list_open(&reader->cursor, &place, reader->levels))
         return false;
+
     bool more = true;
     place.depth = 1;
     for (size_t b = 0; more; b++) {
@@ -133,10 +144,11 @@ static bool read_sequences(struct reader *reader) {
 bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
                       size_t min, size_t max, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem) {
-    struct reader reader = {.cursor = {body, span->start, span->end, ret_problem},
-                            .field = field};
-    if (!find_levels(&reader, min, max) || !allocate(&reader, span, arena) ||
-        !read_sequences(&reader))
+    struct tensor_reader reader = {.cursor = {body, span->start, span->end, ret_problem},
+                                   .field = field};
+
+    if (!find_tensor_levels(&reader, min, max) ||
+        !allocate_tensor(&reader, span, arena) || !read_sequences(&reader))
         return false;
     *ret_tensor = reader.tensor;
     return true;

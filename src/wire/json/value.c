@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* value.c: parses values with jansson, and words its errors as ours. */
 #include "wire/json/value.h"
 
 #include <stdlib.h>
@@ -23,40 +24,45 @@ bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
     struct wire_place place = {.field = ""};
     char key[sizeof ret_problem->field];
     size_t length = (size_t)(span->end - span->start) - 2;
+
     if (length > sizeof key - 1)
         length = sizeof key - 1;
-    memcpy(key, span->start + 1, length); /* as it stands there, escapes and all */
+    memcpy(key, span->start + 1, length); /* escapes are not resolved */
     key[length] = '\0';
+
     wire_cursor_locate(&cursor, &place);
     wire_problem_set(
         ret_problem, WIRE_E_DUPLICATE_KEY, key,
-        "line %zu, column %zu: '%s' stands twice in one object; send it once", place.line,
-        place.column, key);
+        "line %zu, column %zu: '%s' appears twice in one object; remove one of them",
+        place.line, place.column, key);
     return false;
 }
 
-/* Returns the string that ends before `end`; empty when there is none. */
+/* Returns the string that ends at `end`; an empty one when there is none. */
 static struct wire_span string_before(const char *start, const char *end) {
     static const char empty[] = "\"\"";
     struct wire_span span = {.start = start, .end = end};
     if (end - start < 2 || end[-1] != '"')
         return (struct wire_span){.start = empty, .end = empty + 2};
-    span.start = end - 2; /* of the text, going back from the closing quote */
+
+    span.start = end - 2; /* backwards from the closing quote */
     while (span.start > start &&
            (*span.start != '"' || (span.start > start && span.start[-1] == '\\')))
         span.start--;
     return span;
 }
 
-/* Says what jansson found after `position` bytes of the span. */
-static void refuse(const char *body, const struct wire_span *span,
-                   const json_error_t *error, struct wire_problem *ret_problem) {
+/* Refuses the span because of what jansson has found in it. */
+static void refuse_parse_error(const char *body, const struct wire_span *span,
+                               const json_error_t *error,
+                               struct wire_problem *ret_problem) {
     size_t size = (size_t)(span->end - span->start);
     size_t position = error->position < 0 ? 0 : (size_t)error->position;
     const char *at = span->start + (position < size ? position : size);
     struct wire_cursor cursor = {body, at, at, ret_problem};
     struct wire_place place = {.field = ""};
     struct wire_span key;
+
     wire_cursor_locate(&cursor, &place);
     switch (json_error_code(error)) {
     case json_error_duplicate_key:
@@ -64,10 +70,11 @@ static void refuse(const char *body, const struct wire_span *span,
         wire_refuse_duplicate(body, &key, ret_problem);
         break;
     case json_error_numeric_overflow:
-        wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, NULL,
-                         "line %zu, column %zu: %s; send numbers that fit a float32, and "
-                         "integers over 64 bits with a decimal point or an exponent",
-                         place.line, place.column, error->text);
+        wire_problem_set(
+            ret_problem, WIRE_E_OUT_OF_RANGE, NULL,
+            "line %zu, column %zu: %s; send numbers in the range of float32, "
+            "and integers over 64 bits with a decimal point or an exponent",
+            place.line, place.column, error->text);
         break;
     default:
         wire_problem_set(ret_problem, WIRE_E_MALFORMED_JSON, NULL,
@@ -87,8 +94,9 @@ bool wire_json_ran_short(void) {
 
 json_t *wire_json_load(const char *body, const struct wire_span *span,
                        struct wire_problem *ret_problem) {
-    wire_json_watch();
     json_error_t error;
+
+    wire_json_watch();
     json_t *root = json_loadb(span->start, (size_t)(span->end - span->start),
                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (allocation_failed) {
@@ -97,7 +105,7 @@ json_t *wire_json_load(const char *body, const struct wire_span *span,
         return NULL;
     }
     if (root == NULL)
-        refuse(body, span, &error, ret_problem);
+        refuse_parse_error(body, span, &error, ret_problem);
     return root;
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* write.c: escapes strings, and replaces bytes that are not UTF-8. */
 #include "wire/json/write.h"
 
 #include <assert.h>
@@ -6,36 +7,40 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns how many bytes the UTF-8 character at `text` has, or 0 when there is none: a
- * stray or missing continuation, an overlong form, a surrogate, or beyond U+10FFFF (RFC
- * 3629). */
+/* Returns how many bytes the UTF-8 character at `text` has, or 0 when it is not one (RFC
+ * 3629): a stray or missing continuation byte, an overlong form, a surrogate, or a value
+ * over U+10FFFF. */
 static size_t utf8_size(const unsigned char *text) {
     unsigned lead = text[0];
     if (lead < 0x80)
         return 1;
-    size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
     if (lead < 0xC2 || lead > 0xF4)
         return 0;
-    /* A terminator is no continuation, so nothing past the end is read. */
+
+    /* A terminator is not a continuation byte, so nothing past the end is read. */
+    size_t size = (size_t)2 + (lead >= 0xE0) + (lead >= 0xF0);
     for (size_t i = 1; i < size; i++) {
         if ((text[i] & 0xC0) != 0x80)
             return 0;
     }
+
     if ((lead == 0xE0 && text[1] < 0xA0) || (lead == 0xED && text[1] > 0x9F) ||
         (lead == 0xF0 && text[1] < 0x90) || (lead == 0xF4 && text[1] > 0x8F))
         return 0;
     return size;
 }
 
-/* Writes the character at `text` as it stands in a JSON string; returns its bytes in
- * `text`. */
+/* Writes the character at `text` as a part of a JSON string. Returns how many bytes it has
+ * in `text`. */
 static size_t put_character(const unsigned char *text, char *out, size_t *ret_written) {
     size_t size = utf8_size(text);
+
     if (size == 0) {
         *out = '?';
         *ret_written = 1;
         return 1;
     }
+
     if (*text == '"' || *text == '\\') {
         out[0] = '\\';
         out[1] = (char)*text;
@@ -76,6 +81,7 @@ attn_status wire_json_add_string(struct buf *body, const char *text) {
 attn_status wire_json_add_format(struct buf *body, const char *format, ...) {
     char text[256];
     va_list args;
+
     va_start(args, format);
     int length = vsnprintf(text, sizeof text, format, args);
     va_end(args);

@@ -8,8 +8,6 @@
 
 static const struct wire_keys native_keys = {
     .owner = "a request",
-    .known = "model, queries, keys, values, valid_lens, causal, need_weights, "
-             "head_mask, weights_heads and weights_queries",
     .count = WIRE_NUM_MEMBERS,
     .names = {[WIRE_MEMBER_MODEL] = "model",
               [WIRE_MEMBER_QUERIES] = "queries",

@@ -31,7 +31,6 @@ enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, NUM_MEMBERS };
 
 static const struct wire_keys input_keys = {
     .owner = "an input",
-    .known = "name, shape, datatype, parameters and data",
     .count = NUM_MEMBERS,
     .names = {[NAME] = "name",
               [SHAPE] = "shape",
@@ -41,7 +40,6 @@ static const struct wire_keys input_keys = {
 };
 
 static const struct wire_keys input_parameter_keys = {.owner = "an input's parameters",
-                                                      .known = "binary_data_size",
                                                       .count = 1,
                                                       .names = {"binary_data_size"}};
 

@@ -20,7 +20,6 @@ enum { ID, PARAMETERS, INPUTS, OUTPUTS, NUM_MEMBERS };
 
 static const struct wire_keys request_keys = {
     .owner = "a request",
-    .known = "id, parameters, inputs and outputs",
     .count = NUM_MEMBERS,
     .names = {[ID] = "id",
               [PARAMETERS] = "parameters",
@@ -32,7 +31,6 @@ enum { CAUSAL, NEED_WEIGHTS, BINARY_OUTPUT, NUM_PARAMETERS };
 
 static const struct wire_keys parameter_keys = {
     .owner = "a request's parameters",
-    .known = "causal, need_weights and binary_data_output",
     .count = NUM_PARAMETERS,
     .names = {[CAUSAL] = "causal",
               [NEED_WEIGHTS] = "need_weights",
@@ -40,12 +38,10 @@ static const struct wire_keys parameter_keys = {
 };
 
 static const struct wire_keys output_keys = {.owner = "an output",
-                                             .known = "name and parameters",
                                              .count = 2,
                                              .names = {"name", "parameters"}};
 
 static const struct wire_keys output_parameter_keys = {.owner = "an output's parameters",
-                                                       .known = "binary_data",
                                                        .count = 1,
                                                        .names = {"binary_data"}};
 
