@@ -19,7 +19,7 @@ class Checkpoint:
     name: str
     layout: str
     path: Path
-    options: dict  # as after --model NAME=FILE,
+    options: dict  # those after --model NAME=FILE,
     layer: Layer
 
     @property
@@ -29,7 +29,7 @@ class Checkpoint:
 
 
 def random_tensors(rng, layout, num_heads, head_size):
-    """Weights that keep the scores in the range where a softmax has something to decide."""
+    """Returns random weights whose scores are of order 1, so that no key gets all the weight."""
     width = num_heads * head_size  # H*D
     sizes = rng.integers(1, 33, size=3)  # query_size, key_size, value_size
     bias = rng.random() < 0.5
@@ -84,8 +84,9 @@ def random_tensors(rng, layout, num_heads, head_size):
 
 
 def random_checkpoint(rng, directory, name, layout, dtype):
-    """Writes one. The head count is given where the layout cannot tell it: on the command
-    line or in the file's __metadata__, by chance; `causal` likewise, sometimes."""
+    """Writes a random checkpoint. Where the layout does not determine the number of heads, it is
+    given on the command line or in the file's __metadata__, at random. So is `causal`, sometimes.
+    """
     num_heads, head_size = int(rng.integers(1, 7)), int(rng.integers(1, 13))
     tensors = random_tensors(rng, layout, num_heads, head_size)
     options = {}
@@ -106,8 +107,8 @@ def random_checkpoint(rng, directory, name, layout, dtype):
 
 def write_layer(path, num_heads, head_size, query_size, key_size=None, value_size=None,
                 additive_size=0, seed=1, **metadata):
-    """A d2l layer of given sizes; with additive_size, one whose scores take long to compute
-    while its requests stay small: Tq * Tk * H * additive_size times tanh."""
+    """Writes a d2l layer and returns its reference. With additive_size, scores take long to
+    compute although requests are small: Tq * Tk * H * additive_size times tanh."""
     rng = np.random.default_rng(seed)
     width, key_size = num_heads * head_size, key_size or query_size
     sizes = {"W_q": query_size, "W_k": key_size, "W_v": value_size or key_size}
@@ -124,7 +125,7 @@ def write_layer(path, num_heads, head_size, query_size, key_size=None, value_siz
 
 
 def write_slow_layer(path):
-    """With slow_request(): some 0.2 s of tanh on one core, from a request of a few kB."""
+    """Writes a layer that needs some 0.2 s of one core for slow_request(), which has a few kB."""
     return write_layer(path, num_heads=1, head_size=4, query_size=2, additive_size=512)
 
 

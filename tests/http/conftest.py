@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures: servers that must have stopped cleanly when their tests are over."""
+"""Fixtures: servers, which must stop cleanly when their tests are over."""
 
 import os
 import random
@@ -29,7 +29,7 @@ def demo_server():
 
 @pytest.fixture
 def start_server():
-    """Starts servers for one test; those still running afterwards are stopped and checked."""
+    """Starts servers for one test. Those that still run afterwards are stopped and checked."""
     servers = []
 
     def start(*arguments, **options):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP connection that sends exactly the bytes it is told to, and reads HTTP/1.1 answers."""
+"""A TCP connection that sends exactly the bytes it is given, and reads HTTP/1.1 replies."""
 
 import json
 import socket
@@ -29,14 +29,14 @@ class Connection:
         self.socket.close()
 
     def send(self, data):
-        """Sends what the other side takes: it may answer and close before it has read all."""
+        """Sends what the server reads: it may reply and close before it has read everything."""
         try:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def receive(self):
-        """Whether anything came; False once the other side has closed."""
+        """Returns whether bytes arrived: False once the server has closed the connection."""
         try:
             data = self.socket.recv(65536)
         except ConnectionResetError:
@@ -45,7 +45,7 @@ class Connection:
         return bool(data)
 
     def read_answer(self, head_only=False):
-        """The next answer, or None when the connection was closed instead."""
+        """Returns the next reply, or None if the connection was closed instead."""
         while b"\r\n\r\n" not in self.unread:
             if not self.receive():
                 assert not self.unread, f"closed in the middle of {self.unread!r}"
@@ -60,10 +60,10 @@ class Connection:
         size = int(headers.get("content-length", 0))
         if head_only or status == 100:
             size = 0
-        return Answer(status, headers, self.take(size))
+        return Answer(status, headers, self.read_bytes(size))
 
-    def take(self, size):
-        """Exactly `size` bytes."""
+    def read_bytes(self, size):
+        """Returns exactly `size` bytes."""
         pieces = [self.unread]
         missing = size - len(self.unread)
         while missing > 0:
@@ -71,25 +71,25 @@ class Connection:
             assert self.receive(), "closed in the middle of a body"
             pieces.append(self.unread)
             missing -= len(self.unread)
-        taken = b"".join(pieces)
-        self.unread = taken[size:]
-        return taken[:size]
+        data = b"".join(pieces)
+        self.unread = data[size:]
+        return data[:size]
 
     def read_chunks(self):
-        """A body of chunks, to its end (RFC 9112, section 7.1)."""
+        """Reads a chunked body to its end (RFC 9112, section 7.1)."""
         chunks = []
         while True:
             while b"\r\n" not in self.unread:
                 assert self.receive(), "closed in the middle of a chunk's size"
             line, self.unread = self.unread.split(b"\r\n", 1)
             size = int(line, 16)
-            chunks.append(self.take(size))
-            assert self.take(2) == b"\r\n"
+            chunks.append(self.read_bytes(size))
+            assert self.read_bytes(2) == b"\r\n"
             if size == 0:
                 return b"".join(chunks)
 
     def read_to_end(self, timeout=10):
-        """Everything until the other side closes, which it has to do within `timeout` s."""
+        """Returns everything until the server closes. It may pause for at most `timeout` s."""
         self.socket.settimeout(timeout)
         while self.receive():
             pass
@@ -97,7 +97,7 @@ class Connection:
 
 
 def post_bytes(body, *headers, path="/v1/attention"):
-    """A whole POST request with the usual headers and those of `headers`."""
+    """Returns a complete POST request: the usual headers, then those of `headers`."""
     lines = [f"POST {path} HTTP/1.1", "Host: attnd", "Content-Type: application/json",
              f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body

@@ -12,24 +12,24 @@ NUMPY = {"FP32": np.float32, "FP16": np.float16, "FP64": np.float64, "INT32": np
 
 
 def bfloat16_bytes(array):
-    """The upper halves of float32, cut off."""
+    """Returns the upper halves of float32: truncated, not rounded."""
     return (np.asarray(array, np.float32).view(np.uint32) >> 16).astype("<u2").tobytes()
 
 
 def tensor(name, array, datatype="FP32", binary=False, flat=True):
-    """An input, and its binary data (b"" when it is JSON)."""
+    """Returns an input and its binary data (b"" if its data is JSON)."""
     array = np.asarray(array)
-    told = {"name": name, "shape": list(array.shape), "datatype": datatype}
+    entry = {"name": name, "shape": list(array.shape), "datatype": datatype}
     if not binary:
-        return told | {"data": (array.flatten() if flat else array).tolist()}, b""
+        return entry | {"data": (array.flatten() if flat else array).tolist()}, b""
     data = bfloat16_bytes(array) if datatype == "BF16" else array.astype(NUMPY[datatype]).tobytes()
-    return told | {"parameters": {"binary_data_size": len(data)}}, data
+    return entry | {"parameters": {"binary_data_size": len(data)}}, data
 
 
 def pack(inputs, pad=None, **members):
-    """Body and headers of (input, binary data) pairs. With `pad`, spaces after the JSON bring the
-    first binary data to an address of that remainder by 4."""
-    text = json.dumps({"inputs": [told for told, _ in inputs]} | members).encode()
+    """Returns body and headers of (input, binary data) pairs. With `pad`, spaces after the JSON
+    move the first binary data to an offset that is `pad` modulo 4."""
+    text = json.dumps({"inputs": [entry for entry, _ in inputs]} | members).encode()
     if pad is not None:
         text += b" " * ((pad - len(text)) % 4)
     data = b"".join(data for _, data in inputs)
@@ -41,7 +41,7 @@ def post(server, model, body, headers, path="/v2/models/{}/infer"):
 
 
 def unpack(response):
-    """The reply's JSON, and its tensors by name; checks that all of it agrees."""
+    """Returns the JSON of a reply and its tensors by name. Checks that headers and sizes agree."""
     assert response.status_code == 200, response.text
     size = int(response.headers.get(HEADER, len(response.content)))
     reply, data = json.loads(response.content[:size]), response.content[size:]
@@ -61,9 +61,9 @@ def unpack(response):
 
 
 def assert_error(response, status, contains):
-    """An error as the protocol tells it; those about /v2 have no other form."""
+    """Checks an error in the format of the protocol, which all errors of /v2 have."""
     assert response.status_code == status, response.text
     assert response.headers["Content-Type"] == "application/json"
-    answer = response.json()
-    assert list(answer) == ["error"] and contains in answer["error"], answer
-    return answer["error"]
+    reply = response.json()
+    assert list(reply) == ["error"] and contains in reply["error"], reply
+    return reply["error"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head attention in float64, written from its definition (docs/protocol.md) and from
-nothing of the daemon's: slow, one query at a time, meant to be read.
+"""Multi-head attention in float64, written from its definition (docs/protocol.md) and not from
+the daemon's code. It is slow, computes one query at a time, and is meant to be read.
 
 B sequences, H heads, Tq queries, Tk keys, D head size. Linear weights are [out, in].
 """
@@ -38,7 +38,7 @@ class Layer:
     def sizes(self):
         """query_size, key_size, value_size"""
         head = self.heads[0]
-        return tuple(part.weight.shape[1] for part in (head.query, head.key, head.value))
+        return tuple(linear.weight.shape[1] for linear in (head.query, head.key, head.value))
 
 
 def softmax(scores):
@@ -47,8 +47,8 @@ def softmax(scores):
 
 
 def attend_head(head, additive, queries, keys, values, visible):
-    """Outputs [Tq, D] and weights [Tq, Tk] of one head; visible [Tq, Tk] says which key a
-    query may attend to. With none, it attends to all of them alike."""
+    """Returns outputs [Tq, D] and weights [Tq, Tk] of one head. `visible` [Tq, Tk] says which
+    keys a query may attend to. A query without a visible key attends to all keys equally."""
     q, k, v = head.query(queries), head.key(keys), head.value(values)
     weights = np.zeros((len(q), len(k)))
     for i, row in enumerate(visible):
@@ -65,8 +65,8 @@ def attend_head(head, additive, queries, keys, values, visible):
 
 
 def attend(layer, queries, keys, values, valid_lens=None, causal=None, head_mask=None):
-    """One sequence: queries [Tq, query_size] and so on; valid_lens None, a number or [Tq].
-    Returns outputs [Tq, out_size] and weights [H, Tq, Tk]."""
+    """Computes one sequence: queries [Tq, query_size] and so on; valid_lens is None, a number or
+    [Tq]. Returns outputs [Tq, out_size] and weights [H, Tq, Tk]."""
     queries, keys, values = (np.asarray(x, np.float64) for x in (queries, keys, values))
     num_queries, num_keys = len(queries), len(keys)
     causal = layer.causal if causal is None else causal
@@ -84,8 +84,8 @@ def attend(layer, queries, keys, values, valid_lens=None, causal=None, head_mask
 
 
 def attend_request(layer, request):
-    """A batched request, as in the body of POST /v1/attention: a list of (outputs, weights),
-    one for each sequence."""
+    """Computes a batched request, the body of POST /v1/attention. Returns a list of
+    (outputs, weights), one pair for each sequence."""
     keys = request.get("keys", request["queries"])
     values = request.get("values", keys)
     lens = request.get("valid_lens") or [None] * len(keys)
@@ -94,18 +94,19 @@ def attend_request(layer, request):
 
 
 def layer_from_tensors(tensors, num_heads=None, causal=None):
-    """The layer that a checkpoint's tensors describe, whichever of the layouts it has."""
+    """Returns the layer that the tensors of a checkpoint describe, in any of the layouts."""
     tensors = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
 
     def linear(name):
         return Linear(tensors[name + ".weight"], tensors.get(name + ".bias"))
 
     def split(query, key, value):
-        """H heads out of projections that hold theirs one after the other."""
-        def rows(part, h):
-            size = len(part.weight) // num_heads
+        """Returns H heads from projections that hold their heads one after the other."""
+        def rows(projection, h):
+            size = len(projection.weight) // num_heads
             at = slice(h * size, (h + 1) * size)
-            return Linear(part.weight[at], None if part.bias is None else part.bias[at])
+            bias = None if projection.bias is None else projection.bias[at]
+            return Linear(projection.weight[at], bias)
         return [Head(rows(query, h), rows(key, h), rows(value, h)) for h in range(num_heads)]
 
     additive = None
@@ -119,7 +120,7 @@ def layer_from_tensors(tensors, num_heads=None, causal=None):
         if "in_proj_weight" in tensors:
             weights = np.split(tensors["in_proj_weight"], 3)
         else:
-            weights = [tensors[part + "_proj_weight"] for part in "qkv"]
+            weights = [tensors[letter + "_proj_weight"] for letter in "qkv"]
         biases = (np.split(tensors["in_proj_bias"], 3) if "in_proj_bias" in tensors
                   else [None] * 3)
         heads, output = split(*map(Linear, weights, biases)), linear("out_proj")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes safetensors files: 8 bytes of header length, a JSON header, the tensors end to end."""
+"""Writes and reads safetensors: 8 bytes of header length, a JSON header, tensors end to end."""
 
 import json
 import struct
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def to_bfloat16(array):
-    """The upper halves of float32, rounded to the nearest, ties to even; as uint16."""
+    """Returns the upper halves of float32 as uint16, rounded to nearest, ties to even."""
     bits = np.asarray(array, np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -21,22 +21,22 @@ def stored_bytes(array, dtype):
 
 
 def as_stored(array, dtype):
-    """What a reader gets back from `dtype` once it has made it float32."""
+    """Returns the float32 that a reader makes of `array` when it is stored as `dtype`."""
     if dtype == "BF16":
         return (to_bfloat16(array).astype(np.uint32) << 16).view(np.float32)
     return np.asarray(array).astype({"F16": "f2", "F32": "f4", "F64": "f8"}[dtype]).astype("f4")
 
 
 def make_safetensors(tensors, dtype="F32", metadata=None):
-    """Returns `tensors`, a dict of name to array, as bytes. `dtype` is one name, or one for each
-    tensor."""
+    """Returns `tensors`, a dict of name to array, as bytes. `dtype` is one name for all tensors,
+    or a dict with one for each."""
     header, data, offset = {}, [], 0
     if metadata:
         header["__metadata__"] = metadata
     for name, array in tensors.items():
-        its_dtype = dtype if isinstance(dtype, str) else dtype[name]
-        raw = stored_bytes(array, its_dtype)
-        header[name] = {"dtype": its_dtype, "shape": list(np.shape(array)),
+        tensor_dtype = dtype if isinstance(dtype, str) else dtype[name]
+        raw = stored_bytes(array, tensor_dtype)
+        header[name] = {"dtype": tensor_dtype, "shape": list(np.shape(array)),
                         "data_offsets": [offset, offset + len(raw)]}
         offset += len(raw)
         data.append(raw)
@@ -48,7 +48,7 @@ def write_safetensors(path, tensors, dtype="F32", metadata=None):
 
 
 def make_raw(header, data):
-    """Any header bytes before any data: broken bodies are made with this."""
+    """Returns any header bytes before any data; broken bodies are made with this."""
     header += b" " * (-len(header) % 8)
     return struct.pack("<Q", len(header)) + header + data
 
@@ -59,13 +59,13 @@ def write_raw(path, header, data):
 
 
 def read_safetensors(path):
-    """The float32 tensors of a file that we trust; for the golden cases."""
+    """Returns the tensors of a file that we trust, such as a golden case."""
     return parse_safetensors(path.read_bytes())[0]
 
 
 def parse_safetensors(raw):
-    """The F32 and I64 tensors of bytes that we trust, and their metadata. They must be aligned
-    and fill the bytes to the last."""
+    """Returns the F32 and I64 tensors of bytes that we trust, and their metadata. The tensors
+    must be aligned, and the last one must end where the bytes end."""
     (size,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8:8 + size])
     metadata = header.pop("__metadata__", {})

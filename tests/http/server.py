@@ -19,7 +19,7 @@ SANITIZER_REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime
 
 
 def clean_environment(**changes):
-    """Ours without ATTND_*, which is the daemon's configuration and holds the tests' knobs."""
+    """Our own environment without ATTND_* variables, which would configure the daemon."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ATTND_")}
     return kept | changes
 
@@ -30,7 +30,7 @@ def is_sanitized():
 
 
 def run_attnd(*arguments, timeout=60, cwd=None, **environment):
-    """Runs attnd to its end. Returns the completed process, its output as text."""
+    """Runs attnd until it ends. Returns the completed process, with its output as text."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout, cwd=cwd, env=clean_environment(**environment))
 
@@ -66,7 +66,7 @@ class Server:
         return self.process.poll() is None and self.get("/v2/health/live").status_code == 200
 
     def wait(self, timeout=60):
-        """Waits for the end, then checks that it was a clean one."""
+        """Waits for attnd to end, then checks that it ended cleanly."""
         try:
             rest, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ class Server:
     def __exit__(self, kind, *_):
         if kind is None:
             self.stop()
-        else:  # a test failed already: do not hide its reason behind another
+        else:  # a test has failed already: do not hide its reason behind another
             self.process.kill()
             self.process.wait()
             os.unlink(self.log_path)

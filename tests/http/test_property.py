@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from checkpoints import DTYPES, LAYOUTS, random_checkpoint
-from compare import ORDER_OF_SUMMANDS, assert_answers, assert_close
+from compare import ORDER_OF_SUMMANDS, assert_reply, assert_close
 from reference import attend_request
 from server import Server, run_attnd
 
@@ -107,7 +107,7 @@ def expect_random_requests_answered(server, models, number, precision, change=la
         what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
         response = server.attention(request)
         assert response.status_code == 200, f"{what}: {response.text}"
-        assert_answers(response.json(), request, attend_request(model.layer, request), what,
+        assert_reply(response.json(), request, attend_request(model.layer, request), what,
                        precision)
 
 
@@ -121,7 +121,7 @@ def test_random_requests_agree_with_the_reference_in_bf16(bf16_server, models, n
     def shrink_queries(request):  # to logits as trained layers have them
         request["queries"] = [(np.array(rows) / 4).tolist() for rows in request["queries"]]
 
-    expect_random_requests_answered(bf16_server, models, number, "bf16 in a narrow layer",
+    expect_random_requests_answered(bf16_server, models, number, "bf16 in a small layer",
                                     shrink_queries)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
 from checkpoints import LAYOUTS, random_checkpoint, write_layer
-from compare import assert_answers
+from compare import assert_reply
 from reference import attend_request
 from server import Server, is_sanitized
 
@@ -102,7 +102,7 @@ def client(port, pairs, number, deadline, counts, wrong):
             response = connection.getresponse()
             text = response.read()
             assert response.status == 200, text
-            assert_answers(json.loads(text), request, expected, f"request {at % len(pairs)}")
+            assert_reply(json.loads(text), request, expected, f"request {at % len(pairs)}")
         except Exception as error:  # whatever goes wrong is an answer that is not right
             wrong.append(repr(error))
             connection.close()
