@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnd bench: that it measures what it says, not how fast it is."""
+"""attnd bench: whether it measures what it reports, not how fast it is."""
 
 import json
 
@@ -14,7 +14,7 @@ def bench(*options):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_layer_is_timed_for_every_engine_and_the_baseline():
+def test_layer_is_timed_with_every_engine_and_the_baseline():
     reports = bench("--shape", "2,8,16,4", "--shape", "1,3,8,2,5", "--workers", 2)
     assert [(r["sequences"], r["query_len"], r["key_len"], r["width"], r["heads"])
             for r in reports] == [(2, 8, 8, 16, 4), (1, 3, 5, 8, 2)]
@@ -27,8 +27,8 @@ def test_layer_is_timed_for_every_engine_and_the_baseline():
 
 
 def test_operations_are_counted_with_and_without_the_mask():
-    whole, = bench("--shape", "2,8,16,4", "--engine", "native")
-    assert whole["dense_gflop"] == whole["done_gflop"] == pytest.approx(
+    dense, = bench("--shape", "2,8,16,4", "--engine", "native")
+    assert dense["dense_gflop"] == dense["done_gflop"] == pytest.approx(
         (2 * 4 * 16 * 16 * 16 + 4 * 2 * 8 * 8 * 16) * 1e-9)
     half, = bench("--shape", "2,8,16,4", "--part", "attention", "--fill", 50)
     assert half["dense_gflop"] == pytest.approx(4 * 2 * 8 * 8 * 16 * 1e-9)
@@ -44,14 +44,14 @@ def test_malformed_shape_exits_2(shape):
     assert result.returncode == 2 and "--shape" in result.stderr, result
 
 
-def test_text_names_peak_and_ratio():
+def test_text_report_has_peak_and_ratio():
     result = run_attnd("bench", "--seconds", 1, "--shape", "1,4,8,2")
     assert result.returncode == 0, result
     for word in ("multiply-add peak", "of peak", "cblas tiles"):
         assert word in result.stdout
 
 
-def test_reading_and_printing_json_is_timed_beside_other_ways():
+def test_reading_and_printing_json_is_timed_beside_other_libraries():
     reports = bench("--wire")
     assert [(r["task"], r["results"][1]["name"]) for r in reports] == [
         ("read 17 digits", "jansson"), ("read indented", "jansson"), ("read shortest", "jansson"),
@@ -69,7 +69,7 @@ def test_reading_and_printing_json_is_timed_beside_other_ways():
         assert report["results"][-1]["over_baseline"] == 1
 
 
-def test_wire_text_names_rate_and_ratio():
+def test_text_report_of_wire_has_rate_and_ratio():
     result = run_attnd("bench", "--wire", "--seconds", 1)
     assert result.returncode == 0, result
     for word in ("MB/s", "ns a number", "x jansson", "x snprintf", "bytes each"):

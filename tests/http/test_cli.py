@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: where options come from, what is refused and how, and the subcommands."""
+"""The command line: sources of options, how bad options are refused, and the subcommands."""
 
 import json
 import re
@@ -35,16 +35,16 @@ BAD_OPTIONS = {
 }
 BAD_VARIABLES = {"ATTND_MAX_BODY": "x", "ATTND_WORKERS": "1e3", "ATTND_LOG_LEVEL": "loud",
                  "ATTND_DEMO": "maybe", "ATTND_NO_SUCH_OPTION": "1"}
-# What is in the file, and what the message has to say besides the file's name.
+# The content of the file, and what the message must contain besides the name of the file.
 BAD_FILES = {
     "unknown option": ('{"max_bdoy": 1}', "max_bdoy"),
     "negative": ('{"max_body": -1}', "max_body"),
     "wrong type": ('{"workers": [1]}', "workers"),
-    "no number": ('{"workers": "many"}', "workers"),
-    "no boolean": ('{"demo": "perhaps"}', "demo"),
-    "said twice": ('{"queue": 1, "queue": 2}', "queue"),
+    "not a number": ('{"workers": "many"}', "workers"),
+    "not a boolean": ('{"demo": "perhaps"}', "demo"),
+    "given twice": ('{"queue": 1, "queue": 2}', "queue"),
     "malformed": ('{"queue": 1,\n}', ":2:"),
-    "no object": ("[]", "object"),
+    "not an object": ("[]", "object"),
 }
 
 
@@ -54,7 +54,7 @@ def one_line(text):
 
 
 def limit_of(server):
-    """The --max-body that a server runs with, as a body that is too large is told."""
+    """Returns the --max-body of a server, as it is reported for a body that is too large."""
     response = requests.post(server.url + "/v1/attention", data=b"x" * 3001, timeout=60,
                              headers={"Content-Type": "application/json"})
     assert response.status_code == 413, response.text
@@ -76,17 +76,17 @@ def test_bad_variable_exits_2_and_is_named(name):
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_configuration_file_exits_2_and_says_what(tmp_path, name):
-    text, said = BAD_FILES[name]
+def test_bad_configuration_file_exits_2_and_names_the_defect(tmp_path, name):
+    text, defect = BAD_FILES[name]
     (tmp_path / "c.json").write_text(text)
     result = run_attnd("--config", tmp_path / "c.json")
     assert (result.returncode, result.stdout) == (2, ""), result
     line = one_line(result.stderr)
-    assert "c.json" in line and said in line, line
+    assert "c.json" in line and defect in line, line
 
 
 def test_empty_variable_is_ignored():
-    """Compose files pass on what may be unset; Kubernetes adds variables of its own."""
+    """Compose files pass on variables that may be unset; Kubernetes adds its own variables."""
     result = run_attnd("--demo", "--check-config", ATTND_LOG_LEVEL="", ATTND_MAX_BODY="",
                        ATTND_SERVICE_HOST="10.0.0.1", ATTND_PORT="tcp://10.0.0.1:8080")
     assert result.returncode == 0, result
@@ -97,7 +97,7 @@ def test_option_without_its_value_exits_2():
     assert result.returncode == 2 and "--workers" in one_line(result.stderr)
 
 
-def test_flag_beats_environment_beats_file(start_server, tmp_path):
+def test_flag_overrides_environment_and_environment_overrides_file(start_server, tmp_path):
     config = tmp_path / "c.json"
     config.write_text('{"demo": true, "max_body": 1000}')
     assert limit_of(start_server("--config", config)) == 1000
@@ -107,7 +107,7 @@ def test_flag_beats_environment_beats_file(start_server, tmp_path):
     assert limit_of(start_server(ATTND_CONFIG=str(config))) == 1000
 
 
-def test_file_may_hold_every_kind_of_option(start_server, tmp_path):
+def test_configuration_file_may_have_every_kind_of_option(start_server, tmp_path):
     write_layer(tmp_path / "f.safetensors", 2, 3, 4)
     config = tmp_path / "c.json"
     config.write_text(json.dumps({
@@ -131,7 +131,7 @@ def test_check_config_accepts_golden_model(name):
     assert "listening" not in result.stdout
 
 
-def test_check_config_refuses_a_model_that_is_not_there():
+def test_check_config_refuses_a_model_file_that_does_not_exist():
     result = run_attnd("--check-config", "--model", "a=/nonexistent.safetensors")
     assert result.returncode == 1, result
     assert "/nonexistent.safetensors" in result.stderr
@@ -143,19 +143,19 @@ def test_check_config_refuses_a_model_without_head_count():
     assert result.returncode == 1 and "num_heads" in one_line(result.stderr), result
 
 
-def test_no_model_at_all_exits_2():
+def test_server_without_a_model_exits_2():
     result = run_attnd("--listen", "127.0.0.1:0")
     assert result.returncode == 2 and "--model" in one_line(result.stderr), result
 
 
-def test_two_models_of_one_name_are_refused():
+def test_two_models_with_the_same_name_are_refused():
     path = GOLDEN / "torch_packed.safetensors"
     arguments = ["--model", f"a={path},num_heads=6"] * 2
     result = run_attnd("--listen", "127.0.0.1:0", *arguments)
     assert result.returncode in (1, 2) and "'a'" in result.stderr, result
 
 
-def test_version():
+def test_version_is_printed():
     result = run_attnd("--version")
     assert result.returncode == 0
     assert re.fullmatch(r"attnd \d+\.\d+\.\d+.*\n", result.stdout), result.stdout
@@ -191,16 +191,16 @@ def test_broken_file_in_model_dir_is_named(tmp_path):
     assert result.returncode == 1 and "broken.safetensors" in result.stderr, result
 
 
-def test_port_that_is_taken_exits_1_and_is_named(demo_server):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+def test_port_in_use_exits_1_and_is_named(demo_server):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
         result = run_attnd("--demo", "--listen", address)
         assert (result.returncode, result.stdout) == (1, ""), result
         assert address in result.stderr, result.stderr
 
 
 def test_port_of_another_attnd_is_not_shared(demo_server):
-    """SO_REUSEPORT among the threads of one daemon must not let in a second daemon."""
+    """The threads of one daemon share its port by SO_REUSEPORT; a second daemon must not."""
     result = run_attnd("--demo", "--listen", f"127.0.0.1:{demo_server.port}", timeout=20)
     assert (result.returncode, result.stdout) == (1, ""), result
 
@@ -216,7 +216,7 @@ def test_inspect_describes_golden_file(name):
         assert re.search(rf"\b{case['options']['num_heads']}\b", result.stdout), result.stdout
 
 
-def test_inspect_says_what_is_missing():
+def test_inspect_names_the_missing_option():
     path = GOLDEN / "d2l_example.safetensors"
     result = run_attnd("inspect", path)
     text = result.stdout + result.stderr
@@ -226,7 +226,7 @@ def test_inspect_says_what_is_missing():
 @pytest.mark.parametrize("kind, data", [
     ("empty", b""), ("short", b"\1\2\3"), ("text", b"this is no safetensors file at all"),
     ("huge header", b"\xff" * 8 + b"{}"), ("header past the end", b"\x40" + b"\0" * 7 + b"{}")])
-def test_inspect_refuses_what_is_no_safetensors_file(tmp_path, kind, data):
+def test_inspect_refuses_a_file_that_is_not_safetensors(tmp_path, kind, data):
     path = tmp_path / "x.safetensors"
     path.write_bytes(data)
     result = run_attnd("inspect", path)
@@ -239,7 +239,7 @@ def test_inspect_refuses_what_is_no_safetensors_file(tmp_path, kind, data):
     ("past the end", [16, 32], [2, 2]),
     ("shape and span disagree", [0, 16], [2, 3]), ("overflow", [0, 16], [2**62, 2**62]),
     ("negative", [0, 16], [-2, -2])])
-def test_inspect_names_the_tensor_that_is_broken(tmp_path, kind, offsets, shape):
+def test_inspect_names_the_broken_tensor(tmp_path, kind, offsets, shape):
     path = tmp_path / "x.safetensors"
     header = {"W_q.weight": {"dtype": "F32", "shape": shape, "data_offsets": offsets}}
     write_raw(path, json.dumps(header).encode(), b"\0" * 16)
@@ -248,14 +248,14 @@ def test_inspect_names_the_tensor_that_is_broken(tmp_path, kind, offsets, shape)
     assert result.returncode == 1 and "W_q.weight" in text, result
 
 
-def test_inspect_goes_on_after_a_broken_file(tmp_path):
+def test_inspect_continues_after_a_broken_file(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(b"")
     good = GOLDEN / "two_stage_heads.safetensors"
     result = run_attnd("inspect", tmp_path / "x.safetensors", good)
     assert result.returncode == 1 and str(good) in result.stdout, result
 
 
-def test_log_is_json_lines_when_asked_for(start_server):
+def test_json_log_has_one_object_on_each_line(start_server):
     server = start_server("--demo", "--log-format", "json", "--log-level", "debug")
     assert server.get("/v1/models/" + "%0a%22x" * 20).status_code == 404
     lines = server.read_log().splitlines()
@@ -264,7 +264,7 @@ def test_log_is_json_lines_when_asked_for(start_server):
         assert isinstance(json.loads(line), dict), line
 
 
-def test_closed_standard_output_is_no_reason_to_crash(start_server):
+def test_closed_standard_output_does_not_crash_the_server(start_server):
     server = start_server("--demo")
     server.process.stdout.close()
     assert server.get("/v2/health/live").status_code == 200
@@ -278,14 +278,14 @@ def test_health_of_a_malformed_address_exits_2(listen):
     assert result.returncode == 2 and "--listen" in one_line(result.stderr), result
 
 
-def test_precision_that_cannot_be_had_is_refused():
+def test_unsupported_precision_is_refused_with_a_remedy():
     for options, remedy in ((["--cpu", "portable"], "needs a CPU with AVX512-BF16"),
                             (["--engine", "openblas"], "take precision f32, or engine native")):
         result = run_attnd("--check-config", "--demo", "--precision", "bf16", *options)
         assert result.returncode == 1 and remedy in result.stderr, result
 
 
-def test_a_model_may_have_a_precision_of_its_own():
+def test_model_may_have_its_own_precision():
     model = GOLDEN / "d2l_example.safetensors"
     result = run_attnd("inspect", "--model", f"narrow={model},num_heads=5,precision=bf16")
     if "AVX512-BF16" in result.stderr:
@@ -294,7 +294,7 @@ def test_a_model_may_have_a_precision_of_its_own():
     assert "native, avx512 kernels, bf16" in result.stdout
 
 
-def test_inspect_tells_the_engine_that_was_asked_for():
+def test_inspect_reports_the_requested_engine():
     result = run_attnd("inspect", "--engine", "openblas", "--cpu", "portable",
                        GOLDEN / "llms_from_scratch_wrapper.safetensors")
     assert result.returncode == 0 and "openblas, portable kernels" in result.stdout, result

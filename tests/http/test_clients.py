@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The snippets of docs/clients.md print what it says that they print.
+"""The snippets of docs/clients.md print the output that the page shows.
 
-They run in the order of the page and in one folder. A fence of `sh` or `python` is a program, and
-the `json` or `text` after it its output; where the first line of `python` or `lua` is the name of a
-file, it is kept as that and not run."""
+They run in the order of the page and in one folder. A fence of `sh` or `python` is a program; the
+`json` or `text` that follows is its output. If the first line of `python` or `lua` is the name of a
+file, the snippet is written to that file and not run."""
 
 import re
 import shutil
@@ -19,20 +19,20 @@ from http1 import Connection
 from server import ROOT, Server, clean_environment
 
 PAGE = ROOT / "docs/clients.md"
-HERE = "127.0.0.1:8080"  # in the page
+PAGE_ADDRESS = "127.0.0.1:8080"  # replaced by that of our server
 TOLERANCE = 2e-6
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]\d+)?")
-# What the test itself has done already.
+# Snippets that are not run: the test does itself what they do.
 PREPARATION = {"attnd --demo\n", "python3 -m venv venv && venv/bin/pip install numpy requests\n",
                "venv/bin/pip install 'tritonclient[http]'\n"}
 
 
 def read_page():
-    """[language, text, expected output or None] of every snippet."""
+    """Returns [language, text, expected output or None] for every snippet."""
     snippets = []
     for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), re.M | re.S):
         if language in ("json", "text"):
-            assert snippets and snippets[-1][2] is None, f"output of nothing:\n{text}"
+            assert snippets and snippets[-1][2] is None, f"output without a program:\n{text}"
             snippets[-1][2] = text
         else:
             assert language in ("sh", "python", "lua"), f"unknown language {language!r}"
@@ -41,19 +41,20 @@ def read_page():
 
 
 def assert_line(got, expected):
-    """Equal but for `...` and the last digits of numbers with a point."""
+    """Compares two lines, but for `...` and the last digits of numbers with a point."""
     pattern = ""
-    for part in re.split(r"( ?\.\.\.)", NUMBER.sub("\0", expected)):
-        pattern += ".*" if part.endswith("...") else re.escape(part)
-    pattern = re.sub(r"(\\ )+", " +", pattern)  # numpy aligns by the number of digits
+    for piece in re.split(r"( ?\.\.\.)", NUMBER.sub("\0", expected)):
+        pattern += ".*" if piece.endswith("...") else re.escape(piece)
+    pattern = re.sub(r"(\\ )+", " +", pattern)  # numpy pads by the number of digits
     match = re.fullmatch(pattern.replace(re.escape("\0"), f"({NUMBER.pattern})"), got)
-    assert match, f"printed {got!r}, the page says {expected!r}"
+    assert match, f"printed {got!r}, but the page shows {expected!r}"
     for number, wanted in zip(match.groups(), NUMBER.findall(expected)):
-        assert abs(float(number) - float(wanted)) <= TOLERANCE, f"{got!r}, not {expected!r}"
+        assert abs(float(number) - float(wanted)) <= TOLERANCE, \
+            f"printed {got!r}, but the page shows {expected!r}"
 
 
 def assert_output(got, expected):
-    """A line of `...` stands for any number of lines."""
+    """Compares the lines of two outputs. A line of `...` matches any number of lines."""
     got, expected = got.rstrip("\n").splitlines(), expected.splitlines()
     if "..." in expected:
         at = expected.index("...")
@@ -75,25 +76,26 @@ def run(language, text, folder):
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
-def test_snippets_print_what_the_page_says(tmp_path):
+def test_snippets_print_what_the_page_shows(tmp_path):
     ran = 0
     with Server("--demo") as server:
+        address = f"127.0.0.1:{server.port}"
         for language, text, expected in read_page():
             if text in PREPARATION:
                 continue
-            text = text.replace(HERE, f"127.0.0.1:{server.port}")
+            text = text.replace(PAGE_ADDRESS, address)
             name = re.match(r"(?:#|--) (\w+\.(?:py|lua))\n", text)
             if name:
                 assert expected is None
                 (tmp_path / name[1]).write_text(text)
                 continue
-            assert expected is not None, f"the page does not say what this prints:\n{text}"
-            assert_output(run(language, text, tmp_path), expected.replace(HERE, f"127.0.0.1:{server.port}"))
+            assert expected is not None, f"the page does not show what this prints:\n{text}"
+            assert_output(run(language, text, tmp_path), expected.replace(PAGE_ADDRESS, address))
             ran += 1
     assert ran >= 8
 
 
-def test_wrong_output_is_noticed():
+def test_wrong_output_is_detected():
     assert_output("a 1.0000001 b\nx\ny\nz\n", "a 1.0 b\n...\nz\n")
     for got, expected in (("a 1.1 b\n", "a 1.0 b\n"), ("a\nb\n", "a\n"), ("a\n", "a\nb\n"),
                           ("[1.0, 2.0]\n", "[1.0]\n"), ("a c\n", "a b ...\n"), ("1\n", "2\n")):
@@ -102,15 +104,15 @@ def test_wrong_output_is_noticed():
 
 
 def wait_for_refusals(server, count):
-    """Until the log, which has a line for every request, has `count` answers of 503."""
+    """Waits until the log, which has a line for every request, has `count` replies of 503."""
     deadline = time.monotonic() + 30
     while server.read_log().count("status=503") < count:
         assert time.monotonic() < deadline, server.read_log()
         time.sleep(0.01)
 
 
-def test_client_in_python_tries_again_after_503(start_server, tmp_path, monkeypatch):
-    """A body that never comes holds all memory but a little, until it is given up."""
+def test_python_client_retries_after_503(start_server, tmp_path, monkeypatch):
+    """A body that is announced but not sent reserves nearly all memory until its client leaves."""
     module, = (text for _, text, _ in read_page() if text.startswith("# attention_client.py"))
     (tmp_path / "attention_client.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
@@ -123,10 +125,10 @@ def test_client_in_python_tries_again_after_503(start_server, tmp_path, monkeypa
     with Connection(server.port) as holder, ThreadPoolExecutor(1) as thread:
         holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
                     b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
-        assert holder.read_answer().status == 100  # its memory is taken
-        answer = thread.submit(client.attend, "d2l", tokens)
+        assert holder.read_answer().status == 100  # its memory is reserved
+        future = thread.submit(client.attend, "d2l", tokens)
         wait_for_refusals(server, 1)
         holder.socket.close()
-        outputs, weights = answer.result(timeout=60)
+        outputs, weights = future.result(timeout=60)
     assert outputs.shape == (60, 100) and weights is None
     assert histories[0] and set(histories[0]) == {503}
