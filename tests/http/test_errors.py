@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attnd refuses, and how it says so: status, problem+json, and still alive after it."""
+"""Bad requests are refused with a status and problem+json, and the server survives them."""
 
 import json
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ from server import ROOT, Server
 INVALID = ROOT / "tests/data/invalid/native"
 DEFECTS = {path.parent.name: json.loads(path.read_text())
            for path in sorted(INVALID.glob("*/problem.json"))}
-BOTH = ("d2l", "narrow")  # what is loaded where a problem.json does not say
+BOTH = ("d2l", "narrow")  # loaded if a problem.json does not name its models
 JSON = {"Content-Type": "application/json"}
 SMALL = {"model": "journey", "queries": [[0.1, 0.2, 0.3]]}
 ROUTES = {"/v1/attention": "POST", "/v1/models": "GET, HEAD", "/v1/models/d2l": "GET, HEAD",
@@ -38,7 +38,7 @@ def post(server, data, **headers):
 
 
 def write_models(directory):
-    """The models of tests/data/invalid/native/README.md, as arguments of --model."""
+    """Writes the models of tests/data/invalid/native/README.md. Returns arguments of --model."""
     write_layer(directory / "d2l.safetensors", num_heads=2, head_size=2, query_size=4)
     write_layer(directory / "narrow.safetensors", num_heads=1, head_size=2, query_size=3,
                 key_size=2, causal="true", context_length="6")
@@ -47,7 +47,7 @@ def write_models(directory):
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    """Maps the names of models to a server that has loaded just these, in this order."""
+    """Maps names of models to a server that has loaded exactly these, in this order."""
     arguments = write_models(tmp_path_factory.mktemp("models"))
     with ExitStack() as stack:
         running = {}
@@ -57,7 +57,7 @@ def servers(tmp_path_factory):
         yield running
 
 
-def test_invalid_bodies_are_there():
+def test_corpus_of_invalid_bodies_was_found():
     assert len(DEFECTS) >= 20
 
 
@@ -90,7 +90,7 @@ def test_unknown_model_is_404(demo_server, name):
 
 @pytest.mark.parametrize("path", ALL_ROUTES)
 @pytest.mark.parametrize("method", METHODS)
-def test_method_not_allowed_names_those_that_are(demo_server, path, method):
+def test_route_accepts_only_its_methods_and_names_them(demo_server, path, method):
     if method in ALL_ROUTES[path].split(", "):
         assert requests.request(method, demo_server.url + path, json=SMALL,
                                 timeout=60).status_code == 200
@@ -104,15 +104,15 @@ def test_method_not_allowed_names_those_that_are(demo_server, path, method):
 
 
 @pytest.mark.parametrize("path", [path for path in ALL_ROUTES if "HEAD" in ALL_ROUTES[path]])
-def test_head_answers_as_get_without_a_body(demo_server, path):
+def test_head_gets_the_reply_of_get_without_a_body(demo_server, path):
     got = demo_server.get(path)
     with Connection(demo_server.port) as connection:
-        for _ in range(2):  # the second shows that no body was left in between
+        for _ in range(2):  # the second shows that no body was sent between
             connection.send(f"HEAD {path} HTTP/1.1\r\nHost: attnd\r\n\r\n".encode())
-            answer = connection.read_answer(head_only=True)
-            assert (answer.status, answer.headers["content-type"]) == (
+            reply = connection.read_answer(head_only=True)
+            assert (reply.status, reply.headers["content-type"]) == (
                 200, got.headers["Content-Type"])
-            assert int(answer.headers["content-length"]) == len(got.content)
+            assert int(reply.headers["content-length"]) == len(got.content)
 
 
 def test_head_of_a_post_route_is_405(demo_server):
@@ -132,7 +132,7 @@ def test_other_content_type_is_415(demo_server, content_type):
 @pytest.mark.parametrize("content_type", [
     "application/json", "Application/JSON", "application/json; charset=utf-8",
     "application/json;charset=UTF-8"])
-def test_json_content_type_is_taken_however_spelled(demo_server, content_type):
+def test_json_content_type_is_accepted_in_any_spelling(demo_server, content_type):
     response = post(demo_server, json.dumps(SMALL), Content_Type=content_type)
     assert response.status_code == 200, response.text
 
@@ -143,7 +143,7 @@ def test_content_encoding_is_415(demo_server, encoding):
     assert_problem(response, 415, "Unsupported media type", "Content-Encoding")
 
 
-def test_no_error_tells_a_path_or_an_address(demo_server):
+def test_no_error_reveals_a_path_or_an_address(demo_server):
     for path in ("/v1/models/../../etc/passwd", "/v1/models/%2e%2e%2fmodels"):
         text = demo_server.get(path).text
         assert "/work" not in text and "/home" not in text and "0x" not in text, text
@@ -160,7 +160,7 @@ KEYS = st.sampled_from(["model", "queries", "keys", "values", "valid_lens", "cau
 @settings(max_examples=300, derandomize=True, deadline=None, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(KEYS, VALUES, max_size=6) | VALUES)
-def test_any_json_gets_an_answer_or_a_problem(demo_server, body):
+def test_any_json_is_answered_or_refused_with_a_problem(demo_server, body):
     """json.dumps() also writes NaN and Infinity, which are not JSON."""
     response = post(demo_server, json.dumps(body), **JSON)
     assert response.status_code in (200, 400, 404, 422), response.text
@@ -171,7 +171,7 @@ def test_any_json_gets_an_answer_or_a_problem(demo_server, body):
 @settings(max_examples=300, derandomize=True, deadline=None, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_damaged_json_gets_an_answer_or_a_problem(demo_server, data):
+def test_damaged_json_is_answered_or_refused_with_a_problem(demo_server, data):
     body = bytearray(json.dumps(SMALL | {"valid_lens": 1, "need_weights": True}).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body) - 1))

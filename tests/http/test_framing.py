@@ -31,8 +31,8 @@ AMBIGUOUS = {
     "space inside a header's name": (POST + LENGTH + "X Y: 1\r\n", None),
     "two hosts": (POST + "Host: other\r\n" + LENGTH, "Host"),
 }
-# Those that libmicrohttpd refuses in its own words, before attnd sees them. Of a version that is
-# not listed here, any may be.
+# Messages that libmicrohttpd refuses in its own words before attnd sees them, by its version. A
+# version that is not listed may refuse any of them.
 REFUSED_BY_LIBRARY = {
     "0.9.75": set(),
     "1.0.1": {"chunked with a length", "a length with chunked", "unknown transfer coding",
@@ -43,7 +43,7 @@ REFUSED_BY_LIBRARY = {
 MALFORMED = {
     "negative length": (POST + "Content-Length: -1\r\n", {400}),
     "length with a sign": (POST + LENGTH.replace(": ", ": +"), {400}),
-    "length that is no number": (POST + "Content-Length: 0x2d\r\n", {400}),
+    "length that is not a number": (POST + "Content-Length: 0x2d\r\n", {400}),
     "length over 64 bits": (POST + "Content-Length: 99999999999999999999\r\n", {400, 413}),
     "no host": ("POST /v1/attention HTTP/1.1\r\n" + LENGTH, {400}),
     "HTTP/2.0": ("GET /v2/health/live HTTP/2.0\r\nHost: attnd\r\n", {505}),
@@ -53,16 +53,16 @@ MALFORMED = {
 
 
 def assert_refused_and_closed(server, data, statuses):
-    """Sends `data` and a second request after it, which must stay unanswered. Returns the answer
+    """Sends `data` and a second request after it, which must stay unanswered. Returns the reply
     to `data`."""
     with Connection(server.port) as connection:
         connection.send(data + SMUGGLED)
-        answer = connection.read_answer()
-        assert answer is not None and answer.status in statuses, answer
+        reply = connection.read_answer()
+        assert reply is not None and reply.status in statuses, reply
         rest = connection.read_to_end()
-        assert b"live" not in answer.body + rest and b" 200 " not in rest, rest
+        assert b"live" not in reply.body + rest and b" 200 " not in rest, rest
     assert server.is_alive()
-    return answer
+    return reply
 
 
 def refuse_ambiguous(server, what):
@@ -87,18 +87,18 @@ def test_ambiguous_message_is_refused_and_closed(demo_server, what):
 
 @pytest.mark.parametrize("what", AMBIGUOUS)
 def test_problem_of_an_ambiguous_message_names_the_header(demo_server, what):
-    answer = refuse_ambiguous(demo_server, what)
-    is_problem = answer.headers.get("content-type") == "application/problem+json"
+    reply = refuse_ambiguous(demo_server, what)
+    is_problem = reply.headers.get("content-type") == "application/problem+json"
     version = library_version(demo_server)
     if version in REFUSED_BY_LIBRARY:
-        assert is_problem == (what not in REFUSED_BY_LIBRARY[version]), (version, answer)
+        assert is_problem == (what not in REFUSED_BY_LIBRARY[version]), (version, reply)
 
     if is_problem:
-        problem = answer.json()
+        problem = reply.json()
         assert (problem["status"], problem["title"]) == (400, "Bad request")
         assert problem.get("field") == AMBIGUOUS[what][1], problem
     else:
-        assert "server" not in answer.headers, f"attnd answered in HTML: {answer}"
+        assert "server" not in reply.headers, f"attnd replied in HTML: {reply}"
 
 
 @pytest.mark.parametrize("what", MALFORMED)
@@ -113,7 +113,7 @@ def test_malformed_chunk_is_refused_and_closed(demo_server, body):
     assert_refused_and_closed(demo_server, head + body, {400, 413})
 
 
-def test_endless_chunk_extension_ends_with_the_idle_timeout(start_server):
+def test_endless_chunk_extension_ends_at_the_idle_timeout(start_server):
     server = start_server("--demo", "--idle-timeout", 1)
     with Connection(server.port) as connection:
         connection.send((POST + CHUNKED).encode() + b"\r\n1;" + b"x" * 100000)
@@ -123,13 +123,13 @@ def test_endless_chunk_extension_ends_with_the_idle_timeout(start_server):
 
 
 @pytest.mark.parametrize("line", ["GET\r\n", "\x00\x01\x02\r\n", "GET / HTTP/9\r\n", "\xff" * 100])
-def test_what_is_not_http_does_no_harm(demo_server, line):
+def test_bytes_that_are_not_http_do_no_harm(demo_server, line):
     with Connection(demo_server.port) as connection:
         connection.send(line.encode("latin-1") + b"\r\n\r\n")
         connection.socket.settimeout(2)
         try:
-            answer = connection.read_answer()
-            assert answer is None or answer.status >= 400, answer
+            reply = connection.read_answer()
+            assert reply is None or reply.status >= 400, reply
         except TimeoutError:
             pass  # it may wait for more bytes
     assert demo_server.is_alive()
@@ -138,8 +138,8 @@ def test_what_is_not_http_does_no_harm(demo_server, line):
 def test_unknown_expectation_is_417(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send((POST + LENGTH + "Expect: 200-maybe\r\n").encode() + b"\r\n" + SMALL)
-        answer = connection.read_answer()
-        assert (answer.status, answer.json()["title"]) == (417, "Expectation failed")
+        reply = connection.read_answer()
+        assert (reply.status, reply.json()["title"]) == (417, "Expectation failed")
 
 
 @pytest.mark.parametrize("path", ["/v2/health/live%00", "/v2/health/live%00/x", "/%00",
@@ -151,7 +151,7 @@ def test_nul_in_the_path_is_refused(demo_server, path):
 @pytest.mark.parametrize("path", ["/v1/models/..", "/v1/models/%2e%2e", "/v1/../v1/models",
                                   "/v1/models/../models/d2l", "/v1/models/%2e%2e%2fmodels",
                                   "/v1/models/d2l%2f..", "/../../etc/passwd"])
-def test_dots_in_the_path_lead_nowhere(demo_server, path):
+def test_path_with_dots_is_404(demo_server, path):
     """Sends bytes, because a client library would remove the dots."""
     with Connection(demo_server.port) as connection:
         connection.send(get_bytes(path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every golden case of tests/data/golden through HTTP, and through the reference."""
+"""Every golden case of tests/data/golden, sent over HTTP and computed by the reference."""
 
 import json
 
@@ -21,7 +21,7 @@ def model_argument(case):
                      *(f"{key}={value}" for key, value in options.items())])
 
 
-# Every engine, and every instruction set and precision that the CPU of the day has.
+# Every engine, instruction set and precision. Those that this CPU lacks are skipped.
 ENGINES = [("auto", "auto", "f32"), ("openblas", "auto", "f32"), ("native", "avx512", "f32"),
            ("native", "avx2", "f32"), ("native", "neon", "f32"), ("native", "portable", "f32"),
            ("openblas", "portable", "f32"), ("native", "auto", "bf16")]
@@ -54,7 +54,7 @@ def expect(server, got, expected, what):
     assert_close(got, expected, what, precision=server.precision)
 
 
-def test_golden_cases_are_there():
+def test_golden_cases_were_found():
     assert len(CASES) >= 13
 
 
@@ -71,9 +71,9 @@ def test_reference_agrees_with_golden_case(name):
 @pytest.mark.parametrize("name", CASES)
 def test_golden_case_is_answered(server, name):
     case = CASES[name]
-    answer = post(server, case)
-    expect(server, answer["outputs"], case["expected"]["outputs"], "outputs")
-    expect(server, answer["attention_weights"], case["expected"]["attention_weights"], "weights")
+    reply = post(server, case)
+    expect(server, reply["outputs"], case["expected"]["outputs"], "outputs")
+    expect(server, reply["attention_weights"], case["expected"]["attention_weights"], "weights")
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -86,20 +86,20 @@ def test_table_printed_in_the_book_is_reproduced(server, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden_case_gives_mean_weights(server, name):
+def test_golden_case_has_mean_weights_on_request(server, name):
     case = CASES[name]
-    answer = post(server, case, need_weights="mean")
+    reply = post(server, case, need_weights="mean")
     mean = np.mean(case["expected"]["attention_weights"], axis=1)
-    expect(server, answer["attention_weights"], mean, "mean weights")
-    expect(server, answer["outputs"], case["expected"]["outputs"], "outputs")
+    expect(server, reply["attention_weights"], mean, "mean weights")
+    expect(server, reply["outputs"], case["expected"]["outputs"], "outputs")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden_case_without_weights_has_none(server, name):
+def test_golden_case_has_no_weights_unless_requested(server, name):
     case = CASES[name]
-    answer = post(server, case, need_weights=False)
-    assert "attention_weights" not in answer
-    expect(server, answer["outputs"], case["expected"]["outputs"], "outputs")
+    reply = post(server, case, need_weights=False)
+    assert "attention_weights" not in reply
+    expect(server, reply["outputs"], case["expected"]["outputs"], "outputs")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -108,7 +108,7 @@ def test_golden_case_is_answered_unbatched(server, name):
     per_sequence = ("queries", "keys", "values", "valid_lens")
     for b in range(len(case["request"]["queries"])):
         changes = {key: case["request"][key][b] for key in per_sequence if key in case["request"]}
-        answer = post(server, case, **changes)
-        expect(server, answer["outputs"], case["expected"]["outputs"][b], "outputs")
-        expect(server, answer["attention_weights"], case["expected"]["attention_weights"][b],
+        reply = post(server, case, **changes)
+        expect(server, reply["outputs"], case["expected"]["outputs"][b], "outputs")
+        expect(server, reply["attention_weights"], case["expected"]["attention_weights"][b],
                "weights")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Too much at once: a full queue, too little memory, many clients."""
+"""Overload: a full queue, too little memory, many clients."""
 
 import json
 import re
@@ -14,21 +14,21 @@ from http1 import Connection
 from reference import attend
 
 
-def test_full_queue_is_told_and_recovers(start_server, tmp_path):
+def test_full_queue_is_reported_with_503_and_recovers(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     layer = write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--queue", 1)
     with ThreadPoolExecutor(12) as clients:
-        answers = list(clients.map(lambda seed: server.attention(slow_request(seed)), range(12)))
-    statuses = [answer.status_code for answer in answers]
+        replies = list(clients.map(lambda seed: server.attention(slow_request(seed)), range(12)))
+    statuses = [reply.status_code for reply in replies]
     assert set(statuses) == {200, 503}, statuses
-    for seed, answer in enumerate(answers):
-        if answer.status_code == 503:
-            assert_problem(answer, 503, "Queue full")
-            assert int(answer.headers["Retry-After"]) >= 1
+    for seed, reply in enumerate(replies):
+        if reply.status_code == 503:
+            assert_problem(reply, 503, "Queue full")
+            assert int(reply.headers["Retry-After"]) >= 1
         else:
             rows = slow_request(seed)["queries"]
-            assert_close(answer.json()["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
+            assert_close(reply.json()["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
     assert server.attention(slow_request()).status_code == 200
 
 
@@ -44,7 +44,7 @@ def test_health_is_answered_while_every_worker_is_busy(start_server, tmp_path):
     assert min(seconds) < 0.5, seconds
 
 
-def test_request_that_can_never_fit_is_refused_with_the_numbers(start_server, tmp_path):
+def test_request_that_can_never_fit_is_refused_with_its_size_and_the_limit(start_server, tmp_path):
     path = tmp_path / "x.safetensors"
     write_layer(path, num_heads=4, head_size=2, query_size=2)
     limit = 50_000_000
@@ -55,12 +55,12 @@ def test_request_that_can_never_fit_is_refused_with_the_numbers(start_server, tm
                              413, "Request too large")
     numbers = [int(number) for number in re.findall(r"\d+", problem["detail"])]
     assert limit in numbers and any(number >= 64_000_000 for number in numbers), problem
-    answer = server.attention(request)
-    assert answer.status_code == 200, answer.text
+    reply = server.attention(request)
+    assert reply.status_code == 200, reply.text
 
 
-def test_memory_is_given_back(start_server, tmp_path):
-    """A request takes 1.8 MB (see the numbers of a refusal); ten of them only fit one by one."""
+def test_memory_is_released_after_each_request(start_server, tmp_path):
+    """A request needs 1.8 MB (a refusal reports it), so ten of them only fit one by one."""
     path = tmp_path / "x.safetensors"
     write_layer(path, num_heads=1, head_size=2, query_size=2)
     server = start_server("--model", f"x={path}", "--max-memory", 6_000_000)
@@ -70,36 +70,36 @@ def test_memory_is_given_back(start_server, tmp_path):
         assert server.attention({"queries": [[1, 2], [3, "x"]]}).status_code == 400
 
 
-def test_short_memory_is_told_as_busy(start_server, tmp_path):
-    """Four workers, and memory for one request of 1.8 MB at a time."""
+def test_lack_of_memory_is_reported_with_503(start_server, tmp_path):
+    """There are four workers, and memory for one request of 1.8 MB at a time."""
     path = tmp_path / "x.safetensors"
     write_layer(path, num_heads=1, head_size=2, query_size=2)
     server = start_server("--model", f"x={path}", "--max-memory", 3_000_000, "--workers", 4)
     request = slow_request(tokens=500) | {"need_weights": True}
     with ThreadPoolExecutor(8) as clients:
-        answers = list(clients.map(lambda _: server.attention(request), range(24)))
-    assert {answer.status_code for answer in answers} == {200, 503}
-    for answer in answers:
-        if answer.status_code == 503:
-            assert_problem(answer, 503, "Out of memory")
-            assert int(answer.headers["Retry-After"]) >= 1
+        replies = list(clients.map(lambda _: server.attention(request), range(24)))
+    assert {reply.status_code for reply in replies} == {200, 503}
+    for reply in replies:
+        if reply.status_code == 503:
+            assert_problem(reply, 503, "Out of memory")
+            assert int(reply.headers["Retry-After"]) >= 1
     assert server.attention(request).status_code == 200
 
 
-def test_chunked_bodies_count_as_memory_too(start_server):
-    """They grow as they come, so their memory is taken piece by piece."""
+def test_chunked_body_counts_against_the_memory_limit(start_server):
+    """Its size is not known in advance, so its memory is reserved as it arrives."""
     server = start_server("--demo", "--max-body", 20_000_000, "--max-memory", 4_000_000)
     with Connection(server.port) as connection:
         connection.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\n"
                         b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         connection.send(b"100000\r\n%s\r\n" % (b" " * 0x100000) * 12 + b"0\r\n\r\n")
-        answer = connection.read_answer()
-        assert (answer.status, answer.json()["title"]) == (413, "Request too large"), answer
+        reply = connection.read_answer()
+        assert (reply.status, reply.json()["title"]) == (413, "Request too large"), reply
     assert server.is_alive()
 
 
-def test_neighbours_do_not_change_an_answer(demo_server):
-    """The bytes of an answer are the same alone and among other requests."""
+def test_other_requests_do_not_change_a_reply(demo_server):
+    """A reply has the same bytes whether its request is alone or among others."""
     rng = np.random.default_rng(1)
     requests = [{"model": "d2l", "queries": rng.normal(size=(tokens, 100)).tolist(),
                  "need_weights": True} for tokens in (1, 3, 17, 40)]

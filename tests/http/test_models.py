@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /v1/models, GET /v1/models/NAME, health, and which model a request means."""
+"""GET /v1/models, GET /v1/models/NAME, health, and how a request selects its model."""
 
 import json
 
@@ -42,13 +42,13 @@ def test_query_string_changes_nothing(demo_server):
     assert (demo_server.get("/v1/models?x=1&y").json() == demo_server.get("/v1/models").json())
 
 
-def test_health(demo_server):
+def test_health_routes_report_live_and_ready(demo_server):
     for kind in ("live", "ready"):
         response = demo_server.get("/v2/health/" + kind)
         assert (response.status_code, response.json()) == (200, {kind: True})
 
 
-def test_health_subcommand_tells_a_server_from_none(start_server):
+def test_health_subcommand_reports_whether_a_server_runs(start_server):
     server = start_server("--demo")
     address = server.url.removeprefix("http://")
     assert run_attnd("health", "--listen", address).returncode == 0
@@ -56,10 +56,10 @@ def test_health_subcommand_tells_a_server_from_none(start_server):
     assert run_attnd("health", "--listen", address).returncode == 1
 
 
-def test_journey_demo_gives_the_seed_s_table(demo_server):
+def test_journey_demo_gives_the_outputs_of_the_golden_case(demo_server):
     case = json.loads((GOLDEN / "llms_from_scratch_split.json").read_text())
-    answer = demo_server.attention({"model": "journey", "queries": [TOKENS, TOKENS]}).json()
-    assert_close(answer["outputs"], case["expected"]["outputs"], "outputs")
+    reply = demo_server.attention({"model": "journey", "queries": [TOKENS, TOKENS]}).json()
+    assert_close(reply["outputs"], case["expected"]["outputs"], "outputs")
 
 
 def test_context_length_limits_a_sequence(demo_server):
@@ -67,22 +67,22 @@ def test_context_length_limits_a_sequence(demo_server):
     assert_problem(response, 400, "Too many tokens", "queries")
 
 
-def test_only_model_need_not_be_named(start_server, tmp_path):
+def test_sole_model_need_not_be_named(start_server, tmp_path):
     layer = write_layer(tmp_path / "x.safetensors", num_heads=2, head_size=3, query_size=4)
     server = start_server("--model", f"only={tmp_path}/x.safetensors")
     rows = [[1.0, 2.0, 3.0, 4.0], [0.5, 0.0, -1.0, 1.0]]
-    answer = server.attention({"queries": rows})
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["model"] == "only"
-    assert_close(answer.json()["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
+    reply = server.attention({"queries": rows})
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["model"] == "only"
+    assert_close(reply.json()["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
 
 
-def test_model_must_be_named_among_several(demo_server):
+def test_model_must_be_named_if_there_are_several(demo_server):
     assert_problem(demo_server.attention({"queries": TOKENS}), 400, "Model not named", "model")
 
 
-def two_layers(directory):
-    """A file with two layers under different prefixes, and the second one's reference."""
+def write_two_layers(directory):
+    """Writes a file of two layers with different prefixes. Returns it and the second reference."""
     first, second, both = (directory / f"{name}.safetensors" for name in ("1", "2", "both"))
     write_layer(first, 2, 3, 4, seed=1)
     layer = write_layer(second, 2, 3, 4, seed=2)
@@ -94,27 +94,27 @@ def two_layers(directory):
     return both, layer
 
 
-def test_prefix_picks_a_layer_of_a_larger_checkpoint(start_server, tmp_path):
-    path, layer = two_layers(tmp_path)
+def test_prefix_selects_a_layer_of_a_larger_checkpoint(start_server, tmp_path):
+    path, layer = write_two_layers(tmp_path)
     rows = [[1.0, 2.0, 3.0, 4.0]]
     server = start_server("--model", f"x={path},num_heads=2,prefix=h.1.att.")
-    answer = server.attention({"queries": rows}).json()
-    assert_close(answer["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
+    reply = server.attention({"queries": rows}).json()
+    assert_close(reply["outputs"], attend(layer, rows, rows, rows)[0], "outputs")
 
 
 def test_larger_checkpoint_without_prefix_is_refused(tmp_path):
-    path, _ = two_layers(tmp_path)
+    path, _ = write_two_layers(tmp_path)
     result = run_attnd("--check-config", "--model", f"x={path},num_heads=2")
     assert result.returncode == 1 and "prefix" in result.stderr, result
 
 
-def test_option_overrules_the_file(start_server, tmp_path):
+def test_option_overrides_the_metadata_of_the_file(start_server, tmp_path):
     path = tmp_path / "x.safetensors"
     write_layer(path, 2, 6, 4, causal="true", context_length="5")
     models = ["--model", f"file={path}", "--model",
               f"option={path},num_heads=3,causal=false,context_length=9"]
     server = start_server(*models)
-    said = {name: server.get("/v1/models/" + name).json() for name in ("file", "option")}
+    reported = {name: server.get("/v1/models/" + name).json() for name in ("file", "option")}
     keys = ("num_heads", "causal", "context_length")
-    assert [said["file"][key] for key in keys] == [2, True, 5]
-    assert [said["option"][key] for key in keys] == [3, False, 9]
+    assert [reported["file"][key] for key in keys] == [2, True, 5]
+    assert [reported["option"][key] for key in keys] == [3, False, 9]

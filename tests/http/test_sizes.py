@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""413: bodies over --max-body, however their size is told. demo_server takes 1 MiB."""
+"""413: bodies over --max-body, however their size is sent. demo_server accepts 1 MiB."""
 
 import requests
 
@@ -16,13 +16,13 @@ def padded_to(size):
     return SMALL_TEXT + b" " * (size - len(SMALL_TEXT))
 
 
-def assert_too_large(answer):
-    assert (answer.status, answer.json()["title"]) == (413, "Body too large"), answer
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert str(LIMIT) in answer.json()["detail"], answer
+def assert_too_large(reply):
+    assert (reply.status, reply.json()["title"]) == (413, "Body too large"), reply
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert str(LIMIT) in reply.json()["detail"], reply
 
 
-def test_body_of_exactly_the_limit_is_taken(demo_server):
+def test_body_of_exactly_the_limit_is_accepted(demo_server):
     response = requests.post(demo_server.url + "/v1/attention", data=padded_to(LIMIT),
                              headers=JSON, timeout=60)
     assert response.status_code == 200, response.text
@@ -35,8 +35,8 @@ def test_body_one_byte_over_the_limit_is_refused(demo_server):
 
 
 def test_much_too_large_content_length_is_refused_before_the_body(demo_server):
-    """A body that is only a little too large is read first: its sender would not look at an
-    answer before it has sent all."""
+    """A body that is only a little too large is read first, because its sender would not read a
+    reply before it has sent everything."""
     for length in (LIMIT + 9 * 1024 * 1024, 2**31, 2**40, 10**17):
         with Connection(demo_server.port) as connection:
             connection.send(f"{HEAD}Content-Length: {length}\r\n\r\n".encode())
@@ -54,7 +54,7 @@ def test_endless_body_is_cut_off(demo_server):
     assert demo_server.is_alive()
 
 
-def test_expect_continue_is_refused_instead_of_continued(demo_server):
+def test_expect_continue_is_refused_when_the_body_is_too_large(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(f"{HEAD}Content-Length: {LIMIT + 1}\r\n"
                         "Expect: 100-continue\r\n\r\n".encode())
@@ -79,7 +79,7 @@ def test_chunked_body_over_the_limit_is_refused(demo_server):
     assert demo_server.is_alive()
 
 
-def test_chunked_body_is_taken_in_chunks_of_one_byte(demo_server):
+def test_chunked_body_is_accepted_in_chunks_of_one_byte(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
         connection.send(b"".join(b"1\r\n%c\r\n" % byte for byte in SMALL_TEXT) + b"0\r\n\r\n")
