@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Open Inference Protocol v2: by hand, and by the client that others use."""
+"""The Open Inference Protocol v2, with requests made by hand and by tritonclient."""
 
 import threading
 
@@ -14,7 +14,7 @@ from oip import HEADER, assert_error, pack, post, tensor, unpack
 from server import Server
 from test_golden import CASES, model_argument
 
-FORMS = [("FP32", False), ("FP64", False), ("FP16", False), ("FP32", True), ("FP64", True)]
+ENCODINGS = [("FP32", False), ("FP64", False), ("FP16", False), ("FP32", True), ("FP64", True)]
 BOTH = [{"name": "outputs"}, {"name": "attention_weights"}]
 RANDOM = np.random.default_rng(5).standard_normal((2, 3, 100)).astype(np.float32)
 
@@ -47,7 +47,7 @@ def parameters_of(request):
 # --- infer ---
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("datatype,binary", FORMS)
+@pytest.mark.parametrize("datatype,binary", ENCODINGS)
 @pytest.mark.parametrize("binary_output", [False, True])
 def test_golden_case_is_answered(server, name, datatype, binary, binary_output):
     case = CASES[name]
@@ -64,7 +64,7 @@ def test_golden_case_is_answered(server, name, datatype, binary, binary_output):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("binary,binary_output", [(False, False), (True, True), (False, True),
                                                   (True, False)])
-def test_golden_case_by_tritonclient(client, name, binary, binary_output):
+def test_golden_case_is_answered_to_tritonclient(client, name, binary, binary_output):
     case, inputs = CASES[name], []
     types = {"valid_lens": ("INT64", np.int64)}
     for key in ("queries", "keys", "values", "valid_lens", "head_mask"):
@@ -75,19 +75,19 @@ def test_golden_case_by_tritonclient(client, name, binary, binary_output):
             inputs[-1].set_data_from_numpy(array, binary_data=binary)
     outputs = [triton.InferRequestedOutput(output["name"], binary_data=binary_output)
                for output in BOTH]
-    answer = client.infer(name, inputs, outputs=outputs, request_id="7",
+    reply = client.infer(name, inputs, outputs=outputs, request_id="7",
                           parameters=parameters_of(case["request"]))
-    assert answer.get_response()["id"] == "7"
+    assert reply.get_response()["id"] == "7"
     for key in ("outputs", "attention_weights"):
-        assert_close(answer.as_numpy(key), case["expected"][key], key)
+        assert_close(reply.as_numpy(key), case["expected"][key], key)
     alone = client.infer(name, inputs, model_version="1",
                          parameters=parameters_of(case["request"]))
     assert [output["name"] for output in alone.get_response()["outputs"]] == ["outputs"]
-    assert (alone.as_numpy("outputs") == answer.as_numpy("outputs")).all()
+    assert (alone.as_numpy("outputs") == reply.as_numpy("outputs")).all()
 
 
 @pytest.mark.parametrize("pad", range(4))
-def test_binary_data_at_any_address_gives_the_same_bytes(demo_server, pad):
+def test_binary_data_at_any_alignment_gives_the_same_bytes(demo_server, pad):
     plain, _ = pack([tensor("queries", RANDOM)], parameters={"binary_data_output": True})
     body, headers = pack([tensor("queries", RANDOM, binary=True)], pad,
                          parameters={"binary_data_output": True})
@@ -98,8 +98,8 @@ def test_binary_data_at_any_address_gives_the_same_bytes(demo_server, pad):
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
-def test_narrow_binary_input_is_exact(demo_server, datatype):
-    exact = np.round(RANDOM * 8) / 8  # both types hold it
+def test_binary_input_of_16_bits_is_read_exactly(demo_server, datatype):
+    exact = np.round(RANDOM * 8) / 8  # both types can represent it
     body, headers = pack([tensor("queries", exact, datatype, binary=True)])
     expected = unpack(post(demo_server, "d2l", *pack([tensor("queries", exact)])))[1]["outputs"]
     got = unpack(post(demo_server, "d2l", body, headers))[1]["outputs"]
@@ -110,7 +110,7 @@ def test_narrow_binary_input_is_exact(demo_server, datatype):
                                            ([[3, 1, 2], [1, 2, 0]], "INT32")])
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
-def test_valid_lens_of_any_form(demo_server, lens, datatype, binary, flat):
+def test_valid_lens_may_have_any_shape_and_encoding(demo_server, lens, datatype, binary, flat):
     body, headers = pack([tensor("valid_lens", lens, datatype, binary, flat),
                           tensor("queries", RANDOM, binary=not binary)], outputs=BOTH)
     native = demo_server.attention({"model": "d2l", "queries": RANDOM.tolist(),
@@ -121,7 +121,7 @@ def test_valid_lens_of_any_form(demo_server, lens, datatype, binary, flat):
 
 
 @pytest.mark.parametrize("lens", [[2], [1, 2, 3]])
-def test_unbatched_request_gets_an_unbatched_answer(demo_server, lens):
+def test_unbatched_request_gets_an_unbatched_reply(demo_server, lens):
     body, headers = pack([tensor("queries", RANDOM[0]), tensor("valid_lens", lens, "INT64")],
                          outputs=BOTH)
     native = demo_server.attention({"model": "d2l", "queries": RANDOM[0].tolist(),
@@ -134,8 +134,8 @@ def test_unbatched_request_gets_an_unbatched_answer(demo_server, lens):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_request_equals_the_native_protocol_bitwise(server, seed):
-    """Both protocols lead to the same call, so the same bytes of float32."""
+def test_random_request_gets_the_bits_of_the_native_protocol(server, seed):
+    """Both protocols decode to the same request, so their float32 results have the same bits."""
     random = np.random.default_rng(seed)
     name = ("d2l_example", "d2l_head_mask", "torch_kdim_vdim", "additive_scoring")[seed % 4]
     info = server.get("/v1/models/" + name).json()
@@ -164,13 +164,13 @@ def test_random_request_equals_the_native_protocol_bitwise(server, seed):
     native = {key: array.tolist() for key, array in request.items()} | options | {"model": name}
     if not batched and len(native.get("valid_lens", ())) == 1:
         native["valid_lens"] = native["valid_lens"][0]
-    answer = server.attention(native).json()
+    reply = server.attention(native).json()
     for key in got:
-        expected = np.array(answer[key], np.float32)
+        expected = np.array(reply[key], np.float32)
         assert got[key].shape == expected.shape and (got[key] == expected).all(), key
 
 
-def test_mean_weights_and_order_of_outputs(demo_server):
+def test_mean_weights_and_outputs_come_in_the_requested_order(demo_server):
     request = {"outputs": BOTH[::-1], "parameters": {"need_weights": "mean", "causal": True}}
     body, headers = pack([tensor("queries", RANDOM)], **request)
     native = demo_server.attention({"model": "d2l", "queries": RANDOM.tolist(), "causal": True,
@@ -181,7 +181,7 @@ def test_mean_weights_and_order_of_outputs(demo_server):
         assert_close(got[key], native[key], key)
 
 
-def test_weights_alone(demo_server):
+def test_weights_may_be_requested_alone(demo_server):
     body, headers = pack([tensor("queries", RANDOM)], outputs=BOTH[1:])
     assert list(unpack(post(demo_server, "d2l", body, headers))[1]) == ["attention_weights"]
 
@@ -195,30 +195,30 @@ def test_output_overrides_the_request_on_binary_data(demo_server):
     assert_close(got["attention_weights"].sum(axis=-1), np.ones((2, 5, 3)), "sums")
 
 
-def test_keys_left_out_or_null_or_with_escapes(demo_server):
+def test_null_members_and_escaped_keys_do_not_change_the_reply(demo_server):
     plain = pack([tensor("queries", RANDOM)])[0]
     other = plain.replace(b'"inputs"', b'"outputs":[],"id":null,"\\u0069nputs"') \
         .replace(b'"queries"', b'"qu\\u0065ries"')
     assert other != plain
-    answers = [post(demo_server, "d2l", body, {}).content for body in (plain, other)]
-    assert answers[0] == answers[1]
+    replies = [post(demo_server, "d2l", body, {}).content for body in (plain, other)]
+    assert replies[0] == replies[1]
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json", "application/octet-stream"])
-def test_content_type_may_be_any_of_three(demo_server, content_type):
+def test_content_type_may_be_json_or_octets_or_missing(demo_server, content_type):
     headers = {} if content_type is None else {"Content-Type": content_type}
     unpack(post(demo_server, "d2l", pack([tensor("queries", RANDOM)])[0], headers))
 
 
-def test_chunked_binary_request(demo_server):
+def test_chunked_binary_request_is_answered(demo_server):
     body, headers = pack([tensor("queries", RANDOM, binary=True)])
     pieces = (body[i:i + 100] for i in range(0, len(body), 100))
     unpack(post(demo_server, "d2l", pieces, headers))
 
 
 @pytest.mark.parametrize("binary", [("outputs", "attention_weights"), ("attention_weights",), ()])
-def test_large_reply_is_streamed_with_its_length_where_that_is_known(demo_server, binary):
-    """2 x 5 x 128 x 128 weights are 640 KiB: over what is answered whole."""
+def test_large_reply_is_streamed_with_its_length_if_that_is_known(demo_server, binary):
+    """2 x 5 x 128 x 128 weights are 640 KiB, too many for a reply that is sent in one piece."""
     queries = np.random.default_rng(1).standard_normal((2, 128, 100)).astype(np.float32)
     outputs = [output | {"parameters": {"binary_data": output["name"] in binary}}
                for output in BOTH]
@@ -235,7 +235,7 @@ def test_large_reply_is_streamed_with_its_length_where_that_is_known(demo_server
                  "outputs")
 
 
-def test_masked_key_may_hold_nan(demo_server):
+def test_masked_key_may_be_nan(demo_server):
     queries, keys = RANDOM.copy(), RANDOM.copy()
     keys[:, 2] = np.nan
     body, headers = pack([tensor("queries", queries, binary=True),
@@ -244,59 +244,60 @@ def test_masked_key_may_hold_nan(demo_server):
     assert np.isfinite(unpack(post(demo_server, "d2l", body, headers))[1]["outputs"]).all()
 
 
-def test_too_large_a_reply_is_refused_with_its_size(start_server):
+def test_reply_over_the_limit_is_refused_with_the_limit_and_a_remedy(start_server):
     server = start_server("--demo", "--max-reply", 2000)
     error = assert_error(post(server, "d2l", *pack([tensor("queries", RANDOM)])), 413,
                          "Reply too large")
     assert "--max-reply 2000" in error and "binary" in error
 
 
-# --- what only tells ---
+# --- metadata ---
 
-def test_server_metadata_lists_what_is_tested_here(client):
+def test_server_metadata_lists_the_extensions_tested_here(client):
     metadata = client.get_server_metadata()
     assert metadata["name"] == "attnd" and metadata["version"]
     assert metadata["extensions"] == ["binary_tensor_data", "statistics", "model_configuration",
                                       "model_repository"]
 
 
-def test_health_by_tritonclient(client):
+def test_tritonclient_sees_health(client):
     assert client.is_server_live() and client.is_server_ready()
     assert client.is_model_ready("d2l_example") and client.is_model_ready("d2l_example", "1")
     assert not client.is_model_ready("nobody") and not client.is_model_ready("d2l_example", "2")
 
 
 @pytest.mark.parametrize("version", ["", "1"])
-def test_model_metadata(client, server, version):
+def test_model_metadata_describes_inputs_and_outputs(client, server, version):
     metadata = client.get_model_metadata("torch_kdim_vdim", version)
-    told = server.get("/v1/models/torch_kdim_vdim").json()
+    info = server.get("/v1/models/torch_kdim_vdim").json()
     assert metadata["versions"] == ["1"] and metadata["platform"] == "attnd"
     inputs = {tensor["name"]: tensor for tensor in metadata["inputs"]}
     assert list(inputs) == ["queries", "keys", "values", "valid_lens", "head_mask"]
     assert inputs["valid_lens"]["datatype"] == "INT64"
     assert [tensor["name"] for tensor in metadata["outputs"]] == ["outputs", "attention_weights"]
-    assert inputs["keys"]["shape"] == [-1, -1, told["key_size"]]
+    assert inputs["keys"]["shape"] == [-1, -1, info["key_size"]]
 
 
-def test_model_configuration(client, server):
-    told = server.get("/v1/models/torch_kdim_vdim").json()
+def test_model_configuration_describes_the_inputs(client, server):
+    info = server.get("/v1/models/torch_kdim_vdim").json()
     config = client.get_model_config("torch_kdim_vdim")
     inputs = {tensor["name"]: tensor for tensor in config["input"]}
     assert config["max_batch_size"] == 0
+    # No "optional": keys of another width than queries must be sent.
     assert inputs["keys"] == {"name": "keys", "data_type": "TYPE_FP32",
-                              "dims": [-1, -1, told["key_size"]]}  # not optional: other sizes
-    assert inputs["head_mask"]["optional"] and inputs["head_mask"]["dims"] == [told["num_heads"]]
+                              "dims": [-1, -1, info["key_size"]]}
+    assert inputs["head_mask"]["optional"] and inputs["head_mask"]["dims"] == [info["num_heads"]]
     assert client.get_model_config("d2l_example")["input"][1]["optional"]
 
 
-def test_repository_index(client, server):
+def test_repository_index_lists_every_model(client, server):
     index = client.get_model_repository_index()
     assert [model["name"] for model in index] == list(CASES)
     assert all(model | {"name": ""} == {"name": "", "version": "1", "state": "READY",
                                         "reason": ""} for model in index)
     for body in ("", "{}", '{"ready":true}', '{"ready":false}', '{"ready":null}'):
-        answer = requests.post(server.url + "/v2/repository/index", data=body, timeout=60)
-        assert answer.json() == index
+        reply = requests.post(server.url + "/v2/repository/index", data=body, timeout=60)
+        assert reply.json() == index
     for body, error in (('{"ready":1}', "Wrong type"), ("[]", "Wrong type"), ("{", "Malformed"),
                         ('{"name":"x"}', "Unknown key")):
         assert_error(requests.post(server.url + "/v2/repository/index", data=body, timeout=60),
@@ -321,11 +322,11 @@ def test_statistics_count_requests_of_both_protocols(start_server):
     assert {key: value["count"] for key, value in times.items()} == {
         "success": 4, "fail": 1, "queue": 4, "compute_input": 4, "compute_infer": 4,
         "compute_output": 4}
-    parts = sum(times[key]["ns"] for key in times if key not in ("success", "fail"))
-    assert parts == times["success"]["ns"] > 0
+    phases_ns = sum(times[key]["ns"] for key in times if key not in ("success", "fail"))
+    assert phases_ns == times["success"]["ns"] > 0
 
 
-def test_statistics_add_up_over_threads(start_server):
+def test_statistics_add_up_across_threads(start_server):
     server = start_server("--demo", "--http-threads", 2)
     body, headers = pack([tensor("queries", RANDOM, binary=True)])
 
@@ -342,7 +343,7 @@ def test_statistics_add_up_over_threads(start_server):
     assert model["inference_count"] == model["inference_stats"]["success"]["count"] == 80
 
 
-def test_model_called_stats_is_there(start_server):
+def test_model_may_be_called_stats(start_server):
     model = model_argument(CASES["d2l_example"]).replace("d2l_example=", "stats=", 1)
     server = start_server("--model", model)
     assert server.get("/v2/models/stats/versions/1").json()["name"] == "stats"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused in the Open Inference Protocol: the table of malformed requests, each with its
-pinned answer, and a server that is still there afterwards."""
+"""What the Open Inference Protocol refuses: a table of malformed requests, each with the error it
+must get. The server must still be alive afterwards."""
 
 import copy
 import json
@@ -23,9 +23,9 @@ GOOD = {"inputs": [QUERIES, LENS]}
 
 
 def queries(**changes):
-    """A request of one input; a change to None drops the member."""
-    told = {key: value for key, value in (QUERIES | changes).items() if value is not None}
-    return {"inputs": [told]}
+    """Returns a request with one input. A change to None removes the member."""
+    input = {key: value for key, value in (QUERIES | changes).items() if value is not None}
+    return {"inputs": [input]}
 
 
 def lens(**changes):
@@ -46,7 +46,7 @@ VALUES = QUERIES | {"name": "values"}
 MASK = {"name": "head_mask", "shape": [2], "datatype": "FP32", "data": [1, 0]}
 BIG = 1 << 60
 
-# Name: (body, what the error says). A body that is text is sent as it is. All are 400.
+# Name: (body, text that the error contains). A body that is text is sent as it is. All are 400.
 JSON_DEFECTS = {
     "empty body": ("", "Malformed JSON: line 1, column 1: the body is empty"),
     "byte order mark": ("\ufeff{}", "byte order mark"),
@@ -187,9 +187,9 @@ JSON_DEFECTS = {
                                     "binary_data_output is an integer"),
     "need_weights of another word": (also(parameters={"need_weights": "max"}), "must be false, true"),
     "need_weights a number": (also(parameters={"need_weights": 1}), "need_weights is an integer"),
-    "weights asked for, not named": (also(parameters={"need_weights": True}),
+    "weights requested, not named": (also(parameters={"need_weights": True}),
                                      "Outputs disagree: need_weights asks for weights"),
-    "weights named, not wanted": (outputs("attention_weights", parameters={"need_weights": False}),
+    "weights named, not requested": (outputs("attention_weights", parameters={"need_weights": False}),
                                   "Outputs disagree: outputs has attention_weights"),
 }
 
@@ -208,13 +208,13 @@ def check(server, body, headers, contains, status=400):
     return error
 
 
-def test_the_request_that_is_broken_is_good(server):
+def test_request_without_a_defect_is_answered(server):
     assert unpack(post(server, "d2l", json.dumps(GOOD), {}))[1]["outputs"].shape == (2, 3, 4)
     assert unpack(post(server, "d2l", json.dumps(queries(data=NESTED)), {}))
 
 
 @pytest.mark.parametrize("name", JSON_DEFECTS)
-def test_json_defect(server, name):
+def test_json_defect_is_refused(server, name):
     body, contains = JSON_DEFECTS[name]
     if isinstance(body, str):
         body = body.encode()
@@ -228,14 +228,14 @@ BINARY = tensor("queries", ROWS, binary=True)
 
 
 def told(size, shape=(2, 3, 4), datatype="FP32", data=None, **parameters):
-    """A binary input that says it has `size` bytes."""
+    """Returns a binary input that declares `size` bytes."""
     input = {"name": "queries", "shape": list(shape), "datatype": datatype,
              "parameters": {"binary_data_size": size} | parameters}
     return input | ({} if data is None else {"data": data})
 
 
 BYTES = struct.pack("<I", 1) + b"a"
-# Name: (input, its bytes, what the error says)
+# Name: (input, its bytes, text that the error contains)
 BINARY_DEFECTS = {
     "too few bytes": (told(96), b"\0" * 95, "needs 96 bytes of binary data, but only 95"),
     "no bytes": (told(96), b"", "only 0 bytes of the body are left"),
@@ -263,13 +263,13 @@ BINARY_DEFECTS = {
 
 
 @pytest.mark.parametrize("name", BINARY_DEFECTS)
-def test_binary_defect(server, name):
+def test_binary_defect_is_refused(server, name):
     input, data, contains = BINARY_DEFECTS[name]
     text = json.dumps({"inputs": [input]}).encode()
     check(server, text + data, {HEADER: str(len(text))}, contains)
 
 
-def test_inputs_share_what_is_there(server):
+def test_inputs_share_the_bytes_of_the_body(server):
     keys = BINARY[0] | {"name": "keys"}
     check(server, *pack([BINARY, (keys, b"\0" * 92)]),
           "keys needs 96 bytes of binary data, but only 92")
@@ -278,7 +278,7 @@ def test_inputs_share_what_is_there(server):
 @pytest.mark.parametrize("lens,datatype", [([3, -1], "INT32"), ([3, -1], "INT64"),
                                            ([1 << 31, 1], "INT64"), ([3, 4], "INT32"),
                                            ([-(1 << 63), 1], "INT64")])
-def test_binary_lens_out_of_range(server, lens, datatype):
+def test_binary_lens_out_of_range_are_refused(server, lens, datatype):
     bad = next(i for i, length in enumerate(lens) if not 0 <= length <= 3)
     check(server, *pack([BINARY, tensor("valid_lens", lens, datatype, binary=True)]),
           f"element {bad} of valid_lens (counted from 0) is {lens[bad]}, but its sequence has 3")
@@ -298,7 +298,7 @@ def test_binary_double_over_float32_is_422(server):
           "Result not finite", 422)
 
 
-def test_overflow_on_the_way_is_422_in_both_forms(server):
+def test_overflow_of_the_result_is_422_in_json_and_binary(server):
     for binary in (False, True):
         check(server, *pack([tensor("queries", np.full((1, 2, 4), 3e38), binary=binary)]),
               "Result not finite", 422)
@@ -322,7 +322,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("value", HEADERS)
-def test_wrong_header(server, value):
+def test_wrong_header_is_refused(server, value):
     check(server, BODY, {HEADER: value}, HEADERS[value])
 
 
@@ -332,7 +332,7 @@ def test_header_left_out(server):
 
 
 @pytest.mark.parametrize("second", [SIZE, 5])
-def test_header_given_twice(server, second):
+def test_header_given_twice_is_refused(server, second):
     names = (HEADER, HEADER.lower())
     request = requests.Request("POST", server.url + "/v2/models/d2l/infer", data=BODY).prepare()
     request.headers = {"Content-Length": str(len(BODY)), names[0]: str(SIZE),
@@ -340,7 +340,7 @@ def test_header_given_twice(server, second):
     assert_error(requests.Session().send(request, timeout=60), 400, HEADER + " appears twice")
 
 
-def test_header_of_the_whole_body_is_fine(server):
+def test_header_may_count_the_whole_body_and_have_leading_zeros(server):
     body = json.dumps(GOOD)
     unpack(post(server, "d2l", body, {HEADER: str(len(body))}))
     unpack(post(server, "d2l", BODY, {HEADER: f"000{SIZE}"}))
@@ -379,7 +379,7 @@ def test_infer_of_unknown_model_or_version_is_404(server):
                      f"model 'd2l' has no version '{version}'")
 
 
-def test_errors_before_the_body_have_the_same_form(server):
+def test_errors_before_the_body_have_the_same_format(server):
     assert_error(post(server, "d2l", BODY, {"Content-Type": "text/plain"}), 415,
                  "application/json or application/octet-stream")
     assert_error(post(server, "d2l", BODY, {"Content-Encoding": "gzip"}), 415,
@@ -388,7 +388,7 @@ def test_errors_before_the_body_have_the_same_form(server):
     assert_error(post(server, "d2l", BODY, {"Expect": "200-maybe"}), 417, "Expectation failed")
 
 
-def test_memory_is_refused_before_it_is_taken(start_server, tmp_path):
+def test_request_and_reply_over_their_limits_are_413(start_server, tmp_path):
     write_layer(tmp_path / "d2l.safetensors", num_heads=2, head_size=2, query_size=4)
     server = start_server("--model", f"d2l={tmp_path}/d2l.safetensors", "--max-memory", 16 << 20)
     rows = np.zeros((1, 786432, 4), np.float16)  # 6 MiB, and 12 as float32
@@ -405,7 +405,7 @@ ANY = settings(max_examples=300, derandomize=True, deadline=None, database=None,
                suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def assert_answered(response):
+def assert_answered_or_refused(response):
     assert response.status_code in (200, 400, 413, 422), response.text
     if response.status_code == 200:
         unpack(response)
@@ -415,7 +415,7 @@ def assert_answered(response):
 
 @ANY
 @given(st.data())
-def test_damaged_request_gets_an_answer_or_an_error(server, data):
+def test_damaged_request_is_answered_or_refused(server, data):
     body, headers = pack([BINARY, tensor("valid_lens", [3, 1], "INT32")],
                          outputs=[{"name": "attention_weights"}, {"name": "outputs"}],
                          parameters={"binary_data_output": True})
@@ -426,7 +426,7 @@ def test_damaged_request_gets_an_answer_or_an_error(server, data):
             body[at] = data.draw(st.integers(0, 255))
         else:
             del body[at]
-    assert_answered(post(server, "d2l", bytes(body), headers))
+    assert_answered_or_refused(post(server, "d2l", bytes(body), headers))
 
 
 VALUES_OF_ANY_KIND = st.recursive(
@@ -441,8 +441,8 @@ VALUES_OF_ANY_KIND = st.recursive(
 @given(st.lists(st.tuples(st.sampled_from(["shape", "datatype", "data", "name", "parameters"]),
                           VALUES_OF_ANY_KIND), max_size=3),
        st.dictionaries(st.sampled_from(["id", "outputs", "parameters"]), VALUES_OF_ANY_KIND))
-def test_any_member_gets_an_answer_or_an_error(server, changes, members):
+def test_request_with_any_member_is_answered_or_refused(server, changes, members):
     request = copy.deepcopy(GOOD) | members
     for key, value in changes:
         request["inputs"][0][key] = value
-    assert_answered(post(server, "d2l", json.dumps(request), {}))
+    assert_answered_or_refused(post(server, "d2l", json.dumps(request), {}))

@@ -192,9 +192,8 @@ attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
 
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
                          struct wire_problem *ret_problem) {
-    static const struct wire_keys index_keys = {.owner = "a request for the index",
-                                                .count = 1,
-                                                .names = {"ready"}};
+    static const struct wire_keys index_keys = {
+        .owner = "a request for the index", .count = 1, .names = {"ready"}};
     struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_place place = {.field = "ready"};
     struct wire_span ready;

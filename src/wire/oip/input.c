@@ -39,9 +39,8 @@ static const struct wire_keys input_keys = {
               [DATA] = "data"},
 };
 
-static const struct wire_keys input_parameter_keys = {.owner = "an input's parameters",
-                                                      .count = 1,
-                                                      .names = {"binary_data_size"}};
+static const struct wire_keys input_parameter_keys = {
+    .owner = "an input's parameters", .count = 1, .names = {"binary_data_size"}};
 
 static bool refuse_missing(struct wire_problem *problem, const char *whose,
                            const char *key) {

@@ -37,13 +37,11 @@ static const struct wire_keys parameter_keys = {
               [BINARY_OUTPUT] = "binary_data_output"},
 };
 
-static const struct wire_keys output_keys = {.owner = "an output",
-                                             .count = 2,
-                                             .names = {"name", "parameters"}};
+static const struct wire_keys output_keys = {
+    .owner = "an output", .count = 2, .names = {"name", "parameters"}};
 
-static const struct wire_keys output_parameter_keys = {.owner = "an output's parameters",
-                                                       .count = 1,
-                                                       .names = {"binary_data"}};
+static const struct wire_keys output_parameter_keys = {
+    .owner = "an output's parameters", .count = 1, .names = {"binary_data"}};
 
 /* What parameters and outputs ask for. */
 struct oip_options {
