@@ -135,12 +135,12 @@ static int run_until_stopped(struct daemon *daemon, const struct config *config)
     int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
 
     if (!http_server_stop(daemon->server, deadline)) {
-        log_write(LOG_ERROR, "grace period ended with unfinished requests",
+        log_write(LOG_ERROR, "grace period ended with requests unfinished",
                   LOG_NUMBER("grace", config->grace));
         _exit(EXIT_FAILURE); /* workers still run, so nothing can be released */
     }
     if (!http_server_answered_all(daemon->server)) {
-        log_write(LOG_ERROR, "grace period ended with unsent replies",
+        log_write(LOG_ERROR, "grace period ended with replies unsent",
                   LOG_NUMBER("grace", config->grace));
         return EXIT_FAILURE;
     }
