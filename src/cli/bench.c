@@ -4,6 +4,7 @@
 #include "cli/bench.h"
 
 #include "base/clock.h"
+#include "base/container_of.h"
 #include "base/machine.h"
 #include "base/noise.h"
 #include "cli/commands.h"
@@ -98,12 +99,6 @@ static void count_work(struct bench *b) {
 
 /* --- timing --- */
 
-static void bench_parallel_run(void *context, size_t count,
-                               void (*task)(void *data, size_t index, size_t thread),
-                               void *data) {
-    sched_parallel_for(context, count, task, data);
-}
-
 /* One contender, as the context of a timed run. */
 struct bench_turn {
     struct bench *bench;
@@ -173,7 +168,7 @@ static bool run_round(void *context, size_t index) {
 static void run_rounds(struct bench *b, struct sched_worker *worker) {
     struct bench_report *r = b->report;
 
-    b->parallel = (attn_parallel){r->threads, bench_parallel_run, worker};
+    b->parallel = (attn_parallel){r->threads, sched_parallel_for, worker};
     b->request.parallel = &b->parallel;
     for (size_t c = 0; c < r->num_contenders; c++) {
         time_contender(b, c); /* so that no round counts the first use of memory */
@@ -184,7 +179,7 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
 }
 
 static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
-    struct bench *b = (struct bench *)((char *)job - offsetof(struct bench, job));
+    struct bench *b = container_of(job, struct bench, job);
     run_rounds(b, worker);
     sem_post(&b->done);
 }

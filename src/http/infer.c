@@ -67,7 +67,7 @@ static bool infer_plan(struct inference *inference, struct wire_problem *problem
     attn_error error;
 
     inference->parallel =
-        (attn_parallel){sched_num_workers(worker->pool), sched_parallel_run, worker};
+        (attn_parallel){sched_num_workers(worker->pool), sched_parallel_for, worker};
     inference->request.batch.parallel = &inference->parallel;
     if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
                   &error) != ATTN_OK) {

@@ -155,9 +155,10 @@ static void wait_for_loop_helpers(struct sched_pool *pool, struct loop *loop) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-void sched_parallel_for(struct sched_worker *worker, size_t count,
+void sched_parallel_for(void *context, size_t count,
                         void (*task)(void *data, size_t index, size_t thread),
                         void *data) {
+    struct sched_worker *worker = context;
     struct sched_pool *pool = worker->pool;
     struct loop loop = {.task = task, .data = data, .count = count};
     size_t max_threads =
@@ -175,12 +176,6 @@ void sched_parallel_for(struct sched_worker *worker, size_t count,
 
     run_loop_tasks(pool, &loop, worker->index, false);
     wait_for_loop_helpers(pool, &loop);
-}
-
-void sched_parallel_run(void *context, size_t count,
-                        void (*task)(void *data, size_t index, size_t thread),
-                        void *data) {
-    sched_parallel_for(context, count, task, data);
 }
 
 size_t sched_num_workers(const struct sched_pool *pool) {

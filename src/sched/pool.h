@@ -59,13 +59,10 @@ void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
 
 /* A parallel loop, run by a job on its worker: calls task(data, index, thread) once for
  * every index below `count`, on this worker and on those without a job. Returns when all
- * calls have returned. `thread` is the index of the worker that runs the task. */
-void sched_parallel_for(struct sched_worker *worker, size_t count,
-                        void (*task)(void *data, size_t index, size_t thread),
-                        void *data);
-
-/* The same as attn_parallel.run: `context` is the worker. */
-void sched_parallel_run(void *context, size_t count,
+ * calls have returned. `thread` is the index of the worker that runs the task. `worker`
+ * is the job's struct sched_worker; its type is void so that the function can be an
+ * attn_parallel.run. */
+void sched_parallel_for(void *worker, size_t count,
                         void (*task)(void *data, size_t index, size_t thread),
                         void *data);
 
