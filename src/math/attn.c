@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn.c: the layer in three steps, each of which waits for the one before: queries, keys
- * and values are projected; each panel of queries of each head attends; the outputs are
- * projected. */
+/* attn.c: runs the layer in three steps, each of which waits for the one before. Queries,
+ * keys and values are projected; each panel of queries of each head attends; the outputs
+ * are projected. */
 #include "math/run.h"
 #include "math/steps.h"
 
@@ -11,13 +11,14 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
     attn_status status = plan_make(model, request, &plan, NULL);
     if (status != ATTN_OK)
         return status;
+
     float *memory = scratch;
     bool wanted = request->need_weights != ATTN_WEIGHTS_NONE;
     struct run run = {
         .model = model,
         .request = request,
         .plan = &plan,
-        .narrow = memory + plan.narrow,
+        .converted = memory + plan.converted,
         .queries = memory + plan.queries,
         .keys = memory + plan.keys,
         .values = memory + plan.values,
@@ -27,6 +28,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         .first_panels = (size_t *)(void *)(memory + plan.first_panels),
         .thread_scratch = memory + plan.thread_scratch,
     };
+
     if ((steps & ATTN_STEP_PROJECT_IN) != 0)
         run_project_inputs(&run);
     if ((steps & ATTN_STEP_ATTEND) != 0)

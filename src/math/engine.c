@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* engine.c: chooses the engine of a layer, folds additive scoring into its projections, and
+ * packs its weights into panels. */
 #include "math/engine.h"
 
 #include "base/error.h"
-#include "base/size.h"
 #include "math/blas.h"
 #include "math/fold.h"
+#include "math/reserve.h"
 
-#include <attnd/attention.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ALIGNED_FLOATS (ATTN_ALIGNMENT / sizeof(float))
 
 void engine_deinit(struct engine *engine) {
     free(engine->folded);
@@ -40,6 +39,7 @@ static attn_status fold_additive(const attn_model_info *info,
                                  const struct layer_weights *weights,
                                  struct engine *engine) {
     size_t rows, widths, floats;
+
     if (!size_mul(info->num_heads, info->additive_size, &rows) ||
         !size_add(info->query_size, info->key_size, &widths) ||
         !size_add(widths, 2, &widths) || !size_mul(rows, widths, &floats) ||
@@ -49,12 +49,14 @@ static attn_status fold_additive(const attn_model_info *info,
     engine->folded = malloc(floats * sizeof(float));
     if (engine->folded == NULL)
         return ATTN_E_NOMEM;
+
     float *query = engine->folded, *key = query + rows * info->query_size;
     float *query_bias = key + rows * info->key_size, *key_bias = query_bias + rows;
     float *score = key_bias + rows;
-    memcpy(score, weights->additive_score, info->additive_size * sizeof *score);
     fold_heads(info, weights->additive_query, &engine->to_query, query, query_bias);
     fold_heads(info, weights->additive_key, &engine->to_key, key, key_bias);
+    memcpy(score, weights->additive_score, info->additive_size * sizeof *score);
+
     engine->additive_score = score;
     engine->to_query.weight = query;
     engine->to_query.bias = query_bias;
@@ -65,90 +67,92 @@ static attn_status fold_additive(const attn_model_info *info,
     return ATTN_OK;
 }
 
-/* Adds the floats that the panels of `linear` and their biases take. */
-static bool add_panels(const struct linear *linear, const struct kernels *kernels,
-                       size_t *floats) {
-    size_t columns = kernels->columns, padded, depth, size;
+/* Reserves memory for the panels of `linear`, and for its biases as one row more. */
+static bool reserve_panels(const struct linear *linear, const struct kernels *kernels,
+                           size_t *floats, size_t *ret_offset) {
+    size_t columns = kernels->columns, k_step = kernels->k_step, padded, depth;
+
     if (linear->weight == NULL)
         return true;
     return size_add(linear->out, columns - 1, &padded) &&
            size_mul(padded / columns, columns, &padded) &&
-           size_add(linear->in, kernels->numbers - 1, &depth) &&
-           size_add(depth / kernels->numbers, 1, &depth) &&
-           size_mul(padded, depth, &size) && size_round_up(size, ALIGNED_FLOATS, &size) &&
-           size_add(*floats, size, floats);
+           size_add(linear->in, k_step - 1, &depth) &&
+           size_add(depth / k_step, 1, &depth) &&
+           reserve_floats(floats, padded, depth, ret_offset);
 }
 
-/* Packs one projection at `memory`; returns what follows it. `panel` is room for one
- * panel of float32. */
-static float *pack(struct linear *linear, const struct kernels *kernels, float *panel,
-                   float *memory) {
-    size_t columns = kernels->columns, count = (linear->out + columns - 1) / columns;
-    size_t in = linear->in, depth = (in + kernels->numbers - 1) / kernels->numbers;
+/* Packs one projection at `memory`. `panel` is scratch for one panel of float32. */
+static void pack_linear(struct linear *linear, const struct kernels *kernels,
+                        float *panel, float *memory) {
+    size_t columns = kernels->columns, num_panels = (linear->out + columns - 1) / columns;
+    size_t in = linear->in, depth = (in + kernels->k_step - 1) / kernels->k_step;
+
     if (linear->weight == NULL)
-        return memory;
-    float *bias = memory + count * columns * depth;
-    for (size_t n = 0; n < count; n++) {
+        return;
+    float *bias = memory + num_panels * columns * depth;
+    for (size_t n = 0; n < num_panels; n++) {
         float *packed = memory + n * columns * depth;
-        float *numbers = kernels->narrow_pairs != NULL ? panel : packed;
+        float *transposed = kernels->pack_pairs_bf16 != NULL ? panel : packed;
+
         for (size_t c = 0; c < columns; c++) {
             size_t o = n * columns + c;
             bool real = o < linear->out;
             for (size_t k = 0; k < in; k++)
-                numbers[k * columns + c] = real ? linear->weight[o * in + k] : 0.0F;
+                transposed[k * columns + c] = real ? linear->weight[o * in + k] : 0.0F;
             bias[o] = real && linear->bias != NULL ? linear->bias[o] : 0.0F;
         }
-        if (kernels->narrow_pairs != NULL)
-            kernels->narrow_pairs(panel, columns, in, columns, packed, columns);
+        if (kernels->pack_pairs_bf16 != NULL)
+            kernels->pack_pairs_bf16(panel, columns, in, columns, packed, columns);
     }
     linear->panels = (struct panels){memory, bias, linear->out, depth};
-    size_t floats = 0;
-    add_panels(linear, kernels, &floats); /* it fitted before */
-    return memory + floats;
 }
 
-static attn_status pack_all(struct engine *engine) {
+/* Packs all projections of a native engine. */
+static attn_status pack_weights(struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
     const struct kernels *kernels = engine->kernels;
-    size_t floats = 0, deepest = 0, panel_bytes;
+    size_t offsets[4] = {0}, floats = 0, deepest = 0, panel_bytes;
+
     for (size_t i = 0; i < 4; i++) {
         deepest = linears[i]->in > deepest ? linears[i]->in : deepest;
-        if (!add_panels(linears[i], kernels, &floats) ||
+        if (!reserve_panels(linears[i], kernels, &floats, &offsets[i]) ||
             floats > SIZE_MAX / sizeof(float))
             return ATTN_E_OVERFLOW;
     }
     if (!size_mul(deepest, kernels->columns * sizeof(float), &panel_bytes))
         return ATTN_E_OVERFLOW;
+
     float *panel = malloc(panel_bytes);
     engine->packed = aligned_alloc(ATTN_ALIGNMENT, floats * sizeof(float));
-    if (engine->packed != NULL && panel != NULL) {
-        float *memory = engine->packed;
-        for (size_t i = 0; i < 4; i++)
-            memory = pack(linears[i], kernels, panel, memory);
-        engine->bytes += floats * sizeof(float);
+    if (engine->packed == NULL || panel == NULL) {
+        free(panel);
+        return ATTN_E_NOMEM;
     }
-    attn_status status = engine->packed != NULL && panel != NULL ? ATTN_OK : ATTN_E_NOMEM;
+    for (size_t i = 0; i < 4; i++)
+        pack_linear(linears[i], kernels, panel, engine->packed + offsets[i]);
+    engine->bytes += floats * sizeof(float);
     free(panel);
-    return status;
+    return ATTN_OK;
 }
 
-/* Refuses kernels that are not there: says what is missing, and what to ask for. */
-static void refuse_kernels(const char *cpu, bool bf16, attn_error *ret_error) {
-    if (bf16 && kernels_get(cpu, 1) != NULL)
-        error_set(ret_error, ATTN_E_UNSUPPORTED,
-                  "precision bf16 needs a CPU with AVX512-BF16 and cpu 'auto' or "
-                  "'avx512'; with cpu '%s' there is f32 here",
-                  cpu);
-    else
-        error_set(ret_error, ATTN_E_UNSUPPORTED,
-                  "this build or CPU has no kernels for '%s'; the best it has are '%s'",
-                  cpu, kernels_available(0)->name);
+/* Refuses kernels that this machine lacks, with what to ask for instead. */
+static attn_status refuse_kernels(const char *cpu, bool bf16, attn_error *ret_error) {
+    if (bf16 && kernels_get(cpu, false) != NULL)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "precision bf16 needs a CPU with AVX512-BF16 and cpu 'auto' or "
+                         "'avx512'; cpu '%s' has only f32 on this machine",
+                         cpu);
+    return error_set(
+        ret_error, ATTN_E_UNSUPPORTED,
+        "this build or CPU has no kernels for '%s'; the best it has are '%s'", cpu,
+        kernels_available(0)->name);
 }
 
 /* Decides on engine, instruction set and precision. */
-static attn_status choose(struct engine *engine, const attn_engine_options *options,
-                          attn_error *ret_error) {
+static attn_status choose_kernels(struct engine *engine,
+                                  const attn_engine_options *options,
+                                  attn_error *ret_error) {
     const char *name = "auto", *cpu = "auto", *precision = "f32";
 
     if (options != NULL && options->engine != NULL)
@@ -160,21 +164,20 @@ static attn_status choose(struct engine *engine, const attn_engine_options *opti
 
     bool automatic = strcmp(name, "auto") == 0, openblas = strcmp(name, "openblas") == 0;
     bool bf16 = strcmp(precision, "bf16") == 0;
-    engine->kernels = kernels_get(cpu, bf16 && !openblas ? 2 : 1);
-    if (engine->kernels == NULL) {
-        refuse_kernels(cpu, bf16, ret_error);
-        return ATTN_E_UNSUPPORTED;
-    }
+    engine->kernels = kernels_get(cpu, bf16 && !openblas);
+    if (engine->kernels == NULL)
+        return refuse_kernels(cpu, bf16, ret_error);
     if (!automatic && !openblas && strcmp(name, "native") != 0)
         return error_set(ret_error, ATTN_E_VALUE,
-                         "unknown engine '%s': auto, native or openblas", name);
+                         "unknown engine '%s'; use auto, native or openblas", name);
     if (!bf16 && strcmp(precision, "f32") != 0)
-        return error_set(ret_error, ATTN_E_VALUE, "unknown precision '%s': f32 or bf16",
-                         precision);
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "unknown precision '%s'; use f32 or bf16", precision);
     if (bf16 && openblas)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "engine openblas computes in f32 only: take precision f32, or "
+                         "engine openblas computes in f32 only; use precision f32, or "
                          "engine native");
+
     engine->native =
         automatic ? strcmp(engine->kernels->name, "portable") != 0 : !openblas;
     return ATTN_OK;
@@ -191,7 +194,7 @@ attn_status engine_make(const attn_model_info *info, const struct layer_weights 
         .to_output = weights->to_output,
     };
 
-    attn_status status = choose(&engine, options, ret_error);
+    attn_status status = choose_kernels(&engine, options, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -200,7 +203,7 @@ attn_status engine_make(const attn_model_info *info, const struct layer_weights 
         status = fold_additive(info, weights, &engine);
     }
     if (status == ATTN_OK && engine.native)
-        status = pack_all(&engine);
+        status = pack_weights(&engine);
     if (status != ATTN_OK) {
         engine_deinit(&engine);
         return error_set(ret_error, status, "model '%s': %s", info->name,
@@ -213,6 +216,7 @@ attn_status engine_make(const attn_model_info *info, const struct layer_weights 
 void engine_forget_weights(struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
+
     for (size_t i = 0; i < 4; i++)
         linears[i]->weight = linears[i]->bias = NULL;
 }
@@ -231,6 +235,7 @@ void engine_project(const struct engine *engine, const struct linear *linear,
                                  linear->out);
         return;
     }
+
     blas_multiply_transposed(
         rows, linear->out, linear->in, 1.0F, (struct blas_matrix){x, x_ld},
         (struct blas_matrix){linear->weight, linear->in}, y, linear->out);

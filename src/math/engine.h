@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine.h: how a model's projections are computed.
+/* engine.h: how the projections of a layer are computed.
  *
- * "native" multiplies by weights that were packed once at load; "openblas" calls cblas on
- * the weights as they are. The attention between the projections is the same for both. */
+ * The native engine multiplies by weights that were packed once at load. The openblas
+ * engine calls cblas on the weights as they are. The attention between the projections is
+ * the same for both. */
 #ifndef ATTND_MATH_ENGINE_H
 #define ATTND_MATH_ENGINE_H
 
@@ -28,17 +29,17 @@ struct layer_weights {
 };
 
 /* What a model computes with; immutable once made. Additive scoring is folded in:
- * to_query and to_key then give W_q q and W_k k, [H, additive_size], at once. */
+ * to_query and to_key then compute W_q q and W_k k, [H, additive_size], at once. */
 struct engine {
     const struct kernels *kernels;
     bool native;
     size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
-    struct linear to_query, to_key, to_value,
-        to_output;               /* to_output.weight may be NULL */
+    struct linear to_query, to_key, to_value;
+    struct linear to_output;     /* weight is NULL without output projection */
     const float *additive_score; /* [additive_size], of `folded`; NULL without */
     float *folded; /* owned: weights and biases of additive scoring, or NULL */
     float *packed; /* owned: all panels, or NULL */
-    size_t bytes;  /* of what is owned */
+    size_t bytes;  /* of `folded` and `packed` */
 };
 
 /* Makes an engine for a layer of the sizes in `info`. The caller releases it by
@@ -50,22 +51,21 @@ attn_status engine_make(const attn_model_info *info, const struct layer_weights 
                         const attn_engine_options *options, struct engine *ret_engine,
                         attn_error *ret_error);
 
-/* Releases the memory; a zeroed struct is fine. */
+/* Releases the memory; accepts a zeroed struct. */
 void engine_deinit(struct engine *engine);
 
-/* Lets go of the weights that are borrowed from the model; only with the native engine.
- */
+/* Drops the pointers to weights that are borrowed from the model; for native engines. */
 void engine_forget_weights(struct engine *engine);
 
-/* Returns how many panels of columns engine_project() can be cut into: 1 with openblas.
- */
+/* Returns how many panels engine_project() can be divided into: 1 with openblas. */
 size_t engine_num_panels(const struct engine *engine, const struct linear *linear);
 
-/* Computes panels first..end of engine_num_panels(): y [rows, out] = x [rows, in] W^T +
- * b, for rows of y `out` floats apart. x is float32, or what kernels->narrow() has made
- * of it when the engine's kernels have that; its rows are x_ld apart. Thread-safe for
- * distinct panels or rows. With the native engine an element's bits depend on its row of
- * x alone. */
+/* Computes panels first..end of engine_num_panels(): y [rows, out] = x [rows, in] W^T + b.
+ *
+ * Rows of y are `out` floats apart, rows of x are x_ld apart. x is float32, or what
+ * kernels->convert_bf16() made of it when the kernels have that. Thread-safe for distinct
+ * panels or rows. With the native engine the bits of a number depend on its row of x
+ * alone. */
 void engine_project(const struct engine *engine, const struct linear *linear,
                     size_t first, size_t end, const float *x, size_t x_ld, size_t rows,
                     float *y);

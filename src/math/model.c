@@ -125,7 +125,7 @@ void model_use_engine(attn_model *model, const struct engine *engine) {
     info->memory += engine->bytes - model->engine.bytes;
     info->engine = engine->native ? "native" : "openblas";
     info->cpu = engine->kernels->name;
-    info->precision = engine->kernels->numbers == 2 ? "bf16" : "f32";
+    info->precision = engine->kernels->k_step == 2 ? "bf16" : "f32";
     engine_deinit(&model->engine);
     model->engine = *engine;
 }

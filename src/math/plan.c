@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c: checks a request, and works out sizes and offsets before memory is allocated. */
 #include "math/plan.h"
 
 #include "base/error.h"
-#include "base/size.h"
 #include "math/model.h"
 #include "math/reserve.h"
 
 #include <limits.h>
 #include <stdint.h>
 
-#define GATHER_BYTES                                                                     \
-    ((size_t)1 << 20)   /* keys and values of one head that a cache holds */
-#define GATHER_KEYS 256 /* fewer stay in the cache wherever they stand */
+/* Bytes of keys and values of one head that a cache holds. */
+#define GATHER_BYTES ((size_t)1 << 20)
+
+/* Fewer keys stay in the cache wherever they are. */
+#define GATHER_KEYS 256
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
                            size_t first_query) {
+    size_t key_len = request->key_lens[sequence];
+
     if (request->valid_lens == NULL)
         return true;
-    size_t key_len = request->key_lens[sequence];
     if (!request->valid_lens_per_query)
         return request->valid_lens[sequence] <= key_len;
     for (size_t q = 0; q < request->query_lens[sequence]; q++) {
@@ -28,98 +31,129 @@ static bool valid_lens_fit(const attn_request *request, size_t sequence,
     return true;
 }
 
-/* Checks every sequence and adds up rows and weights. */
-static attn_status measure(const attn_model *model, const attn_request *request,
-                           struct plan *plan, size_t *ret_longest_key_len,
-                           attn_error *ret_error) {
+/* Returns how many matrices of weights [Tq, Tk] a sequence has in the result. */
+static size_t count_matrices(const attn_model_info *info, const attn_request *request) {
+    switch (request->need_weights) {
+    case ATTN_WEIGHTS_ALL:
+        return info->num_heads;
+    case ATTN_WEIGHTS_MEAN:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* Checks one sequence, and adds its rows, weights and panels to the plan. */
+static attn_status plan_sequence(const attn_model *model, const attn_request *request,
+                                 size_t sequence, struct plan *plan,
+                                 attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
-    size_t matrices = request->need_weights == ATTN_WEIGHTS_ALL    ? info->num_heads
-                      : request->need_weights == ATTN_WEIGHTS_MEAN ? 1
-                                                                   : 0;
-    if (request->num_sequences == 0)
-        return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
-        if (query_len == 0 || key_len == 0)
-            return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", s);
-        if (info->context_length > 0 &&
-            (query_len > info->context_length || key_len > info->context_length))
-            return error_set(ret_error, ATTN_E_SHAPE,
-                             "sequence %zu is longer than the context length %zu", s,
-                             info->context_length);
-        /* Before anything else reads [sum of Tq] entries: their number must be known to
-         * fit. */
-        size_t first_query = sizes->num_queries, weights;
-        if (!size_add(sizes->num_queries, query_len, &sizes->num_queries) ||
-            !size_add(sizes->num_keys, key_len, &sizes->num_keys) ||
-            sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
-            !size_mul(matrices, query_len, &weights) ||
-            !size_add_mul(&sizes->weights, weights, key_len))
-            return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-        if (!valid_lens_fit(request, s, first_query))
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "a valid_lens of sequence %zu is over its %zu keys", s,
-                             key_len);
-        if (key_len > *ret_longest_key_len)
-            *ret_longest_key_len = key_len;
-        plan->num_panels += (query_len - 1) / model->engine.kernels->columns + 1;
-    }
+    size_t query_len = request->query_lens[sequence];
+    size_t key_len = request->key_lens[sequence];
+    size_t first_query = sizes->num_queries, weights;
+
+    if (query_len == 0 || key_len == 0)
+        return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", sequence);
+    if (info->context_length > 0 &&
+        (query_len > info->context_length || key_len > info->context_length))
+        return error_set(ret_error, ATTN_E_SHAPE,
+                         "sequence %zu is longer than the context length %zu", sequence,
+                         info->context_length);
+
+    /* Nothing reads [sum of Tq] entries before their number is known to fit. */
+    if (!size_add(sizes->num_queries, query_len, &sizes->num_queries) ||
+        !size_add(sizes->num_keys, key_len, &sizes->num_keys) ||
+        sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
+        !size_mul(count_matrices(info, request), query_len, &weights) ||
+        !size_add_mul(&sizes->weights, weights, key_len))
+        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    if (!valid_lens_fit(request, sequence, first_query))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "a valid_lens of sequence %zu is over its %zu keys", sequence,
+                         key_len);
+
+    plan->num_panels += (query_len - 1) / model->engine.kernels->columns + 1;
     return ATTN_OK;
 }
 
-/* Places the elements that the inputs are made into, one after the other; none for
- * kernels that take them as they are. */
-static bool place_narrow(const attn_model *model, const attn_sizes *sizes, size_t *floats,
-                         size_t *ret_offset) {
+/* Checks every sequence and adds up their sizes. */
+static attn_status plan_sequences(const attn_model *model, const attn_request *request,
+                                  struct plan *plan, size_t *ret_longest_key_len,
+                                  attn_error *ret_error) {
+    size_t longest = 0;
+
+    if (request->num_sequences == 0)
+        return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        attn_status status = plan_sequence(model, request, s, plan, ret_error);
+        if (status != ATTN_OK)
+            return status;
+        if (request->key_lens[s] > longest)
+            longest = request->key_lens[s];
+    }
+    *ret_longest_key_len = longest;
+    return ATTN_OK;
+}
+
+/* Reserves memory for the largest input in bfloat16; none for kernels in float32. */
+static bool reserve_converted(const attn_model *model, const attn_sizes *sizes,
+                              size_t *floats, size_t *ret_offset) {
     const attn_model_info *info = &model->info;
-    size_t max = 0, count, widest = info->key_size;
+    size_t widest = info->key_size, queries, keys;
+
     widest = info->value_size > widest ? info->value_size : widest;
-    if (model->engine.kernels->narrow == NULL)
+    if (model->engine.kernels->convert_bf16 == NULL)
         return reserve_floats(floats, 0, 0, ret_offset);
-    if (!size_mul(sizes->num_queries, info->query_size / 2 + 1, &max) ||
-        !size_mul(sizes->num_keys, widest / 2 + 1, &count))
+    if (!size_mul(sizes->num_queries, info->query_size / 2 + 1, &queries) ||
+        !size_mul(sizes->num_keys, widest / 2 + 1, &keys))
         return false;
-    return reserve_floats(floats, count > max ? count : max, 1, ret_offset);
+    return reserve_floats(floats, keys > queries ? keys : queries, 1, ret_offset);
 }
 
 /* Sizes the scratch of one thread: that of the kernels, then what attend.c needs. */
-static bool place_thread(const attn_model *model, const attn_request *request,
-                         size_t longest_key_len, struct plan *plan) {
+static bool plan_thread(const attn_model *model, const attn_request *request,
+                        size_t longest_key_len, struct plan *plan) {
     const struct engine *engine = &model->engine;
-    size_t row = engine->score_size + model->info.head_size, floats = 0, none;
+    size_t row = engine->score_size + model->info.head_size, floats = 0, start;
     size_t bytes = kernel_scratch_bytes(engine->score_size, model->info.head_size,
                                         longest_key_len, plan->sizes.weights > 0);
-    if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &none))
+
+    if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &start))
         return false;
-    if (request->need_weights == ATTN_WEIGHTS_MEAN)
-        return reserve_floats(&floats, longest_key_len, KERNEL_COLUMNS_MAX,
-                              &plan->thread_extra) &&
-               reserve_floats(&floats, 0, 0, &plan->thread_floats);
-    size_t max = GATHER_BYTES / sizeof(float) / row;
-    if (longest_key_len >= GATHER_KEYS)
-        plan->gather_keys = longest_key_len < max ? longest_key_len : max;
-    return reserve_floats(&floats, plan->gather_keys, row, &plan->thread_extra) &&
-           reserve_floats(&floats, 0, 0, &plan->thread_floats);
+
+    if (request->need_weights == ATTN_WEIGHTS_MEAN) {
+        if (!reserve_floats(&floats, longest_key_len, KERNEL_COLUMNS_MAX,
+                            &plan->thread_extra))
+            return false;
+    } else {
+        size_t max = GATHER_BYTES / sizeof(float) / row;
+        if (longest_key_len >= GATHER_KEYS)
+            plan->gather_keys = longest_key_len < max ? longest_key_len : max;
+        if (!reserve_floats(&floats, plan->gather_keys, row, &plan->thread_extra))
+            return false;
+    }
+    plan->thread_floats = floats;
+    return true;
 }
 
-/* Places the parts of the scratch memory. */
-static bool place_all(const attn_model *model, const attn_request *request,
-                      size_t longest_key_len, struct plan *plan) {
+/* Lays out the scratch memory. */
+static bool plan_scratch(const attn_model *model, const attn_request *request,
+                         size_t longest_key_len, struct plan *plan) {
     const attn_model_info *info = &model->info;
-    const struct engine *engine = &model->engine;
     attn_sizes *sizes = &plan->sizes;
-    bool own_context = engine->score_size != info->head_size && info->output_projection;
-    size_t floats = 0;
+    bool own_context =
+        model->engine.score_size != info->head_size && info->output_projection;
+    size_t context_rows = own_context ? sizes->num_queries : 0, floats = 0;
+
     plan->num_threads = request->parallel != NULL ? request->parallel->num_threads : 1;
-    if (!place_thread(model, request, longest_key_len, plan) ||
+    if (!plan_thread(model, request, longest_key_len, plan) ||
         !size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
-        !place_narrow(model, sizes, &floats, &plan->narrow) ||
+        !reserve_converted(model, sizes, &floats, &plan->converted) ||
         !reserve_floats(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
         !reserve_floats(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
         !reserve_floats(&floats, sizes->num_keys, plan->hidden, &plan->values) ||
-        !reserve_floats(&floats, own_context ? sizes->num_queries : 0, plan->hidden,
-                        &plan->context) ||
+        !reserve_floats(&floats, context_rows, plan->hidden, &plan->context) ||
         !reserve_floats(&floats, request->num_sequences + 1,
                         sizeof(size_t) / sizeof(float), &plan->first_panels) ||
         !reserve_floats(&floats, plan->num_threads, plan->thread_floats,
@@ -137,10 +171,12 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     struct plan plan = {.hidden = info->num_heads * info->head_size,
                         .score_width = info->num_heads * model->engine.score_size};
     size_t longest_key_len = 0;
-    attn_status status = measure(model, request, &plan, &longest_key_len, ret_error);
+
+    attn_status status =
+        plan_sequences(model, request, &plan, &longest_key_len, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (!place_all(model, request, longest_key_len, &plan))
+    if (!plan_scratch(model, request, longest_key_len, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     *ret_plan = plan;
     return ATTN_OK;
@@ -150,6 +186,7 @@ attn_status attn_plan(const attn_model *model, const attn_request *request,
                       attn_sizes *ret_sizes, attn_error *ret_error) {
     struct plan plan;
     attn_status status = plan_make(model, request, &plan, ret_error);
+
     if (status == ATTN_OK)
         *ret_sizes = plan.sizes;
     return status;

@@ -1,44 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* project.c: the projections, cut into chunks of rows times panels of weights. With
- * kernels for bfloat16 the rows are narrowed before. */
+/* project.c: the projections, divided into strips of rows times panels of weights. With
+ * kernels for bfloat16 the rows are converted before. */
 #include "math/run.h"
 
-#define ROW_CHUNK 192 /* rows of a projection that stay in the second-level cache */
-#define PIECE_MAX 8   /* panels of weights in one piece of work */
-#define FEW_ROWS  8   /* fewer take as long as these: their weights must be read */
+#define STRIP_ROWS      192 /* rows that stay in the second-level cache */
+#define TASK_PANELS_MAX 8   /* panels of weights in one task */
+#define ROWS_MIN        8   /* fewer take as long: the weights must be read anyway */
 
-/* Rows to be made into elements. */
-struct narrowing {
+/* Rows to convert to bfloat16. */
+struct conversion {
     const struct kernels *kernels;
     const float *from;
     float *to;
     size_t rows, width, to_ld;
 };
 
-static void narrow_chunk(void *data, size_t index, size_t thread) {
-    const struct narrowing *n = data;
-    size_t first = index * ROW_CHUNK;
-    size_t rows = n->rows - first < ROW_CHUNK ? n->rows - first : ROW_CHUNK;
-    (void)thread;
-    n->kernels->narrow(n->from + first * n->width, n->width, rows, n->width,
-                       n->to + first * n->to_ld, n->to_ld);
+static size_t num_strips(size_t rows) {
+    return (rows + STRIP_ROWS - 1) / STRIP_ROWS;
 }
 
-/* Up to three projections of the same rows, done chunk of rows by chunk, so that the rows
- * are read from memory once. */
+/* Returns the rows of the strip that begins at row `first`. */
+static size_t strip_rows(size_t rows, size_t first) {
+    return rows - first < STRIP_ROWS ? rows - first : STRIP_ROWS;
+}
+
+static void convert_strip(void *data, size_t index, size_t thread) {
+    const struct conversion *c = data;
+    size_t first = index * STRIP_ROWS;
+
+    (void)thread;
+    c->kernels->convert_bf16(c->from + first * c->width, c->width,
+                             strip_rows(c->rows, first), c->width,
+                             c->to + first * c->to_ld, c->to_ld);
+}
+
+/* Up to three projections of the same rows. They are computed strip by strip, so that the
+ * rows are read from memory once. */
 struct projections {
     const struct engine *engine;
-    const float *x; /* [rows, in] */
-    float *narrow;  /* where x goes as elements, `in` apart at most; may be x itself */
+    const float *x;   /* [rows, in] */
+    float *converted; /* where x goes in bfloat16; may be x itself */
     size_t x_ld;
     size_t rows;
     size_t count;
     const struct linear *linears[3];
     float *y[3];
-    size_t panels[3]; /* of weights, of each */
+    size_t panels[3]; /* of weights, in each projection */
     size_t all_panels;
-    size_t piece;      /* panels in one piece of work */
-    size_t all_pieces; /* of one chunk of rows; a piece is of one projection */
+    size_t task_panels; /* panels in one task, which is of one projection */
+    size_t strip_tasks; /* tasks of one strip */
 };
 
 static void add_projection(struct projections *p, const struct linear *linear, float *y) {
@@ -49,59 +59,65 @@ static void add_projection(struct projections *p, const struct linear *linear, f
     p->count++;
 }
 
-static size_t num_pieces(const struct projections *p, size_t i) {
-    return (p->panels[i] + p->piece - 1) / p->piece;
+/* Returns the tasks of projection i in one strip. */
+static size_t projection_tasks(const struct projections *p, size_t i) {
+    return (p->panels[i] + p->task_panels - 1) / p->task_panels;
 }
 
-/* One piece of the columns of one chunk of rows. */
-static void project_piece(void *data, size_t index, size_t thread) {
+static void project_task(void *data, size_t index, size_t thread) {
     const struct projections *p = data;
-    size_t first_row = index / p->all_pieces * ROW_CHUNK;
-    size_t rows = p->rows - first_row < ROW_CHUNK ? p->rows - first_row : ROW_CHUNK;
-    size_t piece = index % p->all_pieces, i = 0;
+    size_t first_row = index / p->strip_tasks * STRIP_ROWS;
+    size_t task = index % p->strip_tasks, i = 0;
+
     (void)thread;
-    for (; piece >= num_pieces(p, i); i++)
-        piece -= num_pieces(p, i);
+    for (; task >= projection_tasks(p, i); i++)
+        task -= projection_tasks(p, i);
     const struct linear *linear = p->linears[i];
-    size_t first = piece * p->piece, end = first + p->piece;
+    size_t first = task * p->task_panels, end = first + p->task_panels;
     engine_project(p->engine, linear, first, end < p->panels[i] ? end : p->panels[i],
-                   p->x + first_row * p->x_ld, p->x_ld, rows,
+                   p->x + first_row * p->x_ld, p->x_ld, strip_rows(p->rows, first_row),
                    p->y[i] + first_row * linear->out);
 }
 
-/* Puts elements in the place of x. */
-static void narrow_rows(const struct run *run, struct projections *p) {
-    struct narrowing n = {.kernels = p->engine->kernels,
-                          .from = p->x,
-                          .to = p->narrow,
-                          .rows = p->rows,
-                          .width = p->linears[0]->in,
-                          .to_ld = p->narrow == p->x ? p->x_ld : (p->x_ld + 1) / 2};
-    run_share(run, RUN_NARROW_FLOPS * (double)p->rows * (double)n.width,
-              (p->rows + ROW_CHUNK - 1) / ROW_CHUNK, narrow_chunk, &n);
-    p->x = n.to;
-    p->x_ld = n.to_ld;
+/* Converts x to bfloat16. */
+static void convert_input(const struct run *run, struct projections *p) {
+    struct conversion c = {.kernels = p->engine->kernels,
+                           .from = p->x,
+                           .to = p->converted,
+                           .rows = p->rows,
+                           .width = p->linears[0]->in,
+                           .to_ld = p->converted == p->x ? p->x_ld : (p->x_ld + 1) / 2};
+
+    run_share(run, RUN_CONVERT_FLOPS * (double)p->rows * (double)c.width,
+              num_strips(p->rows), convert_strip, &c);
+    p->x = c.to;
+    p->x_ld = c.to_ld;
 }
 
-static void project(const struct run *run, struct projections *p) {
-    size_t chunks = (p->rows + ROW_CHUNK - 1) / ROW_CHUNK;
-    size_t thread_scratch = run->plan->num_threads;
-    size_t piece = thread_scratch > 1
-                       ? chunks * p->all_panels / (thread_scratch * RUN_TASKS_PER_THREAD)
-                       : PIECE_MAX;
-    double rows = (double)(p->rows < FEW_ROWS ? FEW_ROWS : p->rows), flops = 0;
-    p->piece = piece < 1 ? 1 : piece > PIECE_MAX ? PIECE_MAX : piece;
+static void run_projections(const struct run *run, struct projections *p) {
+    size_t strips = num_strips(p->rows), num_threads = run->plan->num_threads;
+    double rows = (double)(p->rows < ROWS_MIN ? ROWS_MIN : p->rows), flops = 0;
+
+    /* Large tasks for one thread; enough of them for several. */
+    p->task_panels = TASK_PANELS_MAX;
+    if (num_threads > 1)
+        p->task_panels = strips * p->all_panels / (num_threads * RUN_TASKS_PER_THREAD);
+    if (p->task_panels < 1)
+        p->task_panels = 1;
+    if (p->task_panels > TASK_PANELS_MAX)
+        p->task_panels = TASK_PANELS_MAX;
+
     for (size_t i = 0; i < p->count; i++) {
-        p->all_pieces += num_pieces(p, i);
+        p->strip_tasks += projection_tasks(p, i);
         flops += 2 * rows * (double)p->linears[i]->in * (double)p->linears[i]->out;
     }
     p->x_ld = p->linears[0]->in;
-    if (p->engine->kernels->narrow != NULL)
-        narrow_rows(run, p);
-    run_share(run, flops, chunks * p->all_pieces, project_piece, p);
+    if (p->engine->kernels->convert_bf16 != NULL)
+        convert_input(run, p);
+    run_share(run, flops, strips * p->strip_tasks, project_task, p);
 }
 
-/* Whether a score can matter: a query that has one key gives it all its weight. */
+/* Returns whether a score can matter: a query that has one key gives it all its weight. */
 static bool any_choice(const attn_request *request) {
     for (size_t s = 0; s < request->num_sequences; s++) {
         if (request->key_lens[s] > 1)
@@ -110,23 +126,24 @@ static bool any_choice(const attn_request *request) {
     return false;
 }
 
-/* Queries, keys and values; those that are the same tensor go together. */
 void run_project_inputs(const struct run *run) {
     const struct engine *engine = &run->model->engine;
     const attn_request *request = run->request;
     const attn_sizes *sizes = &run->plan->sizes;
     struct projections queries = {.engine = engine,
                                   .x = request->queries,
-                                  .narrow = run->narrow,
+                                  .converted = run->converted,
                                   .rows = sizes->num_queries};
     struct projections keys = {.engine = engine,
                                .x = request->keys,
-                               .narrow = run->narrow,
+                               .converted = run->converted,
                                .rows = sizes->num_keys};
     struct projections values = {.engine = engine,
                                  .x = request->values,
-                                 .narrow = run->narrow,
+                                 .converted = run->converted,
                                  .rows = sizes->num_keys};
+
+    /* What is the same tensor is projected together. */
     bool same_keys = request->keys == request->queries &&
                      sizes->num_keys == sizes->num_queries &&
                      engine->to_key.in == engine->to_query.in;
@@ -139,19 +156,21 @@ void run_project_inputs(const struct run *run) {
         add_projection(with_keys, &engine->to_key, run->keys);
     }
     add_projection(with_values, &engine->to_value, run->values);
+
     if (queries.count > 0)
-        project(run, &queries);
+        run_projections(run, &queries);
     if (keys.count > 0)
-        project(run, &keys);
+        run_projections(run, &keys);
     if (values.count > 0)
-        project(run, &values);
+        run_projections(run, &values);
 }
 
 void run_project_outputs(const struct run *run, float *outputs) {
     struct projections p = {.engine = &run->model->engine,
                             .x = run->context,
-                            .narrow = run->context,
+                            .converted = run->context,
                             .rows = run->plan->sizes.num_queries};
+
     add_projection(&p, &p.engine->to_output, outputs);
-    project(run, &p);
+    run_projections(run, &p);
 }

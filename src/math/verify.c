@@ -88,7 +88,7 @@ static double relative_difference(const float *a, const float *b, size_t count) 
 static attn_status check_native(attn_model *model, struct trial *trial,
                                 double *ret_difference) {
     const attn_engine_options options = {"openblas", model->info.cpu, "f32"};
-    bool bf16 = model->engine.kernels->numbers == 2;
+    bool bf16 = model->engine.kernels->k_step == 2;
     attn_model twin = *model;
     size_t count;
 

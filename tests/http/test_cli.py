@@ -280,7 +280,7 @@ def test_health_of_a_malformed_address_exits_2(listen):
 
 def test_unsupported_precision_is_refused_with_a_remedy():
     for options, remedy in ((["--cpu", "portable"], "needs a CPU with AVX512-BF16"),
-                            (["--engine", "openblas"], "take precision f32, or engine native")):
+                            (["--engine", "openblas"], "use precision f32, or engine native")):
         result = run_attnd("--check-config", "--demo", "--precision", "bf16", *options)
         assert result.returncode == 1 and remedy in result.stderr, result
 

@@ -399,7 +399,7 @@ int main(void) {
     int failures = 0;
     for (size_t i = 0; kernels_available(i) != NULL; i++) {
         const struct kernels *kernels = kernels_available(i);
-        bool bf16 = kernels->numbers == 2;
+        bool bf16 = kernels->k_step == 2;
         for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
             char name[64];
             engine =

@@ -282,7 +282,7 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                      ATTN_OK);
     free(scratch);
     double tolerance =
-        kernels->numbers == 2 ? ATTN_TOLERANCE_BF16 : 2 * ATTN_TOLERANCE_F32;
+        kernels->k_step == 2 ? ATTN_TOLERANCE_BF16 : 2 * ATTN_TOLERANCE_F32;
     float largest = 0;
     for (size_t i = 0; i < 813 * 256; i++)
         largest = fmaxf(largest, fabsf(expected.outputs[i]));
@@ -428,8 +428,8 @@ static void test_packed_weights_take_as_little_as_they_can(void **state) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t numbers = 70 * 96 * 3 + 75 * 64; /* 75 columns of 32-column panels are 96 */
     attn_model_trim(model);
-    assert_in_range(info->memory, numbers * sizeof(float) / kernels->numbers * 3 / 4,
-                    numbers * sizeof(float) / kernels->numbers * 5 / 4);
+    assert_in_range(info->memory, numbers * sizeof(float) / kernels->k_step * 3 / 4,
+                    numbers * sizeof(float) / kernels->k_step * 5 / 4);
     attn_model_destroy(model);
 }
 
@@ -451,7 +451,7 @@ int main(void) {
     for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++) {
         char name[64];
         asked = (attn_engine_options){"native", kernels->name,
-                                      kernels->numbers == 2 ? "bf16" : "f32"};
+                                      kernels->k_step == 2 ? "bf16" : "f32"};
         snprintf(name, sizeof name, "%s, %s", asked.cpu, asked.precision);
         failures += _cmocka_run_group_tests(name, tests, sizeof tests / sizeof tests[0],
                                             init_library, NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* avx2.c: the kernels for AVX2 with FMA, on x86-64. */
 #include "math/kernels/sets.h"
 
 #include <immintrin.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* avx512.c: the kernels for AVX-512 in float32, on x86-64. */
 #include "math/kernels/sets.h"
 
 #define KERNELS kernels_avx512
