@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* blas.c: checks and prepares OpenBLAS, and calls it. */
 #include "math/blas.h"
 
 #include "base/error.h"
@@ -9,34 +10,35 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define OPENBLAS_PTHREADS                                                                \
-    1 /* openblas_get_parallel(): 0 serial, 1 pthreads, 2 OpenMP                         \
-       */
+/* What openblas_get_parallel() returns. */
+enum { BLAS_SERIAL = 0, BLAS_PTHREADS = 1 };
+
+#ifdef __aarch64__
+#define LIBRARY_LINK "libopenblas.so.0-aarch64-linux-gnu"
+#else
+#define LIBRARY_LINK "libopenblas.so.0-x86_64-linux-gnu"
+#endif
 
 static char blas_text[160] = "BLAS: attn_init() was not called";
 
 attn_status attn_init(attn_error *ret_error) {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        return error_set(
-            ret_error, ATTN_E_UNSUPPORTED,
-            "the address space is limited to %llu bytes, under which OpenBLAS "
-            "may wait for memory for ever: unset it (ulimit -v unlimited) and "
-            "limit memory by a cgroup instead",
-            (unsigned long long)limit.rlim_cur);
     int parallel = openblas_get_parallel();
-    if (parallel != OPENBLAS_PTHREADS)
+
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "the OpenBLAS found is its %s build (%s), but attnd needs the "
-                         "pthread build: install libopenblas0-pthread and choose it with "
-                         "'update-alternatives --config libopenblas.so.0-%s-linux-gnu'",
-                         parallel == 0 ? "serial" : "OpenMP", openblas_get_config(),
-#ifdef __aarch64__
-                         "aarch64"
-#else
-                         "x86_64"
-#endif
-        );
+                         "the address space is limited to %llu bytes, and OpenBLAS may "
+                         "wait for ever for memory under such a limit; remove it "
+                         "(ulimit -v unlimited) and limit memory by a cgroup",
+                         (unsigned long long)limit.rlim_cur);
+    if (parallel != BLAS_PTHREADS)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "the OpenBLAS found is the %s build (%s), but attnd needs the "
+                         "pthread build; install libopenblas0-pthread and select it with "
+                         "'update-alternatives --config " LIBRARY_LINK "'",
+                         parallel == BLAS_SERIAL ? "serial" : "OpenMP",
+                         openblas_get_config());
+
     openblas_set_num_threads(1);
     snprintf(blas_text, sizeof blas_text, "%s, core %s", openblas_get_config(),
              openblas_get_corename());
@@ -51,17 +53,20 @@ void attn_warm_up(void) {
     enum { SIZE = 64 };
     float a[SIZE * SIZE], product[SIZE * SIZE];
     const struct blas_matrix matrix = {a, SIZE};
+
     memset(a, 0, sizeof a);
     for (int i = 0; i < 16; i++) /* long enough for the threads to overlap */
         blas_multiply_transposed(SIZE, SIZE, SIZE, 1.0F, matrix, matrix, product, SIZE);
 }
 
+/* A product with one row goes to gemv, since gemm would pack b for nothing. c is zeroed
+ * before gemv: some kernels multiply what c holds by a beta of 0, and keep a NaN. */
+
 void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
                               struct blas_matrix a, struct blas_matrix b, float *c,
                               size_t ldc) {
-    if (m == 1) { /* a product with a vector: gemm would pack b first, in vain */
-        memset(c, 0,
-               n * sizeof *c); /* gemv may multiply what c holds by beta 0: no NaN */
+    if (m == 1) {
+        memset(c, 0, n * sizeof *c);
         cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, b.data, (int)b.ld,
                     a.data, 1, 0.0F, c, 1);
     } else {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blas.h: the products that the layer is made of. blas.c is the only user of cblas.
+/* blas.h: matrix products by OpenBLAS. blas.c is the only user of cblas.
  *
- * Matrices are row-major; ld is the distance between rows in floats. Every size and ld is
- * at most INT_MAX (attn_plan() and attn_model_create() see to it). Thread-safe. */
+ * Matrices are row-major; ld is the distance between rows in floats. Sizes and ld are at
+ * most INT_MAX, which attn_plan() and attn_model_create() check. Thread-safe for distinct
+ * results, after attn_init(). */
 #ifndef ATTND_MATH_BLAS_H
 #define ATTND_MATH_BLAS_H
 
-#include <attnd/status.h>
 #include <stddef.h>
 
 /* A matrix and the distance between its rows. */
@@ -15,12 +15,13 @@ struct blas_matrix {
     size_t ld;
 };
 
-/* c [m, n] = alpha * a [m, k] * b [n, k]^T */
+/* Computes c [m, n] = alpha * a [m, k] * b [n, k]^T. c may be uninitialised. */
 void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
                               struct blas_matrix a, struct blas_matrix b, float *c,
                               size_t ldc);
 
-/* c [m, n] = beta * c + a [m, k] * b [k, n] */
+/* Computes c [m, n] = beta * c + a [m, k] * b [k, n]. c may be uninitialised when beta
+ * is 0. */
 void blas_multiply(size_t m, size_t n, size_t k, struct blas_matrix a,
                    struct blas_matrix b, float beta, float *c, size_t ldc);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h: the layer as a good program over cblas computes it, block by block. It is
- * what the kernels have to beat: the baseline of attnd bench, and a second opinion in the
- * tests. */
+/* tiles.h: the layer as a good program over cblas computes it, block by block. The kernels
+ * have to beat it: it is the baseline of attnd bench, and a second opinion in the tests. */
 #ifndef ATTND_MATH_TILES_H
 #define ATTND_MATH_TILES_H
 
 #include "math/steps.h"
 
 /* As attn_run_steps(), on the calling thread alone, with attn_tiles_scratch() bytes of
- * scratch. Additive scoring and mean weights it does not know: ATTN_E_UNSUPPORTED. */
+ * scratch. The model must not be trimmed. Returns ATTN_E_UNSUPPORTED for additive scoring
+ * and for mean weights. */
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps);
 
