@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* model.c: the memory of a model's weights, and its engine. */
 #include "math/model.h"
 
 #include "base/error.h"
@@ -39,16 +40,18 @@ static bool reserve_arrays(const struct weight_array *arrays, size_t count,
 }
 
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
+    bool additive = info->scoring == ATTN_ADDITIVE;
+    size_t hidden, floats, bytes;
+    attn_status status = ATTN_E_OVERFLOW;
+
     attn_model *model = calloc(1, sizeof *model);
     if (model == NULL)
         return ATTN_E_NOMEM;
     model->info = *info;
     model->info.engine = model->info.cpu = model->info.precision = "none";
-    attn_status status = ATTN_E_OVERFLOW;
-    size_t hidden, floats, bytes;
     if (!size_mul(info->num_heads, info->head_size, &hidden))
         goto fail;
-    bool additive = info->scoring == ATTN_ADDITIVE;
+
     const struct weight_array arrays[] = {
         {&model->query_weight, true, hidden, info->query_size},
         {&model->query_bias, info->query_bias, hidden, 1},
@@ -67,6 +70,7 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
     if (!reserve_arrays(arrays, COUNT, offsets, &floats, &model->info.parameters) ||
         !size_mul(floats, sizeof(float), &bytes))
         goto fail;
+
     status = ATTN_E_NOMEM;
     model->memory = aligned_alloc(ATTN_ALIGNMENT, bytes);
     if (model->memory == NULL)
@@ -77,6 +81,7 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
     model->info.bytes = model->info.memory = bytes;
     *ret_model = model;
     return ATTN_OK;
+
 fail:
     attn_model_destroy(model);
     return status;

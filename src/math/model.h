@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math/model.h: the weights of one layer as the kernels read them. The weights room fills
- * them once; nothing writes to them afterwards. */
+/* model.h: one layer: its weights as they were loaded, and the engine made from them. The
+ * room src/weights writes the weights once; nothing writes to them afterwards. */
 #ifndef ATTND_MATH_MODEL_H
 #define ATTND_MATH_MODEL_H
 
@@ -24,17 +24,19 @@ struct attn_model {
     float *additive_query; /* [additive_size, D] */
     float *additive_key;   /* [additive_size, D] */
     float *additive_score; /* [additive_size] */
-    float *memory; /* the one block that all of the above point into; NULL once trimmed,
-                      and then none of them may be read */
-    struct engine engine; /* made by attn_model_set_engine() once the weights are there */
+    /* The one block that all of the above point into. NULL once trimmed; then none of them
+     * may be read. */
+    float *memory;
+    struct engine
+        engine; /* made by attn_model_set_engine() once the weights are written */
 };
 
-/* Allocates a model of the sizes in `info`, weights zeroed; fills in parameters and
- * bytes. The caller owns *ret_model and writes the weights before any other thread sees
- * it.
+/* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,
+ * bytes and memory. The caller owns *ret_model. It writes the weights and then calls
+ * attn_model_set_engine(), before another thread uses the model.
  *
  * Errors: ATTN_E_OVERFLOW when a size cannot be computed or exceeds what BLAS addresses,
- * ATTN_E_NOMEM. Sizes of 0 are the caller's to refuse. */
+ * ATTN_E_NOMEM. The caller refuses sizes of 0. */
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model);
 
 /* Makes an engine from the model's weights, which it may borrow; the model itself does
@@ -42,7 +44,8 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
 attn_status model_make_engine(const attn_model *model, const attn_engine_options *options,
                               struct engine *ret_engine, attn_error *ret_error);
 
-/* Releases the model's engine and hands it this one; updates what the info says of it. */
+/* Replaces the model's engine by *engine, which the model then owns, and updates its info.
+ * No other thread may use the model. */
 void model_use_engine(attn_model *model, const struct engine *engine);
 
 #endif
