@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes.h: a text's bytes, one and eight at a time, never past its end. */
+/* bytes.h: reads a text one or eight bytes at a time, never past its end. */
 #ifndef ATTND_WIRE_DECIMAL_BYTES_H
 #define ATTND_WIRE_DECIMAL_BYTES_H
 
@@ -16,7 +16,7 @@ static inline char wire_peek(const char *at, const char *end) {
     return at < end ? *at : '\0';
 }
 
-/* Returns the next 8 bytes, the first in the lowest bits, zeros past the end. */
+/* Returns the next 8 bytes, the first one in the lowest bits; 0 for bytes past the end. */
 static inline uint64_t wire_load_word(const char *at, const char *end) {
     uint64_t word = 0;
     if (__builtin_expect(end - at >= (ptrdiff_t)sizeof word, 1)) {
@@ -28,11 +28,11 @@ static inline uint64_t wire_load_word(const char *at, const char *end) {
     return word;
 }
 
-/* Returns the first byte that is no white space of JSON. */
+/* Returns the first byte that is not white space of JSON. */
 static inline const char *wire_skip_space(const char *at, const char *end) {
     while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) {
         at++;
-        /* What follows a line break is most often a run of spaces. */
+        /* A line break is usually followed by a run of spaces. */
         uint64_t others;
         while ((others = wire_load_word(at, end) ^ WIRE_ALL_BYTES(' ')) == 0)
             at += sizeof others;

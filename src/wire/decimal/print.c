@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print.c: the shortest decimal of a float32, by Schubfach (Raffaello Giulietti,
- * "The Schubfach way to render doubles", 2020), then its text.
+/* print.c: finds the shortest decimal of a float32 by Schubfach (Raffaello Giulietti, "The
+ * Schubfach way to render doubles", 2020), and writes its text.
  *
- * A float is c * 2^q; what lies between the midpoints to its neighbours reads back to it.
- * Let 10^k <= 2^q < 10^(k+1), the width of that interval. Then it holds at least one
- * multiple of 10^k and at most one of 10^(k+1): so the shortest decimal is the latter if
- * there is one, and else the multiple of 10^k that is closest. Nothing is tried digit by
- * digit. */
+ * A float is c * 2^q. The numbers between the midpoints to its neighbours read back to it.
+ * The width of that interval is 2^q; let 10^k <= 2^q < 10^(k+1). Then the interval has at
+ * least one multiple of 10^k, and at most one of 10^(k+1). The shortest decimal is the
+ * latter if there is one, and otherwise the closest multiple of 10^k. So no digits have to
+ * be tried one by one. */
 #include "wire/decimal/print.h"
 
 #include "base/endian.h"
@@ -31,9 +31,10 @@ struct decimal {
     int power;
 };
 
-/* floor(log10(2^q)), and floor(log10(3/4 * 2^q)), and floor(log2(10^e)): logarithms as
- * integers over powers of two, exact for every exponent of a float32 (sections 5 and 6 of
- * the paper; the tests print all exponents). Shifts are arithmetic. */
+/* The next three are floor(log10(2^q)), floor(log10(3/4 * 2^q)) and floor(log2(10^e)). The
+ * logarithms are integers over powers of two, and the results are exact for every exponent
+ * of a float32 (sections 5 and 6 of the paper; the tests print all exponents). Shifts are
+ * arithmetic. */
 static int log10_of_power_of_two(int q) {
     return (q * 1262611) >> 22;
 }
@@ -46,16 +47,16 @@ static int log2_of_power_of_ten(int e) {
     return (e * 1741647) >> 19;
 }
 
-/* x * power / 2^64, where any rest makes the result odd: so comparisons with it, which is
- * in quarters, come out as with the exact product. `power` was rounded up, hence the
- * least bit of the rest does not count. */
-static uint32_t scale(uint64_t power, uint32_t x) {
+/* Returns x * power / 2^64, made odd when there is a remainder. The result is in quarters,
+ * so comparisons with it give the same as with the exact product. `power` was rounded up,
+ * so a remainder of 1 is ignored. */
+static uint32_t scale_by_power(uint64_t power, uint32_t x) {
     uint128 product = (uint128)power * x;
     return (uint32_t)(product >> 64) | ((uint32_t)(product >> 32) > 1);
 }
 
-/* Of a positive finite float, given as its bits. Written without branches where data
- * decides: each wrong guess costs as much as all the rest. */
+/* Returns the shortest decimal of a positive finite float, given as its bits. It has no
+ * branches that depend on the data: one wrong prediction costs as much as all the rest. */
 static struct decimal find_shortest(uint32_t bits) {
     uint32_t fraction = bits & ((UINT32_C(1) << FRACTION_BITS) - 1);
     uint32_t exponent = bits >> FRACTION_BITS;
@@ -66,17 +67,18 @@ static struct decimal find_shortest(uint32_t bits) {
     int k = closer_below ? log10_of_three_quarters(q) : log10_of_power_of_two(q);
     uint64_t power = print_powers[-k - PRINT_POWERS_MIN];
     uint32_t unit = UINT32_C(1) << (q + log2_of_power_of_ten(-k) + 1);
-    /* In quarters of 10^k: the value, and the ends of its interval. The ends read back
-     * when c is even, as reading rounds to even. */
-    uint32_t value = scale(power, 4 * c * unit);
-    uint32_t low = scale(power, (4 * c - 2 + closer_below) * unit) + (c & 1);
-    uint32_t high = scale(power, (4 * c + 2) * unit) - (c & 1);
+    /* The value and the ends of its interval, in quarters of 10^k. The ends themselves read
+     * back when c is even, since reading rounds to even. */
+    uint32_t value = scale_by_power(power, 4 * c * unit);
+    uint32_t low = scale_by_power(power, (4 * c - 2 + closer_below) * unit) + (c & 1);
+    uint32_t high = scale_by_power(power, (4 * c + 2) * unit) - (c & 1);
 
-    /* The multiple of 10^k: the closer one, ties to even; but the one above if the other
-     * is out, which is closer only where the interval is cut short below. */
+    /* The closer multiple of 10^k, ties to even. It may be outside the interval where that is
+     * shorter below the value; then the one above is used. */
     uint32_t ones = value / 4;
     bool up = (value % 4 + ones % 2 > 2) | (low > 4 * ones);
     uint32_t digits = ones + up;
+
     /* The multiple of 10^(k+1), if there is one. */
     uint32_t tens = ones / 10;
     bool below = low <= 40 * tens, above = 40 * tens + 40 <= high;
@@ -85,8 +87,8 @@ static struct decimal find_shortest(uint32_t bits) {
     return (struct decimal){digits, k};
 }
 
-/* Brings the digits to nine, the first not 0, the power to that of the first of them.
- * There are at least seven, as c has 24 bits, but in subnormals. */
+/* Returns the decimal with nine digits, the first of them not 0, and with the power of the
+ * first digit. Only subnormals have fewer than seven digits, since c has 24 bits. */
 static struct decimal normalise(struct decimal decimal) {
     static const uint32_t factors[] = {1, 10, 100};
     while (__builtin_expect(decimal.digits < 1000000, 0)) {
@@ -98,8 +100,8 @@ static struct decimal normalise(struct decimal decimal) {
                             decimal.power + DIGITS_MAX - 1 - missing};
 }
 
-/* The eight digits of a value below 10^8, one in each byte, the first in the lowest. The
- * lanes of one word are halved three times: 8 digits, 4 and 4, ... (SWAR). */
+/* Returns the eight digits of a value less than 10^8, one in each byte, the first in the
+ * lowest. The lanes of a word are halved three times: 8 digits, 4 and 4, ... (SWAR). */
 static uint64_t split_digits(uint32_t value) {
     uint64_t lanes = value / 10000 | (uint64_t)(value % 10000) << 32;
     uint64_t high = ((lanes * 10486) >> 20) & UINT64_C(0x0000007F0000007F); /* / 100 */
@@ -112,21 +114,21 @@ static void put_eight(char *out, uint64_t characters) {
     memcpy(out, &characters, sizeof characters);
 }
 
-/* Where the parts of a positional number stand, by the exponent of its first digit. */
-static const struct layout {
-    uint8_t first; /* the first digit; the other eight follow it */
-    uint8_t point;
-    uint8_t tail;  /* the other eight once more, moved up by the point, */
-    uint8_t skip;  /* without the bits of those before it */
-    uint8_t min;   /* length, with one digit after the point */
-    uint8_t added; /* characters besides the digits */
-} layouts[] = {{6, 1, 7, 0, 0, 6},  {5, 1, 6, 0, 0, 5},  {4, 1, 5, 0, 0, 4},
-               {3, 1, 4, 0, 0, 3},  {2, 1, 3, 0, 0, 2},  {0, 1, 2, 0, 3, 1},
-               {0, 2, 3, 8, 4, 1},  {0, 3, 4, 16, 5, 1}, {0, 4, 5, 24, 6, 1},
-               {0, 5, 6, 32, 7, 1}, {0, 6, 7, 40, 8, 1}, {0, 7, 8, 48, 9, 1},
-               {0, 8, 9, 56, 10, 1}};
+/* How a positional number is written, by the exponent of its first digit. */
+static const struct positions {
+    uint8_t first; /* offset of the first digit; the other eight follow it */
+    uint8_t point; /* offset of the point */
+    uint8_t tail;  /* offset of the digits after the point, which are written again */
+    uint8_t skip;  /* bits of the eight digits that are before the point */
+    uint8_t min;   /* size, with one digit after the point */
+    uint8_t added; /* characters besides the digits of the decimal */
+} positions[] = {{6, 1, 7, 0, 0, 6},  {5, 1, 6, 0, 0, 5},  {4, 1, 5, 0, 0, 4},
+                 {3, 1, 4, 0, 0, 3},  {2, 1, 3, 0, 0, 2},  {0, 1, 2, 0, 3, 1},
+                 {0, 2, 3, 8, 4, 1},  {0, 3, 4, 16, 5, 1}, {0, 4, 5, 24, 6, 1},
+                 {0, 5, 6, 32, 7, 1}, {0, 6, 7, 40, 8, 1}, {0, 7, 8, 48, 9, 1},
+                 {0, 8, 9, 56, 10, 1}};
 
-/* "123456789000.0": no digit after the point, zeros before it. */
+/* Writes a number such as "123456789000.0": zeros before the point, and one after it. */
 static char *put_large(char *out, char first, uint64_t rest, int exponent) {
     out[0] = first;
     put_eight(out + 1, rest);
@@ -136,6 +138,7 @@ static char *put_large(char *out, char first, uint64_t rest, int exponent) {
     return out + exponent + 3;
 }
 
+/* Writes a number such as "1.5e+20", whose digits without zeros at the end are `count`. */
 static char *put_exponent(char *out, char first, uint64_t rest, int count, int exponent) {
     out[0] = first;
     out[1] = '.';
@@ -155,15 +158,16 @@ static inline char *put_decimal(char *out, char first, uint64_t rest, int expone
     int count = DIGITS_MAX - __builtin_clzll(rest | 1) / 8; /* without zeros at the end */
     count -= rest == 0;
     rest |= EIGHT_ZEROS;
+
     if (__builtin_expect(exponent >= POSITIONAL_MIN && exponent < 8, 1)) {
-        const struct layout *layout = &layouts[exponent - POSITIONAL_MIN];
+        const struct positions *at = &positions[exponent - POSITIONAL_MIN];
         put_eight(out, EIGHT_ZEROS);
-        out[layout->first] = first;
-        put_eight(out + layout->first + 1, rest);
-        put_eight(out + layout->tail, rest >> layout->skip);
-        out[layout->point] = '.';
-        int length = count + layout->added;
-        return out + (length > layout->min ? length : layout->min);
+        out[at->first] = first;
+        put_eight(out + at->first + 1, rest);
+        put_eight(out + at->tail, rest >> at->skip);
+        out[at->point] = '.';
+        int size = count + at->added;
+        return out + (size > at->min ? size : at->min);
     }
     if (exponent >= 8 && exponent <= POSITIONAL_MAX)
         return put_large(out, first, rest, exponent);
@@ -179,6 +183,7 @@ static uint32_t bits_of(float value) {
 size_t wire_float_print(float value, char text[WIRE_FLOAT_PRINT_ROOM]) {
     uint32_t bits = bits_of(value);
     char *out = text;
+
     *out = '-';
     out += bits >> 31;
     bits &= INT32_MAX;
@@ -187,6 +192,7 @@ size_t wire_float_print(float value, char text[WIRE_FLOAT_PRINT_ROOM]) {
         out[1] = '.';
         return (size_t)(out + 3 - text);
     }
+
     struct decimal decimal = normalise(find_shortest(bits));
     char first = (char)('0' + decimal.digits / 100000000);
     out =
@@ -194,10 +200,11 @@ size_t wire_float_print(float value, char text[WIRE_FLOAT_PRINT_ROOM]) {
     return (size_t)(out - text);
 }
 
-/* A batch, whose digits are found all at once. */
+/* Prints a batch, whose digits are found together. */
 static char *put_batch(char *out, const float *values) {
     struct wire_digits digits;
     wire_digits_find(values, &digits);
+
     for (size_t i = 0; i < WIRE_DIGITS_BATCH; i++) {
         if (__builtin_expect(digits.special[i] != 0, 0)) {
             out += wire_float_print(values[i], out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print_powers.h: made by print_powers.py, which says how; not to be edited. */
+/* print_powers.h: powers of ten to 64 bits, for printing; made by print_powers.py. */
 #ifndef ATTND_WIRE_DECIMAL_PRINT_POWERS_H
 #define ATTND_WIRE_DECIMAL_PRINT_POWERS_H
 
@@ -8,7 +8,7 @@
 #define PRINT_POWERS_MIN (-31)
 #define PRINT_POWERS_MAX 45
 
-/* 10^e * 2^(63 - floor(log2(10^e))), rounded up; the first is of PRINT_POWERS_MIN. */
+/* 10^e * 2^(63 - floor(log2(10^e))), rounded up, for e from PRINT_POWERS_MIN on. */
 static const uint64_t print_powers[PRINT_POWERS_MAX - PRINT_POWERS_MIN + 1] = {
     UINT64_C(0x81ceb32c4b43fcf5), /* -31 */
     UINT64_C(0xa2425ff75e14fc32), /* -30 */

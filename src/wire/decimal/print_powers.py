@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""print_powers.py [FILE]: prints print_powers.h, the powers of ten of print.c, in exact integers; or
-says whether FILE is that.
+"""print_powers.py [FILE]: prints print_powers.h, the powers of ten of print.c; or checks that FILE
+has that text.
 
-A float32 is c * 2^q with q in -149..104. Printing it takes 10^-k with k = floor(log10(2^q)), or
-floor(log10(3/4 * 2^q)) where the float below is closer. So the exponents that can be asked for are
-counted here as well, in exact arithmetic."""
+A float32 is c * 2^q with q in -149..104. Printing it needs 10^-k with k = floor(log10(2^q)), or
+floor(log10(3/4 * 2^q)) where the float below is closer. All such k are found here as well.
+Everything is exact: integers and fractions."""
 import sys
 from fractions import Fraction
 
 
 def floor_log(base, value):
-    """The largest e with base^e <= value."""
+    """Returns the largest e with base^e <= value."""
     e = 0
     while Fraction(base) ** (e + 1) <= value:
         e += 1
@@ -21,7 +21,7 @@ def floor_log(base, value):
 
 
 def entry(exponent):
-    """10^exponent scaled to 2^63 <= g < 2^64 and rounded up: floor + 1, as the paper has it."""
+    """Returns 10^exponent, scaled to 2^63 <= g < 2^64 and rounded up (floor + 1, as in the paper)."""
     power = Fraction(10) ** exponent
     return int(power * Fraction(2) ** (63 - floor_log(2, power))) + 1
 
@@ -30,7 +30,7 @@ spans = [floor_log(10, share * Fraction(2) ** q) for q in range(-149, 105)
          for share in (Fraction(1), Fraction(3, 4))]
 min_power, max_power = -max(spans), -min(spans)
 header = f"""/* SPDX-License-Identifier: Apache-2.0 */
-/* print_powers.h: made by print_powers.py, which says how; not to be edited. */
+/* print_powers.h: powers of ten to 64 bits, for printing; made by print_powers.py. */
 #ifndef ATTND_WIRE_DECIMAL_PRINT_POWERS_H
 #define ATTND_WIRE_DECIMAL_PRINT_POWERS_H
 
@@ -39,7 +39,7 @@ header = f"""/* SPDX-License-Identifier: Apache-2.0 */
 #define PRINT_POWERS_MIN ({min_power})
 #define PRINT_POWERS_MAX {max_power}
 
-/* 10^e * 2^(63 - floor(log2(10^e))), rounded up; the first is of PRINT_POWERS_MIN. */
+/* 10^e * 2^(63 - floor(log2(10^e))), rounded up, for e from PRINT_POWERS_MIN on. */
 static const uint64_t print_powers[PRINT_POWERS_MAX - PRINT_POWERS_MIN + 1] = {{
 """
 for e in range(min_power, max_power + 1):

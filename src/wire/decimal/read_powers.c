@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Printed by read_powers.py. */
+/* read_powers.c: printed by read_powers.py; not to be edited. */
 #include "wire/decimal/read_powers.h"
 
 /* clang-format off */

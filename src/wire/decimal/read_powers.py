@@ -6,7 +6,7 @@ MIN, MAX = -57, 38
 
 
 def leading_64_bits(power):
-    """The first 64 bits of 10**power, cut off."""
+    """Returns the first 64 bits of 10**power, cut off."""
     if power >= 0:
         value = 10 ** power
         return value << 64 >> value.bit_length()
@@ -16,7 +16,7 @@ def leading_64_bits(power):
 
 
 print("""/* SPDX-License-Identifier: Apache-2.0 */
-/* Printed by read_powers.py. */
+/* read_powers.c: printed by read_powers.py; not to be edited. */
 #include "wire/decimal/read_powers.h"
 
 /* clang-format off */
