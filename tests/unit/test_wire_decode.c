@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that must be accepted, and what they decode to. */
+/* test_wire_decode.c: requests in JSON that are accepted, and what they decode to. */
 #include "wire_fixture.h"
 
 #include "fail_alloc.h"
@@ -14,8 +14,7 @@
 
 #include <cmocka.h>
 
-#define FIRST_CHUNK ((size_t)256 * 1024) /* bytes, as base/arena.c has it */
-
+/* Decodes a request that is accepted. */
 static const attn_request *decode(struct fixture *fixture, const char *body) {
     if (!fixture_decode(fixture, body))
         fail_msg("%s: %s", fixture->problem.title, fixture->problem.detail);
@@ -203,7 +202,7 @@ static void test_unbatched_valid_lens_are_an_integer_or_one_per_query(void **sta
     assert_int_equal(batch->valid_lens[1], 2);
 }
 
-static void test_options_overrule_the_model(void **state) {
+static void test_options_override_the_model(void **state) {
     const attn_request *batch =
         decode(*state, "{\"need_weights\":true,\"head_mask\":[0.25],\"causal\":false,"
                        "\"model\":\"narrow\",\"queries\":[[1,2,3]],\"keys\":[[1,2]]}");
@@ -259,18 +258,13 @@ static void test_key_with_an_escape_is_the_same_key(void **state) {
     decode(*state, "{\"model\":\"d2l\",\"quer\\u0069es\":[[1,2,3,4]]}");
 }
 
-/* Decodes with every allocation failing in turn, in an arena whose first chunk has room
- * for `allocations` small ones only, so that each of the room's own needs a new chunk in
- * some run. Returns how many allocations were failed. */
+/* Decodes a request again and again, while each allocation fails in turn, in an arena with
+ * room for `allocations` small ones. Returns how many allocations failed. */
 static size_t fail_each_allocation(struct fixture *fixture, const char *body,
                                    size_t allocations) {
     for (size_t nth = 1;; nth++) {
         struct arena arena;
-        arena_init(&arena, 0);
-        assert_non_null(arena_alloc(&arena, 1, 1)); /* makes the chunk */
-        size_t max =
-            FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* all but its header and that one */
-        assert_non_null(arena_alloc(&arena, 1, max - allocations * ARENA_ALIGNMENT));
+        fixture_fill_arena(&arena, allocations);
         fail_alloc_at(nth);
         struct wire_native_scan scan;
         bool decoded =
@@ -279,6 +273,7 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
                                NUM_MODELS, &arena, &fixture->request, &fixture->problem);
         bool failed = fail_alloc_stop();
         arena_deinit(&arena);
+
         if (!failed) {
             assert_true(decoded);
             return nth - 1;
@@ -289,8 +284,8 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
     }
 }
 
-/* jansson's lexer swallows failed allocations; see wire/json/value.h. */
-static void test_every_failed_allocation_is_told(void **state) {
+/* jansson's lexer ignores failed allocations; see wire/json/value.h. */
+static void test_every_failed_allocation_is_reported(void **state) {
     const char *body =
         "{\"mod\\u0065l\":\"d2l\",\"queries\":[[[0.12345678901234567e-05,2,3,4],"
         "[1,2,3,4]],[[1,2,3,4]]],\"keys\":[[[1,2,3,4]],[[1,2,3,4]]],"
@@ -317,12 +312,12 @@ int main(void) {
         cmocka_unit_test(test_valid_lens_per_sequence),
         cmocka_unit_test(test_valid_lens_per_query_follow_each_other_when_ragged),
         cmocka_unit_test(test_unbatched_valid_lens_are_an_integer_or_one_per_query),
-        cmocka_unit_test(test_options_overrule_the_model),
+        cmocka_unit_test(test_options_override_the_model),
         cmocka_unit_test(test_weights_are_selected_in_the_order_sent),
         cmocka_unit_test(test_numbers_are_rounded_to_double_and_then_to_float32),
         cmocka_unit_test(test_sequence_of_the_context_length_is_accepted),
         cmocka_unit_test(test_key_with_an_escape_is_the_same_key),
-        cmocka_unit_test(test_every_failed_allocation_is_told),
+        cmocka_unit_test(test_every_failed_allocation_is_reported),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_wire_encode.c: replies in JSON, their bounds and their pieces. */
 #include "wire_fixture.h"
 
 #include <float.h>
@@ -13,15 +14,17 @@
 
 #define NUMBERS_MAX 4096
 
-/* The sizes that attn_plan() would give; worked out here so that the test needs no BLAS.
- */
-static attn_sizes plan(const struct wire_request *request) {
+/* Returns the sizes of attn_plan(), without BLAS. */
+static attn_sizes compute_sizes(const struct wire_request *request) {
     const attn_request *batch = &request->batch;
     const attn_model_info *info = attn_model_get_info(request->model);
-    size_t planes = batch->need_weights == ATTN_WEIGHTS_NONE  ? 0
-                    : batch->need_weights == ATTN_WEIGHTS_ALL ? info->num_heads
-                                                              : 1;
     attn_sizes sizes = {0};
+    size_t planes = 0;
+    if (batch->need_weights == ATTN_WEIGHTS_ALL)
+        planes = info->num_heads;
+    else if (batch->need_weights == ATTN_WEIGHTS_MEAN)
+        planes = 1;
+
     for (size_t b = 0; b < batch->num_sequences; b++) {
         sizes.num_queries += batch->query_lens[b];
         sizes.num_keys += batch->key_lens[b];
@@ -31,15 +34,16 @@ static attn_sizes plan(const struct wire_request *request) {
     return sizes;
 }
 
-/* Encodes in pieces of `size` bytes, or all at once when that is 0, and returns the text,
- * terminated; the result's numbers are those given. */
+/* Encodes these numbers in pieces of `size` bytes, or at once when that is 0. Returns the
+ * text with a terminator; the caller frees it. */
 static char *encode_in_pieces(const struct wire_request *request, float *outputs,
                               float *weights, size_t size) {
     struct wire_native_encoder encoder;
     struct wire_problem problem;
-    attn_sizes sizes = plan(request);
+    attn_sizes sizes = compute_sizes(request);
     size_t bound = wire_native_reply_bound(request, &sizes), used = 0, written;
     const attn_result result = {outputs, weights};
+
     if (size == 0)
         size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
@@ -52,8 +56,9 @@ static char *encode_in_pieces(const struct wire_request *request, float *outputs
         used += written;
         assert_true(used <= bound);
         if (size > bound)
-            break; /* all of it must have been in the first piece */
+            break; /* the first piece must have been all of it */
     }
+
     assert_int_equal(wire_native_encoder_fill(&encoder, piece, size), 0);
     text[used] = '\0';
     free(piece);
@@ -141,11 +146,13 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
         {true, true, NUMBERS_MAX - 1, 3, "attention_weights[1][0][1] "},
     };
     const float bad[] = {NAN, INFINITY, -INFINITY};
+
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         float outputs[NUMBERS_MAX] = {0}, weights[NUMBERS_MAX] = {0};
         struct wire_problem problem;
         outputs[cases[i].output] = bad[i];
         weights[cases[i].weight] = bad[i];
+
         request.batch.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
         const attn_result result = {outputs, weights};
         assert_false(wire_reply_check(&request, &result, &problem));
@@ -156,18 +163,20 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
     }
 }
 
-/* The longest numbers there are, in shapes with the most brackets per number. */
+/* The longest numbers, in the shapes that have the most brackets per number. */
 static void test_reply_bound_holds_for_the_longest_numbers(void **state) {
     (void)state;
     static float longest[NUMBERS_MAX];
     for (size_t i = 0; i < NUMBERS_MAX; i++)
         longest[i] = i % 2 == 0 ? -1.17549449e-38f : -1.0000123e-5f;
+
     static const size_t lens[][3] = {{1, 1, 1}, {1, 2, 3}, {5, 1, 4}};
     attn_model_info info = fixture_info(MODEL_D2L);
     memset(info.name, '\x01', ATTN_NAME_MAX);
     info.out_size = 1;
     attn_model *model;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
+
     for (size_t i = 0; i < 3 * 3 * 2 * 3; i++) {
         struct wire_request request = {
             .model = model,
@@ -203,6 +212,7 @@ static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {
         if (!isfinite(numbers[i]))
             numbers[i] = 0;
     }
+
     char *text = encode(&request, numbers, NULL);
     json_t *root = json_loads(text, 0, NULL), *rows = json_object_get(root, "outputs");
     for (size_t i = 0; i < NUMBERS_MAX; i++) {
@@ -214,7 +224,7 @@ static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {
     free(text);
 }
 
-/* Every piece that ends elsewhere: after a number, a row, a head, a sequence. */
+/* Pieces end after a number, a row, a head or a sequence. */
 static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {1, 40, 3, 7}, key_lens[] = {200, 9, 1, 20};
@@ -225,6 +235,7 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     static float numbers[NUMBERS_MAX];
     for (size_t i = 0; i < NUMBERS_MAX; i++)
         numbers[i] = i % 5 == 0 ? 0.0f : 1.0f / (float)i - 0.01f;
+
     for (int need = ATTN_WEIGHTS_NONE; need <= ATTN_WEIGHTS_MEAN; need++) {
         request.batch.need_weights = (attn_need_weights)need;
         char *whole = encode(&request, numbers, numbers);
@@ -268,11 +279,12 @@ static void test_selected_weights_come_in_the_order_given(void **state) {
                                     .num_heads = 2,
                                     .queries = cases[i].queries ? queries : NULL,
                                     .num_queries = 1};
-        attn_sizes sizes = plan(&request);
+        attn_sizes sizes = compute_sizes(&request);
         size_t count = wire_selection_num_weights(&request, &sizes);
         float *selected = malloc(count * sizeof *selected);
         assert_true(wire_selection_is_partial(&request));
         wire_selection_copy(&request, counted, selected);
+
         char *text = encode(&request, counted, selected);
         const char *weights = strstr(text, "\"attention_weights\":") + 20;
         if (strncmp(weights, cases[i].weights, strlen(cases[i].weights)) != 0 ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Open Inference Protocol: what is read from JSON and binary data, and what is
- * answered. What is refused stands in tests/http/test_oip_errors.py. */
+/* test_wire_oip.c: requests of the Open Inference Protocol in JSON and binary data, and the
+ * replies. tests/http/test_oip_errors.py has the requests that are refused. */
 #include "fail_alloc.h"
 #include "wire/oip/describe.h"
 #include "wire/oip/oip.h"
@@ -15,9 +15,7 @@
 
 #include <cmocka.h>
 
-#define FIRST_CHUNK ((size_t)256 * 1024) /* bytes; as base/arena.c has it */
-
-/* A body: JSON, then bytes. */
+/* A body: JSON, then binary data. */
 struct body {
     char *data;
     size_t size, json_size;
@@ -32,22 +30,26 @@ static struct body make_body(const char *json, const void *bytes, size_t size) {
     return body;
 }
 
-static bool note(void *context, size_t bytes, struct wire_problem *problem) {
+/* wire_input.reserve: notes how much is asked for. */
+static bool note_bytes(void *context, size_t bytes, struct wire_problem *problem) {
     (void)problem;
     *(size_t *)context = bytes;
     return true;
 }
 
-static bool refuse(void *context, size_t bytes, struct wire_problem *problem) {
+/* wire_input.reserve: there is no memory. */
+static bool refuse_bytes(void *context, size_t bytes, struct wire_problem *problem) {
     (void)context;
     (void)bytes;
-    wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL, "no");
+    wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL, "no memory");
     return false;
 }
 
+/* Reads a body, in the memory that was reserved. */
 static bool read_into(struct fixture *fixture, const struct body *body,
                       struct arena *arena, struct wire_request *ret_request) {
     size_t reserved = 0, used = arena->used;
+
     const struct wire_input input = {
         .body = body->data,
         .size = body->size,
@@ -55,13 +57,14 @@ static bool read_into(struct fixture *fixture, const struct body *body,
         .models = (const attn_model *const *)&fixture->models[MODEL_D2L],
         .num_models = 1,
         .arena = arena,
-        .reserve = note,
+        .reserve = note_bytes,
         .context = &reserved};
     bool read = wire_oip_read(&input, ret_request, &fixture->problem);
     assert_true(arena->used - used <= reserved);
     return read;
 }
 
+/* Reads a body that is accepted. */
 static void read_body(struct fixture *fixture, const struct body *body) {
     arena_reset(&fixture->arena);
     if (!read_into(fixture, body, &fixture->arena, &fixture->request))
@@ -82,15 +85,16 @@ static const float rows[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
 static void test_json_is_read_flat_and_nested(void **state) {
     struct fixture *fixture = *state;
-    const char *forms[] = {"[1,2,3,4,5,6,7,8]", "[[[1,2,3,4],[5,6,7,8]]]"};
+    const char *spellings[] = {"[1,2,3,4,5,6,7,8]", "[[[1,2,3,4],[5,6,7,8]]]"};
     for (size_t i = 0; i < 2; i++) {
         char json[512];
         sprintf(json,
                 "{\"inputs\":[" QUERIES_SHAPE "\"datatype\":\"FP64\",\"data\":%s}]}",
-                forms[i]);
+                spellings[i]);
         struct body body = make_body(json, "", 0);
         body.json_size = WIRE_NO_SIZE;
         read_body(fixture, &body);
+
         const attn_request *batch = &fixture->request.batch;
         assert_true(fixture->request.batched && !fixture->request.in_body);
         assert_int_equal(batch->num_sequences, 1);
@@ -105,7 +109,7 @@ static void test_json_is_read_flat_and_nested(void **state) {
     }
 }
 
-static void test_aligned_float32_is_used_where_it_lies(void **state) {
+static void test_aligned_float32_is_not_copied(void **state) {
     struct fixture *fixture = *state;
     for (size_t spaces = 0; spaces < 8; spaces++) {
         char json[512];
@@ -115,6 +119,7 @@ static void test_aligned_float32_is_used_where_it_lies(void **state) {
                                       (int)spaces, "");
         struct body body = make_body(json, rows, sizeof rows);
         read_body(fixture, &body);
+
         const float *queries = fixture->request.batch.queries;
         bool inside = (const char *)queries == body.data + size;
         assert_int_equal(inside, size % sizeof(float) == 0);
@@ -135,6 +140,7 @@ static void test_every_binary_type_is_converted(void **state) {
         memcpy(&bits, &rows[i], sizeof bits);
         upper[i] = (uint16_t)(bits >> 16);
     }
+
     const struct {
         const char *datatype;
         const void *bytes;
@@ -143,6 +149,7 @@ static void test_every_binary_type_is_converted(void **state) {
                  {"FP64", doubles, sizeof doubles},
                  {"FP16", halves, sizeof halves},
                  {"BF16", upper, sizeof upper}};
+
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         char json[512];
         sprintf(json,
@@ -156,27 +163,28 @@ static void test_every_binary_type_is_converted(void **state) {
     }
 }
 
-static void test_lengths_of_both_types_and_forms(void **state) {
+static void test_lengths_are_read_from_both_types_as_json_and_binary(void **state) {
     struct fixture *fixture = *state;
     const int64_t wide[] = {2, 0};
     const int32_t narrow[] = {2, 0};
     const struct {
-        const char *form;
+        const char *members;
         const void *bytes;
         size_t size;
-    } forms[] = {
+    } cases[] = {
         {"\"datatype\":\"INT32\",\"data\":[2,0]}", "", 0},
         {"\"datatype\":\"INT64\",\"data\":[[2,0]]}", "", 0},
         {"\"datatype\":\"INT32\"," BINARY("8"), narrow, sizeof narrow},
         {"\"datatype\":\"INT64\"," BINARY("16"), wide, sizeof wide},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char json[512];
         sprintf(json,
                 "{\"inputs\":[{\"name\":\"valid_lens\",\"shape\":[1,2],%s," QUERIES_SHAPE
                 "\"datatype\":\"FP32\",\"data\":[1,2,3,4,5,6,7,8]}]}",
-                forms[i].form);
-        struct body body = make_body(json, forms[i].bytes, forms[i].size);
+                cases[i].members);
+        struct body body = make_body(json, cases[i].bytes, cases[i].size);
         read_body(fixture, &body);
         const attn_request *batch = &fixture->request.batch;
         assert_true(batch->valid_lens_per_query);
@@ -198,7 +206,7 @@ static void test_nothing_is_read_when_memory_is_refused(void **state) {
         .models = (const attn_model *const *)&fixture->models[MODEL_D2L],
         .num_models = 1,
         .arena = &fixture->arena,
-        .reserve = refuse};
+        .reserve = refuse_bytes};
     arena_reset(&fixture->arena);
     assert_false(wire_oip_read(&input, &fixture->request, &fixture->problem));
     assert_int_equal(fixture->problem.status, 413);
@@ -211,7 +219,7 @@ static void test_nothing_is_read_when_memory_is_refused(void **state) {
 #define SEQUENCES 2
 #define LENGTH    40
 
-/* A call for all outputs, and results for it. */
+/* A request for all outputs, and its results. */
 struct reply {
     struct wire_oip_reply oip;
     struct wire_request request;
@@ -220,17 +228,20 @@ struct reply {
     attn_result result;
 };
 
-static void make_reply(struct fixture *fixture, struct reply *reply, int forms) {
+/* Makes a reply. Bit 0 of `binary_bits` is set when outputs are binary, bit 1 when weights are. */
+static void make_reply(struct fixture *fixture, struct reply *reply, int binary_bits) {
     static float outputs[SEQUENCES * LENGTH * 4],
         weights[SEQUENCES * 2 * LENGTH * LENGTH];
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
         weights[i] = i % 5 == 0 ? 0.0f : 1.0f / (float)i - 0.01f;
+
     memcpy(outputs, weights, sizeof outputs);
     *reply = (struct reply){
         .oip = {.id = "\"x\"",
                 .id_size = 3,
                 .num_outputs = 2,
-                .outputs = {{false, (forms & 1) != 0}, {true, (forms & 2) != 0}}},
+                .outputs = {{false, (binary_bits & 1) != 0},
+                            {true, (binary_bits & 2) != 0}}},
         .lens = {LENGTH, LENGTH},
         .sizes = {.num_queries = SEQUENCES * LENGTH,
                   .outputs = sizeof outputs / sizeof outputs[0],
@@ -246,13 +257,14 @@ static void make_reply(struct fixture *fixture, struct reply *reply, int forms) 
                                                      .need_weights = ATTN_WEIGHTS_ALL}};
 }
 
-/* Writes the reply in pieces of `piece` bytes; 0: at once. */
+/* Writes the reply in pieces of `piece` bytes, or at once when that is 0. */
 static char *encode(struct fixture *fixture, const struct reply *reply, size_t piece,
                     size_t *ret_size, struct wire_reply_head *ret_head) {
     size_t bound = wire_oip_writer.bound(&reply->request, &reply->sizes), size = 0,
            written;
     if (piece == 0)
         piece = bound + WIRE_PIECE_MIN;
+
     char *text = malloc(bound + WIRE_PIECE_MIN + piece);
     arena_reset(&fixture->arena);
     void *encoder = wire_oip_writer.begin(&fixture->arena, &reply->request,
@@ -265,19 +277,20 @@ static char *encode(struct fixture *fixture, const struct reply *reply, size_t p
         if (piece > bound)
             break; /* at once */
     }
+
     assert_int_equal(wire_oip_writer.fill(encoder, text + size, piece), 0);
     *ret_size = size;
     return text;
 }
 
-static void test_sizes_that_are_told_are_right(void **state) {
-    for (int forms = 0; forms < 4; forms++) {
+static void test_announced_sizes_are_right(void **state) {
+    for (int binary_bits = 0; binary_bits < 4; binary_bits++) {
         struct reply reply;
         struct wire_reply_head head;
         size_t size;
-        make_reply(*state, &reply, forms);
+        make_reply(*state, &reply, binary_bits);
         char *text = encode(*state, &reply, 0, &size, &head);
-        bool binary = forms != 0;
+        bool binary = binary_bits != 0;
         assert_string_equal(head.content_type,
                             binary ? "application/octet-stream" : "application/json");
         assert_true(head.size == (binary ? size : WIRE_NO_SIZE));
@@ -285,13 +298,14 @@ static void test_sizes_that_are_told_are_right(void **state) {
         json_t *root = json_loadb(text, binary ? head.json_size : size, 0, NULL);
         assert_string_equal(json_string_value(json_object_get(root, "id")), "x");
         json_decref(root);
+
         const char *bytes = text + (binary ? head.json_size : size);
-        if ((forms & 1) != 0) {
+        if ((binary_bits & 1) != 0) {
             size_t outputs = reply.sizes.outputs * sizeof(float);
             assert_memory_equal(bytes, reply.result.outputs, outputs);
             bytes += outputs;
         }
-        if ((forms & 2) != 0)
+        if ((binary_bits & 2) != 0)
             assert_memory_equal(bytes, reply.result.weights,
                                 reply.sizes.weights * sizeof(float));
         free(text);
@@ -299,11 +313,11 @@ static void test_sizes_that_are_told_are_right(void **state) {
 }
 
 static void test_pieces_of_any_size_make_the_same_reply(void **state) {
-    for (int forms = 0; forms < 4; forms++) {
+    for (int binary_bits = 0; binary_bits < 4; binary_bits++) {
         struct reply reply;
         struct wire_reply_head head;
         size_t size, whole_size;
-        make_reply(*state, &reply, forms);
+        make_reply(*state, &reply, binary_bits);
         char *whole = encode(*state, &reply, 0, &whole_size, &head);
         for (size_t piece = WIRE_PIECE_MIN; piece < 2200; piece += 3) {
             char *text = encode(*state, &reply, piece, &size, &head);
@@ -319,10 +333,10 @@ static void test_number_that_is_not_finite_is_named(void **state) {
     struct fixture *fixture = *state;
     struct reply reply;
     struct wire_reply_head head;
-    for (int forms = 0; forms < 4; forms++) {
-        make_reply(fixture, &reply, forms);
+    for (int binary_bits = 0; binary_bits < 4; binary_bits++) {
+        make_reply(fixture, &reply, binary_bits);
         size_t index = ((1 * 2 + 1) * LENGTH + 2) * LENGTH + 0; /* of 2 heads */
-        reply.result.weights[index] = forms % 2 == 0 ? NAN : -INFINITY;
+        reply.result.weights[index] = binary_bits % 2 == 0 ? NAN : -INFINITY;
         assert_null(wire_oip_writer.begin(&fixture->arena, &reply.request, &reply.result,
                                           &head, &fixture->problem));
         assert_int_equal(fixture->problem.status, 422);
@@ -342,25 +356,18 @@ static void test_bound_saturates(void **state) {
 
 /* --- no memory --- */
 
-/* Makes an arena with room for `allocations` small ones before it needs a new chunk. */
-static void fill_arena(struct arena *arena, size_t allocations) {
-    size_t max = FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* its header, and the first one */
-    arena_init(arena, 0);
-    assert_non_null(arena_alloc(arena, 1, 1));
-    assert_non_null(arena_alloc(arena, 1, max - allocations * ARENA_ALIGNMENT));
-}
-
 static void assert_no_memory(const struct fixture *fixture) {
     assert_int_equal(fixture->problem.status, 503);
     assert_string_equal(fixture->problem.title, "Out of memory");
 }
 
-/* Reads with every allocation failing in turn. Returns how many were failed. */
+/* Reads a body again and again, while each allocation fails in turn. Returns how many
+ * failed. */
 static size_t fail_each_read(struct fixture *fixture, const struct body *body,
                              size_t allocations) {
     for (size_t nth = 1;; nth++) {
         struct arena arena;
-        fill_arena(&arena, allocations);
+        fixture_fill_arena(&arena, allocations);
         fail_alloc_at(nth);
         bool read = read_into(fixture, body, &arena, &fixture->request);
         bool failed = fail_alloc_stop();
@@ -372,35 +379,36 @@ static size_t fail_each_read(struct fixture *fixture, const struct body *body,
     }
 }
 
-static void test_every_failed_allocation_of_reading_is_told(void **state) {
+static void test_every_failed_allocation_of_reading_is_reported(void **state) {
     const char *json =
-        "{\"id\":\"seven\",\"inp\\u0075ts\":[" QUERIES_SHAPE
-        "\"datatype\":\"FP32\",\"data\":[[[0.12345678901234567e-05,2,3,4],[1,2,3,4]]]},"
-        "{\"name\":\"keys\",\"shape\":[1,2,4],\"datatype\":\"FP16\",\"data\":"
-        "[1,2,3,4,5,6,7,8]},{\"name\":\"values\",\"shape\":[1,2,4],\"datatype\":"
-        "\"FP64\"," BINARY(
-            "64") ",{\"name\":\"valid_lens\",\"shape\":[1],\"datatype\":"
-                  "\"INT32\",\"data\":[1]},{\"name\":\"head_mask\",\"shape\":[2],"
-                  "\"datatype\":"
-                  "\"BF16\"," BINARY(
-                      "4") "],\"parameters\":{\"need_weights\":\"mean\"},"
-                           "\"outputs\":[{\"name\":\"attention_weights\"}]}";
+        "{\"id\":\"seven\",\"inp\\u0075ts\":[" QUERIES_SHAPE "\"datatype\":\"FP32\","
+        "\"data\":[[[0.12345678901234567e-05,2,3,4],[1,2,3,4]]]},"
+        "{\"name\":\"keys\",\"shape\":[1,2,4],\"datatype\":\"FP16\","
+        "\"data\":[1,2,3,4,5,6,7,8]},"
+        "{\"name\":\"values\",\"shape\":[1,2,4],\"datatype\":\"FP64\","
+        "\"parameters\":{\"binary_data_size\":64}},"
+        "{\"name\":\"valid_lens\",\"shape\":[1],\"datatype\":\"INT32\",\"data\":[1]},"
+        "{\"name\":\"head_mask\",\"shape\":[2],\"datatype\":\"BF16\","
+        "\"parameters\":{\"binary_data_size\":4}}],"
+        "\"parameters\":{\"need_weights\":\"mean\"},"
+        "\"outputs\":[{\"name\":\"attention_weights\"}]}";
     const unsigned char bytes[68] = {0};
     struct body body = make_body(json, bytes, sizeof bytes);
+
     read_body(*state, &body);
     for (size_t allocations = 0; allocations < 16; allocations++)
         assert_true(fail_each_read(*state, &body, allocations) >= 6);
     free(body.data);
 }
 
-static void test_every_failed_allocation_of_writing_is_told(void **state) {
+static void test_every_failed_allocation_of_writing_is_reported(void **state) {
     struct fixture *fixture = *state;
     struct reply reply;
     struct wire_reply_head head;
     make_reply(fixture, &reply, 2);
     for (size_t allocations = 0; allocations < 8; allocations++) {
         struct arena arena;
-        fill_arena(&arena, allocations);
+        fixture_fill_arena(&arena, allocations);
         fail_alloc_at(1);
         void *encoder = wire_oip_writer.begin(&arena, &reply.request, &reply.result,
                                               &head, &fixture->problem);
@@ -411,7 +419,7 @@ static void test_every_failed_allocation_of_writing_is_told(void **state) {
     }
 }
 
-/* Prints the `which`th text; ATTN_E_VALUE past the last. */
+/* Prints one of the descriptions. Returns ATTN_E_VALUE when there is no such one. */
 static attn_status print_text(const struct fixture *fixture, int which,
                               struct buf *body) {
     const attn_model *const *models = (const attn_model *const *)fixture->models;
@@ -438,7 +446,7 @@ static attn_status print_text(const struct fixture *fixture, int which,
     }
 }
 
-static void test_every_failed_allocation_of_telling_is_told(void **state) {
+static void test_every_failed_allocation_of_describing_is_reported(void **state) {
     int which = 0;
     for (;; which++) {
         attn_status status = ATTN_E_NOMEM;
@@ -448,6 +456,7 @@ static void test_every_failed_allocation_of_telling_is_told(void **state) {
             fail_alloc_at(nth);
             status = print_text(*state, which, &body);
             bool failed = fail_alloc_stop();
+
             assert_true(failed == (status == ATTN_E_NOMEM));
             if (status == ATTN_OK) {
                 json_t *root =
@@ -467,17 +476,17 @@ static void test_every_failed_allocation_of_telling_is_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_is_read_flat_and_nested),
-        cmocka_unit_test(test_aligned_float32_is_used_where_it_lies),
+        cmocka_unit_test(test_aligned_float32_is_not_copied),
         cmocka_unit_test(test_every_binary_type_is_converted),
-        cmocka_unit_test(test_lengths_of_both_types_and_forms),
+        cmocka_unit_test(test_lengths_are_read_from_both_types_as_json_and_binary),
         cmocka_unit_test(test_nothing_is_read_when_memory_is_refused),
-        cmocka_unit_test(test_sizes_that_are_told_are_right),
+        cmocka_unit_test(test_announced_sizes_are_right),
         cmocka_unit_test(test_pieces_of_any_size_make_the_same_reply),
         cmocka_unit_test(test_number_that_is_not_finite_is_named),
         cmocka_unit_test(test_bound_saturates),
-        cmocka_unit_test(test_every_failed_allocation_of_reading_is_told),
-        cmocka_unit_test(test_every_failed_allocation_of_writing_is_told),
-        cmocka_unit_test(test_every_failed_allocation_of_telling_is_told),
+        cmocka_unit_test(test_every_failed_allocation_of_reading_is_reported),
+        cmocka_unit_test(test_every_failed_allocation_of_writing_is_reported),
+        cmocka_unit_test(test_every_failed_allocation_of_describing_is_reported),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests and replies in safetensors, where HTTP cannot look: alignment, memory, pieces,
- * and what Accept chooses. tests/http/test_safetensors_body.py has the rest. */
+/* test_wire_safetensors.c: what cannot be tested over HTTP of requests and replies in
+ * safetensors: alignment, memory, pieces, and what Accept chooses. The rest is in
+ * tests/http/test_safetensors_body.py. */
 #include "fail_alloc.h"
 #include "weights_file.h"
 #include "wire/media.h"
 #include "wire/safetensors/safetensors.h"
 #include "wire_fixture.h"
 
-#define FIRST_CHUNK ((size_t)256 * 1024) /* bytes, as base/arena.c has it */
-
-static bool reserve(void *context, size_t bytes, struct wire_problem *ret_problem) {
+/* wire_input.reserve: adds up what is asked for. */
+static bool add_bytes(void *context, size_t bytes, struct wire_problem *ret_problem) {
     size_t *reserved = context;
     (void)ret_problem;
     *reserved += bytes;
@@ -25,18 +25,20 @@ static bool read_bytes(struct fixture *fixture, const unsigned char *bytes, size
                                      .models = (const attn_model *const *)fixture->models,
                                      .num_models = NUM_MODELS,
                                      .arena = arena,
-                                     .reserve = reserve,
+                                     .reserve = add_bytes,
                                      .context = &reserved};
     bool read = wire_safetensors_read(&input, &fixture->request, &fixture->problem);
     assert_true(arena->used - used <= reserved);
     return read;
 }
 
-/* A request of two sequences that has every tensor. */
+/* Makes a request of two sequences that has every tensor. Its data begins at a multiple of
+ * 8 bytes, and `pad` more. The caller frees it. */
 static unsigned char *make_request(size_t *ret_size, size_t pad) {
     static const int64_t lens[] = {1, 2}, valid[] = {1, 0}, heads[] = {1, 0}, first = 0;
     static const float mask[] = {1, 0.5F};
     struct weights_file made = {0};
+
     file_add_text(&made,
                   "\"__metadata__\":{\"model\":\"d2l\",\"need_weights\":\"true\"}");
     file_add(&made, "query_lens", "I64", "[2]", lens, sizeof lens);
@@ -48,6 +50,7 @@ static unsigned char *make_request(size_t *ret_size, size_t pad) {
     file_add_f32(&made, "queries", 3, 4, 1);
     file_add_f32(&made, "keys", 3, 4, 2);
     file_add_f32(&made, "values", 3, 4, 3);
+
     char header[sizeof made.header + 32];
     int size = snprintf(header, sizeof header, "{%s}", made.header);
     while ((8 + size) % 8 != (int)pad)
@@ -62,6 +65,7 @@ static void test_aligned_floats_stay_in_the_body(void **state) {
         unsigned char *bytes = make_request(&size, pad);
         arena_reset(&fixture->arena);
         assert_true(read_bytes(fixture, bytes, size, &fixture->arena));
+
         const attn_request *batch = &fixture->request.batch;
         const unsigned char *queries = (const unsigned char *)batch->queries;
         assert_int_equal(fixture->request.in_body, pad % 4 == 0);
@@ -74,23 +78,19 @@ static void test_aligned_floats_stay_in_the_body(void **state) {
     }
 }
 
-/* As in test_wire_decode.c: the arena's first chunk has room for some small allocations,
- * so that each of the reader's own needs a new chunk in some run. */
-static void test_every_failed_allocation_is_told(void **state) {
+static void test_every_failed_allocation_is_reported(void **state) {
     struct fixture *fixture = *state;
     size_t size, failures = 0;
-    unsigned char *bytes = make_request(&size, 1); /* nothing stays in place */
+    unsigned char *bytes = make_request(&size, 1); /* everything is copied */
     for (size_t room = 0; room < 20; room++) {
         for (size_t nth = 1;; nth++) {
             struct arena arena;
-            arena_init(&arena, 0);
-            assert_non_null(arena_alloc(&arena, 1, 1));
-            assert_non_null(arena_alloc(
-                &arena, 1, FIRST_CHUNK - 2 * ARENA_ALIGNMENT - room * ARENA_ALIGNMENT));
+            fixture_fill_arena(&arena, room);
             fail_alloc_at(nth);
             bool read = read_bytes(fixture, bytes, size, &arena);
             bool failed = fail_alloc_stop();
             arena_deinit(&arena);
+
             if (!failed) {
                 assert_true(read);
                 break;
@@ -104,8 +104,8 @@ static void test_every_failed_allocation_is_told(void **state) {
     free(bytes);
 }
 
-/* The reply comes in pieces of any size, and is as long as it said. */
-static void test_reply_in_pieces_is_the_same(void **state) {
+/* The reply is also as long as it announced. */
+static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     struct fixture *fixture = *state;
     size_t size;
     unsigned char *bytes = make_request(&size, 0);
@@ -114,6 +114,7 @@ static void test_reply_in_pieces_is_the_same(void **state) {
         outputs[i] = (float)i;
     for (size_t i = 0; i < 6; i++)
         weights[i] = (float)i / 8;
+
     arena_reset(&fixture->arena);
     assert_true(read_bytes(fixture, bytes, size, &fixture->arena));
     const attn_result result = {outputs, weights};
@@ -121,6 +122,7 @@ static void test_reply_in_pieces_is_the_same(void **state) {
         .num_queries = 3, .num_keys = 3, .outputs = 12, .weights = 10};
     char whole[4096];
     size_t bound = wire_safetensors_writer.bound(&fixture->request, &sizes);
+
     for (size_t piece_size = 1; piece_size <= 1024; piece_size += 77) {
         struct wire_reply_head head;
         char text[4096], piece[1024];
@@ -132,6 +134,7 @@ static void test_reply_in_pieces_is_the_same(void **state) {
             memcpy(text + used, piece, written);
             used += written;
         }
+
         assert_int_equal(used, head.size);
         assert_int_equal(used, bound);
         if (piece_size == 1)
@@ -144,11 +147,11 @@ static void test_reply_in_pieces_is_the_same(void **state) {
     free(bytes);
 }
 
-static void test_accept_weighs_the_forms(void **state) {
+static void test_accept_weighs_the_media_types(void **state) {
     (void)state;
     static const struct {
         const char *lines[2];
-        enum wire_media batch, reply;
+        enum wire_media request, reply;
     } cases[] = {
         {{NULL}, WIRE_MEDIA_JSON, WIRE_MEDIA_JSON},
         {{NULL}, WIRE_MEDIA_OCTETS, WIRE_MEDIA_SAFETENSORS},
@@ -169,7 +172,7 @@ static void test_accept_weighs_the_forms(void **state) {
         struct wire_accept accept = {0};
         for (size_t line = 0; line < 2 && cases[i].lines[line] != NULL; line++)
             wire_accept_add(&accept, cases[i].lines[line]);
-        if (wire_accept_choose(&accept, cases[i].batch) != cases[i].reply)
+        if (wire_accept_choose(&accept, cases[i].request) != cases[i].reply)
             fail_msg("case %zu", i);
     }
     assert_int_equal(wire_media_find(NULL), WIRE_NUM_MEDIA);
@@ -181,9 +184,9 @@ static void test_accept_weighs_the_forms(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_aligned_floats_stay_in_the_body),
-        cmocka_unit_test(test_every_failed_allocation_is_told),
-        cmocka_unit_test(test_reply_in_pieces_is_the_same),
-        cmocka_unit_test(test_accept_weighs_the_forms),
+        cmocka_unit_test(test_every_failed_allocation_is_reported),
+        cmocka_unit_test(test_pieces_of_any_size_make_the_same_reply),
+        cmocka_unit_test(test_accept_weighs_the_media_types),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

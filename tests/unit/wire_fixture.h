@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire_fixture.h: what the tests of the wire room share: models, decoding, a seeded
- * generator. */
+/* wire_fixture.h: what the tests of the wire room share: models, decoding, an arena that is
+ * nearly full, and a seeded generator. */
 #ifndef ATTND_TESTS_WIRE_FIXTURE_H
 #define ATTND_TESTS_WIRE_FIXTURE_H
 
@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As tests/data/invalid/native/README.md describes them. */
+#define FIRST_CHUNK ((size_t)256 * 1024) /* bytes, as in base/arena.c */
+
+/* tests/data/invalid/native/README.md describes them. */
 enum { MODEL_D2L, MODEL_NARROW, NUM_MODELS };
 
 struct fixture {
@@ -67,8 +69,8 @@ static inline int fixture_teardown(void **state) {
     return 0;
 }
 
-/* Scans and decodes a body of `size` bytes, all of them on the heap so that a read past
- * the end is seen by ASan and valgrind. */
+/* Scans and decodes a copy of `size` bytes that is exactly as large, so that a sanitizer
+ * finds a read past its end. */
 static inline bool fixture_decode_bytes(struct fixture *fixture, const void *body,
                                         size_t size, size_t num_models) {
     struct wire_native_scan scan;
@@ -86,6 +88,16 @@ static inline bool fixture_decode_bytes(struct fixture *fixture, const void *bod
 
 static inline bool fixture_decode(struct fixture *fixture, const char *body) {
     return fixture_decode_bytes(fixture, body, strlen(body), NUM_MODELS);
+}
+
+/* Makes an arena whose first chunk has room for only `allocations` small ones, so that the
+ * next one needs a new chunk. */
+static inline void fixture_fill_arena(struct arena *arena, size_t allocations) {
+    size_t max = FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* its header and the first one */
+    arena_init(arena, 0);
+    if (arena_alloc(arena, 1, 1) == NULL ||
+        arena_alloc(arena, 1, max - allocations * ARENA_ALIGNMENT) == NULL)
+        abort();
 }
 
 /* xorshift64* (Vigna 2016): the same numbers on every machine. */
