@@ -146,6 +146,8 @@ static attn_status print_statistics(const attn_model_info *info,
                      {"compute_input", &statistics->compute_input},
                      {"compute_infer", &statistics->compute_infer},
                      {"compute_output", &statistics->compute_output}};
+    size_t count = sizeof durations / sizeof durations[0];
+
     attn_status status = print_with_name(body, "{\"name\":", info->name,
                                          ",\"version\":\"" WIRE_OIP_VERSION "\"");
     if (status == ATTN_OK)
@@ -155,8 +157,7 @@ static attn_status print_statistics(const attn_model_info *info,
             ",\"execution_count\":%" PRIu64 ",\"inference_stats\":",
             statistics->last_inference, statistics->inference_count,
             statistics->execution_count);
-    for (size_t i = 0; i < sizeof durations / sizeof durations[0] && status == ATTN_OK;
-         i++)
+    for (size_t i = 0; i < count && status == ATTN_OK; i++)
         status = print_duration(i == 0 ? "{" : ",", durations[i].name,
                                 durations[i].duration, body);
     return status == ATTN_OK ? buf_append_text(body, "},\"batch_stats\":[]}") : status;
@@ -197,6 +198,7 @@ bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
     struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_place place = {.field = "ready"};
     struct wire_span ready;
+
     *ret_ready_only = false;
     if (size == 0)
         return true;
@@ -206,6 +208,7 @@ bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
         return false;
     if (ready.start == NULL)
         return true;
+
     cursor.at = ready.start;
     const char *type = wire_cursor_type(&cursor);
     if (type == NULL || strcmp(type, "boolean") != 0)
