@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/openapi.json: what the daemon serves, valid, and true: every example and, by schemathesis,
-thousands of requests that its schemas make, right and wrong ones.
+"""docs/openapi.json is what the daemon serves, is valid, and is true. Every example is run, and
+schemathesis sends thousands of requests made from the schemas, right and wrong ones.
 
-    SCHEMATHESIS_SECONDS    how long schemathesis may send, three times (10)"""
+    SCHEMATHESIS_SECONDS    length of each of three runs of schemathesis (10)"""
 
 import copy
 import json
@@ -29,15 +29,15 @@ from server import ROOT, Server
 FILE = ROOT / "docs/openapi.json"
 DOCUMENT = json.loads(FILE.read_text())
 SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 10))
-# Keys of a model, and of statistics.
-OF_THE_MACHINE = {"engine", "cpu", "memory", "last_inference", "inference_count",
-                  "execution_count", "count", "ns"}
-# Examples that need more than one request; each has a test of its own.
-OF_CIRCUMSTANCES = {"queue_full", "out_of_memory", "draining"}
+# Keys of models and of statistics whose values depend on the machine or on time.
+MACHINE_KEYS = {"engine", "cpu", "memory", "last_inference", "inference_count",
+                "execution_count", "count", "ns"}
+# Examples that need more than one request; each has its own test.
+STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining"}
 
 
 def resolve(item):
-    """What a {"$ref": "#/a/b"} stands for."""
+    """Returns what a {"$ref": "#/a/b"} refers to, and any other item itself."""
     if "$ref" not in item:
         return item
     found = DOCUMENT
@@ -50,10 +50,10 @@ def assert_conforms(value, schema):
     Draft202012Validator(schema | {"components": DOCUMENT["components"]}).validate(value)
 
 
-def collect():
-    """Every example of a reply as (id, where), `where` = (path, method, operation, status, media
-    type, its schema and examples, name of the example). Those of components/responses that no
-    operation refers to come with the operation None."""
+def collect_examples():
+    """Returns every example of a reply: (path, method, operation, status, media type, the content
+    with its schema and examples, name of the example). Replies in components/responses that no
+    operation refers to have None as path, method and operation."""
     seen = []
 
     def add(path, method, operation, status, response):
@@ -73,8 +73,8 @@ def collect():
     return seen
 
 
-EXAMPLES = collect()
-PLAIN = [example for example in EXAMPLES if example[6] not in OF_CIRCUMSTANCES]
+EXAMPLES = collect_examples()
+PLAIN = [example for example in EXAMPLES if example[6] not in STAGED_EXAMPLES]
 
 
 def example_named(name):
@@ -83,7 +83,7 @@ def example_named(name):
 
 @pytest.fixture(scope="module")
 def servers():
-    """Returns attnd --demo with more options, one for each set of them."""
+    """A function that returns attnd --demo with more options; each set is started once."""
     with ExitStack() as stack:
         running = {}
 
@@ -96,13 +96,13 @@ def servers():
         yield get
 
 
-def test_served_text_is_the_file(servers):
-    answer = servers().get("/openapi.json")
-    assert answer.status_code == 200 and answer.content == FILE.read_bytes()
-    assert answer.headers["Content-Type"] == "application/json"
+def test_served_document_is_the_file(servers):
+    reply = servers().get("/openapi.json")
+    assert reply.status_code == 200 and reply.content == FILE.read_bytes()
+    assert reply.headers["Content-Type"] == "application/json"
     head = requests.head(servers().url + "/openapi.json", timeout=60)
     assert int(head.headers["Content-Length"]) == FILE.stat().st_size
-    assert answer.headers["Server"] == "attnd/" + DOCUMENT["info"]["version"]
+    assert reply.headers["Server"] == "attnd/" + DOCUMENT["info"]["version"]
 
 
 def test_document_is_valid():
@@ -111,13 +111,13 @@ def test_document_is_valid():
         Draft202012Validator.check_schema(schema)
 
 
-def test_routes_are_those_of_the_daemon():
-    """Those of the table in routes.c."""
+def test_document_has_the_routes_of_the_daemon():
+    """Compares the document with the table in routes.c."""
     text = (ROOT / "src/http/routes.c").read_text()
     macros = dict(re.findall(r"#define (\w+) +(.+)", text))
 
     def string(tokens):
-        """What neighbouring strings and macros are together."""
+        """Joins neighbouring strings and macros, as the compiler does."""
         return "".join(word.strip('"') if word[0] == '"' else string(macros[word])
                        for word in re.findall(r'"[^"]*"|\w+', tokens))
 
@@ -132,7 +132,7 @@ def test_routes_are_those_of_the_daemon():
 
 
 def titles_of_page(name):
-    """The (status, title) pairs of a page's table of errors."""
+    """Returns the (status, title) pairs in the table of errors of a page."""
     rows = re.findall(r"^\| (\d{3}) \| (`.*?`) \|", (ROOT / "docs" / name).read_text(), re.M)
     return {(int(status), title) for status, titles in rows for title in re.findall("`(.+?)`", titles)}
 
@@ -165,10 +165,10 @@ def test_errors_are_the_same_in_catalogue_pages_and_document():
 # --- examples ---
 
 def assert_same(got, expected, path=""):
-    """Equal, but for the last digits of a float32 and for what depends on the machine."""
+    """Compares all but the last digits of a float32 and the values of MACHINE_KEYS."""
     if isinstance(expected, dict):
         assert got.keys() == expected.keys(), path
-        for key in expected.keys() - OF_THE_MACHINE:
+        for key in expected.keys() - MACHINE_KEYS:
             assert_same(got[key], expected[key], f"{path}.{key}")
     elif isinstance(expected, list) and path.endswith((".outputs", ".attention_weights", ".data")) and all(
             isinstance(item, (list, float)) for item in expected):
@@ -183,7 +183,7 @@ def assert_same(got, expected, path=""):
 
 
 def flatten(item):
-    """The numbers of nested lists, after the length of each list, so that shapes count."""
+    """Yields the length of each nested list and then its numbers, so that shapes are compared."""
     if isinstance(item, list):
         yield float(len(item))
         for inner in item:
@@ -192,39 +192,40 @@ def flatten(item):
         yield item
 
 
-def ask(servers, path, method, operation, example, name):
-    asked = example.get("x-request")
+def send_example(servers, path, method, operation, example, name):
+    request = example.get("x-request")
     path = path and path.replace("{name}", "journey").replace("{version}", "1")
-    server = servers(asked.get("options", ()) if asked else ())
-    if asked is None and method == "post":
+    server = servers(request.get("options", ()) if request else ())
+    if request is None and method == "post":
         content = resolve(operation["requestBody"])["content"]["application/json"]
-        asked = {"body": json.dumps(content["examples"][name]["value"])}
-    asked = asked or {"path": path}
-    headers = asked.get("headers", {"Content-Type": "application/json"} if "body" in asked else {})
-    return requests.request(asked.get("method", method), server.url + asked.get("path", path),
-                            data=asked.get("body"), headers=headers, timeout=60)
+        request = {"body": json.dumps(content["examples"][name]["value"])}
+    request = request or {"path": path}
+    json_type = {"Content-Type": "application/json"} if "body" in request else {}
+    return requests.request(request.get("method", method), server.url + request.get("path", path),
+                            data=request.get("body"), headers=request.get("headers", json_type),
+                            timeout=60)
 
 
-def assert_documented(answer, status, media, content, response):
-    assert answer.status_code == status, answer.text
-    assert answer.headers["Content-Type"] == media
-    assert_conforms(answer.json(), content["schema"])
+def assert_documented(reply, status, media, content, response):
+    assert reply.status_code == status, reply.text
+    assert reply.headers["Content-Type"] == media
+    assert_conforms(reply.json(), content["schema"])
     for name, header in response.get("headers", {}).items():
         if header.get("required"):
-            value = answer.headers[name]
+            value = reply.headers[name]
             assert_conforms(int(value) if value.isdigit() else value, header["schema"])
 
 
 @pytest.mark.parametrize("example", PLAIN, ids=[f"{e[3]}-{e[6]}" for e in PLAIN])
-def test_example_is_what_the_daemon_answers(servers, example):
+def test_example_is_what_the_daemon_replies(servers, example):
     path, method, operation, status, media, content, name = example
     assert_conforms(content["examples"][name]["value"], content["schema"])
-    answer = ask(servers, path, method, operation, content["examples"][name], name)
+    reply = send_example(servers, path, method, operation, content["examples"][name], name)
     responses = [*DOCUMENT["components"]["responses"].values(),
                  *map(resolve, operation["responses"].values() if operation else [])]
     response, = {id(r): r for r in responses if r.get("content", {}).get(media) is content}.values()
-    assert_documented(answer, status, media, content, response)
-    assert_same(answer.json(), content["examples"][name]["value"])
+    assert_documented(reply, status, media, content, response)
+    assert_same(reply.json(), content["examples"][name]["value"])
 
 
 def test_every_example_of_a_request_conforms_and_has_its_reply():
@@ -239,42 +240,42 @@ def test_every_example_of_a_request_conforms_and_has_its_reply():
     titles = {content["examples"][name]["value"]["title"] for *_, content, name in EXAMPLES
               if "title" in content["examples"][name]["value"]}
     every = set(DOCUMENT["components"]["schemas"]["Problem"]["properties"]["title"]["enum"])
-    assert every - titles <= {"Bad request"}  # needs a malformed message: tests/http/test_framing.py
+    assert every - titles <= {"Bad request"}  # malformed: see test_framing.py
 
 
-def assert_problem_example(answer, name):
-    assert answer.json() == example_named(name)
+def assert_problem_example(reply, name):
+    assert reply.json() == example_named(name)
     responses = DOCUMENT["paths"]["/v1/attention"]["post"]["responses"]
     media = "application/problem+json"
-    assert_documented(answer, 503, media, responses["503"]["content"][media], responses["503"])
+    assert_documented(reply, 503, media, responses["503"]["content"][media], responses["503"])
 
 
-def test_example_of_a_full_queue(start_server, tmp_path):
+def test_full_queue_gets_its_example(start_server, tmp_path):
     write_slow_layer(tmp_path / "slow.safetensors")
     server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
                           "--queue", 1)
     with ThreadPoolExecutor(12) as clients:
-        answers = list(clients.map(lambda seed: server.attention(slow_request(seed)), range(12)))
-    refused = [answer for answer in answers if answer.status_code != 200]
+        replies = list(clients.map(lambda seed: server.attention(slow_request(seed)), range(12)))
+    refused = [reply for reply in replies if reply.status_code != 200]
     assert refused
-    for answer in refused:
-        assert_problem_example(answer, "queue_full")
+    for reply in refused:
+        assert_problem_example(reply, "queue_full")
 
 
-def test_example_of_short_memory(start_server):
-    """A body of 900 kB that never comes holds its memory; 300 kB more do not fit beside it."""
+def test_lack_of_memory_gets_its_example(start_server):
+    """900 kB are reserved for a body that is announced but not sent; 300 kB more do not fit."""
     server = start_server("--demo", "--max-memory", 1_000_000)
     body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).ljust(300_000)
     with Connection(server.port) as holder:
         holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
                     b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
-        assert holder.read_answer().status == 100  # its memory is taken
-        answer = requests.post(server.url + "/v1/attention", data=body, timeout=60,
-                               headers={"Content-Type": "application/json"})
-        assert_problem_example(answer, "out_of_memory")
+        assert holder.read_answer().status == 100  # its memory is reserved
+        reply = requests.post(server.url + "/v1/attention", data=body, timeout=60,
+                              headers={"Content-Type": "application/json"})
+        assert_problem_example(reply, "out_of_memory")
 
 
-def test_example_of_draining(start_server):
+def test_draining_server_gives_its_example(start_server):
     server = start_server("--demo", "--grace", 20)
     body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode()
     with Connection(server.port) as unfinished, Connection(server.port) as kept:
@@ -286,12 +287,12 @@ def test_example_of_draining(start_server):
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:  # until the signal has arrived
             kept.send(get_bytes("/v2/health/ready"))
-            answer = kept.read_answer()
-            if answer.status != 200:
+            reply = kept.read_answer()
+            if reply.status != 200:
                 break
-        assert answer.status == 503 and answer.json() == example_named("draining")
+        assert reply.status == 503 and reply.json() == example_named("draining")
         content = DOCUMENT["paths"]["/v2/health/ready"]["get"]["responses"]["503"]["content"]
-        assert_conforms(answer.json(), content["application/json"]["schema"])
+        assert_conforms(reply.json(), content["application/json"]["schema"])
         unfinished.send(body[-1:])
         assert unfinished.read_answer().status == 200
     server.wait()
@@ -313,9 +314,9 @@ def run_schemathesis(server, document, seconds, *options):
 
 
 @pytest.mark.timeout(SECONDS + 180)
-def test_schemathesis_finds_no_answer_that_is_not_described(servers, tmp_path):
-    """Every check but one: a request that conforms may still have sizes that disagree with each
-    other or with the model, which no schema can say."""
+def test_schemathesis_finds_no_undocumented_reply(servers, tmp_path):
+    """All checks but one are made. Sizes in a request that conforms may still disagree with each
+    other or with the model, which a schema cannot express."""
     path = tmp_path / "openapi.json"
     path.write_bytes(servers().get("/openapi.json").content)
     run_schemathesis(servers(), path, SECONDS, "--checks", "all", "--exclude-checks",
@@ -323,11 +324,11 @@ def test_schemathesis_finds_no_answer_that_is_not_described(servers, tmp_path):
 
 
 @pytest.mark.timeout(SECONDS + 180)
-def test_schemathesis_gets_answers_exactly_where_a_request_fits_the_model(servers, tmp_path):
-    """Where schemas can say all sizes, what conforms is answered, and what is wrong in one place
-    is refused: self-attention of `journey`, three wide, two heads, at most six tokens."""
-    narrow = copy.deepcopy(DOCUMENT)
-    schemas = narrow["components"]["schemas"]
+def test_schemathesis_request_is_answered_exactly_if_it_fits_the_model(servers, tmp_path):
+    """Here the schemas express all sizes, so a request that conforms is answered, and one with a
+    defect is refused: self-attention of `journey`, 3 wide, 2 heads, at most 6 tokens."""
+    document = copy.deepcopy(DOCUMENT)
+    schemas = document["components"]["schemas"]
     schemas["Row"] |= {"minItems": 3, "maxItems": 3}
     schemas["Rows"] |= {"maxItems": 6}
     request = schemas["AttentionRequest"]
@@ -336,13 +337,13 @@ def test_schemathesis_gets_answers_exactly_where_a_request_fits_the_model(server
                              for key in ("queries", "causal", "need_weights", "head_mask")}
     request["properties"]["head_mask"] |= {"minItems": 2, "maxItems": 2}
     request["properties"]["model"] = {"const": "journey"}
-    content = narrow["paths"]["/v1/attention"]["post"]["requestBody"]["content"]
+    content = document["paths"]["/v1/attention"]["post"]["requestBody"]["content"]
     del content["application/vnd.safetensors"], content["application/octet-stream"]
     del content["application/json"]["examples"]
-    schemas["AttentionReply"] = {"type": "object"}  # its rows are two wide; checked above
-    path = tmp_path / "narrow.json"
-    path.write_text(json.dumps(narrow))
-    # 422: numbers near the largest float32
+    schemas["AttentionReply"] = {"type": "object"}  # its rows are 2 wide; checked above
+    path = tmp_path / "fitting.json"
+    path.write_text(json.dumps(document))
+    # 422 is for numbers near the largest float32.
     (tmp_path / "schemathesis.toml").write_text(
         "[checks]\npositive_data_acceptance.expected-statuses = [200, 422]\n")
     run_schemathesis(servers(), path, SECONDS, "--checks", "all", "--include-path",
@@ -350,11 +351,11 @@ def test_schemathesis_gets_answers_exactly_where_a_request_fits_the_model(server
 
 
 @pytest.mark.timeout(SECONDS + 180)
-def test_schemathesis_gets_answers_exactly_where_an_inference_fits_the_model(servers, tmp_path):
-    """As above for infer: one token of `journey` in JSON, and what may stand beside it."""
-    narrow = copy.deepcopy(DOCUMENT)
-    schemas = narrow["components"]["schemas"]
-    content = narrow["components"]["requestBodies"]["Infer"]["content"]
+def test_schemathesis_inference_is_answered_exactly_if_it_fits_the_model(servers, tmp_path):
+    """As above for infer: one token of `journey` in JSON, with any optional members."""
+    document = copy.deepcopy(DOCUMENT)
+    schemas = document["components"]["schemas"]
+    content = document["components"]["requestBodies"]["Infer"]["content"]
     del content["application/octet-stream"], content["application/json"]["examples"]
     number = {"$ref": "#/components/schemas/Number"}
     row = {"type": "array", "minItems": 3, "maxItems": 3, "items": number}
@@ -372,12 +373,12 @@ def test_schemathesis_gets_answers_exactly_where_an_inference_fits_the_model(ser
                                     "additionalProperties": False,
                                     "properties": {"name": {"const": "outputs"}}}}
     request["parameters"]["properties"] = {"causal": {"type": ["boolean", "null"]}}
-    route = narrow["paths"]["/v2/models/{name}/infer"]
+    route = document["paths"]["/v2/models/{name}/infer"]
     route["parameters"][0]["schema"] = {"const": "journey"}
     del route["post"]["parameters"]
-    narrow["paths"] = {"/v2/models/{name}/infer": route}
-    path = tmp_path / "narrow.json"
-    path.write_text(json.dumps(narrow))
+    document["paths"] = {"/v2/models/{name}/infer": route}
+    path = tmp_path / "fitting.json"
+    path.write_text(json.dumps(document))
     (tmp_path / "schemathesis.toml").write_text(
         "[checks]\npositive_data_acceptance.expected-statuses = [200, 422]\n")
     run_schemathesis(servers(), path, SECONDS, "--checks", "all")

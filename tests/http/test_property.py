@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random requests to random layers, compared with reference.py.
 
-PROPERTY_CASES sets how many cases there are, PROPERTY_SEED (printed on top of every run) repeats
-a run. The seed of a case is the run's seed, the model's number and the case's, so one model's
-cases can be run alone.
+PROPERTY_CASES is the number of cases. PROPERTY_SEED, which every run prints first, repeats a run.
+A case is seeded with the seed of the run, the number of its model and its own number, so the cases
+of one model can be run alone.
 """
 
 import os
@@ -18,7 +18,7 @@ from server import Server, run_attnd
 
 NUM_MODELS = 50
 CASES_PER_MODEL = -(-int(os.environ.get("PROPERTY_CASES", 500)) // NUM_MODELS)
-SEED = int(os.environ["PROPERTY_SEED"])  # conftest.py sees to it
+SEED = int(os.environ["PROPERTY_SEED"])  # conftest.py sets it
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def models(tmp_path_factory):
     directory = tmp_path_factory.mktemp("models")
     checkpoints = []
     for i in range(NUM_MODELS):
-        # 8 layouts and 4 dtypes: the division makes every pair of them occur.
+        # 8 layouts and 4 dtypes; with the division every pair of them occurs.
         layout, dtype = LAYOUTS[i % len(LAYOUTS)], DTYPES[(i + i // len(LAYOUTS)) % len(DTYPES)]
         checkpoints.append(random_checkpoint(np.random.default_rng([SEED, i]), directory,
                                              f"m{i:02}-{layout}", layout, dtype))
@@ -70,7 +70,7 @@ def random_valid_lens(rng, query_lens, key_lens):
 
 
 def random_request(rng, model):
-    """A batched request of any kind that the model can answer."""
+    """Returns a random batched request that the model accepts."""
     query_size, key_size, value_size = model.layer.sizes
     num_sequences, ragged = int(rng.integers(1, 5)), rng.random() < 0.5
 
@@ -80,7 +80,7 @@ def random_request(rng, model):
 
     query_lens, key_lens = lens(), lens()
     request = {"model": model.name}
-    # Keys and values may only be left out where the sizes agree.
+    # Keys may only be omitted if they are as wide as queries, and values if as wide as keys.
     if query_size == key_size and rng.random() < 0.5:
         key_lens = query_lens
     else:
@@ -98,7 +98,7 @@ def random_request(rng, model):
     return request
 
 
-def expect_random_requests_answered(server, models, number, precision, change=lambda request: None):
+def compare_random_requests(server, models, number, precision, change=lambda request: None):
     model = models[number]
     for case in range(CASES_PER_MODEL):
         rng = np.random.default_rng([SEED, number, case])
@@ -113,20 +113,19 @@ def expect_random_requests_answered(server, models, number, precision, change=la
 
 @pytest.mark.parametrize("number", range(NUM_MODELS))
 def test_random_requests_agree_with_the_reference(server, models, number):
-    expect_random_requests_answered(server, models, number, "f32")
+    compare_random_requests(server, models, number, "f32")
 
 
 @pytest.mark.parametrize("number", range(NUM_MODELS))
 def test_random_requests_agree_with_the_reference_in_bf16(bf16_server, models, number):
-    def shrink_queries(request):  # to logits as trained layers have them
+    def shrink_queries(request):  # gives scores like those of trained layers
         request["queries"] = [(np.array(rows) / 4).tolist() for rows in request["queries"]]
 
-    expect_random_requests_answered(bf16_server, models, number, "bf16 in a small layer",
-                                    shrink_queries)
+    compare_random_requests(bf16_server, models, number, "bf16 in a small layer", shrink_queries)
 
 
 def padded(request):
-    """The same request with every sequence padded to the longest, and valid_lens to say so."""
+    """Returns the request with every sequence padded to the longest, and valid_lens to match."""
     def pad(sequences):
         longest = max(map(len, sequences))
         width = len(sequences[0][0])
@@ -146,19 +145,19 @@ def test_ragged_request_equals_padding_with_valid_lens(server, models, number):
               "keys": random_rows(rng, key_lens, key_size),
               "values": random_rows(rng, key_lens, value_size),
               "causal": bool(number % 4), "need_weights": True}
-    answer, other = server.attention(ragged), server.attention(padded(ragged))
-    assert (answer.status_code, other.status_code) == (200, 200), answer.text + other.text
+    reply, other = server.attention(ragged), server.attention(padded(ragged))
+    assert (reply.status_code, other.status_code) == (200, 200), reply.text + other.text
     for b, (tq, tk) in enumerate(zip(query_lens, key_lens)):
         what = f"PROPERTY_SEED={SEED}, {model.name}, sequence {b}"
-        assert_close(answer.json()["outputs"][b],
+        assert_close(reply.json()["outputs"][b],
                      np.array(other.json()["outputs"][b])[:tq], what, ORDER_OF_SUMMANDS)
         weights = np.array(other.json()["attention_weights"][b])
-        assert_close(answer.json()["attention_weights"][b], weights[:, :tq, :tk], what)
-        assert (weights[:, :tq, tk:] == 0).all(), f"{what}: the padding is attended to"
+        assert_close(reply.json()["attention_weights"][b], weights[:, :tq, :tk], what)
+        assert (weights[:, :tq, tk:] == 0).all(), f"{what}: padding has attention weights"
 
 
-def test_masked_keys_cannot_reach_the_result(server, models):
-    """What stands past valid_lens may be as large as a float32 can be."""
+def test_masked_keys_do_not_change_the_result(server, models):
+    """Rows after valid_lens may be as large as float32 allows."""
     for model in models:
         rng = np.random.default_rng([SEED, 2, 2, 2])
         query_size, key_size, value_size = model.layer.sizes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /v1/attention with safetensors going in, coming back, or both."""
+"""POST /v1/attention with safetensors as the request, the reply, or both."""
 
 import json
 import struct
@@ -16,12 +16,12 @@ from server import Server
 JSON, SAFETENSORS = "application/json", "application/vnd.safetensors"
 OCTETS = "application/octet-stream"
 FLOATS = ("queries", "keys", "values", "head_mask")
-X = np.arange(6, dtype="f4").reshape(2, 3) / 8  # what `journey` takes
+X = np.arange(6, dtype="f4").reshape(2, 3) / 8  # a sequence for `journey`
 RAGGED = [np.arange(n * 3, dtype="f4").reshape(n, 3) / 16 for n in (2, 5, 1)]
 
 
 def body_of(request, model, dtype="F32"):
-    """The same request as safetensors."""
+    """Returns a JSON request as safetensors."""
     tensors = {name: np.asarray(value) for name, value in request.items()
                if name not in ("causal", "need_weights") and value is not None}
     metadata = {"model": model} | {
@@ -68,28 +68,28 @@ def golden_server():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden_case_in_every_pair_of_forms_has_the_same_bits(golden_server, name):
+def test_golden_case_has_the_same_bits_in_every_pair_of_formats(golden_server, name):
     case = CASES[name]
     request = {"need_weights": True} | case["request"]
     bodies = {JSON: json.dumps({"model": case["name"]} | request),
               SAFETENSORS: body_of(request, case["name"])}
-    answers = []
+    replies = []
     for content_type, body in bodies.items():
         tensors, metadata = parse(post(golden_server, body, content_type, SAFETENSORS))
         assert metadata == {"model": case["name"]}
         assert_close(tensors["outputs"], case["expected"]["outputs"], "outputs")
         assert_close(tensors["attention_weights"], case["expected"]["attention_weights"],
                      "weights")
-        answers.append(tensors)
+        replies.append(tensors)
         response = post(golden_server, body, content_type, JSON)
         assert response.headers["Content-Type"] == JSON
         for key in ("outputs", "attention_weights"):
             assert_same_bits(tensors[key], response.json()[key])
-    assert all(answers[0][key].tobytes() == answers[1][key].tobytes() for key in answers[0])
+    assert all(replies[0][key].tobytes() == replies[1][key].tobytes() for key in replies[0])
 
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16", "F64"])
-def test_every_float_dtype_is_taken(demo_server, dtype):
+def test_every_float_dtype_is_accepted(demo_server, dtype):
     tensors, _ = parse(send(demo_server, {"queries": X}, {"queries": dtype}))
     expected = as_json(demo_server, {"queries": as_stored(X, dtype).tolist()})
     assert_same_bits(tensors["outputs"], expected["outputs"])
@@ -107,7 +107,7 @@ def test_tensors_at_any_alignment_give_the_same_bits(demo_server, pad):
 
 @pytest.mark.parametrize("dtype", ["I32", "I64"])
 @pytest.mark.parametrize("per_query", [False, True])
-def test_options_and_integer_tensors_mean_what_they_do_in_json(demo_server, dtype, per_query):
+def test_options_and_integer_tensors_mean_the_same_as_in_json(demo_server, dtype, per_query):
     batch = np.stack([X, X + 1])
     lens = [[1, 2], [2, 0]] if per_query else [1, 2]
     tensors, _ = parse(send(
@@ -120,7 +120,7 @@ def test_options_and_integer_tensors_mean_what_they_do_in_json(demo_server, dtyp
 
 
 @pytest.mark.parametrize("valid_lens", [np.int64(1), [1, 2]])
-def test_unbatched_request_gets_an_unbatched_answer(demo_server, valid_lens):
+def test_unbatched_request_gets_an_unbatched_reply(demo_server, valid_lens):
     tensors, _ = parse(send(demo_server, {"queries": X, "valid_lens": valid_lens},
                             need_weights="true"))
     expected = as_json(demo_server, {"queries": X.tolist(), "need_weights": True,
@@ -130,7 +130,7 @@ def test_unbatched_request_gets_an_unbatched_answer(demo_server, valid_lens):
 
 
 @pytest.mark.parametrize("per_query", [False, True])
-def test_ragged_batch_is_rows_and_lengths(demo_server, per_query):
+def test_ragged_batch_is_sent_as_rows_and_lengths(demo_server, per_query):
     lens = [len(rows) for rows in RAGGED]
     valid = [[1] * n for n in lens] if per_query else [1, 3, 0]
     tensors, _ = parse(send(
@@ -145,13 +145,13 @@ def test_ragged_batch_is_rows_and_lengths(demo_server, per_query):
     assert_same_bits(tensors["attention_weights"], flat)
 
 
-def test_lengths_sent_come_back_even_where_they_are_equal(demo_server):
+def test_lengths_are_returned_even_if_they_are_equal(demo_server):
     rows = np.concatenate([X, X])
     tensors, _ = parse(send(demo_server, {"queries": rows, "query_lens": [2, 2]}))
     assert tensors["outputs"].shape[0] == 4 and tensors["query_lens"].tolist() == [2, 2]
 
 
-def test_keys_and_values_have_lengths_of_their_own(demo_server):
+def test_keys_and_values_may_have_their_own_lengths(demo_server):
     keys = np.concatenate([X, X + 1, X + 2])
     tensors, _ = parse(send(demo_server, {
         "queries": np.stack([X, X]), "keys": keys, "values": keys, "key_lens": [1, 5]}))
@@ -173,27 +173,28 @@ def test_large_reply_has_a_length_and_every_byte(journey_server):
 SMALL = {JSON: json.dumps({"model": "journey", "queries": X.tolist()}),
          SAFETENSORS: make_safetensors({"queries": X}, "F32", {"model": "journey"})}
 SMALL[OCTETS] = SMALL[SAFETENSORS]
-FORMS = [(JSON, None, JSON), (JSON, "*/*", JSON), (SAFETENSORS, None, SAFETENSORS),
-         (SAFETENSORS, "*/*", SAFETENSORS), (OCTETS, "*/*", SAFETENSORS),
-         (OCTETS, OCTETS, OCTETS), (JSON, OCTETS, OCTETS), (SAFETENSORS, "application/*",
-                                                            SAFETENSORS),
-         (JSON, "application/json;q=0.5, application/vnd.safetensors", SAFETENSORS),
-         (JSON, "*/*, application/json;q=0", SAFETENSORS), (SAFETENSORS, "Application/JSON", JSON),
-         (JSON, "text/html, application/xhtml+xml, */*;q=0.8", JSON)]
+# Content-Type of the request, its Accept, and Content-Type of the reply.
+NEGOTIATIONS = [
+    (JSON, None, JSON), (JSON, "*/*", JSON), (SAFETENSORS, None, SAFETENSORS),
+    (SAFETENSORS, "*/*", SAFETENSORS), (OCTETS, "*/*", SAFETENSORS), (OCTETS, OCTETS, OCTETS),
+    (JSON, OCTETS, OCTETS), (SAFETENSORS, "application/*", SAFETENSORS),
+    (JSON, "application/json;q=0.5, application/vnd.safetensors", SAFETENSORS),
+    (JSON, "*/*, application/json;q=0", SAFETENSORS), (SAFETENSORS, "Application/JSON", JSON),
+    (JSON, "text/html, application/xhtml+xml, */*;q=0.8", JSON)]
 
 
-@pytest.mark.parametrize("sent, accept, expected", FORMS)
-def test_accept_picks_the_form_of_the_reply(demo_server, sent, accept, expected):
+@pytest.mark.parametrize("sent, accept, expected", NEGOTIATIONS)
+def test_accept_selects_the_format_of_the_reply(demo_server, sent, accept, expected):
     response = post(demo_server, SMALL[sent], sent, accept)
     assert (response.status_code, response.headers["Content-Type"]) == (200, expected)
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/*;q=0", "image/*", "x",
                                     "application/json;q=0, application/xml"])
-def test_accept_of_nothing_there_is_is_406(demo_server, accept):
+def test_accept_without_a_supported_format_is_406(demo_server, accept):
     problem = assert_problem(post(demo_server, SMALL[JSON], JSON, accept), 406, "Not acceptable",
                              "Accept")
-    assert all(form in problem["detail"] for form in (JSON, SAFETENSORS, OCTETS))
+    assert all(media in problem["detail"] for media in (JSON, SAFETENSORS, OCTETS))
 
 
 def entry(shape="[2,3]", offsets="[0,24]", dtype="F32", name="queries"):
@@ -205,7 +206,7 @@ def headed(*entries, data=24):
 
 
 BROKEN = "Malformed safetensors"
-# What is sent; title, field, expected, got, and a part of the detail.
+# The body; title, field, expected, got, and text that the detail contains.
 DEFECTS = {
     "empty": (b"", BROKEN, None, None, None, "too few"),
     "length_cut": (b"\x10\0\0", BROKEN, None, None, None, "too few"),
@@ -277,7 +278,7 @@ DEFECTS = {
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_malformed_body_has_its_answer(journey_server, name):
+def test_malformed_body_is_refused_with_its_problem(journey_server, name):
     body, title, field, expected, got, detail = DEFECTS[name]
     problem = assert_problem(post(journey_server, body), 400, title)
     assert (problem.get("field"), problem.get("expected"), problem.get("got")) == (
@@ -288,7 +289,7 @@ def test_malformed_body_has_its_answer(journey_server, name):
 
 @pytest.fixture(scope="module")
 def journey_server(tmp_path_factory):
-    """One model that takes rows of 3, so that it need not be named."""
+    """A server of one model, which need not be named. Its rows are 3 wide."""
     from checkpoints import write_layer
     path = tmp_path_factory.mktemp("model") / "three.safetensors"
     write_layer(path, num_heads=1, head_size=3, query_size=3)
@@ -312,7 +313,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_wrong_numbers_are_told(journey_server, name):
+def test_wrong_numbers_are_refused(journey_server, name):
     tensors, field, got, detail = NUMBERS[name]
     dtypes = {key: "F32" if key in FLOATS else "I64" for key in tensors}
     body = make_safetensors(tensors, dtypes, {"need_weights": "true"})
@@ -333,7 +334,7 @@ def test_unknown_model_is_404_and_no_model_is_400(demo_server):
     assert_problem(post(demo_server, make_safetensors({"queries": X})), 400, "Model not named")
 
 
-def test_any_byte_changed_gets_an_answer_or_a_problem(journey_server):
+def test_body_with_any_byte_changed_is_answered_or_refused(journey_server):
     body = make_safetensors({"queries": X, "valid_lens": [1, 2]},
                             {"queries": "F32", "valid_lens": "I64"}, {"need_weights": "true"})
     generator = np.random.default_rng(11)
