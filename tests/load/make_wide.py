@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the layer that wide.lua asks for: d2l, 768 wide, 12 heads, random weights.
+"""Writes the layer for wide.lua: layout d2l, 768 wide, 12 heads, random weights.
 
     build/venv/bin/python tests/load/make_wide.py wide.safetensors
 """

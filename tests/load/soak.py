@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Soak: 64 clients post mixed shapes to one attnd for a while and check every answer.
+"""Soak: 64 clients post requests of mixed shapes to one attnd and check every reply.
 
     BINARY=build/src/attnd build/venv/bin/python tests/load/soak.py [SECONDS]
 
-Requests and answers are made beforehand, so that the clients spend their time on the daemon. Its
-memory is sampled all the while: the clients send the same mix again and again, so once every
-worker has seen the largest request, resident memory may not grow any more.
+Requests and expected replies are made beforehand, so that the time is spent in the daemon. Its
+resident memory is sampled meanwhile. The clients repeat the same requests, so memory must not grow
+after every worker has computed the largest one.
 """
 
 import http.client
@@ -30,9 +30,9 @@ from server import Server, is_sanitized
 NUM_CLIENTS = 64
 NUM_REQUESTS = 96  # different ones
 SAMPLE_SECONDS = 0.25
-# Of resident memory, from the second quarter of the time to the last. Allocators keep a little
-# more as time goes by (0.4 MB in 20 s were seen); a leak of 500 bytes a request is more than this
-# after 20 s of 1000 requests/s.
+# Growth of resident memory from the second quarter of the time to the last. Allocators keep a
+# little more as time passes (0.4 MB in 20 s were seen). A leak of 500 bytes for each request
+# exceeds this limit after 20 s of 1000 requests/s.
 MAX_GROWTH_KB = 4 * 1024
 
 
@@ -44,11 +44,11 @@ class Report:
     resident: list = field(repr=False)  # [sample] kB
     fds_before: int = 0
     fds_after: int = 0
-    memory_judged: bool = True
+    memory_checked: bool = True
 
     @property
     def growth_kb(self):
-        """Between the medians of the second and the last quarter of the time."""
+        """The difference between the medians of the second and the last quarter of the time."""
         quarter = max(len(self.resident) // 4, 1)
         return float(np.median(self.resident[-quarter:]) -
                      np.median(self.resident[quarter:2 * quarter]))
@@ -56,16 +56,16 @@ class Report:
     def __str__(self):
         memory = (f"resident memory {min(self.resident)} to {max(self.resident)} kB, "
                   f"growth after warm-up {self.growth_kb:.0f} kB")
-        if not self.memory_judged:
-            memory += " (not judged: a sanitizer keeps freed memory, and looks for leaks itself)"
+        if not self.memory_checked:
+            memory += " (not checked: a sanitizer keeps freed memory, and finds leaks itself)"
         return (f"{self.num_requests / self.seconds:.0f} requests/s over {self.seconds:.0f} s\n"
                 f"{memory}\nopen files {self.fds_before} before, {self.fds_after} after\n"
                 f"{NUM_CLIENTS} clients, {self.num_requests} requests, {len(self.wrong)} wrong")
 
 
 def make_requests(rng, checkpoints):
-    """Pairs of a body and what checks its answer; sizes from one token to some hundred."""
-    pairs = []
+    """Returns (body, request, expected result) of random requests with 1 to 63 tokens."""
+    cases = []
     for i in range(NUM_REQUESTS):
         name, layer = checkpoints[i % len(checkpoints)]
         ragged = rng.integers(1, 4)
@@ -77,8 +77,8 @@ def make_requests(rng, checkpoints):
                    "valid_lens": [int(rng.integers(0, length + 1)) for length in lens],
                    "causal": bool(i % 2), "need_weights": [False, "mean", True][i // 3 % 3]}
         expected = attend_request(layer, request)
-        pairs.append((json.dumps(request).encode(), request, expected))
-    return pairs
+        cases.append((json.dumps(request).encode(), request, expected))
+    return cases
 
 
 def resident_kb(pid):
@@ -90,20 +90,20 @@ def num_fds(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def client(port, pairs, number, deadline, counts, wrong):
-    """Posts the requests round and round, each client from another place; checks all answers."""
+def client(port, cases, number, deadline, counts, wrong):
+    """Posts the requests again and again, starting at `number`, and checks all replies."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     at = number
-    while at == number or time.monotonic() < deadline:  # each client asks at least once
-        body, request, expected = pairs[at % len(pairs)]
+    while at == number or time.monotonic() < deadline:  # each client sends at least one request
+        body, request, expected = cases[at % len(cases)]
         try:
             connection.request("POST", "/v1/attention", body,
                                {"Content-Type": "application/json"})
             response = connection.getresponse()
             text = response.read()
             assert response.status == 200, text
-            assert_reply(json.loads(text), request, expected, f"request {at % len(pairs)}")
-        except Exception as error:  # whatever goes wrong is an answer that is not right
+            assert_reply(json.loads(text), request, expected, f"request {at % len(cases)}")
+        except Exception as error:  # any failure counts as a wrong reply
             wrong.append(repr(error))
             connection.close()
         counts[number] += 1
@@ -111,12 +111,12 @@ def client(port, pairs, number, deadline, counts, wrong):
     connection.close()
 
 
-def soak(server, pairs, seconds):
+def soak(server, cases, seconds):
     pid = server.process.pid
     fds_before = num_fds(pid)
     counts, wrong, resident = [0] * NUM_CLIENTS, [], []
     began = time.monotonic()
-    threads = [threading.Thread(target=client, args=(server.port, pairs, number, began + seconds,
+    threads = [threading.Thread(target=client, args=(server.port, cases, number, began + seconds,
                                                      counts, wrong))
                for number in range(NUM_CLIENTS)]
     for thread in threads:
@@ -125,7 +125,7 @@ def soak(server, pairs, seconds):
         resident.append(resident_kb(pid))
         time.sleep(SAMPLE_SECONDS)
     elapsed = time.monotonic() - began
-    for _ in range(100):  # the daemon may take a moment to see that the clients have gone
+    for _ in range(100):  # the daemon needs a moment to notice that the clients have left
         if num_fds(pid) <= fds_before:
             break
         time.sleep(0.1)
@@ -134,7 +134,7 @@ def soak(server, pairs, seconds):
 
 
 def run(seconds, seed=1):
-    """Starts a server with a layer of every layout, soaks it, stops it; returns the report."""
+    """Starts a server with a layer of every layout, soaks and stops it. Returns the report."""
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as directory:
         made = [random_checkpoint(rng, Path(directory), layout, layout, "F32")
@@ -143,17 +143,17 @@ def run(seconds, seed=1):
         checkpoints = [(checkpoint.name, checkpoint.layer) for checkpoint in made]
         checkpoints.append(("wide", write_layer(wide, 4, 16, 64)))
         models = [checkpoint.argument for checkpoint in made] + [f"wide={wide}"]
-        pairs = make_requests(rng, checkpoints)
+        cases = make_requests(rng, checkpoints)
         with Server("--http-threads", 2,
                     *(word for model in models for word in ("--model", model))) as server:
-            return soak(server, pairs, seconds)
+            return soak(server, cases, seconds)
 
 
 def check(report):
-    assert report.num_requests >= NUM_CLIENTS, "a client has asked nothing"
+    assert report.num_requests >= NUM_CLIENTS, "a client sent no request"
     assert not report.wrong, report.wrong[:3]
-    assert report.fds_after <= report.fds_before, "connections are still open"
-    if report.memory_judged:
+    assert report.fds_after <= report.fds_before, "connections stayed open"
+    if report.memory_checked:
         assert report.growth_kb <= MAX_GROWTH_KB, "resident memory grows"
 
 

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- A layer of a real model's size: queries (1,128,768), 12 heads, numbers of seven digits. A
--- request is about 1 MB of JSON, so reading and printing numbers is part of what is measured.
+-- A layer of the size in real models: queries (1,128,768), 12 heads, numbers of seven digits. A
+-- request has about 1 MB of JSON, so the time includes reading and printing numbers.
 --
 --     build/venv/bin/python tests/load/make_wide.py wide.safetensors
 --     attnd --model wide=wide.safetensors &
