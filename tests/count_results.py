@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds up the results of `meson test` and pytest: `count_results.py TESTLOG_JSON JUNIT_XML`.
 
-Prints what failed or was skipped outside pytest (which says so itself), then one line `N passed,
-N failed, N skipped`. Exits 1 on any failure, and when either of the two ran nothing.
+Prints the failures and skips of `meson test` (pytest prints its own), then one line `N passed,
+N failed, N skipped`. Exits 1 on any failure, and if either of the two ran nothing.
 """
 
 import json
@@ -12,12 +12,12 @@ import xml.etree.ElementTree as xml
 from collections import Counter
 from pathlib import Path
 
-# What cmocka prints with CMOCKA_MESSAGE_OUTPUT=TAP. Some versions call a skip "not ok".
+# Printed by cmocka with CMOCKA_MESSAGE_OUTPUT=TAP. Some versions print a skip as "not ok".
 TAP_LINE = re.compile(r"^(not ok|ok) \d+ (?:- (.*)|(# SKIP.*))$", re.MULTILINE)
 
 
 def count_program(program):
-    """Counts the test functions of one line of testlog.json; a program without any is one."""
+    """Counts the test functions in a line of testlog.json; a program without any counts as one."""
     counts, output = Counter(), program.get("stdout", "")
     for verdict, name, skip in TAP_LINE.findall(output):
         result = "skipped" if skip else "passed" if verdict == "ok" else "failed"
@@ -29,7 +29,7 @@ def count_program(program):
     if program["result"] == "SKIP":
         print(f"skipped: {program['name']}: {output.strip()}")
         return counts or Counter(skipped=1)
-    if not counts["failed"]:  # crashed, timed out, or a sanitizer spoke up at its end
+    if not counts["failed"]:  # crashed, timed out, or a sanitizer reported at its end
         print(f"failed: {program['name']}: {program['result']}")
         counts["failed"] += 1
     return counts
@@ -50,11 +50,11 @@ def count_pytest(path):
 
 
 def main():
-    parts = count_meson(Path(sys.argv[1])), count_pytest(Path(sys.argv[2]))
-    total = sum(parts, Counter())
-    for what, part in zip(("meson test", "pytest"), parts):
-        if not part["passed"] + part["failed"]:
-            print(f"failed: {what} ran nothing")
+    counts = count_meson(Path(sys.argv[1])), count_pytest(Path(sys.argv[2]))
+    total = sum(counts, Counter())
+    for runner, results in zip(("meson test", "pytest"), counts):
+        if not results["passed"] + results["failed"]:
+            print(f"failed: {runner} ran no test")
             total["failed"] += 1
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     return 1 if total["failed"] else 0

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# check.sh SOURCE_ROOT COMPILER...: every header compiles alone; public ones as strict C11 and,
-# where there is a C++ compiler, as C++ too.
+# check.sh SOURCE_ROOT COMPILER...: checks that every header compiles alone. Public ones are compiled
+# as strict C11 and, if there is a C++ compiler, as C++ too.
 set -eu
 root=$1
 shift
