@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* one_attention.c: libattnd without the daemon. Runs the built-in model 'journey' on the
+/* one_attention.c: uses libattnd without the daemon. Runs the built-in model 'journey' on the
  * six tokens "Your journey starts with one step" and prints its outputs.
  *
  *     cc one_attention.c $(pkg-config --cflags --libs attnd) -o one_attention */
@@ -29,6 +29,7 @@ int main(void) {
     if (attn_init(&error) != ATTN_OK ||
         attn_model_demo("journey", NULL, &model, &error) != ATTN_OK)
         goto done;
+
     const attn_model_info *info = attn_model_get_info(model);
     const attn_request request = {
         .num_sequences = 1,
@@ -41,15 +42,18 @@ int main(void) {
     };
     if (attn_plan(model, &request, &sizes, &error) != ATTN_OK)
         goto done;
+
     result.outputs = malloc(sizes.outputs * sizeof *result.outputs);
     scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     if (result.outputs == NULL || scratch == NULL)
         goto done;
-    attn_run(model, &request, scratch, &result);
+    attn_run(model, &request, scratch, &result); /* fails only where attn_plan() does */
+
     for (size_t q = 0; q < length[0]; q++)
         printf("%.4f %.4f\n", (double)result.outputs[q * info->out_size],
                (double)result.outputs[q * info->out_size + 1]);
     exit_code = EXIT_SUCCESS;
+
 done:
     if (exit_code != EXIT_SUCCESS)
         fprintf(stderr, "%s\n", error.text);

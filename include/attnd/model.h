@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h: one multi-head attention layer, loaded from a safetensors file and then
- * immutable.
+/* model.h: one multi-head attention layer. It is loaded from a safetensors file, prepared,
+ * and then immutable: any number of threads may use it.
  *
- * H heads of head size D; Linear weights are [out, in], y = x W^T + b. */
+ * H heads of head size D; linear weights are [out, in], y = x W^T + b. */
 #ifndef ATTND_MODEL_H
 #define ATTND_MODEL_H
 
@@ -22,12 +22,13 @@ typedef enum attn_scoring {
 extern "C" {
 #endif
 
+/* The description of a model. Its texts are constants. */
 typedef struct attn_model_info {
     char name[ATTN_NAME_MAX + 1];
     const char *engine;    /* "native" or "openblas": what computes the projections */
     const char *cpu;       /* instruction set of the kernels: "avx512", "avx2", ... */
-    const char *precision; /* "f32", or "bf16": of the factors of products */
-    const char *layout;    /* "d2l", "torch", "llms_from_scratch", ...: constant */
+    const char *precision; /* "f32" or "bf16": of the factors of products */
+    const char *layout;    /* "d2l", "torch", "llms_from_scratch", ... */
     attn_scoring scoring;
     size_t query_size;    /* width of a row of queries */
     size_t key_size;      /* width of a row of keys */
@@ -38,48 +39,50 @@ typedef struct attn_model_info {
     size_t additive_size; /* width of W_q q + W_k k; 0 for scaled dot product */
     bool query_bias, key_bias, value_bias, output_bias;
     bool output_projection; /* false: the heads' outputs, concatenated, are the outputs */
-    bool causal;            /* what a request that does not say gets */
-    size_t context_length;  /* most tokens in a sequence; 0: no limit */
+    bool causal;            /* the default for requests that do not set it */
+    size_t context_length;  /* tokens that a sequence may have; 0: no limit */
     size_t parameters;      /* numbers that the layer computes with */
-    size_t bytes;           /* that they take as float32 */
-    size_t memory;          /* bytes that are held for them now */
+    size_t bytes;           /* of the parameters as float32 */
+    size_t memory;          /* bytes that the model holds now */
 } attn_model_info;
 
 typedef struct attn_model attn_model;
 
-/* What a file cannot tell, or is to be overruled in. Zero-initialised means "nothing
- * said": then the file's __metadata__ and the layout's own default decide, in this order.
- */
+/* What a file may leave open, or what overrides it. Where an option is zero-initialised,
+ * the file's __metadata__ decides, and then the layout's default. All memory is borrowed
+ * for the call. */
 typedef struct attn_model_options {
-    size_t num_heads;      /* 0: not said */
-    size_t context_length; /* 0: not said */
-    const char *causal;    /* "true", "false"; NULL: not said */
+    size_t num_heads;      /* 0: not set */
+    size_t context_length; /* 0: not set */
+    const char *causal;    /* "true" or "false"; NULL: not set */
     const char *layout;    /* a layout's name; NULL: recognise it */
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
 } attn_model_options;
 
-/* What a model computes with. NULL means the first word of each. */
+/* What a model computes with. NULL means the first word of each. All memory is borrowed for
+ * the call. */
 typedef struct attn_engine_options {
-    /* "auto", "native", "openblas": native multiplies by weights packed at load, with
-     * kernels of our own; openblas by cblas; auto is native where this CPU has fast
-     * kernels. */
+    /* "auto", "native", "openblas". The native engine multiplies by weights that are packed
+     * at load, with kernels of the library; openblas calls cblas. "auto" is native where
+     * the CPU has fast kernels. */
     const char *engine;
     /* "auto", "avx512", "avx2", "neon", "portable": instruction set of the kernels. */
     const char *cpu;
-    /* "f32", "bf16": with bf16 the factors of every product, weights too, are rounded to
+    /* "f32", "bf16". With bf16 the factors of every product, weights too, are rounded to
      * bfloat16 (8 bits of mantissa); sums, softmax, inputs and outputs are float32. */
     const char *precision;
 } attn_engine_options;
 
 /* Reads the layer called `name` from the safetensors file at `path`, and prepares its
- * weights for the engine that `engine` asks for. `options` and `engine` may be NULL, which
- * is the same as zero-initialised.
+ * weights for the engine. `options` and `engine` may be NULL: as if zero-initialised.
  *
- * Weights in F32, F16, BF16 and F64 are taken; float32 inside. The file is read, not
- * mapped, and is closed on return. The caller owns *ret_model. On failure nothing is left
- * behind and ret_error, which may be NULL, holds one line that names the file, the tensor
- * and the remedy. Thread-safe. Errors: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED,
- * _NOMEM. */
+ * Weights may be F32, F16, BF16 or F64, and become float32. The file is read, not mapped,
+ * and is closed on return. The caller owns *ret_model, and releases it by
+ * attn_model_destroy(). Thread-safe, after attn_init().
+ *
+ * Errors, with one line in ret_error (which may be NULL) that names the file, the tensor and
+ * the remedy, and *ret_model untouched: ATTN_E_IO, ATTN_E_FORMAT, ATTN_E_SHAPE,
+ * ATTN_E_VALUE, ATTN_E_UNSUPPORTED, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
 ATTN_API attn_status attn_model_load(const char *name, const char *path,
                                      const attn_model_options *options,
                                      const attn_engine_options *engine,
@@ -96,7 +99,7 @@ ATTN_API attn_status attn_model_demo(const char *name, const attn_engine_options
  *
  * Errors, with one line in ret_error (which may be NULL) and the model as it was:
  * ATTN_E_VALUE for an unknown word, ATTN_E_UNSUPPORTED for kernels that this build or CPU
- * lacks or a model that was trimmed, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
+ * lacks or for a model that was trimmed, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
 ATTN_API attn_status attn_model_set_engine(attn_model *model,
                                            const attn_engine_options *options,
                                            attn_error *ret_error);
@@ -105,24 +108,27 @@ ATTN_API attn_status attn_model_set_engine(attn_model *model,
 #define ATTN_TOLERANCE_F32  1e-5
 #define ATTN_TOLERANCE_BF16 2e-2
 
-/* Warms a model up on a small request. With the native engine the same request goes
- * through OpenBLAS too, and when the outputs differ by more than the precision's
- * tolerance the model is left with "openblas" and "f32" (see attn_model_info).
- * *ret_difference is what they differ by, relative to the largest. As
- * attn_model_set_engine(): no other thread; ATTN_E_UNSUPPORTED for a model that was
- * trimmed, ATTN_E_NOMEM. */
+/* Warms a model up on a small request. A native engine is compared with OpenBLAS on the
+ * same request. When the outputs differ by more than the tolerance of the precision, the
+ * model is left with "openblas" and "f32" (see attn_model_info). *ret_difference is the
+ * largest difference, relative to the largest output; 0 for an openblas engine. No other
+ * thread may use the model meanwhile; attn_init() must have succeeded.
+ *
+ * Errors, with one line in ret_error (which may be NULL) and the model as it was:
+ * ATTN_E_UNSUPPORTED for a model that was trimmed, ATTN_E_NOMEM. */
 ATTN_API attn_status attn_model_verify(attn_model *model, double *ret_difference,
                                        attn_error *ret_error);
 
-/* Gives back the weights as they were loaded when the engine has a copy of its own, as
- * "native" has: half of the memory, or two thirds with bf16. The model's engine can then
- * not be changed any more. As attn_model_set_engine(): no other thread. */
+/* Releases the weights as they were loaded, when the engine has a copy of its own, as
+ * "native" has: half of the memory, or two thirds with bf16. The engine of the model can
+ * then not be changed. No other thread may use the model meanwhile. */
 ATTN_API void attn_model_trim(attn_model *model);
 
-/* Gives the memory back; NULL is fine. No other thread may use the model any more. */
+/* Releases the model; accepts NULL. No other thread may use it any more. */
 ATTN_API void attn_model_destroy(attn_model *model);
 
-/* Borrows the description of a model; lives as long as the model. Thread-safe. */
+/* Returns the description of a model. The model owns it, for as long as it exists.
+ * Thread-safe. */
 ATTN_API const attn_model_info *attn_model_get_info(const attn_model *model);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status.h: how every function of libattnd says that it failed. */
+/* status.h: how the functions of libattnd report errors. */
 #ifndef ATTND_STATUS_H
 #define ATTND_STATUS_H
 
@@ -21,13 +21,15 @@ typedef enum attn_status {
     ATTN_E_STATUS_COUNT
 } attn_status;
 
-/* What went wrong, for a person: one line, no newline at its end, always terminated. */
+/* An error for people: one line of printable ASCII, terminated, without a newline. It says
+ * what is wrong with which value, and then the remedy. The caller provides the memory. */
 typedef struct attn_error {
     attn_status status;
     char text[480];
 } attn_error;
 
-/* Returns a short constant English name of `status`, never NULL. Thread-safe. */
+/* Returns a short English name of `status`, never NULL. It is a constant: do not free it.
+ * Thread-safe. */
 ATTN_API const char *attn_status_text(attn_status status);
 
 #ifdef __cplusplus

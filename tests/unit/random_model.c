@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* random_model.c: draws models and requests from a small generator. */
 #include "random_model.h"
 
 #include "math/model.h"
@@ -23,10 +24,11 @@ void random_fill(uint64_t *state, float *numbers, size_t count) {
 }
 
 attn_model *random_model(uint64_t *state, const attn_model_info *info) {
+    size_t hidden = info->num_heads * info->head_size;
     attn_model *model;
+
     if (attn_model_create(info, &model) != ATTN_OK)
         abort();
-    size_t hidden = info->num_heads * info->head_size;
     random_fill(state, model->query_weight, hidden * info->query_size);
     random_fill(state, model->query_bias, hidden);
     random_fill(state, model->key_weight, hidden * info->key_size);
@@ -38,6 +40,7 @@ attn_model *random_model(uint64_t *state, const attn_model_info *info) {
     random_fill(state, model->additive_query, info->additive_size * info->head_size);
     random_fill(state, model->additive_key, info->additive_size * info->head_size);
     random_fill(state, model->additive_score, info->additive_size);
+
     if (attn_model_set_engine(model, NULL, NULL) != ATTN_OK)
         abort();
     return model;
@@ -62,6 +65,7 @@ attn_model_info random_model_info(uint64_t *state) {
         .output_bias = bias && projection,
         .output_projection = projection,
     };
+
     if (info.scoring == ATTN_ADDITIVE)
         info.additive_size = random_between(state, 1, 12);
     info.out_size =
@@ -69,7 +73,7 @@ attn_model_info random_model_info(uint64_t *state) {
     return info;
 }
 
-/* Allocates and fills; a test that runs out of memory is worth nothing. */
+/* Allocates and fills; ends the program when memory runs out. */
 static float *random_floats(uint64_t *state, size_t count) {
     float *numbers = malloc(count * sizeof *numbers);
     if (numbers == NULL)
@@ -91,6 +95,7 @@ static void add_valid_lens(uint64_t *state, struct random_request *r,
                            size_t num_queries) {
     attn_request *request = &r->request;
     size_t kind = random_between(state, 0, 2), row = 0;
+
     if (kind == 0)
         return;
     request->valid_lens_per_query = kind == 2;
@@ -109,6 +114,7 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t longes
     struct random_request r = {.request.num_sequences = random_between(state, 1, 4)};
     attn_request *request = &r.request;
     size_t num_queries = 0, num_keys = 0;
+
     request->query_lens = r.query_lens =
         random_sizes(state, request->num_sequences, longest);
     request->key_lens = r.key_lens = random_sizes(state, request->num_sequences, longest);
@@ -116,6 +122,7 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t longes
         num_queries += r.query_lens[s];
         num_keys += r.key_lens[s];
     }
+
     request->queries = r.queries = random_floats(state, num_queries * info->query_size);
     request->keys = r.keys = random_floats(state, num_keys * info->key_size);
     request->values = r.values = random_floats(state, num_keys * info->value_size);
@@ -126,6 +133,7 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t longes
         request->head_mask = r.head_mask = random_floats(state, info->num_heads);
         r.head_mask[0] = 0;
     }
+
     if (attn_plan(model, request, &r.sizes, NULL) != ATTN_OK)
         abort();
     *ret_request = r;

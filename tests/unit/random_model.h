@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random_model.h: reproducible numbers, models and requests for the tests of the layer.
- */
+/* random_model.h: reproducible numbers, models and requests for the tests of the layer. */
 #ifndef ATTND_TESTS_RANDOM_MODEL_H
 #define ATTND_TESTS_RANDOM_MODEL_H
 
 #include <attnd/attention.h>
 #include <stdint.h>
 
-/* A small generator of our own (Marsaglia's xorshift64), so that a seed gives the same
- * case everywhere. The state must not be 0. */
+/* Returns the next number of a small generator (Marsaglia's xorshift64), so that a seed
+ * makes the same case on any machine. The state must not be 0. */
 uint64_t random_next(uint64_t *state);
 
-/* Returns a whole number from `low` to `high`, both included. */
+/* Returns an integer from `low` to `high`, both included. */
 size_t random_between(uint64_t *state, size_t low, size_t high);
 
-/* Fills with numbers from -1 to 1. */
+/* Fills `count` floats with numbers from -1 to 1; does nothing when `numbers` is NULL. */
 void random_fill(uint64_t *state, float *numbers, size_t count);
 
-/* Creates a model of the sizes in `info` with random weights; the caller destroys it. */
+/* Creates a model of the sizes in `info` with random weights and the default engine; the
+ * caller destroys it. */
 attn_model *random_model(uint64_t *state, const attn_model_info *info);
 
-/* Creates a random description: sizes up to 40, any scoring, with and without biases. */
+/* Returns a random description: sizes up to 40, any scoring, with and without biases. */
 attn_model_info random_model_info(uint64_t *state);
 
 /* A request and everything that it points to. */
@@ -32,7 +32,7 @@ struct random_request {
 };
 
 /* Makes a request of up to 4 sequences of up to `longest` queries and keys, with every
- * kind of mask. */
+ * kind of mask. The caller releases it by random_request_deinit(). */
 void random_request_init(uint64_t *state, const attn_model *model, size_t longest,
                          struct random_request *ret_request);
 void random_request_deinit(struct random_request *request);

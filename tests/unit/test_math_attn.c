@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_math_attn.c: results of the layer, against the reference and against cases worked out
+ * by hand, with every engine, instruction set and precision; and what attn_plan() refuses. */
 #include "math/model.h"
 #include "math/ref.h"
 #include "random_model.h"
@@ -13,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants those above. */
+/* cmocka.h needs those above. */
 #include <cmocka.h>
 
 /* What the tests below run with: main() runs all of them for every engine, instruction
@@ -35,21 +37,22 @@ static int init_library(void **state) {
     return 0;
 }
 
-/* What attn_run() gave. */
+/* The result of attn_run(), and its scratch. */
 struct results {
     attn_result result;
     void *scratch;
 };
 
-/* Poisons all memory first, so that what is not written shows. */
+/* Fills all memory with NaN first, so that what is not written shows. */
 static struct results run(const attn_model *model, const attn_request *request,
                           const attn_sizes *sizes) {
     struct results r = {.scratch = aligned_alloc(ATTN_ALIGNMENT, sizes->scratch_bytes)};
     r.result.outputs = malloc(sizes->outputs * sizeof(float));
     r.result.weights = sizes->weights > 0 ? malloc(sizes->weights * sizeof(float)) : NULL;
+
     assert_non_null(r.scratch);
     assert_non_null(r.result.outputs);
-    memset(r.scratch, 0xff, sizes->scratch_bytes); /* NaN */
+    memset(r.scratch, 0xff, sizes->scratch_bytes);
     memset(r.result.outputs, 0xff, sizes->outputs * sizeof(float));
     if (r.result.weights != NULL)
         memset(r.result.weights, 0xff, sizes->weights * sizeof(float));
@@ -94,6 +97,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
         attn_model_info info = random_model_info(&seed);
         attn_model *model = random_model(&seed, &info);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+
         struct random_request r;
         random_request_init(&seed, model, longest, &r);
         for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
@@ -114,7 +118,7 @@ static void test_random_long_requests_match_the_reference(void **state) {
     compare_random(20260002, 60, 150);
 }
 
-/* A model 4 wide, 2 heads, whose projections copy: for cases worked out by hand. */
+/* A model 4 wide with 2 heads, whose projections copy: for cases worked out by hand. */
 static attn_model *identity_model(void) {
     const attn_model_info info = {.name = "identity",
                                   .layout = "test",
@@ -221,9 +225,11 @@ static void test_masked_values_do_not_leak_between_queries_of_a_block(void **sta
     float rows[LENGTH * 4];
     const size_t length[] = {LENGTH};
     attn_model *model = identity_model();
+
     model->info.context_length = 0;
     for (size_t i = 0; i < LENGTH * 4; i++)
         rows[i] = i / 4 < LENGTH - 1 ? 1.0F : NAN;
+
     struct results r = run_causal(model, rows, length);
     for (size_t i = 0; i < (LENGTH - 1) * 4; i++)
         assert_near(r.result.outputs[i], 1.0F);
@@ -240,8 +246,8 @@ static void test_large_scores_do_not_overflow(void **state) {
     expect_outputs(&request, (const float[]){1e18F, 0, 2, 2});
 }
 
-/* Query 0 of a causal sequence attends to key 0 alone: its score may overflow, in company
- * too. */
+/* Query 0 of a causal sequence attends to key 0 alone. Its score may overflow, also beside
+ * queries that attend to more keys. */
 static void test_single_key_gets_all_weight_even_when_its_score_overflows(void **state) {
     (void)state;
     static const size_t two[] = {2};
@@ -345,7 +351,7 @@ test_plan_needs_memory_that_grows_with_the_sequence_not_its_square(void **state)
     attn_model_destroy(model);
 }
 
-/* Besides inputs, outputs and the projections of queries, keys and values. */
+/* Scratch is the projections of queries, keys and values, and at most 64 MiB more. */
 static void test_long_sequences_need_little_memory(void **state) {
     (void)state;
     enum { TOKENS = 16384, WIDTH = 768 };
@@ -365,9 +371,11 @@ static void test_long_sequences_need_little_memory(void **state) {
                                   .parallel = &parallel};
     attn_model *model;
     attn_sizes sizes;
+
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
+
     size_t projections = (size_t)3 * TOKENS * WIDTH * sizeof(float);
     print_message("%zu bytes\n", sizes.scratch_bytes - projections);
     assert_in_range(sizes.scratch_bytes, projections, projections + ((size_t)64 << 20));
@@ -397,11 +405,14 @@ int main(void) {
     };
     static const char *const engines[] = {"native", "openblas"};
     int failures = 0;
+
     for (size_t i = 0; kernels_available(i) != NULL; i++) {
         const struct kernels *kernels = kernels_available(i);
         bool bf16 = kernels->k_step == 2;
+
         for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
             char name[64];
+
             engine =
                 (attn_engine_options){engines[e], kernels->name, bf16 ? "bf16" : "f32"};
             tolerance = bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_math_kernels.c: what each set of kernels promises: its powers of 2, bits that depend on
+ * nothing else, agreement with cblas; and engines that are chosen, verified and trimmed. */
 #include "fail_alloc.h"
 #include "math/kernels/kernels.h"
 #include "math/model.h"
@@ -15,13 +17,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants those above. */
+/* cmocka.h needs those above. */
 #include <cmocka.h>
 
 #define MAX_ULPS 2.0 /* as src/math/kernels/kernels.h promises for exp2 */
 
 static const struct kernels *kernels;
-static attn_engine_options asked; /* the native engine with them */
+static attn_engine_options engine; /* the native one, with them */
 
 static int init_library(void **state) {
     attn_error error;
@@ -76,7 +78,7 @@ static float *allocate(size_t floats) {
     return memory;
 }
 
-/* Runs a request with every bit of memory poisoned; the caller frees both results. */
+/* Fills all scratch with NaN, then runs a request; the caller frees both results. */
 static attn_result run(const attn_model *model, const attn_request *request) {
     attn_sizes sizes;
     assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTN_OK);
@@ -93,8 +95,8 @@ static void free_result(attn_result *result) {
     free(result->weights);
 }
 
-/* A crew of threads that take tasks in whatever order the system likes. */
-enum { PARALLEL = 4 };
+/* A parallel for loop whose threads take tasks in any order, unlike that of one thread. */
+enum { THREADS = 4 };
 struct parallel_run {
     void (*task)(void *data, size_t index, size_t thread);
     void *data;
@@ -106,8 +108,7 @@ static void *take_tasks(void *argument) {
     struct parallel_run *run = argument;
     size_t thread = atomic_fetch_add(&run->next_thread, 1), index;
     while ((index = atomic_fetch_add(&run->next, 1)) < run->count)
-        run->task(run->data, run->count - 1 - index,
-                  thread); /* backwards, to be unlike one thread */
+        run->task(run->data, run->count - 1 - index, thread);
     return NULL;
 }
 
@@ -115,15 +116,15 @@ static void run_parallel(void *context, size_t count,
                          void (*task)(void *data, size_t index, size_t thread),
                          void *data) {
     struct parallel_run run = {.task = task, .data = data, .count = count};
-    pthread_t threads[PARALLEL];
+    pthread_t threads[THREADS];
     (void)context;
-    for (int i = 0; i < PARALLEL; i++)
+    for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_tasks, &run), 0);
-    for (int i = 0; i < PARALLEL; i++)
+    for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
 }
 
-static const attn_parallel parallel = {.num_threads = PARALLEL, .run = run_parallel};
+static const attn_parallel parallel = {.num_threads = THREADS, .run = run_parallel};
 
 static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
     const attn_model_info info = {.name = "wide",
@@ -142,17 +143,18 @@ static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
                                   .output_bias = true,
                                   .output_projection = true};
     attn_model *model = random_model(seed, &info);
-    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTN_OK);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
 }
 
-/* Sequences of random lengths, one request for all; then each sequence by itself, in
- * another order and by several threads. Not one bit may differ. */
+/* Computes sequences of random lengths in one request, by several threads, and then each
+ * sequence by itself. Not one bit may differ. */
 static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_t seed) {
     attn_model *model = wide_model(&seed, scoring);
     size_t *lens = malloc(num_sequences * sizeof *lens),
            *valid = malloc(num_sequences * sizeof *lens);
     size_t rows = 0;
+
     for (size_t s = 0; s < num_sequences; s++) {
         lens[s] = random_between(&seed, 1, 220);
         valid[s] = random_between(&seed, 0, lens[s]);
@@ -160,6 +162,7 @@ static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_
     }
     float *x = allocate(rows * 70);
     random_fill(&seed, x, rows * 70);
+
     attn_request all = {.num_sequences = num_sequences,
                         .query_lens = lens,
                         .key_lens = lens,
@@ -172,6 +175,7 @@ static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_
                         .parallel = &parallel};
     attn_result together = run(model, &all);
     const float *outputs = together.outputs, *weights = together.weights;
+
     for (size_t s = 0, row = 0; s < num_sequences; row += lens[s], s++) {
         attn_request one = all;
         one.num_sequences = 1;
@@ -181,6 +185,7 @@ static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_
         one.parallel = NULL;
         if (s % 2 == 1)
             one.need_weights = ATTN_WEIGHTS_NONE; /* weights come from the same pass */
+
         attn_result alone = run(model, &one);
         size_t num_weights = lens[s] * lens[s] * 5;
         assert_memory_equal(alone.outputs, outputs, lens[s] * 33 * sizeof *outputs);
@@ -190,6 +195,7 @@ static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_
         weights += num_weights;
         free_result(&alone);
     }
+
     print_message("%s: %zu rows in %zu sequences\n", kernels->name, rows, num_sequences);
     assert_true(rows > 2500);
     free_result(&together);
@@ -214,9 +220,11 @@ static void test_bits_do_not_depend_on_how_queries_are_split(void **state) {
     float *queries = allocate(QUERIES * 70), *keys = allocate(KEYS * 70);
     random_fill(&seed, queries, QUERIES * 70);
     random_fill(&seed, keys, KEYS * 70);
+
     size_t valid[QUERIES];
     for (size_t q = 0; q < QUERIES; q++)
         valid[q] = random_between(&seed, 0, KEYS);
+
     const size_t query_len = QUERIES, key_len = KEYS;
     attn_request all = {.num_sequences = 1,
                         .query_lens = &query_len,
@@ -227,27 +235,28 @@ static void test_bits_do_not_depend_on_how_queries_are_split(void **state) {
                         .valid_lens = valid,
                         .valid_lens_per_query = true};
     attn_result together = run(model, &all);
+
     for (size_t first = 0, count; first < QUERIES; first += count) {
         count = random_between(&seed, 1, 40);
         if (count > QUERIES - first)
             count = QUERIES - first;
-        attn_request part = all;
-        part.query_lens = &count;
-        part.queries = queries + first * 70;
-        part.valid_lens = valid + first;
-        attn_result some = run(model, &part);
+        attn_request some_queries = all;
+        some_queries.query_lens = &count;
+        some_queries.queries = queries + first * 70;
+        some_queries.valid_lens = valid + first;
+        attn_result some = run(model, &some_queries);
         assert_memory_equal(some.outputs, together.outputs + first * 33,
                             count * 33 * sizeof(float));
         free_result(&some);
     }
+
     free_result(&together);
     free(queries);
     free(keys);
     attn_model_destroy(model);
 }
 
-/* The plain program over cblas agrees, which the reference alone is too slow to show for
- * sizes as they are used. */
+/* The plain program over cblas is a second reference, fast enough for sizes in use. */
 static void test_large_layer_matches_cblas_tiles(void **state) {
     (void)state;
     uint64_t seed = 80;
@@ -259,13 +268,15 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                                   .out_size = 256,
                                   .output_projection = true};
     attn_model *model = random_model(&seed, &info);
-    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTN_OK);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+
     const size_t lens[] = {300, 513};
     float *x = allocate(813 * 256);
     random_fill(&seed, x, 813 * 256);
     /* Logits as trained layers have them: bfloat16 moves one by about 1/256 of itself. */
     for (size_t i = 0; i < 813 * 256; i++)
         x[i] *= 0.25F;
+
     attn_request request = {.num_sequences = 2,
                             .query_lens = lens,
                             .key_lens = lens,
@@ -281,6 +292,7 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
     assert_int_equal(attn_tiles_run(model, &request, scratch, &expected, ATTN_STEPS_ALL),
                      ATTN_OK);
     free(scratch);
+
     double tolerance =
         kernels->k_step == 2 ? ATTN_TOLERANCE_BF16 : 2 * ATTN_TOLERANCE_F32;
     float largest = 0;
@@ -289,6 +301,7 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
     for (size_t i = 0; i < 813 * 256; i++)
         assert_true((double)fabsf(got.outputs[i] - expected.outputs[i]) <=
                     tolerance * (double)largest);
+
     free_result(&got);
     free_result(&expected);
     free(x);
@@ -301,7 +314,7 @@ static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
     attn_error error;
     attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
     const struct {
-        attn_engine_options options;
+        attn_engine_options engine;
         attn_status status;
         const char *text;
     } cases[] = {
@@ -312,18 +325,19 @@ static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
         {{NULL, "portable", "bf16"}, ATTN_E_UNSUPPORTED, "AVX512-BF16"},
         {{"openblas", NULL, "bf16"}, ATTN_E_UNSUPPORTED, "f32 only"},
     };
+
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(attn_model_set_engine(model, &cases[i].options, &error),
+        assert_int_equal(attn_model_set_engine(model, &cases[i].engine, &error),
                          cases[i].status);
         assert_non_null(strstr(error.text, cases[i].text));
         assert_string_equal(attn_model_get_info(model)->cpu, kernels->name);
-        assert_string_equal(attn_model_get_info(model)->precision, asked.precision);
+        assert_string_equal(attn_model_get_info(model)->precision, engine.precision);
     }
     attn_model_destroy(model);
 }
 
-/* A trimmed model gives the same bits from half of the memory, and cannot change engines.
- */
+/* A trimmed model computes the same bits with half of the memory, and cannot change its
+ * engine. */
 static void test_a_trimmed_model_keeps_its_engine(void **state) {
     (void)state;
     uint64_t seed = 82;
@@ -336,6 +350,7 @@ static void test_a_trimmed_model_keeps_its_engine(void **state) {
                                   .queries = x,
                                   .keys = x,
                                   .values = x};
+
     for (int additive = 0; additive < 2; additive++) {
         attn_model *model =
             wide_model(&seed, additive ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT);
@@ -343,17 +358,19 @@ static void test_a_trimmed_model_keeps_its_engine(void **state) {
         attn_result before = run(model, &request);
         size_t memory = info->memory;
         attn_model_trim(model);
-        attn_model_trim(model); /* nothing more to give back */
+        attn_model_trim(model); /* has nothing more to release */
         assert_int_equal(info->memory, memory - info->bytes);
         attn_result after = run(model, &request);
         assert_memory_equal(before.outputs, after.outputs, 40 * 33 * sizeof(float));
+
         double difference;
         attn_error error;
-        assert_int_equal(attn_model_set_engine(model, &asked, &error),
+        assert_int_equal(attn_model_set_engine(model, &engine, &error),
                          ATTN_E_UNSUPPORTED);
         assert_non_null(strstr(error.text, "reload the model"));
         assert_int_equal(attn_model_verify(model, &difference, &error),
                          ATTN_E_UNSUPPORTED);
+
         free_result(&before);
         free_result(&after);
         attn_model_destroy(model);
@@ -373,10 +390,10 @@ static void test_verifying_packs_no_weights(void **state) {
     assert_int_equal(count_alloc_stop(), 0);
     assert_true(difference >= 0 && difference <= ATTN_TOLERANCE_BF16);
     assert_string_equal(info->engine, "native");
-    assert_string_equal(info->precision, asked.precision);
+    assert_string_equal(info->precision, engine.precision);
     assert_int_equal(info->memory, memory);
     count_alloc_from(memory - info->bytes); /* the measure is right: this is a packing */
-    assert_int_equal(attn_model_set_engine(model, &asked, NULL), ATTN_OK);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     assert_int_equal(count_alloc_stop(), 1);
     attn_model_destroy(model);
 }
@@ -420,8 +437,8 @@ static void test_verifying_without_memory_leaves_the_model_as_it_was(void **stat
     attn_model_destroy(model);
 }
 
-/* bfloat16 takes half of what float32 takes, but for biases and rounding up. */
-static void test_packed_weights_take_as_little_as_they_can(void **state) {
+/* bfloat16 needs half of the memory of float32, except for biases and rounding up. */
+static void test_packed_weights_need_little_more_than_their_numbers(void **state) {
     (void)state;
     uint64_t seed = 83;
     attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
@@ -444,15 +461,17 @@ int main(void) {
         cmocka_unit_test(test_verifying_packs_no_weights),
         cmocka_unit_test(test_model_whose_engines_disagree_is_left_with_openblas),
         cmocka_unit_test(test_verifying_without_memory_leaves_the_model_as_it_was),
-        cmocka_unit_test(test_packed_weights_take_as_little_as_they_can),
+        cmocka_unit_test(test_packed_weights_need_little_more_than_their_numbers),
         cmocka_unit_test(test_unknown_engine_and_missing_kernels_are_refused),
     };
     int failures = 0;
+
     for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++) {
         char name[64];
-        asked = (attn_engine_options){"native", kernels->name,
-                                      kernels->k_step == 2 ? "bf16" : "f32"};
-        snprintf(name, sizeof name, "%s, %s", asked.cpu, asked.precision);
+
+        engine = (attn_engine_options){"native", kernels->name,
+                                       kernels->k_step == 2 ? "bf16" : "f32"};
+        snprintf(name, sizeof name, "%s, %s", engine.cpu, engine.precision);
         failures += _cmocka_run_group_tests(name, tests, sizeof tests / sizeof tests[0],
                                             init_library, NULL);
     }
