@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_tensor.c: any text, read as a tensor, gives what the oracle makes of jansson's
- * tree. */
+/* fuzz_tensor.c: any text is read as a tensor in the same way as by the oracle. */
 #include "fuzz.h"
 #include "tensor_oracle.h"
 
@@ -12,6 +11,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct arena arenas[2];
     bool accepted;
+
     if (wire_init() != ATTN_OK)
         abort();
     arenas[0].keep = arenas[1].keep = 1 << 20;

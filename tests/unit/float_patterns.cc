@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// float_patterns.cc: every one of the 2^32 float32 patterns is printed and checked.
+// float_patterns.cc: prints every one of the 2^32 float32 patterns, and checks the text.
 //
 //     meson test -C build --suite exhaustive
 //
-// The text reads back by strtof() to the same bits, and its digits and exponent are those
-// of std::to_chars(), another program by another method (Ryu), which gives the shortest
-// and closest decimal as well. That the text has the right form is test_wire_float.c's
-// part. Takes minutes on all cores; C++ only for std::to_chars().
+// strtof() must read the text back to the same bits. Its digits and exponent must be those of
+// std::to_chars(), which finds the shortest and closest decimal by another method (Ryu).
+// test_wire_float.c checks the form of the text. This takes minutes on all cores; it is C++
+// for std::to_chars() only.
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -25,7 +25,7 @@ extern "C" {
 namespace {
 
 constexpr uint64_t kPatterns = uint64_t(1) << 32;
-constexpr uint64_t kBlock = uint64_t(1) << 22; // patterns that a thread takes at a time
+constexpr uint64_t kBlock = uint64_t(1) << 22; // patterns that a thread checks at a time
 
 std::atomic<uint64_t> next_pattern;
 std::atomic<uint64_t> num_finite, num_wrong;
@@ -35,7 +35,7 @@ struct Decimal {
     int power;
 };
 
-// Of a JSON number, or what std::to_chars() prints; terminated.
+// Splits a JSON number, or what std::to_chars() prints; terminated.
 Decimal take_apart(const char *text) {
     Decimal decimal = {0, 0};
     bool past_point = false;
@@ -56,7 +56,7 @@ Decimal take_apart(const char *text) {
     return decimal;
 }
 
-bool right(float value) {
+bool is_right(float value) {
     char text[WIRE_FLOAT_PRINT_ROOM + 1], other[32];
     size_t length = wire_float_print(value, text);
     if (length > WIRE_FLOAT_PRINT_MAX)
@@ -73,9 +73,8 @@ bool right(float value) {
     return false;
 }
 
-// Sixteen at once are found by another program (decimal/print_avx2.c): the same text, comma by
-// comma.
-bool batch_right(const float *values) {
+// Sixteen numbers are printed together by other code (decimal/print_avx2.c), to the same text.
+bool is_batch_right(const float *values) {
     char texts[512], one[WIRE_FLOAT_PRINT_ROOM];
     const char *at = texts;
     wire_floats_print(values, 16, texts);
@@ -102,9 +101,9 @@ void check_blocks() {
             if (!std::isfinite(value))
                 continue;
             finite++;
-            wrong += !right(value);
+            wrong += !is_right(value);
             batch[finite % 16] = value; // finite patterns come in blocks of 2^23
-            wrong += finite % 16 == 0 && !batch_right(batch);
+            wrong += finite % 16 == 0 && !is_batch_right(batch);
         }
         num_finite += finite;
         num_wrong += wrong;
@@ -122,6 +121,6 @@ int main() {
     std::printf("%llu finite patterns, %llu wrong\n",
                 static_cast<unsigned long long>(num_finite),
                 static_cast<unsigned long long>(num_wrong));
-    // All but the two exponents of 255: infinities and what is no number.
+    // All but those with the exponent 255, of either sign: infinities and NaN.
     return num_wrong == 0 && num_finite == kPatterns - (uint64_t(1) << 24) ? 0 : 1;
 }

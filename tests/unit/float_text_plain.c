@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* float_text_plain.c: the shortest decimal of a float32, by the C library alone.
+/* float_text_plain.c: finds the shortest decimal of a float32 with the C library only.
  *
- * Plain on purpose: it tries digit counts with printf and reads them back with strtof. */
+ * It is plain on purpose: it tries numbers of digits with printf, and reads the text back by
+ * strtof. */
 #include "float_text_plain.h"
 
 #include <stdbool.h>
@@ -14,8 +15,7 @@
 #define POSITIONAL_MIN (-5)
 #define POSITIONAL_MAX 12
 
-/* 0.d1d2d3... * 10^(exponent + 1): the digits without a point, the first of them not 0.
- */
+/* 0.d1d2d3... * 10^(exponent + 1): the digits without a point; the first is not 0. */
 struct decimal {
     char digits[DIGITS_MAX + 1]; /* terminated */
     int count;
@@ -34,7 +34,7 @@ static void strip_zeros(struct decimal *decimal) {
         decimal->digits[--decimal->count] = '\0';
 }
 
-/* The decimal of `count` digits that is closest to `value`, a positive number. */
+/* Finds the decimal with `count` digits that is closest to `value`, a positive number. */
 static void round_to(float value, int count, struct decimal *ret_decimal) {
     char text[32];
     snprintf(text, sizeof text, "%.*e", count - 1, (double)value);
@@ -48,7 +48,7 @@ static void round_to(float value, int count, struct decimal *ret_decimal) {
     ret_decimal->exponent = atoi(c + 1);
 }
 
-/* The next larger decimal of as many digits. */
+/* Sets the next larger decimal with as many digits. */
 static void step_up(struct decimal *decimal) {
     int i = decimal->count - 1;
     while (i >= 0 && decimal->digits[i] == '9')
@@ -61,10 +61,10 @@ static void step_up(struct decimal *decimal) {
     }
 }
 
-/* Finds a decimal of `count` digits that reads back to `value`. The closest does if any
- * does, but for powers of two: the floats below them are twice as dense as those above,
- * so that the closest may be too low and its upper neighbour still fit. */
-static bool find(float value, int count, struct decimal *ret_decimal) {
+/* Finds a decimal with `count` digits that reads back to `value`. If there is one, it is the
+ * closest, except for powers of two: the floats below them are twice as dense as those
+ * above, so the closest may be too low while the next larger one reads back. */
+static bool find_decimal(float value, int count, struct decimal *ret_decimal) {
     struct decimal decimal;
     round_to(value, count, &decimal);
     if (!reads_back(&decimal, value)) {
@@ -77,14 +77,14 @@ static bool find(float value, int count, struct decimal *ret_decimal) {
     return true;
 }
 
-/* A decimal of n digits is one of n + 1 digits too, so once a count fails all lower ones
- * do. */
+/* A decimal with n digits also has n + 1 digits, so once a count fails, all lower ones do. */
 static void find_shortest(float value, struct decimal *ret_decimal) {
-    if (!find(value, DIGITS_USUAL, ret_decimal)) {
-        find(value, DIGITS_MAX, ret_decimal);
+    if (!find_decimal(value, DIGITS_USUAL, ret_decimal)) {
+        find_decimal(value, DIGITS_MAX, ret_decimal);
         return;
     }
-    while (ret_decimal->count > 1 && find(value, ret_decimal->count - 1, ret_decimal))
+    while (ret_decimal->count > 1 &&
+           find_decimal(value, ret_decimal->count - 1, ret_decimal))
         continue;
 }
 

@@ -5,7 +5,7 @@
 
 #include "wire/decimal/print.h"
 
-/* As wire_float_print(). Independent of the locale as long as nobody calls setlocale(). */
+/* Prints as wire_float_print() does. The locale must be "C", as it is without setlocale(). */
 size_t float_text_plain(float value, char text[WIRE_FLOAT_PRINT_MAX]);
 
 #endif

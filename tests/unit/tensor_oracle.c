@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tensor_oracle.c: reads tensors in two passes over jansson's values, and compares. */
 #include "tensor_oracle.h"
 
 #include "base/size.h"
@@ -9,12 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Halfway from the largest float32 to 2^128: from here on rounding to nearest overflows.
- */
+/* Halfway from the largest float32 to 2^128: numbers from here on round to infinity. */
 #define FLOAT_OVERFLOW 0x1.ffffffp127
 
-/* Returns how many lists are inside each other along the first elements, 0 for no list.
- * *ret_leaf, borrowed, is what the innermost begins with; NULL if that is empty. */
+/* Returns how many lists are nested along the first elements, 0 when there is no list.
+ * *ret_leaf, borrowed, is the first element of the innermost, or NULL when that is empty. */
 static size_t count_levels(const json_t *value, const json_t **ret_leaf) {
     size_t levels = 0;
     for (; value != NULL && json_is_array(value); levels++)
@@ -59,12 +59,13 @@ static bool read_row(const json_t *row, const struct wire_place *place,
     return true;
 }
 
-/* Checks the levels along the first elements, which say whether there is a batch axis. */
+/* Checks the levels along the first elements, which decide whether there is a batch axis. */
 static bool find_levels(const json_t *value, const char *field, size_t min, size_t max,
                         size_t *ret_levels, struct wire_problem *ret_problem) {
     struct wire_place place = {.field = field};
     const json_t *leaf;
     size_t levels = count_levels(value, &leaf);
+
     bool number = leaf != NULL && json_is_number(leaf);
     if (levels > max || (levels < min && number))
         return wire_refuse_levels(&place, min, max, levels, ret_problem);
@@ -80,15 +81,15 @@ static bool find_levels(const json_t *value, const char *field, size_t min, size
     return true;
 }
 
-/* Sequence b of a tensor, and where it stands. */
+/* Returns sequence b of a tensor, and its place. */
 static const json_t *get_sequence(const json_t *value, const char *field, bool batched,
                                   size_t b, struct wire_place *ret_place) {
-    struct wire_place whole = {.field = field};
-    *ret_place = batched ? place_inside(&whole, b) : whole;
+    struct wire_place tensor = {.field = field};
+    *ret_place = batched ? place_inside(&tensor, b) : tensor;
     return batched ? json_array_get(value, b) : value;
 }
 
-/* Checks the lists of one sequence; the tensor's first row decides the width. */
+/* Checks the lists of one sequence. The first row of the tensor decides the width. */
 static bool check_sequence(const json_t *sequence, const struct wire_place *place,
                            size_t levels, size_t *width,
                            struct wire_problem *ret_problem) {
@@ -109,9 +110,9 @@ static bool check_sequence(const json_t *sequence, const struct wire_place *plac
     return true;
 }
 
-/* First pass: fills in everything but the numbers. */
-static bool learn_shape(const json_t *value, const char *field, struct arena *arena,
-                        struct wire_tensor *tensor, struct wire_problem *ret_problem) {
+/* First pass: sets everything but the numbers. */
+static bool read_shape(const json_t *value, const char *field, struct arena *arena,
+                       struct wire_tensor *tensor, struct wire_problem *ret_problem) {
     size_t levels = tensor->batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
     tensor->num_sequences = tensor->batched ? json_array_size(value) : 1;
     tensor->lens = arena_alloc(arena, tensor->num_sequences, sizeof *tensor->lens);
@@ -119,13 +120,14 @@ static bool learn_shape(const json_t *value, const char *field, struct arena *ar
         wire_problem_set_no_memory(ret_problem);
         return false;
     }
+
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         struct wire_place place;
         const json_t *sequence = get_sequence(value, field, tensor->batched, b, &place);
         if (!check_sequence(sequence, &place, levels, &tensor->width, ret_problem))
             return false;
         tensor->lens[b] = json_array_size(sequence);
-        tensor->num_rows += tensor->lens[b]; /* of lists that exist: cannot wrap */
+        tensor->num_rows += tensor->lens[b]; /* these lists exist: cannot wrap */
     }
     return true;
 }
@@ -133,7 +135,7 @@ static bool learn_shape(const json_t *value, const char *field, struct arena *ar
 /* Second pass: the numbers. */
 static bool fill_rows(const json_t *value, const char *field, struct wire_tensor *tensor,
                       struct wire_problem *ret_problem) {
-    float *out = (float *)(uintptr_t)tensor->rows; /* ours */
+    float *out = (float *)(uintptr_t)tensor->rows; /* allocated here, so not const */
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         struct wire_place place;
         const json_t *sequence = get_sequence(value, field, tensor->batched, b, &place);
@@ -154,7 +156,7 @@ bool oracle_tensor_read(const json_t *value, const char *field, size_t min, size
     if (!find_levels(value, field, min, max, &levels, ret_problem))
         return false;
     tensor.batched = levels == WIRE_LEVELS_BATCHED;
-    if (!learn_shape(value, field, arena, &tensor, ret_problem))
+    if (!read_shape(value, field, arena, &tensor, ret_problem))
         return false;
     if (size_mul(tensor.num_rows, tensor.width, &floats))
         tensor.rows = arena_alloc(arena, floats, sizeof *tensor.rows);
@@ -182,8 +184,8 @@ bool oracle_read_text(const char *text, size_t size, struct arena *arena,
                             arena, ret_tensor, ret_problem);
 }
 
-static const char *compare(const struct wire_tensor *got,
-                           const struct wire_tensor *expected) {
+static const char *compare_tensors(const struct wire_tensor *got,
+                                   const struct wire_tensor *expected) {
     if (got->batched != expected->batched ||
         got->num_sequences != expected->num_sequences ||
         got->num_rows != expected->num_rows || got->width != expected->width)
@@ -198,10 +200,10 @@ static const char *compare(const struct wire_tensor *got,
     return NULL;
 }
 
-/* Whether the problem is one that such a text can have. */
-static bool is_told_well(const struct wire_problem *problem, bool is_json) {
+/* Returns whether the problem is one that such a text can have. */
+static bool is_plausible(const struct wire_problem *problem, bool is_json) {
     return problem->status == 400 && strncmp(problem->detail, "line ", 5) == 0 &&
-           /* Something else may stand before what is no JSON. */
+           /* Another error may come before the place that is not JSON. */
            (is_json || strcmp(problem->title, "Malformed JSON") == 0 ||
             strcmp(problem->title, "Nested too deeply") == 0 ||
             problem->field[0] != '\0');
@@ -212,8 +214,9 @@ const char *oracle_check(const char *text, size_t size, struct arena arenas[2],
     struct wire_tensor got, expected;
     struct wire_problem problem, oracle_problem;
     json_error_t error;
-    char *exact = malloc(size > 0 ? size : 1); /* so that a read past the end is seen */
+    char *exact = malloc(size > 0 ? size : 1); /* so that a read past its end is found */
     memcpy(exact, text, size);
+
     arena_reset(&arenas[0]);
     arena_reset(&arenas[1]);
     bool accepted = oracle_read_text(exact, size, &arenas[0], &got, &problem);
@@ -226,13 +229,14 @@ const char *oracle_check(const char *text, size_t size, struct arena arenas[2],
         root == NULL && json_error_code(&error) == json_error_numeric_overflow;
     if (memchr(exact, '\0', size) != NULL) /* jansson 2.14 overlooks it after a number */
         oracle = false;
+
     const char *wrong = NULL;
     if (accepted != oracle && !(accepted && overflow))
         wrong = accepted ? "accepted" : "refused";
-    else if (!accepted && !is_told_well(&problem, root != NULL || overflow))
+    else if (!accepted && !is_plausible(&problem, root != NULL || overflow))
         wrong = "refused with another problem";
     else if (accepted && oracle)
-        wrong = compare(&got, &expected);
+        wrong = compare_tensors(&got, &expected);
     json_decref(root);
     free(exact);
     *ret_accepted = accepted;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_oracle.h: reads tensors from jansson's values.
+/* tensor_oracle.h: reads tensors from the values of jansson.
  *
- * Plain and slow, and nobody optimises it: the oracle of the reader that works on the
- * text itself (wire/json/tensor.h). It differs on purpose in the integer -0, which
- * jansson reads as +0, and in integers over 64 bits and numbers over the largest double,
- * which jansson refuses. */
+ * It is plain and slow, and must stay so: it is the oracle of the reader that works on the
+ * text itself (wire/json/tensor.h). They differ in the integer -0, which jansson reads as
+ * +0, and in integers over 64 bits and numbers over the largest double, which jansson
+ * refuses. */
 #ifndef ATTND_TESTS_TENSOR_ORACLE_H
 #define ATTND_TESTS_TENSOR_ORACLE_H
 
@@ -14,18 +14,16 @@
 
 #include <jansson.h>
 
-/* As wire_tensor_read(), but errors in the order of two passes: first lists, then
- * numbers.
- */
+/* Like wire_tensor_read(), but in two passes: errors of lists come before those of numbers. */
 bool oracle_tensor_read(const json_t *value, const char *field, size_t min, size_t max,
                         struct arena *arena, struct wire_tensor *ret_tensor,
                         struct wire_problem *ret_problem);
 
-/* Reads a whole text as a tensor with the reader that is tested. */
+/* Reads a whole text as a tensor, with the reader that is tested. */
 bool oracle_read_text(const char *text, size_t size, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem);
 
-/* Reads any text with both; says what they disagree in, or NULL. */
+/* Reads any text with both. Returns what they disagree on, or NULL. */
 const char *oracle_check(const char *text, size_t size, struct arena arenas[2],
                          bool *ret_accepted);
 

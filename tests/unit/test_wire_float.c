@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Printed float32: exact, shortest, JSON, and the same text as the plain printer's. */
 #include "wire/decimal/print.h"
 #include "wire/decimal/print_avx2.h"
 
@@ -34,12 +35,13 @@ static void print(float value, char text[WIRE_FLOAT_PRINT_ROOM + 1]) {
     text[length] = '\0';
 }
 
-/* Whether the whole text is a number as RFC 8259 section 6 has it. */
+/* Returns whether the whole text is a number by RFC 8259, section 6. */
 static int is_json_number(const char *text) {
     const char *c = text + (*text == '-');
     size_t whole = strspn(c, "0123456789");
     if (whole == 0 || (whole > 1 && *c == '0'))
         return 0;
+
     c += whole;
     if (*c == '.') {
         size_t fraction = strspn(c + 1, "0123456789");
@@ -47,6 +49,7 @@ static int is_json_number(const char *text) {
             return 0;
         c += 1 + fraction;
     }
+
     if (*c == 'e') {
         c += 1 + (c[1] == '-' || c[1] == '+');
         size_t exponent = strspn(c, "0123456789");
@@ -57,12 +60,13 @@ static int is_json_number(const char *text) {
     return *c == '\0';
 }
 
-/* The text's significant digits as an integer, and the power of ten of the last of them.
- */
+/* Splits a text into its significant digits, as an integer, and the power of ten of the last
+ * of them. */
 static void take_apart(const char *text, long *ret_digits, int *ret_power) {
     char digits[WIRE_FLOAT_PRINT_MAX + 1];
     int count = 0, power = 0;
     const char *c = text + (*text == '-');
+
     for (int past_point = 0; *c != '\0' && *c != 'e'; c++) {
         if (*c == '.') {
             past_point = 1;
@@ -73,6 +77,7 @@ static void take_apart(const char *text, long *ret_digits, int *ret_power) {
     }
     if (*c == 'e')
         power += atoi(c + 1);
+
     for (; count > 1 && digits[count - 1] == '0'; count--)
         power++;
     digits[count] = '\0';
@@ -86,19 +91,21 @@ static int reads_back(long digits, int power, float value) {
     return strtof(text, NULL) == value;
 }
 
-/* That the text is exact, JSON, and that both decimals of one digit fewer around it are
- * other floats. Any other such decimal lies beyond one of the two, so it is another float
- * as well. */
-static void check(float value) {
+/* Checks that the text is exact and JSON, and that the two decimals with one digit fewer
+ * around it are other floats. Any other such decimal is beyond one of the two, so it is
+ * another float as well. */
+static void check_printed(float value) {
     char text[WIRE_FLOAT_PRINT_ROOM + 1];
     long digits;
     int power;
+
     print(value, text);
     if (to_bits(strtof(text, NULL)) != to_bits(value))
         fail_msg("%a printed as %s reads back as %a", (double)value, text,
                  (double)strtof(text, NULL));
     if (!is_json_number(text))
-        fail_msg("%a printed as %s is no JSON number", (double)value, text);
+        fail_msg("%a printed as %s is not a JSON number", (double)value, text);
+
     take_apart(text, &digits, &power);
     if (digits < 10)
         return;
@@ -106,8 +113,9 @@ static void check(float value) {
     if (reads_back(digits / 10, power + 1, value) ||
         reads_back(digits / 10 + 1, power + 1, value))
         fail_msg("%a printed as %s could be shorter", (double)value, text);
-    /* Among decimals of this many digits it is the closest that reads back, up to ties,
-     * which rounding in these differences may tip. */
+
+    /* Among decimals with as many digits it is the closest that reads back. Ties may differ,
+     * since these differences are rounded. */
     long double error = fabsl((long double)value - strtold(text + (*text == '-'), NULL));
     for (long other = digits - 1; other <= digits + 1; other += 2) {
         char other_text[40];
@@ -128,7 +136,7 @@ static void test_random_floats_are_exact_and_shortest(void **state) {
         float value = from_bits((uint32_t)(random >> 32));
         if (!isfinite(value))
             continue;
-        check(value);
+        check_printed(value);
         i++;
     }
 }
@@ -143,14 +151,14 @@ static void check_against_plain(uint32_t bits) {
     assert_string_equal(text, plain);
 }
 
-/* Ten million, evenly over all 2^32. */
+/* Ten million patterns, evenly distributed over all 2^32. */
 static void test_sampled_patterns_print_as_the_plain_printer_prints_them(void **state) {
     (void)state;
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 429)
         check_against_plain((uint32_t)bits);
 }
 
-/* Many at once go another way, 16 by 16: 61 are three batches and a rest. */
+/* Lists are printed in batches of 16: 61 numbers are three batches and 13 more. */
 static void check_many(const float values[61]) {
     char texts[61 * (WIRE_FLOAT_PRINT_MAX + 1) + WIRE_FLOAT_PRINT_ROOM];
     char one[WIRE_FLOAT_PRINT_ROOM];
@@ -164,11 +172,12 @@ static void check_many(const float values[61]) {
     assert_ptr_equal(at, end);
 }
 
-static void test_many_at_once_print_as_one_by_one(void **state) {
+static void test_lists_print_as_single_numbers_do(void **state) {
     (void)state;
     float values[61];
     size_t count = 0;
-    uint32_t step = wire_digits_available() ? 211 : 100003; /* else it is the same code */
+    uint32_t step =
+        wire_digits_available() ? 211 : 100003; /* else both are the same code */
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += step) {
         values[count] = from_bits((uint32_t)bits);
         count += isfinite(values[count]) ? 1 : 0;
@@ -199,22 +208,23 @@ test_floats_around_powers_of_ten_print_as_the_plain_printer_prints_them(void **s
     }
 }
 
-static void test_halfway_and_end_of_interval(void **state) {
+static void
+test_ties_and_ends_of_the_interval_print_as_the_plain_printer_prints_them(void **state) {
     (void)state;
     static const struct {
         float value;
         const char *text;
     } cases[] = {
-        /* Halfway between two decimals of as many digits: the even one. */
+        /* Halfway between two decimals with as many digits: the even one. */
         {2097152.25f, "2097152.2"},
         {2097152.75f, "2097152.8"},
         {4194303.25f, "4194303.2"},
         {-4194303.75f, "-4194303.8"},
-        /* 8590400000 lies halfway between two floats and reads back to the even one. */
+        /* 8590400000 is halfway between two floats, and reads back to the even one. */
         {8590399488.0f, "8590400000.0"},
         {8590400512.0f, "8590401000.0"},
         {8591040512.0f, "8591040000.0"},
-        /* Subnormals: fewer than seven digits between neighbours. */
+        /* Subnormals, which have fewer than seven digits. */
         {0x1p-149f, "1e-45"},
         {0x1p-148f, "3e-45"},
         {0x7p-149f, "1e-44"}, /* 9.8e-45 */
@@ -233,14 +243,14 @@ static void test_powers_of_two_and_their_neighbours_are_exact_and_shortest(void 
     (void)state;
     for (int exponent = -149; exponent <= 127; exponent++) {
         float power = ldexpf(1.0f, exponent);
-        check(power);
-        check(-power);
-        check(nextafterf(power, 0.0f));
-        check(nextafterf(power, INFINITY));
+        check_printed(power);
+        check_printed(-power);
+        check_printed(nextafterf(power, 0.0f));
+        check_printed(nextafterf(power, INFINITY));
     }
-    check(from_bits(0x7F7FFFFF)); /* the largest */
-    check(0.0f);
-    check(-0.0f);
+    check_printed(from_bits(0x7F7FFFFF)); /* the largest */
+    check_printed(0.0f);
+    check_printed(-0.0f);
 }
 
 static void test_decimals_of_one_digit_stay_short(void **state) {
@@ -295,7 +305,7 @@ static void test_texts_are_positional_from_1e_5_to_1e12(void **state) {
     }
 }
 
-/* The closest decimal of as many digits is then too low; exactness is checked above. */
+/* The closest decimal with as many digits is too low then. Exactness is checked above. */
 static void
 test_power_of_two_takes_the_upper_neighbour_when_only_that_reads_back(void **state) {
     (void)state;
@@ -312,18 +322,19 @@ test_power_of_two_takes_the_upper_neighbour_when_only_that_reads_back(void **sta
         snprintf(closest, sizeof closest, "%.*e", count - 1, (double)value);
         taken += strtof(closest, NULL) != value;
     }
-    assert_true(taken > 0); /* else this test says nothing about the case */
+    assert_true(taken > 0); /* else this test has not met the case */
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_floats_are_exact_and_shortest),
         cmocka_unit_test(test_sampled_patterns_print_as_the_plain_printer_prints_them),
-        cmocka_unit_test(test_many_at_once_print_as_one_by_one),
+        cmocka_unit_test(test_lists_print_as_single_numbers_do),
         cmocka_unit_test(test_smallest_subnormals_print_as_the_plain_printer_prints_them),
         cmocka_unit_test(
             test_floats_around_powers_of_ten_print_as_the_plain_printer_prints_them),
-        cmocka_unit_test(test_halfway_and_end_of_interval),
+        cmocka_unit_test(
+            test_ties_and_ends_of_the_interval_print_as_the_plain_printer_prints_them),
         cmocka_unit_test(test_powers_of_two_and_their_neighbours_are_exact_and_shortest),
         cmocka_unit_test(test_decimals_of_one_digit_stay_short),
         cmocka_unit_test(test_texts_are_positional_from_1e_5_to_1e12),

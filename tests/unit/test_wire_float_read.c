@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader of numbers against strtod(), bit by bit, and against the grammar. */
+/* Numbers are read to the same bits as by strtod(), and only if the grammar allows them. */
 #include "wire/decimal/read.h"
 #include "wire/decimal/read_powers.h"
 #include "wire_fixture.h"
@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #define RANDOM_NUMBERS 300000
-#define LONGEST        2000 /* bytes of a number */
+#define NUMBER_MAX     2000 /* bytes */
 
-/* What is given to the reader: a copy that ends where the text does. */
+/* A text in memory of exactly its size, so that a read past its end is found. */
 struct text {
     char *copy;
     struct wire_floats floats;
@@ -32,10 +32,10 @@ static enum wire_stop read_text(struct text *text, const char *bytes, size_t siz
     return wire_floats_read(&text->floats);
 }
 
-/* Reads `number` four times, so that it stands close to the end of the text, where it is
- * read carefully, and far from it, and compares with strtod(). */
+/* Compares a number with strtod(). It is read four times in one list, since numbers close to
+ * the end of the text are read by other code. */
 static void check_number(const char *number) {
-    char list[4 * LONGEST + 16];
+    char list[4 * NUMBER_MAX + 16];
     int size =
         snprintf(list, sizeof list, "%s,%s, %s ,%s]", number, number, number, number);
     assert_in_range(size, 1, (int)sizeof list - 1);
@@ -43,6 +43,7 @@ static void check_number(const char *number) {
     struct text text;
     double exact = strtod(number, NULL);
     float expected = (float)exact;
+
     enum wire_stop stop = read_text(&text, list, (size_t)size, got, 4);
     if (isinf(expected)) {
         if (stop != WIRE_STOP_RANGE)
@@ -91,7 +92,7 @@ static const char *const numbers[] = {
     "0.12345678955316544",
     "-0.12345678901234",
     "0.3",
-    /* one digit more, from 14 to 24 */
+    /* from 14 to 24 digits */
     "1.12345678901234",
     "1.123456789012345",
     "1.1234567890123456",
@@ -110,7 +111,7 @@ static const char *const numbers[] = {
     "1.8446744073709551615",
     "1.8446744073709551616",
     "184467440737095516.15e-3",
-    /* the middle of two float32, and a little off it */
+    /* the middle of two float32, and just beside it */
     "16777217",
     "16777217.0000000000000000000001",
     "16777216.9999999999999999999",
@@ -118,7 +119,7 @@ static const char *const numbers[] = {
     "1.00000005960464477539062499999999999999",
     "1.00000005960464477539062500000000000001",
     "0.500000029802322387695312500",
-    /* doubles next to that middle: rounded twice */
+    /* doubles next to that middle, where rounding twice differs */
     "1.0000000596046447753906250001",
     "1.000000059604644886",
     "1.00000005960464466",
@@ -155,13 +156,13 @@ static const char *const numbers[] = {
     "-0.0e-99999999999999",
 };
 
-static void test_numbers_of_every_form(void **state) {
+static void test_numbers_of_every_form_read_as_by_strtod(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         check_number(numbers[i]);
 }
 
-static void test_all_powers_of_ten_and_their_neighbours(void **state) {
+static void test_all_powers_of_ten_read_as_by_strtod(void **state) {
     (void)state;
     char number[64];
     for (int power = -400; power <= 400; power++) {
@@ -175,11 +176,10 @@ static void test_all_powers_of_ten_and_their_neighbours(void **state) {
     }
 }
 
-/* Zeros and an exponent that nearly cancel, however many they are. */
-static void test_long_runs_of_zeros_meet_their_exponent(void **state) {
+static void test_long_runs_of_zeros_cancel_with_the_exponent(void **state) {
     (void)state;
-    static char number[LONGEST];
-    for (int zeros = 1; zeros < LONGEST - 100; zeros = zeros * 3 / 2 + 1) {
+    static char number[NUMBER_MAX];
+    for (int zeros = 1; zeros < NUMBER_MAX - 100; zeros = zeros * 3 / 2 + 1) {
         for (int off = -3; off <= 3; off++) {
             snprintf(number, sizeof number, "0.%0*d1234567890123456789e%d", zeros, 0,
                      zeros + off);
@@ -191,8 +191,8 @@ static void test_long_runs_of_zeros_meet_their_exponent(void **state) {
     }
 }
 
-/* Numbers of every length before the end of the text at every distance: ASan and valgrind
- * see it when the fast way reads on. */
+/* Numbers of every size, at every distance from the end of the text. ASan and valgrind find
+ * a read past it. */
 static void test_nothing_past_the_end_is_read(void **state) {
     (void)state;
     for (int zeros = 1; zeros < 64; zeros++) {
@@ -227,7 +227,7 @@ static float float_of(uint32_t bits) {
     return value;
 }
 
-static void test_random_floats_as_tools_print_them(void **state) {
+static void test_random_floats_read_as_by_strtod_however_printed(void **state) {
     (void)state;
     uint64_t random = 1;
     char number[64];
@@ -247,7 +247,7 @@ static void test_random_floats_as_tools_print_them(void **state) {
     }
 }
 
-static void test_random_doubles(void **state) {
+static void test_random_doubles_read_as_by_strtod(void **state) {
     (void)state;
     uint64_t random = 2;
     char number[400];
@@ -266,9 +266,9 @@ static void test_random_doubles(void **state) {
     }
 }
 
-/* The middle of two neighbouring float32, all its digits, and the same with the last
- * digit one more or less, cut and lengthened. */
-static void test_middles_of_two_floats(void **state) {
+/* All digits of the middle of two neighbouring float32, then the last digit one more or
+ * less, then fewer digits. */
+static void test_middles_of_two_floats_read_as_by_strtod(void **state) {
     (void)state;
     uint64_t random = 3;
     char number[400];
@@ -295,7 +295,7 @@ static void test_middles_of_two_floats(void **state) {
     }
 }
 
-static void test_random_strings_of_digits(void **state) {
+static void test_random_digits_read_as_by_strtod(void **state) {
     (void)state;
     uint64_t random = 4;
     char number[100];
@@ -369,10 +369,10 @@ static const struct {
     {"1,2,3,4,5,6,7,8,9]", WIRE_STOP_FULL, 8, 16},
 };
 
-static void test_what_is_no_number_stops_there(void **state) {
+static void test_reading_stops_at_what_is_not_a_number(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
-        /* As it is, where it is read carefully, and between so much that it is not. */
+        /* Alone, and among so many numbers that it is read by the fast code. */
         for (int among = 0; among < 2; among++) {
             static const char many[] = "0.25,1.125, 0.5,0.75,1.5,3.75,0.5,0.25,";
             char list[300];
@@ -394,14 +394,14 @@ static void test_what_is_no_number_stops_there(void **state) {
     }
 }
 
-static void test_locale_does_not_matter(void **state) {
+static void test_numbers_do_not_depend_on_the_locale(void **state) {
     (void)state;
     char *before = strdup(setlocale(LC_ALL, NULL));
     static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "C.UTF-8", "C"};
     for (size_t i = 0; i < sizeof locales / sizeof locales[0]; i++) {
         float got;
         struct text text;
-        setlocale(LC_ALL, locales[i]); /* where it is there */
+        setlocale(LC_ALL, locales[i]); /* does nothing where it is not installed */
         assert_int_equal(read_text(&text, "1.5e-40]", 8, &got, 1), WIRE_STOP_CLOSED);
         assert_true(got == 1.5e-40F);
         free(text.copy);
@@ -410,11 +410,11 @@ static void test_locale_does_not_matter(void **state) {
     free(before);
 }
 
-static void test_end_of_a_number(void **state) {
+static void test_end_of_a_number_is_found(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        int length; /* -1: none */
+        int length; /* -1: it is not a number */
     } cases[] = {{"1", 1},
                  {"-12.5e+10,", 9},
                  {"0", 1},
@@ -449,17 +449,17 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers_of_every_form),
-        cmocka_unit_test(test_all_powers_of_ten_and_their_neighbours),
-        cmocka_unit_test(test_long_runs_of_zeros_meet_their_exponent),
+        cmocka_unit_test(test_numbers_of_every_form_read_as_by_strtod),
+        cmocka_unit_test(test_all_powers_of_ten_read_as_by_strtod),
+        cmocka_unit_test(test_long_runs_of_zeros_cancel_with_the_exponent),
         cmocka_unit_test(test_nothing_past_the_end_is_read),
-        cmocka_unit_test(test_random_floats_as_tools_print_them),
-        cmocka_unit_test(test_random_doubles),
-        cmocka_unit_test(test_middles_of_two_floats),
-        cmocka_unit_test(test_random_strings_of_digits),
-        cmocka_unit_test(test_what_is_no_number_stops_there),
-        cmocka_unit_test(test_locale_does_not_matter),
-        cmocka_unit_test(test_end_of_a_number),
+        cmocka_unit_test(test_random_floats_read_as_by_strtod_however_printed),
+        cmocka_unit_test(test_random_doubles_read_as_by_strtod),
+        cmocka_unit_test(test_middles_of_two_floats_read_as_by_strtod),
+        cmocka_unit_test(test_random_digits_read_as_by_strtod),
+        cmocka_unit_test(test_reading_stops_at_what_is_not_a_number),
+        cmocka_unit_test(test_numbers_do_not_depend_on_the_locale),
+        cmocka_unit_test(test_end_of_a_number_is_found),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems and model descriptions as text. */
+/* The text of problems and of descriptions of models. */
 #include "fail_alloc.h"
 #include "math/model.h"
 #include "wire/models.h"
@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* Returns the text in `body`, terminated, and empties it. */
+/* Returns the text of `body` with a terminator, and empties `body`. */
 static char *take_text(struct buf *body) {
     size_t size;
     assert_int_equal(buf_append(body, "", 1), ATTN_OK);
@@ -166,7 +166,8 @@ static void test_model_is_described_with_every_size(void **state) {
     attn_model_destroy(model);
 }
 
-static void test_model_says_additive_causal_and_context_length(void **state) {
+static void
+test_model_is_described_as_additive_and_causal_with_its_context_length(void **state) {
     (void)state;
     struct buf body;
     buf_init(&body, 1 << 16);
@@ -270,7 +271,8 @@ int main(void) {
         cmocka_unit_test(test_long_texts_are_cut_and_stay_json),
         cmocka_unit_test(test_problem_reports_a_full_buffer_at_every_size),
         cmocka_unit_test(test_model_is_described_with_every_size),
-        cmocka_unit_test(test_model_says_additive_causal_and_context_length),
+        cmocka_unit_test(
+            test_model_is_described_as_additive_and_causal_with_its_context_length),
         cmocka_unit_test(test_models_are_listed_in_order),
         cmocka_unit_test(test_models_report_every_failed_allocation),
         cmocka_unit_test(test_models_report_a_full_buffer_at_every_size),

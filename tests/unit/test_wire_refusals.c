@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The corpus tests/data/invalid/native: every body must give the problem beside it. */
+/* Every body of tests/data/invalid/native gives the problem that is stored beside it. */
 #include "wire_fixture.h"
 
 #include <dirent.h>
@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #define CORPUS    TEST_DATA "/invalid/native"
-#define CASES_MIN 100 /* so that a corpus that was not found is noticed */
+#define CASES_MIN 100 /* so that a missing corpus is noticed */
 
-static char *read_file(const char *folder, const char *name, size_t *ret_size) {
+static char *read_case_file(const char *folder, const char *name, size_t *ret_size) {
     char path[600];
     snprintf(path, sizeof path, "%s/%s/%s", CORPUS, folder, name);
     FILE *file = fopen(path, "rb");
@@ -26,7 +26,7 @@ static char *read_file(const char *folder, const char *name, size_t *ret_size) {
     return data;
 }
 
-/* Loads the models that a case names, in its order; by default all. */
+/* Chooses the models that a case names, in its order; all when it names none. */
 static size_t choose_models(const struct fixture *fixture, const json_t *expected,
                             const attn_model **ret_models) {
     const json_t *names = json_object_get(expected, "models");
@@ -49,13 +49,14 @@ static json_t *print_problem(const struct wire_problem *problem) {
     assert_int_equal(wire_problem_print(problem, &body), ATTN_OK);
     json_t *root = json_loadb(body.data, body.size, 0, NULL);
     if (root == NULL)
-        fail_msg("no JSON: %.*s", (int)body.size, body.data);
+        fail_msg("not JSON: %.*s", (int)body.size, body.data);
     buf_deinit(&body);
     return root;
 }
 
-/* Returns how many members differ, having printed them. */
-static int compare(const char *folder, const json_t *expected, const json_t *got) {
+/* Returns how many members differ, and prints both problems if any does. */
+static int compare_problems(const char *folder, const json_t *expected,
+                            const json_t *got) {
     static const char *const members[] = {"status", "title", "field", "expected", "got"};
     int differences = 0;
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
@@ -63,9 +64,11 @@ static int compare(const char *folder, const json_t *expected, const json_t *got
         const json_t *right = json_object_get(got, members[i]);
         differences += left == NULL ? right != NULL : !json_equal(left, right);
     }
-    const char *part = json_string_value(json_object_get(expected, "detail_contains"));
+
+    const char *text = json_string_value(json_object_get(expected, "detail_contains"));
     const char *detail = json_string_value(json_object_get(got, "detail"));
-    differences += part == NULL || detail == NULL || strstr(detail, part) == NULL;
+    differences += text == NULL || detail == NULL || strstr(detail, text) == NULL;
+
     if (differences > 0) {
         char *left = json_dumps(expected, 0), *right = json_dumps(got, 0);
         print_error("%s: expected %s\n%s: got      %s\n", folder, left, folder, right);
@@ -78,18 +81,21 @@ static int compare(const char *folder, const json_t *expected, const json_t *got
 static int run_case(struct fixture *fixture, const char *folder) {
     size_t size;
     struct wire_native_scan scan;
-    char *text = read_file(folder, "problem.json", &size);
+
+    /* The case. */
+    char *text = read_case_file(folder, "problem.json", &size);
     json_t *expected = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
     free(text);
     if (expected == NULL)
         fail_msg("%s/problem.json is not JSON", folder);
     const attn_model *models[NUM_MODELS];
     size_t count = choose_models(fixture, expected, models);
-    text = read_file(folder, "body.json", &size);
-    char *body =
-        malloc(size > 0 ? size : 1); /* no byte more, so that ASan sees the end */
+    text = read_case_file(folder, "body.json", &size);
+    char *body = malloc(size > 0 ? size : 1); /* so that a read past its end is found */
     memcpy(body, text, size);
     free(text);
+
+    /* Decoded. */
     struct wire_request untouched, request;
     memset(&untouched, 0xA5, sizeof untouched);
     memcpy(&request, &untouched, sizeof request);
@@ -98,20 +104,21 @@ static int run_case(struct fixture *fixture, const char *folder) {
                    wire_native_decode(body, &scan, models, count, &fixture->arena,
                                       &request, &fixture->problem);
     free(body);
+
     int differences = 1;
     if (decoded) {
         print_error("%s: was accepted\n", folder);
     } else {
         assert_memory_equal(&request, &untouched, sizeof request);
         json_t *got = print_problem(&fixture->problem);
-        differences = compare(folder, expected, got);
+        differences = compare_problems(folder, expected, got);
         json_decref(got);
     }
     json_decref(expected);
     return differences;
 }
 
-static void test_every_defect_gives_the_problem_beside_it(void **state) {
+static void test_every_defect_gives_its_problem(void **state) {
     DIR *corpus = opendir(CORPUS);
     if (corpus == NULL)
         fail_msg("cannot open " CORPUS);
@@ -130,7 +137,7 @@ static void test_every_defect_gives_the_problem_beside_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_defect_gives_the_problem_beside_it),
+        cmocka_unit_test(test_every_defect_gives_its_problem),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What decoding takes, measured against what the scan says; and bodies damaged at random.
- */
+/* The memory that decoding allocates, compared with the bound from the scan; and bodies
+ * damaged at random. */
 #include "wire_fixture.h"
 
 #include <jansson.h>
@@ -14,7 +14,7 @@
 
 #define MUTATIONS 100000
 
-static size_t live_bytes, peak_bytes; /* of jansson, malloc's headers included */
+static size_t live_bytes, peak_bytes; /* of jansson, with malloc's headers */
 
 static size_t block_bytes(void *memory) {
     return malloc_usable_size(memory) + sizeof(size_t);
@@ -48,15 +48,17 @@ struct cost {
     bool decoded;
 };
 
-/* Scans and decodes; 0 bytes measured when the scan refuses. */
+/* Scans and decodes a body. Both costs are 0 when the scan refuses it. */
 static struct cost measure(struct fixture *fixture, const char *body, size_t size) {
     struct cost cost = {0};
+
     arena_reset(&fixture->arena);
     peak_bytes = 0;
     assert_int_equal(live_bytes, 0);
     struct wire_native_scan scan;
     if (!wire_native_scan(body, size, &scan, &fixture->problem))
         return cost;
+
     cost.bound = scan.decode_bytes;
     peak_bytes = 0;
     cost.decoded = wire_native_decode(
@@ -64,8 +66,8 @@ static struct cost measure(struct fixture *fixture, const char *body, size_t siz
         &fixture->arena, &fixture->request, &fixture->problem);
     cost.measured = peak_bytes + fixture->arena.used;
     if (cost.measured > cost.bound)
-        fail_msg("%zu bytes taken, %zu foreseen: %.300s", cost.measured, cost.bound,
-                 body);
+        fail_msg("%zu bytes allocated, but the bound is %zu: %.300s", cost.measured,
+                 cost.bound, body);
     return cost;
 }
 
@@ -117,7 +119,7 @@ static void test_bound_holds_for_hostile_bodies(void **state) {
         {"{\"model\":[", "true", "]}"},
         {"{\"model\":", "1 ", "}"},
         {"{\"model\":[", "[1,2,3,4,5,6,7,8,9],",
-         "0]}"}, /* one more than the first slots */
+         "0]}"}, /* one more than the first table has */
         {"{\"model\":[", "1,", "}"},
         {"{\"model\":[[1,2", "]", "]}"},
         {"{\"model\":[", "}{,", "]}"},
@@ -145,13 +147,12 @@ static void test_bound_holds_for_an_object_of_many_keys(void **state) {
             out += sprintf(out, "%s\"%zu\":%zu", i > 0 ? "," : "", i, i);
         out = stpcpy(out, "}}");
         struct cost cost = measure(*state, body, (size_t)(out - body));
-        assert_true(cost.measured > keys * 64); /* it was parsed to its end */
+        assert_true(cost.measured > keys * 64); /* else it was not parsed to its end */
         free(body);
     }
 }
 
-/* Returns a request of `rows` rows of random numbers with `digits` digits, made for
- * "d2l". */
+/* Returns a request to "d2l" with `rows` rows of random numbers of `digits` digits. */
 static char *typical_body(size_t rows, int digits, size_t *ret_size) {
     char *body = malloc(64 + rows * (4 * 24 + 3)), *out = body;
     uint64_t random = 1;
@@ -166,7 +167,7 @@ static char *typical_body(size_t rows, int digits, size_t *ret_size) {
     return body;
 }
 
-static void test_typical_bodies_take_their_tensors_and_little_more(void **state) {
+static void test_typical_bodies_need_little_more_than_their_tensors(void **state) {
     static const size_t rows[] = {64, 1024, 32768};
     for (size_t i = 0; i < 3; i++) {
         for (int digits = 1; digits <= 16; digits += 5) {
@@ -174,7 +175,7 @@ static void test_typical_bodies_take_their_tensors_and_little_more(void **state)
             char *body = typical_body(rows[i], digits, &size);
             struct cost cost = measure(*state, body, size);
             assert_true(cost.decoded);
-            print_message("%zu rows, %d digits: body %zu, takes %zu, foreseen %zu\n",
+            print_message("%zu rows, %d digits: body %zu, allocated %zu, bound %zu\n",
                           rows[i], digits, size, cost.measured, cost.bound);
             assert_true(cost.bound <= tensors + 4096);
             free(body);
@@ -196,7 +197,7 @@ static void test_brackets_and_commas_in_strings_do_not_count(void **state) {
                  "{\"model\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\\"aaaaaaa\"}"));
 }
 
-static void test_32_levels_pass_and_33_do_not(void **state) {
+static void test_32_levels_are_accepted_and_33_are_not(void **state) {
     struct fixture *fixture = *state;
     struct wire_native_scan scan;
     for (int lists = 31; lists <= 32; lists++) {
@@ -211,7 +212,7 @@ static void test_32_levels_pass_and_33_do_not(void **state) {
     assert_non_null(strstr(fixture->problem.detail, "line 1, column 41:"));
 }
 
-/* Wherever the pieces are that the scan reads at a time. */
+/* The scan reads several bytes at a time, so that the offset could matter. */
 static void test_commas_and_lists_are_counted_at_every_offset(void **state) {
     struct fixture *fixture = *state;
     for (size_t spaces = 0; spaces < 40; spaces++) {
@@ -248,7 +249,7 @@ static const char *const valid_bodies[] = {
 
 #define NUM_VALID (sizeof valid_bodies / sizeof valid_bodies[0])
 
-/* Damages `body`, of capacity 1024; returns its new size. */
+/* Damages `body`, which has room for 1024 bytes. Returns its new size. */
 static size_t mutate(char *body, size_t size, uint64_t *random) {
     for (uint64_t times = 1 + fixture_random(random) % 4; times > 0 && size > 0;
          times--) {
@@ -265,24 +266,24 @@ static size_t mutate(char *body, size_t size, uint64_t *random) {
         case 1:
             size = at;
             break;
-        case 2: /* another's bytes over ours */
+        case 2: /* overwrites with bytes of another body */
             if (at + length <= size)
                 memcpy(body + at, other + from, length);
             break;
-        case 3: /* another's bytes between ours */
+        case 3: /* inserts bytes of another body */
             if (size + length <= 1024) {
                 memmove(body + at + length, body + at, size - at);
                 memcpy(body + at, other + from, length);
                 size += length;
             }
             break;
-        case 4: /* some of ours left out */
+        case 4: /* removes bytes */
             if (at + length <= size) {
                 memmove(body + at, body + at + length, size - at - length);
                 size -= length;
             }
             break;
-        default: /* most often stays nearly JSON */
+        default: /* keeps it close to JSON, in most cases */
             body[at] = "0123456789-.eE,:[]{}\"\\ n"[fixture_random(random) % 24];
             break;
         }
@@ -299,11 +300,13 @@ static void test_damaged_bodies_are_decoded_or_refused_within_the_bound(void **s
         const char *valid = valid_bodies[(size_t)i % NUM_VALID];
         memcpy(body, valid, strlen(valid));
         size_t size = mutate(body, strlen(valid), &random);
-        char *exact = malloc(size > 0 ? size : 1); /* so that a read past it is seen */
+        char *exact =
+            malloc(size > 0 ? size : 1); /* so that a read past its end is found */
         memcpy(exact, body, size);
         memset(&fixture->problem, 0, sizeof fixture->problem);
         struct cost cost = measure(fixture, exact, size);
         free(exact);
+
         if (cost.decoded) {
             decoded++;
         } else {
@@ -313,8 +316,7 @@ static void test_damaged_bodies_are_decoded_or_refused_within_the_bound(void **s
         }
     }
     print_message("%zu decoded, %zu refused\n", decoded, refused);
-    assert_true(decoded >
-                MUTATIONS / 100); /* the damage is light enough to say something */
+    assert_true(decoded > MUTATIONS / 100); /* else the damage is too heavy for a test */
     assert_true(refused > MUTATIONS / 2);
 }
 
@@ -322,9 +324,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound_holds_for_hostile_bodies),
         cmocka_unit_test(test_bound_holds_for_an_object_of_many_keys),
-        cmocka_unit_test(test_typical_bodies_take_their_tensors_and_little_more),
+        cmocka_unit_test(test_typical_bodies_need_little_more_than_their_tensors),
         cmocka_unit_test(test_brackets_and_commas_in_strings_do_not_count),
-        cmocka_unit_test(test_32_levels_pass_and_33_do_not),
+        cmocka_unit_test(test_32_levels_are_accepted_and_33_are_not),
         cmocka_unit_test(test_commas_and_lists_are_counted_at_every_offset),
         cmocka_unit_test(test_damaged_bodies_are_decoded_or_refused_within_the_bound),
     };

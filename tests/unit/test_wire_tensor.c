@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader of tensors against the oracle, which has jansson build the whole tree: on
- * random tensors, and on texts damaged at every position. */
+/* Tensors are read as by the oracle, which makes jansson build a tree: random tensors, and
+ * texts damaged at every position. */
 #include "tensor_oracle.h"
 #include "wire/json/tensor.h"
 #include "wire_fixture.h"
@@ -35,7 +35,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Reads with both; returns whether they accept. */
+/* Reads with both readers. Returns whether they accept the text. */
 static bool check_text(struct arena arenas[2], const char *text, size_t size) {
     bool accepted;
     const char *wrong = oracle_check(text, size, arenas, &accepted);
@@ -44,7 +44,7 @@ static bool check_text(struct arena arenas[2], const char *text, size_t size) {
     return accepted;
 }
 
-/* Writes white space, most often none. */
+/* Writes white space, in most cases none. */
 static char *put_space(char *out, uint64_t dice) {
     static const char *const spaces[] = {"",  "",           "",   "",
                                          " ", "\n        ", "\t", "\r\n  "};
@@ -65,12 +65,13 @@ static char *put_number(char *out, uint64_t dice) {
     }
 }
 
-/* Writes a random tensor; returns its size. */
+/* Writes a random tensor. Returns the size of its text. */
 static size_t put_tensor(char text[TEXT_MAX], uint64_t *random) {
     uint64_t dice = fixture_random(random);
     bool batched = dice & 1;
     size_t sequences = batched ? 1 + (dice >> 1) % 4 : 1, width = 1 + (dice >> 8) % 9;
     char *out = stpcpy(text, batched ? "[" : "");
+
     for (size_t b = 0; b < sequences; b++) {
         size_t rows = 1 + fixture_random(random) % 4;
         out = stpcpy(out, b > 0 ? ",[" : "[");
@@ -99,24 +100,24 @@ static void test_random_tensors_are_read_as_by_the_oracle(void **state) {
     }
 }
 
-static void test_every_byte_at_every_position(void **state) {
+static void test_every_byte_at_every_position_is_read_as_by_the_oracle(void **state) {
     static const char tensor[] = "[[[1,-2.5e+3, 0.1234567890123],[4,5,6]],[[7,8,9]]]";
     size_t accepted = 0;
     for (size_t at = 0; at < sizeof tensor - 1; at++) {
         for (int byte = 0; byte < 256; byte++) {
             char text[sizeof tensor];
             memcpy(text, tensor, sizeof tensor);
-            text[at] = (char)byte; /* instead */
+            text[at] = (char)byte; /* replaced */
             accepted += check_text(*state, text, sizeof tensor - 1);
-            memcpy(text + at + 1, tensor + at, sizeof tensor - 1 - at); /* between */
+            memcpy(text + at + 1, tensor + at, sizeof tensor - 1 - at); /* inserted */
             accepted += check_text(*state, text, sizeof tensor);
         }
-        check_text(*state, tensor, at); /* cut */
+        check_text(*state, tensor, at); /* cut off */
     }
     assert_true(accepted > 100);
 }
 
-static void test_random_damage(void **state) {
+static void test_random_damage_is_read_as_by_the_oracle(void **state) {
     uint64_t random = 2;
     size_t accepted = 0;
     for (int i = 0; i < MUTATIONS; i++) {
@@ -139,7 +140,7 @@ static void test_random_damage(void **state) {
     assert_true(accepted < MUTATIONS / 2);
 }
 
-static void test_first_error_is_told_with_line_column_and_path(void **state) {
+static void test_first_error_is_reported_with_line_column_and_path(void **state) {
     struct arena *arenas = *state;
     static const struct {
         const char *text, *title, *detail;
@@ -155,7 +156,7 @@ static void test_first_error_is_told_with_line_column_and_path(void **state) {
          "line 1, column 17: t[2][0]: ',' or ']' expected near '6'"},
         {"[[1,2],[3,[4]]]", "Wrong rank", "line 1, column 11: t[1][1]: t has 3 levels"},
         {"[[1,2],3]", "Wrong rank", "line 1, column 8: t[1]: t has 1 level"},
-        {"[[1,x],[3]]", "Malformed JSON", "t[0][1]"}, /* not the uneven row after it */
+        {"[[1,x],[3]]", "Malformed JSON", "t[0][1]"}, /* before the uneven row */
         {"[[1,2],[3],[x]]", "Uneven rows", "t[1]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -179,7 +180,7 @@ static void test_negative_zero_keeps_its_sign(void **state) {
                 !__builtin_signbit(tensor.rows[2]));
 }
 
-static void test_failed_allocations_are_told(void **state) {
+static void test_failed_allocations_are_reported(void **state) {
     (void)state;
     for (size_t nth = 1; nth <= 2; nth++) {
         struct arena arena;
@@ -203,11 +204,11 @@ static void test_failed_allocations_are_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_tensors_are_read_as_by_the_oracle),
-        cmocka_unit_test(test_every_byte_at_every_position),
-        cmocka_unit_test(test_random_damage),
-        cmocka_unit_test(test_first_error_is_told_with_line_column_and_path),
+        cmocka_unit_test(test_every_byte_at_every_position_is_read_as_by_the_oracle),
+        cmocka_unit_test(test_random_damage_is_read_as_by_the_oracle),
+        cmocka_unit_test(test_first_error_is_reported_with_line_column_and_path),
         cmocka_unit_test(test_negative_zero_keeps_its_sign),
-        cmocka_unit_test(test_failed_allocations_are_told),
+        cmocka_unit_test(test_failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
