@@ -37,7 +37,7 @@ static float float_of_f64(double value) {
     return (float)value;
 }
 
-/* Defines a dtype.to_float: elements are stored as `stored`, and `convert` converts one. */
+/* Defines a dtype.to_float for elements stored as `stored`, which `convert` converts. */
 #define DEFINE_TO_FLOAT(name, stored, convert)                                           \
     static void name(const unsigned char *bytes, size_t count, float *ret_values) {      \
         for (size_t i = 0; i < count; i++) {                                             \
@@ -52,8 +52,8 @@ DEFINE_TO_FLOAT(f16_to_float, uint16_t, float_of_f16)
 DEFINE_TO_FLOAT(bf16_to_float, uint16_t, float_of_bf16)
 DEFINE_TO_FLOAT(f64_to_float, double, float_of_f64)
 
-/* All types of safetensors (safetensors/src/tensor.rs), so that the span of any tensor can
- * be checked. */
+/* All types of safetensors (safetensors/src/tensor.rs), so that the span of any tensor
+ * can be checked. */
 static const struct dtype dtypes[] = {
     {"F32", 32, f32_to_float}, {"F16", 16, f16_to_float}, {"BF16", 16, bf16_to_float},
     {"F64", 64, f64_to_float}, {"BOOL", 8, NULL},         {"F4", 4, NULL},

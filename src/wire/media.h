@@ -36,8 +36,8 @@ struct wire_accept {
     enum wire_specificity specificity[WIRE_NUM_MEDIA]; /* of the range with that weight */
 };
 
-/* Adds one line of Accept (RFC 9110, section 12.5.1). Of several ranges that match a media
- * type, the most specific one counts. A malformed weight counts as 0. */
+/* Adds one line of Accept (RFC 9110, section 12.5.1). Of several ranges that match a
+ * media type, the most specific one counts. A malformed weight counts as 0. */
 void wire_accept_add(struct wire_accept *accept, const char *value);
 
 /* Returns the media type for the reply to a body of the type `request`: the one of the

@@ -9,8 +9,8 @@
 #include "base/buf.h"
 
 /* Every error that a client can get. The catalogue in problem.c has the status, the title
- * and the meaning of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json list
- * the same ones. */
+ * and the meaning of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json
+ * list the same ones. */
 enum wire_error {
     WIRE_E_BAD_REQUEST,
     WIRE_E_MALFORMED_JSON,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protocol.h: the interface of a protocol: a function that reads a request, and a table of
- * functions that encode a reply. They only share struct wire_request, so that a request of
- * one protocol or media type can have a reply of another. */
+/* protocol.h: the interface of a protocol: a function that reads a request, and a table
+ * of functions that encode a reply. They only share struct wire_request, so that a
+ * request of one protocol or media type can have a reply of another. */
 #ifndef ATTND_WIRE_PROTOCOL_H
 #define ATTND_WIRE_PROTOCOL_H
 

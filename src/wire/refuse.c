@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes: line, column, a known field and three indices, each number of up to 20 digits. */
+/* Bytes: line, column, a known field and three indices; numbers have up to 20 digits. */
 #define PLACE_TEXT_MAX 160
 #define DIGITS_SHOWN   20 /* of an integer that may have more */
 

@@ -37,12 +37,12 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
 /* A list without elements. */
 bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_problem);
 
-/* The row at `place` has `got` elements, not `expected`; `reason` is why it must have them. */
+/* The row at `place` has `got` elements, not `expected`, which it needs by `reason`. */
 bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t got,
                         const char *reason, struct wire_problem *ret_problem);
 
-/* A number that is out of range for float32. `got` is infinite when it is out of range for
- * double as well. */
+/* A number that is out of range for float32. `got` is infinite when it is out of range
+ * for double as well. */
 bool wire_refuse_float_range(const struct wire_place *place, double got,
                              struct wire_problem *ret_problem);
 

@@ -45,9 +45,9 @@ size_t wire_reply_count(const struct wire_reply_tensor *tensor);
 size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
                         size_t ret_shape[WIRE_REPLY_RANK_MAX]);
 
-/* Copies the lengths of the sequences to the arena, since an encoder outlives its request;
- * *ret_kept is the request with these lengths. Returns false with *ret_problem set when
- * there is no memory. */
+/* Copies the lengths of the sequences to the arena, since an encoder outlives its
+ * request; *ret_kept is the request with these lengths. Returns false with *ret_problem
+ * set when there is no memory. */
 bool wire_reply_keep_lens(const struct wire_request *request, struct arena *arena,
                           struct wire_request *ret_kept,
                           struct wire_problem *ret_problem);

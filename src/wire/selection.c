@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection.c: checks the two lists of indices, and copies the weights that they select. */
+/* selection.c: checks the two lists of indices, and copies the selected weights. */
 #include "wire/selection.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.h: weights_heads and weights_queries, which select the attention weights of a
- * reply. All weights are computed, since the outputs need them. Those that are not selected
- * never reach the reply. */
+ * reply. All weights are computed, since the outputs need them. Those that are not
+ * selected never reach the reply. */
 #ifndef ATTND_WIRE_SELECTION_H
 #define ATTND_WIRE_SELECTION_H
 
@@ -22,8 +22,8 @@ struct wire_indices {
     bool *seen;         /* [limit], in the arena */
 };
 
-/* Prepares to check a list of a request whose model and lengths are set. Allocates `limit`
- * bytes of the arena. Returns false with *ret_problem set when there are none. */
+/* Prepares to check a list of a request whose model and lengths are set. Allocates
+ * `limit` bytes of the arena. Returns false with *ret_problem set when there are none. */
 bool wire_indices_init(struct wire_indices *indices, const struct wire_request *request,
                        enum wire_selected which, struct arena *arena,
                        struct wire_problem *ret_problem);
@@ -46,7 +46,7 @@ void wire_selection_set(struct wire_request *request, enum wire_selected which,
 bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem);
 
-/* Returns whether the reply has only some of the weights, or has them in another order. */
+/* Returns whether the reply has only some of the weights, or another order of them. */
 bool wire_selection_is_partial(const struct wire_request *request);
 
 /* Returns how many weights the reply has: sizes->weights, or those that are selected. */

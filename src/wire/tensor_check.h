@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_check.h: reads queries, keys and values in one order for all protocols, and checks
- * them against the model and each other. */
+/* tensor_check.h: reads queries, keys and values in one order for all protocols, and
+ * checks them against the model and each other. */
 #ifndef ATTND_WIRE_TENSOR_CHECK_H
 #define ATTND_WIRE_TENSOR_CHECK_H
 

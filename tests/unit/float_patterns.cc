@@ -3,10 +3,10 @@
 //
 //     meson test -C build --suite exhaustive
 //
-// strtof() must read the text back to the same bits. Its digits and exponent must be those of
-// std::to_chars(), which finds the shortest and closest decimal by another method (Ryu).
-// test_wire_float.c checks the form of the text. This takes minutes on all cores; it is C++
-// for std::to_chars() only.
+// strtof() must read the text back to the same bits. Its digits and exponent must be those
+// of std::to_chars(), which finds the shortest and closest decimal by another method (Ryu).
+// test_wire_float.c checks the form of the text. This takes minutes on all cores. It is C++
+// only for std::to_chars().
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -73,7 +73,8 @@ bool is_right(float value) {
     return false;
 }
 
-// Sixteen numbers are printed together by other code (decimal/print_avx2.c), to the same text.
+// Sixteen numbers together are printed by other code (decimal/print_avx2.c), which must
+// give the same text.
 bool is_batch_right(const float *values) {
     char texts[512], one[WIRE_FLOAT_PRINT_ROOM];
     const char *at = texts;

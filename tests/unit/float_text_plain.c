@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* float_text_plain.c: finds the shortest decimal of a float32 with the C library only.
  *
- * It is plain on purpose: it tries numbers of digits with printf, and reads the text back by
- * strtof. */
+ * It is plain on purpose: it tries numbers of digits with printf, and reads the text back
+ * by strtof. */
 #include "float_text_plain.h"
 
 #include <stdbool.h>
@@ -61,9 +61,9 @@ static void step_up(struct decimal *decimal) {
     }
 }
 
-/* Finds a decimal with `count` digits that reads back to `value`. If there is one, it is the
- * closest, except for powers of two: the floats below them are twice as dense as those
- * above, so the closest may be too low while the next larger one reads back. */
+/* Finds a decimal with `count` digits that reads back to `value`. If there is one, it is
+ * the closest, except for powers of two: the floats below them are twice as dense as
+ * those above, so the closest may be too low while the next larger one reads back. */
 static bool find_decimal(float value, int count, struct decimal *ret_decimal) {
     struct decimal decimal;
     round_to(value, count, &decimal);
@@ -77,7 +77,7 @@ static bool find_decimal(float value, int count, struct decimal *ret_decimal) {
     return true;
 }
 
-/* A decimal with n digits also has n + 1 digits, so once a count fails, all lower ones do. */
+/* Decimals with n digits also have n + 1, so if a count fails, all lower ones do. */
 static void find_shortest(float value, struct decimal *ret_decimal) {
     if (!find_decimal(value, DIGITS_USUAL, ret_decimal)) {
         find_decimal(value, DIGITS_MAX, ret_decimal);

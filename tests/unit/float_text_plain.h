@@ -5,7 +5,7 @@
 
 #include "wire/decimal/print.h"
 
-/* Prints as wire_float_print() does. The locale must be "C", as it is without setlocale(). */
+/* Prints as wire_float_print() does. setlocale() must not have been called. */
 size_t float_text_plain(float value, char text[WIRE_FLOAT_PRINT_MAX]);
 
 #endif

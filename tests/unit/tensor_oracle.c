@@ -14,7 +14,8 @@
 #define FLOAT_OVERFLOW 0x1.ffffffp127
 
 /* Returns how many lists are nested along the first elements, 0 when there is no list.
- * *ret_leaf, borrowed, is the first element of the innermost, or NULL when that is empty. */
+ * *ret_leaf, borrowed, is the first element of the innermost, or NULL if there is
+ * none. */
 static size_t count_levels(const json_t *value, const json_t **ret_leaf) {
     size_t levels = 0;
     for (; value != NULL && json_is_array(value); levels++)
@@ -59,7 +60,7 @@ static bool read_row(const json_t *row, const struct wire_place *place,
     return true;
 }
 
-/* Checks the levels along the first elements, which decide whether there is a batch axis. */
+/* Checks the levels along the first elements: they decide if there is a batch axis. */
 static bool find_levels(const json_t *value, const char *field, size_t min, size_t max,
                         size_t *ret_levels, struct wire_problem *ret_problem) {
     struct wire_place place = {.field = field};

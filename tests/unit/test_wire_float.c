@@ -60,8 +60,8 @@ static int is_json_number(const char *text) {
     return *c == '\0';
 }
 
-/* Splits a text into its significant digits, as an integer, and the power of ten of the last
- * of them. */
+/* Splits a text into its significant digits, as an integer, and the power of ten of the
+ * last of them. */
 static void take_apart(const char *text, long *ret_digits, int *ret_power) {
     char digits[WIRE_FLOAT_PRINT_MAX + 1];
     int count = 0, power = 0;
@@ -114,8 +114,8 @@ static void check_printed(float value) {
         reads_back(digits / 10 + 1, power + 1, value))
         fail_msg("%a printed as %s could be shorter", (double)value, text);
 
-    /* Among decimals with as many digits it is the closest that reads back. Ties may differ,
-     * since these differences are rounded. */
+    /* Among decimals with as many digits it is the closest that reads back. Ties may
+     * differ, since these differences are rounded. */
     long double error = fabsl((long double)value - strtold(text + (*text == '-'), NULL));
     for (long other = digits - 1; other <= digits + 1; other += 2) {
         char other_text[40];

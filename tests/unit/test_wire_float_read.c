@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers are read to the same bits as by strtod(), and only if the grammar allows them. */
+/* Numbers are read to the same bits as by strtod(), and only in the grammar of JSON. */
 #include "wire/decimal/read.h"
 #include "wire/decimal/read_powers.h"
 #include "wire_fixture.h"
@@ -32,8 +32,8 @@ static enum wire_stop read_text(struct text *text, const char *bytes, size_t siz
     return wire_floats_read(&text->floats);
 }
 
-/* Compares a number with strtod(). It is read four times in one list, since numbers close to
- * the end of the text are read by other code. */
+/* Compares a number with strtod(). It is read four times in one list, since numbers close
+ * to the end of the text are read by other code. */
 static void check_number(const char *number) {
     char list[4 * NUMBER_MAX + 16];
     int size =
@@ -191,8 +191,8 @@ static void test_long_runs_of_zeros_cancel_with_the_exponent(void **state) {
     }
 }
 
-/* Numbers of every size, at every distance from the end of the text. ASan and valgrind find
- * a read past it. */
+/* Numbers of every size, at every distance from the end of the text. ASan and valgrind
+ * find a read past it. */
 static void test_nothing_past_the_end_is_read(void **state) {
     (void)state;
     for (int zeros = 1; zeros < 64; zeros++) {

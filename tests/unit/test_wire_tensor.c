@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors are read as by the oracle, which makes jansson build a tree: random tensors, and
- * texts damaged at every position. */
+/* Tensors are read as by the oracle, which makes jansson build a tree: random tensors,
+ * and texts damaged at every position. */
 #include "tensor_oracle.h"
 #include "wire/json/tensor.h"
 #include "wire_fixture.h"

@@ -16,7 +16,7 @@ static inline char wire_peek(const char *at, const char *end) {
     return at < end ? *at : '\0';
 }
 
-/* Returns the next 8 bytes, the first one in the lowest bits; 0 for bytes past the end. */
+/* Returns the next 8 bytes, the first in the lowest bits. Bytes past the end are 0. */
 static inline uint64_t wire_load_word(const char *at, const char *end) {
     uint64_t word = 0;
     if (__builtin_expect(end - at >= (ptrdiff_t)sizeof word, 1)) {

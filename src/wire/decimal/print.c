@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print.c: finds the shortest decimal of a float32 by Schubfach (Raffaello Giulietti, "The
- * Schubfach way to render doubles", 2020), and writes its text.
+/* print.c: finds the shortest decimal of a float32 by Schubfach (Raffaello Giulietti,
+ * "The Schubfach way to render doubles", 2020), and writes its text.
  *
- * A float is c * 2^q. The numbers between the midpoints to its neighbours read back to it.
- * The width of that interval is 2^q; let 10^k <= 2^q < 10^(k+1). Then the interval has at
- * least one multiple of 10^k, and at most one of 10^(k+1). The shortest decimal is the
- * latter if there is one, and otherwise the closest multiple of 10^k. So no digits have to
- * be tried one by one. */
+ * A float is c * 2^q. The numbers between the midpoints to its neighbours read back to
+ * it. The width of that interval is 2^q; let 10^k <= 2^q < 10^(k+1). Then the interval
+ * has at least one multiple of 10^k, and at most one of 10^(k+1). The shortest decimal is
+ * the latter if there is one, and otherwise the closest multiple of 10^k. So no digits
+ * have to be tried one by one. */
 #include "wire/decimal/print.h"
 
 #include "base/endian.h"
@@ -31,10 +31,10 @@ struct decimal {
     int power;
 };
 
-/* The next three are floor(log10(2^q)), floor(log10(3/4 * 2^q)) and floor(log2(10^e)). The
- * logarithms are integers over powers of two, and the results are exact for every exponent
- * of a float32 (sections 5 and 6 of the paper; the tests print all exponents). Shifts are
- * arithmetic. */
+/* The next three are floor(log10(2^q)), floor(log10(3/4 * 2^q)) and floor(log2(10^e)).
+ * The logarithms are integers over powers of two, and the results are exact for every
+ * exponent of a float32 (sections 5 and 6 of the paper; the tests print all exponents).
+ * Shifts are arithmetic. */
 static int log10_of_power_of_two(int q) {
     return (q * 1262611) >> 22;
 }
@@ -47,16 +47,16 @@ static int log2_of_power_of_ten(int e) {
     return (e * 1741647) >> 19;
 }
 
-/* Returns x * power / 2^64, made odd when there is a remainder. The result is in quarters,
- * so comparisons with it give the same as with the exact product. `power` was rounded up,
- * so a remainder of 1 is ignored. */
+/* Returns x * power / 2^64, made odd when there is a remainder. The result is in
+ * quarters, so comparisons with it give the same as with the exact product. `power` was
+ * rounded up, so a remainder of 1 is ignored. */
 static uint32_t scale_by_power(uint64_t power, uint32_t x) {
     uint128 product = (uint128)power * x;
     return (uint32_t)(product >> 64) | ((uint32_t)(product >> 32) > 1);
 }
 
-/* Returns the shortest decimal of a positive finite float, given as its bits. It has no
- * branches that depend on the data: one wrong prediction costs as much as all the rest. */
+/* Returns the shortest decimal of a positive finite float, given as its bits. No
+ * branch depends on the data: a wrong prediction costs as much as all the rest. */
 static struct decimal find_shortest(uint32_t bits) {
     uint32_t fraction = bits & ((UINT32_C(1) << FRACTION_BITS) - 1);
     uint32_t exponent = bits >> FRACTION_BITS;
@@ -67,14 +67,14 @@ static struct decimal find_shortest(uint32_t bits) {
     int k = closer_below ? log10_of_three_quarters(q) : log10_of_power_of_two(q);
     uint64_t power = print_powers[-k - PRINT_POWERS_MIN];
     uint32_t unit = UINT32_C(1) << (q + log2_of_power_of_ten(-k) + 1);
-    /* The value and the ends of its interval, in quarters of 10^k. The ends themselves read
-     * back when c is even, since reading rounds to even. */
+    /* The value and the ends of its interval, in quarters of 10^k. The ends themselves
+     * read back when c is even, since reading rounds to even. */
     uint32_t value = scale_by_power(power, 4 * c * unit);
     uint32_t low = scale_by_power(power, (4 * c - 2 + closer_below) * unit) + (c & 1);
     uint32_t high = scale_by_power(power, (4 * c + 2) * unit) - (c & 1);
 
-    /* The closer multiple of 10^k, ties to even. It may be outside the interval where that is
-     * shorter below the value; then the one above is used. */
+    /* The closer multiple of 10^k, ties to even. It may be outside the interval where
+     * that is shorter below the value; then the one above is used. */
     uint32_t ones = value / 4;
     bool up = (value % 4 + ones % 2 > 2) | (low > 4 * ones);
     uint32_t digits = ones + up;
@@ -87,8 +87,8 @@ static struct decimal find_shortest(uint32_t bits) {
     return (struct decimal){digits, k};
 }
 
-/* Returns the decimal with nine digits, the first of them not 0, and with the power of the
- * first digit. Only subnormals have fewer than seven digits, since c has 24 bits. */
+/* Returns the decimal with nine digits, the first of them not 0, and with the power of
+ * the first digit. Only subnormals have fewer than seven digits, since c has 24 bits. */
 static struct decimal normalise(struct decimal decimal) {
     static const uint32_t factors[] = {1, 10, 100};
     while (__builtin_expect(decimal.digits < 1000000, 0)) {
@@ -138,7 +138,7 @@ static char *put_large(char *out, char first, uint64_t rest, int exponent) {
     return out + exponent + 3;
 }
 
-/* Writes a number such as "1.5e+20", whose digits without zeros at the end are `count`. */
+/* Writes a number such as "1.5e+20"; it has `count` digits without zeros at the end. */
 static char *put_exponent(char *out, char first, uint64_t rest, int count, int exponent) {
     out[0] = first;
     out[1] = '.';

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print_avx2.c: the arithmetic of print.c, step by step, for four numbers in the four 64-bit
- * lanes of an AVX2 vector. No value but a product needs more than 33 bits, so lanes can be
- * compared as signed numbers. */
+/* print_avx2.c: the arithmetic of print.c, step by step, for four numbers in the four
+ * 64-bit lanes of an AVX2 vector. No value but a product needs more than 33 bits, so
+ * lanes can be compared as signed numbers. */
 #include "wire/decimal/print_avx2.h"
 
 #ifdef __x86_64__
@@ -14,7 +14,7 @@
 #define LANES         4
 #define ALL(x)        ((lanes){(x), (x), (x), (x)})
 #define EXPONENT_BIAS UINT64_C(150) /* of c * 2^q with c an integer */
-#define BIAS          UINT64_C(64) /* added to powers of ten, so that lanes stay positive */
+#define BIAS          UINT64_C(64)  /* added to powers of ten, to keep lanes positive */
 #define LOG2_BIAS     UINT64_C(512) /* likewise, to powers of two */
 #define EIGHT_ZEROS   100000000
 /* A product with one of these, shifted to the right, is a quotient. */

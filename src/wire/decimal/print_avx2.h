@@ -21,8 +21,8 @@ struct wire_digits {
 /* Returns whether this build and CPU can run wire_digits_find(). */
 bool wire_digits_available(void);
 
-/* Finds the digits of the magnitudes of finite values: those that wire_float_print() prints.
- * Thread-safe. */
+/* Finds the digits of the magnitudes of finite values: those that wire_float_print()
+ * prints. Thread-safe. */
 void wire_digits_find(const float values[WIRE_DIGITS_BATCH],
                       struct wire_digits *ret_digits);
 

@@ -2,11 +2,11 @@
 /* read.c: converts decimals to float32.
  *
  * A decimal is w * 10^p, where w has up to 19 digits. w times the first 64 bits of 10^p
- * gives the first 62 bits of the value. These suffice to round to the 24 bits of a float32,
- * unless the value is very close to the middle of two float32. Then strtod() decides: about
- * once in 10^8 random numbers, and for every number exactly in the middle. It also reads
- * numbers that are not a normal float32. So the arithmetic here need not be exact; it must
- * only detect when it may be wrong. */
+ * gives the first 62 bits of the value. These suffice to round to the 24 bits of a
+ * float32, unless the value is very close to the middle of two float32. Then strtod()
+ * decides: about once in 10^8 random numbers, and for every number exactly in the middle.
+ * It also reads numbers that are not a normal float32. So the arithmetic here need not be
+ * exact; it must only detect when it may be wrong. */
 #include "wire/decimal/read.h"
 
 #include "wire/decimal/bytes.h"
@@ -121,8 +121,8 @@ static enum wire_stop read_by_library(const char *at, double *ret_number) {
     return fabs(*ret_number) < FLOAT_OVERFLOW ? WIRE_STOP_CLOSED : WIRE_STOP_RANGE;
 }
 
-/* Rounds w * 10^power; with 19 digits, w may be less than one too small. Returns false when
- * strtod() must decide. */
+/* Rounds w * 10^power. A w of 19 digits may be too small, by less than 1. Returns false
+ * when strtod() must decide. */
 static inline bool round_decimal(uint64_t w, int64_t power, bool negative,
                                  float *ret_number) {
     if (w == 0) {
@@ -179,8 +179,8 @@ static int64_t cut_digits(const char *first, const char *end, uint64_t *ret_w) {
     return power;
 }
 
-/* Reads the exponent after an 'e' and adds it to *power. Returns its end, or NULL when there
- * is none. */
+/* Reads the exponent after an 'e' and adds it to *power. Returns its end, or NULL when
+ * there is none. */
 static const char *read_exponent(const char *at, const char *end, int64_t *power) {
     bool negative = wire_peek(at, end) == '-';
     at += negative || wire_peek(at, end) == '+';
@@ -237,8 +237,8 @@ read_number(const char **at, const char *end, float *ret_number, double *ret_ref
     }
 
     if (!round_decimal(w, power, negative, ret_number)) {
-        /* strtod() needs a byte to stop at. Without one the list has no end, and the number
-         * does not matter. */
+        /* strtod() needs a byte to stop at. Without one the list has no end, and the
+         * number does not matter. */
         double number = 0;
         enum wire_stop stop = c < end ? read_by_library(*at, &number) : WIRE_STOP_CLOSED;
         if (stop != WIRE_STOP_CLOSED) {
@@ -251,9 +251,9 @@ read_number(const char **at, const char *end, float *ret_number, double *ret_ref
     return WIRE_STOP_CLOSED;
 }
 
-/* Appends the digits after a point to *w. Returns false when there are none, more than 21,
- * or more than fit in 64 bits. Seven are read at a time, because the numbers that tools
- * print have 6 to 9 or 15 to 19: each number of a text then takes the same branches. */
+/* Appends the digits after a point to *w. Returns false when there are none, more than
+ * 21, or more than fit in 64 bits. Seven are read at a time, because tools print 6 to
+ * 9 digits or 15 to 19: each number of a text then takes the same branches. */
 static inline bool read_fraction(const char **at, const char *end, uint64_t *w) {
     const char *c = *at;
     uint64_t digits = load_digits(c, end), sum = *w;
@@ -271,8 +271,8 @@ static inline bool read_fraction(const char **at, const char *end, uint64_t *w) 
     return true;
 }
 
-/* Reads a number of the usual form: not too long, and with a comma after it. There must be
- * FAST_BYTES at *at. Returns false when it has another form. */
+/* Reads a number of the usual form: not too long, and with a comma after it. There must
+ * be FAST_BYTES at *at. Returns false when it has another form. */
 static inline bool read_fast(const char **at, float *ret_number) {
     const char *c = *at, *const end = c + FAST_NUMBER;
     bool negative = *c == '-';

@@ -23,17 +23,17 @@ struct wire_floats {
     double refused;  /* the number of WIRE_STOP_RANGE; infinite if no double has it */
 };
 
-/* Creates the C locale that wire_floats_read() needs; called by wire_init(). Returns false
- * when the C library cannot. */
+/* Creates the C locale that wire_floats_read() needs; called by wire_init(). Returns
+ * false when the C library cannot. */
 bool wire_floats_init(void);
 
 /* Reads numbers with commas between them until something else follows, and returns what.
- * A number becomes the float32 nearest to the double nearest to it, ties to even, as by C's
- * (float)strtod() and numpy; -0 is -0.0. The grammar is that of RFC 8259 in every locale.
- * Thread-safe for distinct arguments.
+ * A number becomes the float32 nearest to the double nearest to it, ties to even, as by
+ * C's (float)strtod() and numpy; -0 is -0.0. The grammar is that of RFC 8259 in every
+ * locale. Thread-safe for distinct arguments.
  *
- * Seven digits are read at a time (after Lemire, "Number parsing at a gigabyte per second",
- * 2021, section 4). */
+ * Seven digits are read at a time (after Lemire, "Number parsing at a gigabyte per
+ * second", 2021, section 4). */
 enum wire_stop wire_floats_read(struct wire_floats *floats);
 
 /* Returns the end of the JSON number that begins at `at`, or NULL when none does. */

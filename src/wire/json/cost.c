@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost.c: bounds the memory that jansson needs for a text.
  *
- * jansson needs up to 80 times the size of a hostile text (`{},{},...`), so a limit on the
- * text does not limit memory. The figures below are the allocations of jansson 2.14 on a
- * 64-bit machine, rounded up as glibc's malloc does. tests/unit/test_wire_scan.c measures
- * that they hold. They count what is allocated at one time; fragmentation is not counted.
+ * jansson needs up to 80 times the size of a hostile text (`{},{},...`), so a limit on
+ * the text does not limit memory. The figures below are the allocations of jansson 2.14
+ * on a 64-bit machine, rounded up as glibc's malloc does. tests/unit/test_wire_scan.c
+ * measures that they hold. They count what is allocated at one time; fragmentation is not
+ * counted.
  *
  * jansson stops at the first syntax error. Up to there it finds the same containers and
  * strings as this file does, so the bound also holds for texts that are not JSON. */
@@ -53,8 +54,8 @@ static void note_token(struct tally *tally, size_t length) {
         tally->longest_token = length;
 }
 
-/* Adds the bytes of a container and its scalars, of which it may have one more than commas.
- * The strings and containers in it are added by themselves. */
+/* Adds the bytes of a container and its scalars, of which it may have one more than
+ * commas. The strings and containers in it are added by themselves. */
 static void close_container(struct tally *tally, const struct container *container) {
     size_t elements = container->commas + 1;
     size_t element_bytes = SCALAR_BYTES;
@@ -130,7 +131,7 @@ void wire_json_cost(const char *text, size_t size, size_t *bytes) {
     struct tally tally = {.bytes = FIXED_BYTES};
     tally_text(text, size, &tally);
 
-    /* A table grows by being copied, so the old one, half as large, is allocated as well. */
+    /* A table grows by being copied, and the old one is half as large. */
     add_block(&tally.bytes, tally.largest_table / 2);
     /* The lexer copies each token to a buffer, which doubles by being copied as well. */
     add_block(&tally.bytes, tally.longest_token);

@@ -5,9 +5,9 @@
 
 #include <stddef.h>
 
-/* Adds to *bytes the most that jansson allocates at one time for this text, which must not
- * be nested more than WIRE_MAX_DEPTH deep. *bytes becomes SIZE_MAX when the sum is larger.
- * Thread-safe. */
+/* Adds to *bytes the most that jansson allocates at one time for this text, which must
+ * not be nested more than WIRE_MAX_DEPTH deep. *bytes becomes SIZE_MAX when the sum is
+ * larger. Thread-safe. */
 void wire_json_cost(const char *text, size_t size, size_t *bytes);
 
 #endif

@@ -141,8 +141,8 @@ static uint64_t find_byte(uint64_t word, unsigned char byte) {
     return ~(((others & low) + low) | others | low);
 }
 
-/* Finds brackets, braces, quotes and a few letters. All but the quotes are 0x7F when or-ed
- * with 0x26. */
+/* Finds brackets, braces, quotes and a few letters. All but the quotes are 0x7F when
+ * or-ed with 0x26. */
 static uint64_t find_special(uint64_t word) {
     return find_byte(word | WIRE_ALL_BYTES(0x26), 0x7F) | find_byte(word, '"');
 }
@@ -171,8 +171,8 @@ static const char *skip_blocks(const char *at, const char *end, size_t *commas) 
     return at;
 }
 
-/* Returns the next bracket, brace, quote, 'Y', '_', 'y' or DEL, or the end. Adds the commas
- * before it. */
+/* Returns the next bracket, brace, quote, 'Y', '_', 'y' or DEL, or the end. Adds the
+ * commas before it. */
 static const char *skip_plain(const char *at, const char *end, size_t *commas) {
     at = skip_blocks(at, end, commas);
     while (at < end) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cursor.h: a position in the text of a request. It skips values without reading them, and
- * its errors have a line and a column. */
+/* cursor.h: a position in the text of a request. It skips values without reading them,
+ * and its errors have a line and a column. */
 #ifndef ATTND_WIRE_JSON_CURSOR_H
 #define ATTND_WIRE_JSON_CURSOR_H
 
@@ -39,14 +39,14 @@ static inline const char *wire_string_end(const char *at, const char *end) {
     return at < end ? at : end;
 }
 
-/* Skips the value that begins at the cursor and is inside `depth` lists and objects. Checks
- * only that brackets match and are nested at most WIRE_MAX_DEPTH deep. Returns false with
- * the problem set: Malformed JSON, Nested too deeply. */
+/* Skips the value that begins at the cursor and is inside `depth` lists and objects.
+ * Checks only that brackets match and are nested at most WIRE_MAX_DEPTH deep. Returns
+ * false with the problem set: Malformed JSON, Nested too deeply. */
 bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
                       struct wire_span *ret_span);
 
-/* Returns the type of the value at the cursor, by the names of wire_json_type(); NULL when
- * no value begins like that. */
+/* Returns the type of the value at the cursor, by the names of wire_json_type(); NULL
+ * when no value begins like that. */
 const char *wire_cursor_type(const struct wire_cursor *cursor);
 
 /* Whether the value at the cursor is a number. */

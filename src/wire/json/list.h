@@ -16,18 +16,18 @@ bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t
 bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
                     bool *ret_more);
 
-/* Reads the integer at `place`, where `levels` levels of nested lists are expected in all.
- * *ret_number is SIZE_MAX when it is larger, or negative. *ret_text is its text. */
+/* Reads the integer at `place`, where `levels` levels of nested lists are expected in
+ * all. *ret_number is SIZE_MAX when it is larger, or negative. *ret_text is its text. */
 bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t *ret_number, struct wire_span *ret_text);
 
-/* Sets the problem and returns false: the integer at `place`, with that text, is not within
- * 0..`max`. `limit` is the reason for the range ("its sequence has 6 keys"). */
+/* Sets the problem and returns false: the integer at `place`, with that text, is not
+ * within 0..`max`. `limit` is the reason for the range ("its sequence has 6 keys"). */
 bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place *place,
                             const struct wire_span *text, const char *limit, size_t max);
 
-/* Reads the list of numbers at `place`, an innermost list, into `out`, rounded to float32.
- * `out` has room until `out_end`, for at least one number more than the text has commas. */
+/* Reads the list of numbers at `place`, an innermost list, into `out`, rounded to
+ * float32. `out` has room until `out_end`: for one number more than there are commas. */
 bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *out,
                    float *out_end, size_t *ret_count);
 

@@ -32,8 +32,8 @@ bool wire_body_close(struct wire_cursor *cursor);
 bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size_t depth,
                       const struct wire_keys *keys, struct wire_span *ret_members);
 
-/* Copies the string at `span`, which includes its quotes, to ret_word, with a terminator. It
- * is cut to WIRE_WORD_MAX bytes. Malformed JSON, Out of memory. */
+/* Copies the string at `span`, which includes its quotes, to ret_word, with a terminator.
+ * It is cut to WIRE_WORD_MAX bytes. Malformed JSON, Out of memory. */
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
                     char ret_word[WIRE_WORD_MAX + 1]);
 

@@ -7,14 +7,14 @@
 #include "wire/json/cursor.h"
 #include "wire/tensor.h"
 
-/* Returns the most bytes of an arena that wire_tensor_read() allocates; SIZE_MAX when that
- * is too large to be computed. */
+/* Returns the most bytes of an arena that wire_tensor_read() allocates; SIZE_MAX when
+ * that is too large to be computed. */
 size_t wire_tensor_cost(const struct wire_span *span);
 
-/* Reads the tensor at `span` of the body: lists of `min` to `max` levels (WIRE_LEVELS_...),
- * in which all rows have the same width. Returns false with *ret_problem set to the first
- * error in the text: Malformed JSON, Wrong type, Wrong rank, Empty tensor, Uneven rows, Out
- * of range, Out of memory. */
+/* Reads the tensor at `span` of the body: lists of `min` to `max` levels
+ * (WIRE_LEVELS_...), in which all rows have the same width. Returns false with
+ * *ret_problem set to the first error in the text: Malformed JSON, Wrong type, Wrong
+ * rank, Empty tensor, Uneven rows, Out of range, Out of memory. */
 bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
                       size_t min, size_t max, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem);

@@ -12,21 +12,21 @@
 void wire_json_init(void);
 
 /* Parses the value at `span` of the body, and refuses duplicate keys. Returns a new
- * reference, or NULL with *ret_problem set, with line and column: Malformed JSON, Duplicate
- * key, Out of range, Out of memory. Thread-safe.
+ * reference, or NULL with *ret_problem set, with line and column: Malformed JSON,
+ * Duplicate key, Out of range, Out of memory. Thread-safe.
  *
- * jansson 2.14's lexer mistakes a failed allocation for the end of the token, and may then
- * read a cut number without an error. So any failed allocation of this thread, which the
- * allocator of wire_json_init() notes, is Out of memory. */
+ * jansson 2.14's lexer mistakes a failed allocation for the end of the token, and may
+ * then read a cut number without an error. So any failed allocation of this thread, which
+ * the allocator of wire_json_init() notes, is Out of memory. */
 json_t *wire_json_load(const char *body, const struct wire_span *span,
                        struct wire_problem *ret_problem);
 
-/* For a parser that calls jansson itself: wire_json_watch() forgets earlier failures of this
- * thread, and wire_json_ran_short() returns whether an allocation has failed since. */
+/* For parsers that call jansson themselves: wire_json_watch() forgets earlier failures of
+ * this thread; wire_json_ran_short() returns whether an allocation failed after it. */
 void wire_json_watch(void);
 bool wire_json_ran_short(void);
 
-/* Refuses the key at `span`, which includes its quotes, because its object already has it. */
+/* Refuses the key at `span`, quotes included, because its object already has it. */
 bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
                            struct wire_problem *ret_problem);
 

@@ -30,8 +30,8 @@ static size_t utf8_size(const unsigned char *text) {
     return size;
 }
 
-/* Writes the character at `text` as a part of a JSON string. Returns how many bytes it has
- * in `text`. */
+/* Writes the character at `text` as a part of a JSON string. Returns how many bytes it
+ * has in `text`. */
 static size_t put_character(const unsigned char *text, char *out, size_t *ret_written) {
     size_t size = utf8_size(text);
 
