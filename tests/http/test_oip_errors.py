@@ -186,7 +186,7 @@ JSON_DEFECTS = {
     "binary_data_output a number": (also(parameters={"binary_data_output": 1}),
                                     "binary_data_output is an integer"),
     "need_weights of another word": (also(parameters={"need_weights": "max"}), "must be false, true"),
-    "need_weights a number": (also(parameters={"need_weights": 1}), "need_weights is an integer"),
+    "need_weights a number": (also(parameters={"need_weights": 1}), "need_weights must be false"),
     "weights requested, not named": (also(parameters={"need_weights": True}),
                                      "Outputs disagree: need_weights asks for weights"),
     "weights named, not requested": (outputs("attention_weights", parameters={"need_weights": False}),

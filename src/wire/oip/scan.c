@@ -73,20 +73,21 @@ static bool read_bool(const struct wire_cursor *cursor, const struct wire_span *
 
 static bool read_need_value(const struct wire_cursor *cursor,
                             const struct wire_span *span, struct wire_oip_scan *scan) {
+    struct wire_place place = {.field = "need_weights"};
+    struct wire_cursor there = cursor_at(cursor, span);
+    const char *type = wire_cursor_type(&there);
     char word[WIRE_WORD_MAX + 1] = "";
-    bool all = false;
-    if (*span->start != '"') {
-        if (!read_bool(cursor, span, "need_weights", &all))
-            return false;
-        scan->need_weights = all ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE;
+    if (type == NULL)
+        return wire_refuse_value_type(&there, &place, "boolean");
+
+    if (strcmp(type, "boolean") == 0) {
+        scan->need_weights = *span->start == 't' ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE;
         return true;
     }
-
-    if (!wire_word_read(cursor, span, word))
+    if (strcmp(type, "string") == 0 && !wire_word_read(cursor, span, word))
         return false;
     scan->need_weights = ATTN_WEIGHTS_MEAN;
-    return strcmp(word, "mean") == 0 ||
-           wire_refuse_need_weights("string", cursor->problem);
+    return strcmp(word, "mean") == 0 || wire_refuse_need_weights(type, cursor->problem);
 }
 
 static bool read_parameters(const struct wire_cursor *cursor,
