@@ -50,8 +50,11 @@ static bool reserve_header(const struct wire_input *input, const char *json, siz
     if (json[0] != '{')
         return refuse_body_format(NULL, "header does not begin with '{'", ret_problem);
     if (!wire_cursor_skip(&cursor, 0, &span)) {
+        /* The remedy for a request in JSON, after "; ", is not that for a header. */
+        const char *detail = ret_problem->detail, *remedy = strstr(detail, "; ");
         char defect[sizeof ret_problem->detail];
-        snprintf(defect, sizeof defect, "header: %.200s", ret_problem->detail);
+        snprintf(defect, sizeof defect, "header: %.*s",
+                 remedy != NULL ? (int)(remedy - detail) : 200, detail);
         return refuse_body_format(NULL, defect, ret_problem);
     }
 
