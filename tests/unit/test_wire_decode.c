@@ -258,8 +258,8 @@ static void test_key_with_an_escape_is_the_same_key(void **state) {
     decode(*state, "{\"model\":\"d2l\",\"quer\\u0069es\":[[1,2,3,4]]}");
 }
 
-/* Decodes a request again and again, while each allocation fails in turn, in an arena with
- * room for `allocations` small ones. Returns how many allocations failed. */
+/* Decodes a request again and again, while each allocation fails in turn, in an arena
+ * with room for `allocations` small ones. Returns how many allocations failed. */
 static size_t fail_each_allocation(struct fixture *fixture, const char *body,
                                    size_t allocations) {
     for (size_t nth = 1;; nth++) {

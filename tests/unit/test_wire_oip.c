@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_wire_oip.c: requests of the Open Inference Protocol in JSON and binary data, and the
- * replies. tests/http/test_oip_errors.py has the requests that are refused. */
+/* test_wire_oip.c: requests of the Open Inference Protocol in JSON and binary data, and
+ * the replies. tests/http/test_oip_errors.py has the requests that are refused. */
 #include "fail_alloc.h"
 #include "wire/oip/describe.h"
 #include "wire/oip/oip.h"
@@ -228,7 +228,8 @@ struct reply {
     attn_result result;
 };
 
-/* Makes a reply. Bit 0 of `binary_bits` is set when outputs are binary, bit 1 when weights are. */
+/* Makes a reply. Bit 0 of `binary_bits` is set when outputs are binary, bit 1 when
+ * weights are. */
 static void make_reply(struct fixture *fixture, struct reply *reply, int binary_bits) {
     static float outputs[SEQUENCES * LENGTH * 4],
         weights[SEQUENCES * 2 * LENGTH * LENGTH];

@@ -32,8 +32,8 @@ static bool read_bytes(struct fixture *fixture, const unsigned char *bytes, size
     return read;
 }
 
-/* Makes a request of two sequences that has every tensor. Its data begins at a multiple of
- * 8 bytes, and `pad` more. The caller frees it. */
+/* Makes a request of two sequences that has every tensor. Its data begins at a multiple
+ * of 8 bytes, and `pad` more. The caller frees it. */
 static unsigned char *make_request(size_t *ret_size, size_t pad) {
     static const int64_t lens[] = {1, 2}, valid[] = {1, 0}, heads[] = {1, 0}, first = 0;
     static const float mask[] = {1, 0.5F};

@@ -19,8 +19,8 @@ struct native_decoder {
     struct wire_problem *problem;
 };
 
-/* Parses a member with jansson. *ret_value is a new reference, or NULL when the member was
- * left out. */
+/* Parses a member with jansson. *ret_value is a new reference, or NULL when the member
+ * was left out. */
 static bool load_member(const struct native_decoder *decoder, enum wire_member member,
                         json_t **ret_value) {
     const struct wire_span *span = &decoder->members[member];

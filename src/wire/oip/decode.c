@@ -52,7 +52,8 @@ static bool make_shape(const struct oip_decoder *decoder,
     return true;
 }
 
-/* wire_tensor_source of a request, whose decoder is the context. Does not read the rows. */
+/* wire_tensor_source of a request, whose decoder is the context. Does not read the
+ * rows. */
 static bool oip_read_shape(const void *context, enum wire_tensor_id id, size_t min_levels,
                            size_t max_levels, bool *ret_given,
                            struct wire_tensor *ret_tensor) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* describe.h: the descriptions of the server and its models in the Open Inference
- * Protocol. Each printer adds one JSON text to `body`, and returns ATTN_OK or ATTN_E_NOMEM.
- * Thread-safe for distinct buffers. */
+ * Protocol. Each printer adds one JSON text to `body`, and returns ATTN_OK or
+ * ATTN_E_NOMEM. Thread-safe for distinct buffers. */
 #ifndef ATTND_WIRE_OIP_DESCRIBE_H
 #define ATTND_WIRE_OIP_DESCRIBE_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode.c: writes replies of the Open Inference Protocol.
  *
- * A reply is a sequence of a few segments. A segment is JSON that is ready from the start,
- * numbers that are printed as JSON, or binary data. */
+ * A reply is a sequence of a few segments. A segment is JSON that is ready from the
+ * start, numbers that are printed as JSON, or binary data. */
 #include "base/endian.h"
 #include "base/size.h"
 #include "wire/decimal/print.h"

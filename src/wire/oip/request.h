@@ -26,8 +26,8 @@ struct wire_oip_type {
 };
 
 /* An input that was found. It has `count` elements, the product of its shape, as JSON or
- * as binary data. The sizes of the shape are at least 1. They were compared with the data:
- * binary data has the right size, and JSON has at least count - 1 commas. */
+ * as binary data. The sizes of the shape are at least 1. They were compared with the
+ * data: binary data has the right size, and JSON has at least count - 1 commas. */
 struct wire_oip_input {
     const char *name;                 /* constant */
     const struct wire_oip_type *type; /* NULL: the request does not have it */

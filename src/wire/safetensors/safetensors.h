@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.h: the safetensors of POST /v1/attention (docs/protocol.md), for the server.
+/* safetensors.h: the safetensors of POST /v1/attention (docs/protocol.md), for the
+ * server.
  *
  * The tensors of a request have the names of the JSON's fields, with query_lens and
  * key_lens for a batch without padding. Options are strings in __metadata__. */

@@ -53,8 +53,8 @@ bool wire_safetensors_is_in_body(const struct wire_safetensors_body *body) {
     return false;
 }
 
-/* Returns whether the tensor `id` has lengths beside it, in the tensor *ret_lens: keys and
- * values in key_lens or else, like queries, in query_lens. */
+/* Returns whether the tensor `id` has lengths beside it, in the tensor *ret_lens: keys
+ * and values in key_lens or else, like queries, in query_lens. */
 static bool find_lens(const struct wire_safetensors_body *body,
                       enum wire_safetensors_id id, enum wire_safetensors_id *ret_lens) {
     bool has_key_lens = body->tensors[WIRE_SAFETENSORS_KEY_LENS] != NULL;
@@ -263,7 +263,7 @@ static bool read_packed_lens(const struct wire_safetensors_body *body,
         !wire_safetensors_read_integers(body, lens, 1, &tensor->lens))
         return false;
 
-    /* A sum that stops at INT64_MAX is no number of rows. Most readers of JSON could not
+    /* A sum that stops at INT64_MAX cannot be the number of rows, and many clients could not
      * read a larger one in the problem. */
     assert(tensor->lens != NULL);
     tensor->num_sequences = body->tensors[lens]->elements;
