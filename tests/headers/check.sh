@@ -16,6 +16,7 @@ for header in include/attnd/*.h; do
     fi
     checked=$((checked + 1))
 done
+# shellcheck disable=SC2044 # no name has a space
 for header in $(find src -name "*.h"); do
     echo "#include \"${header#src/}\"" |
         "$@" -xc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror \
