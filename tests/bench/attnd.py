@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnd itself: its results from libattnd, its times from `attnd bench`."""
+"""attnd itself: results from libattnd, times from `attnd bench`."""
 
 import ctypes
 import json
@@ -20,7 +20,7 @@ FLAG, SIZE, ADDRESS = ctypes.c_bool, ctypes.c_size_t, ctypes.c_void_p
 
 
 def structure(**fields):
-    """A struct of include/attnd, its members in the header's order."""
+    """Returns the type of a struct in include/attnd, with its members in the same order."""
     return type("Structure", (ctypes.Structure,), {"_fields_": list(fields.items())})
 
 
@@ -30,14 +30,14 @@ ModelInfo = structure(name=ctypes.c_char * 65, engine=ctypes.c_char_p, cpu=ctype
 Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
                     keys=ADDRESS, values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
-                    causal=FLAG, head_mask=ADDRESS, need_weights=ctypes.c_int, crew=ADDRESS)
+                    causal=FLAG, head_mask=ADDRESS, need_weights=ctypes.c_int, parallel=ADDRESS)
 Result = structure(outputs=ADDRESS, weights=ADDRESS)
 Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, scratch_bytes=SIZE)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 
 def make_attnd(problem, library, precision):
-    """libattnd on the calling thread; its results do not depend on the number of threads."""
+    """Runs libattnd on the calling thread. Its results do not depend on the number of threads."""
     lib, error = ctypes.CDLL(library), Error()
     lib.attn_version.restype = ctypes.c_char_p
     lib.attn_model_get_info.restype = ctypes.POINTER(ModelInfo)
@@ -72,23 +72,23 @@ def make_attnd(problem, library, precision):
         check(lib.attn_run(model, ctypes.byref(request), ctypes.c_void_p(scratch.ctypes.data),
                            ctypes.byref(result)))
 
-    run.holds = lens, problem  # libattnd only has their addresses
+    run.holds = lens, problem  # libattnd has only their addresses
     return (run, lambda: outputs.reshape(problem.inputs.shape),
             f"attnd {lib.attn_version().decode()}, {info.engine.decode()}, {info.cpu.decode()}, "
             + precision)
 
 
 def lacks_precision(program):
-    """Whether this attnd is from before --precision."""
+    """Returns whether this attnd is too old to know --precision."""
     text = subprocess.run([program, "bench", "--help"], stdout=subprocess.PIPE, text=True,
                           check=True).stdout
     return "--precision" not in text
 
 
 def bench_attnd(program, part, shape, threads, precision, engine, seconds):
-    """Milliseconds of one run, those of the plain program over cblas, which always has one thread,
-    and the multiply-add peak of that precision in GFLOP/s, from `attnd bench`."""
-    if part == "projection":  # of the same rows; sequences of one make no work between the steps
+    """Runs `attnd bench`. Returns the milliseconds of one run, those of `cblas tiles`, which always
+    has one thread, and the multiply-add peak of that precision in GFLOP/s."""
+    if part == "projection":  # the same rows; sequences of one row need no work between the steps
         shape = shape._replace(sequences=shape.rows, length=1)
     command = [program, "bench", "--part", part, "--shape", ",".join(map(str, shape)),
                "--workers", str(threads), "--engine", engine, "--seconds", str(seconds), "--json"]
@@ -97,7 +97,7 @@ def bench_attnd(program, part, shape, threads, precision, engine, seconds):
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True,
                                        check=True).stdout)
     assert abs(report["dense_gflop"] / count_gflop(part, shape) - 1) < 1e-3, \
-        "work is counted differently"
+        "attnd bench counts operations differently"
     result = next(r for r in report["results"]
                   if r["name"] == engine and r.get("precision", "f32") == precision)
     plain = next(r for r in report["results"] if r["name"] == "cblas tiles")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import it before numpy: takes settings of BLAS, OpenMP and the like out of the environment, which
-BLAS reads when it is loaded. The processes that we start inherit what is left."""
+"""Removes settings for BLAS, OpenMP and similar libraries from the environment. Import it before
+numpy, because BLAS reads them when it is loaded. Child processes inherit the clean environment."""
 
 import os
 

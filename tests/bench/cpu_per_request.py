@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cpu_per_request.py ATTND: CPU time of the server for each self-attention of (1,128,768), 12 heads,
-with JSON and with safetensors, beside `attnd bench` for the same layer in the same run.
+"""cpu_per_request.py ATTND: CPU time of the server for one self-attention of (1,128,768), 12 heads,
+in JSON and in safetensors, compared with `attnd bench` for the same layer in the same run.
 
-Forms take turns on one connection each, one worker; time is utime + stime of the process."""
+The formats take turns on one connection, with one worker. Time is utime + stime of the process."""
 import json
 import os
 import re
@@ -28,7 +28,7 @@ def cpu_seconds(pid):
 
 
 def bench(attnd):
-    """Median of the layer alone in ms."""
+    """Returns the median time of the layer alone in ms."""
     text = subprocess.run(
         [attnd, "bench", "--shape", f"1,{TOKENS},{WIDTH},{HEADS}", "--workers", "1",
          "--seconds", "1"], check=True, capture_output=True, text=True).stdout
@@ -45,7 +45,7 @@ def main():
             (WIDTH, WIDTH)).astype("f4") / WIDTH**.5 for name in "qkvo"})
         x = generator.standard_normal((1, TOKENS, WIDTH)).astype("f4")
         rows = ",".join(f"[{','.join(map(str, row))}]" for row in x[0])
-        forms = {"JSON, as Python writes doubles": (
+        formats = {"JSON, as Python writes doubles": (
                      "application/json", json.dumps({"queries": x.tolist()}).encode()),
                  "JSON, shortest float32": (
                      "application/json", f'{{"queries":[[{rows}]]}}'.encode()),
@@ -56,9 +56,9 @@ def main():
         try:
             url = re.search(r"http://\S+", server.stdout.readline())[0] + "/v1/attention"
             session = requests.Session()
-            spent = {name: [] for name in forms}
+            spent = {name: [] for name in formats}
             for turn in range(ROUNDS + 1):
-                for name, (content_type, body) in forms.items():
+                for name, (content_type, body) in formats.items():
                     before = cpu_seconds(server.pid)
                     for _ in range(EACH if turn else WARM):
                         reply = session.post(url, data=body, headers={"Content-Type": content_type})
@@ -68,11 +68,11 @@ def main():
         finally:
             server.terminate()
             server.wait()
-        least = min(alone + [bench(attnd)])
-        print(f"attnd bench, the least of two medians: {least:.2f} ms")
+        fastest = min(alone + [bench(attnd)])
+        print(f"attnd bench, the lower of two medians: {fastest:.2f} ms")
         for name, seconds in spent.items():
             mean = np.mean(seconds) * 1e3
-            print(f"{name}, {len(forms[name][1])} bytes: {mean:.2f} ms, {mean / least:.2f}x "
+            print(f"{name}, {len(formats[name][1])} bytes: {mean:.2f} ms, {mean / fastest:.2f}x "
                   f"(rounds {', '.join(f'{s * 1e3:.2f}' for s in seconds)})")
 
 

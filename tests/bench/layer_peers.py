@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer by others: numpy, ONNX Runtime, OpenVINO.
+"""The layer in other programs: numpy, ONNX Runtime, OpenVINO.
 
-Each maker returns a function that runs once, one that returns the outputs [B, T, width] of the last
-run, and what it is in words."""
+Each maker returns a function that runs the layer once, a function that returns the outputs
+[B, T, width] of the last run, and a description."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from problems import Unavailable
 
 
 def make_numpy(problem, threads=None, dtype=np.float32):  # threads: see Peer
-    """One product for the three projections, weights transposed beforehand."""
+    """Computes the three projections as one product, with weights transposed beforehand."""
     batch, length, width, heads = problem.shape
     size = width // heads
     into = np.concatenate([problem.weights[p] for p in "qkv"]).T.astype(dtype, order="C")
@@ -35,7 +35,7 @@ def make_numpy(problem, threads=None, dtype=np.float32):  # threads: see Peer
         attended = np.empty((batch, length, heads, size), dtype)
         if length < 64:
             attended[:] = attend(q, k, v).transpose(0, 2, 1, 3)
-        else:  # head by head: the scores stay in the cache
+        else:  # head by head, so that scores stay in the cache
             for b, h in np.ndindex(batch, heads):
                 attended[b, :, h] = attend(q[b, h], k[b, h], v[b, h])
         outputs = attended.reshape(-1, width) @ out
@@ -45,19 +45,22 @@ def make_numpy(problem, threads=None, dtype=np.float32):  # threads: see Peer
 
 
 def make_onnx(problem):
-    """The layer as an ONNX model, serialised: MatMul + Add around com.microsoft's attention."""
+    """Returns a serialised ONNX model: MatMul + Add around the attention of com.microsoft."""
     from onnx import TensorProto, helper, numpy_helper
     nodes, tensors = [], []
 
-    def project(part, source, target):
+    def project(projection, source, target):
         tensors.append(numpy_helper.from_array(
-            np.ascontiguousarray(problem.weights[part].T), f"{part}.weight"))
-        tensors.append(numpy_helper.from_array(problem.biases[part], f"{part}.bias"))
-        nodes.append(helper.make_node("MatMul", [source, f"{part}.weight"], [f"{part}.product"]))
-        nodes.append(helper.make_node("Add", [f"{part}.product", f"{part}.bias"], [target]))
+            np.ascontiguousarray(problem.weights[projection].T), f"{projection}.weight"))
+        tensors.append(numpy_helper.from_array(problem.biases[projection],
+                                               f"{projection}.bias"))
+        nodes.append(helper.make_node("MatMul", [source, f"{projection}.weight"],
+                                      [f"{projection}.product"]))
+        nodes.append(helper.make_node("Add", [f"{projection}.product", f"{projection}.bias"],
+                                      [target]))
 
-    for part in "qkv":
-        project(part, "inputs", part)
+    for name in "qkv":
+        project(name, "inputs", name)
     nodes.append(helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["attended"],
                                   domain="com.microsoft", num_heads=problem.shape.heads))
     project("o", "attended", "outputs")
@@ -89,15 +92,15 @@ def make_openvino(problem, threads, precision):
     compiled = core.compile_model(core.read_model(serialised), "CPU", {
         "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": precision})
-    took = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
-    if took != precision:
-        raise Unavailable(f"OpenVINO computes in {took} on this CPU, not in {precision}")
+    used = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+    if used != precision:
+        raise Unavailable(f"OpenVINO computes in {used} on this CPU, not in {precision}")
     request = compiled.create_infer_request()
     request.set_input_tensor(openvino.Tensor(problem.inputs, shared_memory=True))
 
     def run():
         request.infer()
 
-    run.holds = serialised, problem  # OpenVINO only has their addresses
+    run.holds = serialised, problem  # OpenVINO has only their addresses
     return (run, lambda: request.get_output_tensor().data,
             f"OpenVINO {openvino.__version__.split('-')[0]}, {precision}")

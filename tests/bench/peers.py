@@ -1,27 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attnd beside what a user could pick instead, in one run on one machine, all on the CPU:
-the layer beside numpy, ONNX Runtime and OpenVINO (in float32 and in bfloat16), and one projection
-of as many rows, and of a few, beside numpy's BLAS, the system's and oneDNN (both precisions).
+"""Times attnd and its alternatives in one run on the CPU of one machine. The layer is compared with
+numpy, ONNX Runtime and OpenVINO (in float32 and bfloat16). One projection, of as many rows and of a
+few, is compared with numpy's BLAS, the system's BLAS and oneDNN (both precisions).
 
     apt-get install libdnnl-dev
     python3 -m venv /tmp/peers
     /tmp/peers/bin/pip install -r tests/bench/requirements.txt
     /tmp/peers/bin/python tests/bench/peers.py --json peers.json --svg docs/peers.svg
 
-All get the same random weights, biases and inputs. Before anything is timed, every result is
-held against float64; what differs too much is reported and not timed, and the exit status is 1.
-What this machine lacks is named with the reason, and the others go on.
-Then everybody takes turns, round by round, and ratios are of neighbours in time: machines drift.
-A round's time is the median of at least 5 measurements of at least 10 ms each, which is what
-`attnd bench` does, too. Every peer lives in a process of its own, whose environment is free of
-settings for BLAS and the like, and waits there while the others are timed.
+All have the same random weights, biases and inputs. First every result is compared with float64. A
+program whose result differs too much is reported and not timed, and the exit status is 1. A program
+that this machine lacks is listed with the reason.
+Then the programs take turns in every round. Ratios are taken within a round, because the speed of a
+machine drifts. The time of a round is the median of at least 5 measurements of at least 10 ms each,
+as in `attnd bench`. Every peer has its own process, without environment settings for BLAS and
+similar libraries, and waits there while the others are timed.
 
-attnd is timed by `attnd bench`, which has weights of its own and no biases (a bias costs it
-nothing: sums start there); what is compared is libattnd with the weights of all. The peers are
-called from Python with inputs and outputs bound beforehand, which costs them up to 0.01 ms.
-attnd in bf16 reads and writes float32 all the same. So does OpenVINO; oneDNN is timed both with
-rows that are in bf16 already ("oneDNN bf16") and with rows that it converts first, in each run
-("oneDNN f32>bf16").
+attnd is timed by `attnd bench`, which has its own weights and no biases. (A bias costs nothing,
+because sums start with it.) Results are compared with libattnd, with the common weights. The peers
+are called from Python with inputs and outputs bound beforehand, which costs them up to 0.01 ms.
+In bf16, attnd and OpenVINO read and write float32. oneDNN is timed with rows that are already bf16
+("oneDNN bf16"), and with rows that it converts in each run ("oneDNN f32>bf16").
 """
 
 import clean_environment  # before numpy
@@ -49,8 +48,8 @@ from turns import Peer
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ["1,128,768,12", "8,512,768,12", "1,2048,768,12", "64,1,768,12", "1,1,768,12"]
-FEW_ROWS = ["4,1,768,12", "16,1,768,12"]  # of a projection only
-SETTLE_SECONDS = 0.1  # idle threads of the one before spin for a while; then they sleep
+FEW_ROWS = ["4,1,768,12", "16,1,768,12"]  # for projections only
+SETTLE_SECONDS = 0.1  # idle threads of the previous program spin for a while before they sleep
 
 
 class Contender(NamedTuple):
@@ -87,7 +86,7 @@ def compare_attnd(arguments, part, shape, expected):
 
 
 def take_turns(arguments, part, shape, threads, entries, peers):
-    """By name, milliseconds in each round, and, for attnd, multiply-add peaks."""
+    """Returns milliseconds in each round by name, and multiply-add peaks of attnd by name."""
     times = {name: [] for name, entry in entries.items() if "detail" in entry
              and "failed" not in entry}
     peaks, plain = {}, []
@@ -122,8 +121,8 @@ def run_case(arguments, part, shape, threads, expected):
     times, peaks = take_turns(arguments, part, shape, threads, entries, peers)
     for peer in peers.values():
         peer.close()
-    if "cblas" in times:  # attnd bench's baseline, whose results its tests compare
-        entries["cblas"] = {"precision": "f32", "detail": "cblas: the one that attnd is linked to"}
+    if "cblas" in times:  # the baseline of attnd bench, whose results its tests compare
+        entries["cblas"] = {"precision": "f32", "detail": "cblas: the one that attnd links"}
     for name, mine in times.items():
         if mine:
             entries[name] |= {"rounds_ms": mine, "median_ms": median(mine), "min_ms": min(mine),
@@ -142,30 +141,31 @@ def machine_text():
 def parse_shape(text):
     shape = Shape(*map(int, text.split(",")))
     if min(shape) < 1 or shape.width % shape.heads:
-        raise ValueError("HEADS divides WIDTH")
+        raise ValueError("HEADS must divide WIDTH")
     return shape
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--part", choices=["layer", "projection"], help="only this; default: both")
+    parser.add_argument("--part", choices=["layer", "projection"],
+                        help="time only this part; default: both")
     parser.add_argument("--shape", type=parse_shape, action="append", metavar="B,T,WIDTH,HEADS",
                         help="may be given several times; default: " + " ".join(SHAPES)
                         + ", and for projections 4 and 16 rows")
     parser.add_argument("--threads", type=int, action="append", help="as --shape; default: 1, 2")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=int, default=1, help="of one turn; default: 1")
+    parser.add_argument("--seconds", type=int, default=1, help="length of one turn; default: 1")
     parser.add_argument("--quick", action="store_true", help="two rounds of two small shapes")
     parser.add_argument("--attnd", type=Path, default=ROOT / "build/src/attnd")
     parser.add_argument("--library", type=Path, default=ROOT / "build/src/libattnd.so")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report")
     parser.add_argument("--from-json", type=Path, metavar="FILE",
-                        help="measure nothing; table and plot of what --json wrote")
+                        help="measure nothing; print table and plot of a report written by --json")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the plot")
     arguments = parser.parse_args()
     for path in arguments.attnd, arguments.library:
         if not path.exists() and not arguments.from_json:
-            parser.error(f"{path} does not exist: build attnd, or say where it is")
+            parser.error(f"{path} does not exist; build attnd, or use --attnd and --library")
     arguments.attnd, arguments.library = arguments.attnd.resolve(), arguments.library.resolve()
     arguments.rounds = 2 if arguments.quick else max(arguments.rounds, 1)
     return arguments
@@ -199,7 +199,7 @@ def main():
     else:
         dropped = " ".join(clean_environment.DROPPED)
         print(f"{machine_text()}; load {os.getloadavg()[0]:.2f}; {arguments.rounds} rounds"
-              + (f"; left out of the environment: {dropped}" if dropped else ""))
+              + (f"; removed from the environment: {dropped}" if dropped else ""))
         with tempfile.TemporaryDirectory() as folder:
             arguments.onednn = build_onednn(folder)
             report = {"machine": machine_text(), "date": time.strftime("%Y-%m-%d"),

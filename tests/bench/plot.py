@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plot: bars of time over attnd's on logarithmic scales, a column for each thread count."""
+"""The plot: bars of the time relative to attnd, on a log scale, a column for each thread count."""
 
 import html
 from math import floor, log2
 
 from sections import list_sections, ratio, shape_text, threads_text
 
-COLOURS = {  # of each name's first word(s): light, dark
+COLOURS = {  # by the first words of a name: in light and dark mode
     "attnd": ("#0969da", "#4493f8"), "numpy": ("#8c959f", "#7d8590"),
     "ONNX Runtime": ("#d4752c", "#db8b4b"), "OpenVINO": ("#7d55c7", "#a585e0"),
     "oneDNN": ("#2c8f7b", "#3fae97"), "oneDNN f32>bf16": ("#9a6b12", "#c9a24a"),
@@ -17,13 +17,13 @@ STYLE = """  text {{ font: 12px "DejaVu Sans", Verdana, sans-serif }} .title {{ 
   .grid {{ stroke: {3} }} .one, .spread {{ stroke: {1} }}
 """
 LABELS, COLUMN, GAP = 165, 330, 24  # widths
-BAR, BETWEEN = 14, 10  # heights: of one bar's place, and between two shapes
+BAR, BETWEEN = 14, 10  # heights: of one bar with its margin, and between two shapes
 FINE_TICKS = (0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.5, 2, 2.5, 3)
-FIGURES = 44  # room at both ends of a scale for the figure beside a bar
+FIGURES = 44  # width at both ends of a scale for the figure beside a bar
 
 
 def style():
-    """Text, ground and bars change together with the reader's scheme."""
+    """Text, background and bars follow the colour scheme of the reader."""
     light = STYLE.format("#fff", "#24292f", "#57606a", "#d8dee4")
     dark = STYLE.format("#0d1117", "#e6edf3", "#9198a1", "#30363d")
     for name, (day, night) in COLOURS.items():
@@ -54,8 +54,8 @@ class Canvas:
 
 
 class Scale:
-    """Octaves, the same in all columns of a section. Made for the medians: one disturbed round
-    must not squeeze the rest."""
+    """Octaves, the same in all columns of a section. The range covers the medians only, so that
+    one disturbed round does not shrink all bars."""
 
     def __init__(self, section):
         middles = [log2(over.middle) for case in section.cases for name in section.others
@@ -128,7 +128,7 @@ def draw_section(canvas, section, threads):
 
 
 def draw(report):
-    """The SVG of a report."""
+    """Returns a report as SVG."""
     cases = report["cases"]
     sections = list_sections(cases)
     threads = sorted({case["threads"] for case in cases})
@@ -136,8 +136,8 @@ def draw(report):
     for section in sections:
         draw_section(canvas, section, threads)
     canvas.y += 28
-    canvas.write(10, "Right of 1: slower than attnd. Bars: the median of the rounds' ratios; thin "
-                 "lines: the least to the most, cut at the edge.", "faint")
+    canvas.write(10, "Right of 1: slower than attnd. Bars: the median ratio of the rounds; thin "
+                 "lines: minimum to maximum, cut at the edge.", "faint")
     canvas.y += 17
     canvas.write(10, f"{report['machine']}, {report['date']}", "faint")
     size = f'width="{max(column_left(len(threads)) - GAP + 10, 640)}" height="{canvas.y + 14:.0f}"'

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// print_floats.cc: nanoseconds for each float32 printed: ours, the plain one,
-// std::to_chars.
+// print_floats.cc: times printing a float32 by attnd, by its plain twin and by
+// std::to_chars(), in nanoseconds.
 //
 //     ninja -C build tests/print_floats && build/tests/print_floats
 //
-// All three print the same numbers, in the same run, taking turns; the median of the
-// turns is shown. Needs a C++17 compiler; no part of the product.
+// All three print the same numbers in turns in one run; the median of the turns is shown.
+// It needs a C++17 compiler and is not installed.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -28,7 +28,7 @@ static size_t print_to_chars(float value, char *text) {
     return static_cast<size_t>(std::to_chars(text, text + 32, value).ptr - text);
 }
 
-// As a reply is printed: rows of numbers.
+// Prints rows of numbers, as a reply does.
 static double nanoseconds_in_rows(const Numbers &numbers) {
     const size_t width = 500;
     static char text[width * 20 + 64];
@@ -60,15 +60,17 @@ static void compare(const char *name, const Numbers &numbers) {
     Numbers few(numbers.begin(),
                 numbers.begin() + static_cast<long>(numbers.size() / 50));
     std::vector<double> times[4];
+
     for (int turn = 0; turn < turns; turn++) {
         times[0].push_back(nanoseconds_in_rows(numbers));
-        for (int i = 0; i < 3; i++) // the plain one is slow
+        for (int i = 0; i < 3; i++) // the plain twin is slow
             times[i + 1].push_back(nanoseconds(printers[i], i < 2 ? numbers : few));
     }
+
     std::printf("%-24s", name);
-    for (auto &of_one : times) {
-        std::sort(of_one.begin(), of_one.end());
-        std::printf(" %8.1f", of_one[turns / 2]);
+    for (auto &one_way : times) {
+        std::sort(one_way.begin(), one_way.end());
+        std::printf(" %8.1f", one_way[turns / 2]);
     }
     std::printf("\n");
 }
@@ -94,6 +96,7 @@ static float from_bits(std::mt19937_64 &random) {
 int main() {
     std::normal_distribution<float> normal;
     std::uniform_real_distribution<float> uniform;
+
     std::printf("%-24s %8s %8s %8s %8s  (ns)\n", "numbers", "attnd", "singly", "to_chars",
                 "plain");
     compare("normal (outputs)", make([&](auto &random) { return normal(random); }));

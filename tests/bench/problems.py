@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is computed: random weights, biases and inputs, the same in every process."""
+"""The problems to compute: random weights, biases and inputs, the same in every process."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Unavailable(Exception):
-    """What this machine or build lacks: a contender that raises it is named, but has not failed."""
+    """The machine or build lacks something. A contender that raises it is listed, not failed."""
 
 
 class Shape(NamedTuple):
@@ -30,18 +30,19 @@ class Problem(NamedTuple):
 
 
 def count_gflop(part, shape):
-    """Multiplications and additions, each counted: four projections, scores, outputs; or one
-    projection."""
+    """Counts each multiplication and each addition: of four projections, scores and outputs, or of
+    one projection."""
     projection = 2 * shape.rows * shape.width**2
     attention = 4 * shape.rows * shape.length * shape.width
     return (4 * projection + attention if part == "layer" else projection) * 1e-9
 
 
 def make_problem(part, shape):
-    """A layer with random weights; or a single projection, of as many rows, as a layer in disguise.
+    """Returns a layer with random weights, or a single projection in the form of a layer.
 
-    A query that attends to one key only gets its value, and with identities before it that is its
-    row of the inputs, in whatever precision: such a layer is its output projection and no more.
+    A query that attends to one key only gets the value of that key. If the projections before it
+    are identities, this value is its row of the inputs in any precision. Such a layer computes its
+    output projection only.
     """
     rng = np.random.default_rng(20170612)
     width = shape.width

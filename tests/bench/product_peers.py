@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One projection by others, as make_problem() has it: numpy's BLAS, oneDNN. Makers are as in
-layer_peers.py."""
+"""One projection in other programs, as make_problem() describes it: numpy's BLAS and oneDNN. Makers
+are as in layer_peers.py."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ def make_numpy_product(problem, threads):  # threads: see Peer
 
 
 def build_onednn(folder):
-    """Builds onednn.c in `folder`; returns the library, or why there is none."""
+    """Builds onednn.c in `folder`. Returns the library, or Unavailable with the reason."""
     compiler, library = os.environ.get("CC", "cc"), Path(folder) / "onednn.so"
     try:
         found = subprocess.run([compiler, "-E", SOURCE, "-o", "/dev/null"], capture_output=True,
@@ -39,7 +39,7 @@ def build_onednn(folder):
         return Unavailable(f"no C compiler: {error}")
     if found.returncode != 0:
         reason = next((line.split("error: ")[1] for line in found.stderr.splitlines()
-                       if "error: " in line), "it cannot be preprocessed")
+                       if "error: " in line), "the preprocessor failed")
         return Unavailable(f"{SOURCE.name}: {reason} (on Debian 12: apt-get install libdnnl-dev)")
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", SOURCE, "-ldnnl", "-o", library],
                    check=True)
@@ -47,7 +47,7 @@ def build_onednn(folder):
 
 
 def make_onednn(problem, threads, library, rows):
-    """`rows`: a key of ROWS. Threads are OpenMP's: see Peer."""
+    """`rows` is a key of ROWS. OpenMP has the threads: see Peer."""
     if isinstance(library, Unavailable):
         raise library
     lib = ctypes.CDLL(library)
@@ -59,7 +59,7 @@ def make_onednn(problem, threads, library, rows):
                                ctypes.c_size_t(problem.shape.width),
                                *(ctypes.c_void_p(x.ctypes.data) for x in holds), ROWS[rows])
     if status == UNIMPLEMENTED:
-        raise Unavailable(f"oneDNN has no product of {rows} for this CPU")
+        raise Unavailable(f"oneDNN has no product of {rows} rows for this CPU")
     if status != 0:
         raise RuntimeError(f"oneDNN: status {status}")
 
@@ -67,5 +67,5 @@ def make_onednn(problem, threads, library, rows):
         if lib.onednn_run() != 0:
             raise RuntimeError("oneDNN: the product failed")
 
-    run.holds = holds  # oneDNN only has their addresses
+    run.holds = holds  # oneDNN has only their addresses
     return run, lambda: outputs, f"{lib.onednn_detail().decode()}, {rows}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What table and plot show of a report: for each part and precision, times over attnd's."""
+"""The sections of table and plot: for each part and precision, times relative to attnd."""
 
 from statistics import median
 from typing import NamedTuple
@@ -11,10 +11,10 @@ PRECISIONS = {"f32": "float32", "bf16": "bfloat16"}
 class Section(NamedTuple):
     part: str
     precision: str
-    baseline: str  # "attnd f32" or "attnd bf16": what others are divided by
+    baseline: str  # "attnd f32" or "attnd bf16": other times are divided by its time
     others: list  # names
     cases: list
-    why: str  # not attnd of the same precision, or ""
+    why: str  # the baseline has another precision, or ""
 
     @property
     def title(self):
@@ -33,7 +33,7 @@ def was_timed(case, name):
 
 
 def ratio(case, name, baseline):
-    """The median, least and most of the rounds' ratios; None where one was not timed."""
+    """Returns minimum, median and maximum of the ratios in all rounds, or None if not timed."""
     if not was_timed(case, name) or not was_timed(case, baseline):
         return None
     ratios = [x / y for x, y in zip(case["results"][name]["rounds_ms"],

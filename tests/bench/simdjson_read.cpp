@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simdjson_read.cpp: reading float32 rows with attnd and with simdjson (Debian:
- * libsimdjson-dev), in turns, after comparing the numbers. Not part of the build:
+/* simdjson_read.cpp: times reading float32 rows by attnd and by simdjson (Debian:
+ * libsimdjson-dev), in turns, and compares the numbers. It is not part of the build:
  *
  *   g++ -O3 -std=c++17 -Isrc -Iinclude tests/bench/simdjson_read.cpp \
  *       build/src/wire/libwire.a -lsimdjson -o simdjson_read && ./simdjson_read
@@ -22,8 +22,8 @@ extern "C" {
 
 static const size_t rows = 128, width = 768, rounds = 101;
 
-/* Prints the rows; T is double for what json.dumps() makes of a float32, float for what
- * attnd prints. */
+/* Prints the rows. With T double, a float32 is printed as by json.dumps(), with T float as
+ * by attnd. */
 template <typename T>
 static std::string print(const std::vector<float> &numbers, const char *comma) {
     std::string text = "[";
@@ -39,10 +39,10 @@ static void read_with_attnd(const simdjson::padded_string &text, float *out) {
     const char *begin = text.data();
     wire_floats floats = {begin + 1, begin + text.size(), out, out + rows * width, 0};
     for (size_t row = 0; row < rows; row++) {
-        floats.at++; /* the bracket */
+        floats.at++; /* the opening bracket */
         if (wire_floats_read(&floats) != WIRE_STOP_CLOSED)
             std::exit(1);
-        floats.at += 2; /* the other, and the comma */
+        floats.at += 2; /* the closing bracket and the comma */
     }
 }
 
@@ -71,6 +71,7 @@ static void compare(const char *name, const std::string &json) {
     simdjson::padded_string text(json);
     std::vector<float> ours(rows * width), theirs(rows * width);
     std::vector<double> our_ns, their_ns, ratios;
+
     for (size_t i = 0; i < rounds; i++) {
         our_ns.push_back(time_ns([&] { read_with_attnd(text, ours.data()); }));
         their_ns.push_back(time_ns([&] { read_with_simdjson(text, theirs.data()); }));
@@ -78,6 +79,7 @@ static void compare(const char *name, const std::string &json) {
     }
     if (std::memcmp(ours.data(), theirs.data(), ours.size() * sizeof(float)) != 0)
         std::exit((std::fprintf(stderr, "%s: the numbers differ\n", name), 1));
+
     double bytes = double(json.size()), numbers = double(rows * width);
     std::printf(
         "%-10s %5.1f bytes each: attnd %5.0f MB/s, %5.2f ns; simdjson (%s) %5.0f "
@@ -98,10 +100,12 @@ int main() {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     std::vector<float> numbers(rows * width), bytes;
+
     for (float &number : numbers)
         number = normal(random);
     for (size_t i = 0; i < numbers.size(); i++)
         bytes.push_back(float(random() % 256));
+
     compare("17 digits", print<double>(numbers, ", "));
     compare("indented", print<double>(numbers, ",\n            "));
     compare("shortest", print<float>(numbers, ","));

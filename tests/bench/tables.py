@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures in words: case by case as they are measured, and at the end in Markdown."""
+"""Prints the figures: each case when it is measured, and all in Markdown at the end."""
 
 from statistics import median
 
@@ -10,7 +10,7 @@ def print_case(case):
     print(f"\n{case['part']} {shape_text(case)}, {threads_text(case['threads'])}, "
           f"{case['gflop']:.3f} GFLOP", end="")
     peaks = case["results"]["attnd f32"].get("peaks_gflops")
-    if peaks:  # where it varies much, something else ran
+    if peaks:  # a large spread means that other programs ran
         print(f"; multiply-add peak {median(peaks):.0f} GFLOP/s "
               f"({min(peaks):.0f}..{max(peaks):.0f})", end="")
     print(f"\n  {'':16}{'ms':>10}  {'(min..max of the rounds)':26}{'GFLOP/s':>8}"
@@ -63,7 +63,7 @@ def section_lines(section):
 
 
 def collect(cases, key):
-    """What the entries say under `key`: each name's values, in order, once."""
+    """Returns the values of `key` in all entries, by name, in order and without duplicates."""
     found = {}
     for case in cases:
         for name, entry in case["results"].items():
@@ -73,13 +73,13 @@ def collect(cases, key):
 
 
 def markdown(report):
-    """The tables, ready for docs/performance.md."""
+    """Returns the tables in Markdown, for docs/performance.md."""
     cases = report["cases"]
     rounds = max((len(entry.get("rounds_ms", ())) for case in cases
                   for entry in case["results"].values()), default=0)
-    lines = [f"{report['machine']}, {report['date']}. Each cell: its time over attnd's in the "
-             f"same round, median of {rounds} rounds (above 1, attnd is faster), and its own "
-             "median time. Peak: of multiply-adds in attnd's precision.", ""]
+    lines = [f"{report['machine']}, {report['date']}. Each cell: the ratio to attnd's time in "
+             f"the same round, median of {rounds} rounds (above 1, attnd is faster), and the "
+             "median time. Peak: multiply-adds in attnd's precision.", ""]
     for section in list_sections(cases):
         lines += section_lines(section)
     details = [text for texts in collect(cases, "detail").values() for text in texts]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contenders in processes of their own, which wait there while others are timed."""
+"""Contenders, each in its own process, where it waits while others are timed."""
 
 import multiprocessing
 import os
@@ -10,36 +10,36 @@ import numpy as np
 
 from problems import Unavailable, make_problem
 
-TOLERANCE = {"f32": 1e-4, "bf16": 3e-2}  # of the largest output
-LEAST_SECONDS = 0.01  # of one measurement; shorter work is repeated
-LEAST_MEASUREMENTS = 5  # in a round
+TOLERANCE = {"f32": 1e-4, "bf16": 3e-2}  # relative to the largest output
+MIN_SECONDS = 0.01  # of one measurement; shorter work is repeated
+MIN_MEASUREMENTS = 5  # in a round
 
 
 def time_runs(run, seconds):
-    """Milliseconds of one run: the median of several measurements, the first one dropped."""
+    """Returns the milliseconds of one run: the median of several measurements after the first."""
     def measure():
         runs, elapsed, began = 0, 0, time.perf_counter()
-        while elapsed < LEAST_SECONDS:
+        while elapsed < MIN_SECONDS:
             run()
             runs, elapsed = runs + 1, time.perf_counter() - began
         return elapsed / runs * 1e3
 
     measure()
     times, end = [], time.perf_counter() + seconds
-    while len(times) < LEAST_MEASUREMENTS or time.perf_counter() < end:
+    while len(times) < MIN_MEASUREMENTS or time.perf_counter() < end:
         times.append(measure())
     return median(times)
 
 
 def serve(connection, maker, part, shape, options):
-    """In a process of its own: sends the outputs, then a time for every number of seconds."""
+    """Runs in the process of a peer. Sends the outputs, then a time for every number of seconds."""
     try:
         run, outputs, detail = maker(make_problem(part, shape), **options)
         run()
         connection.send((np.array(outputs()), detail))
         while True:
             connection.send(time_runs(run, connection.recv()))
-    except EOFError:  # the other end was closed: we are done
+    except EOFError:  # the other end was closed: nothing is left to do
         pass
     except Exception as error:
         text = str(error).split("\n")[0]
@@ -61,14 +61,14 @@ class Peer:
         other.close()
 
     def receive(self):
-        answer = self.connection.recv()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        reply = self.connection.recv()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def compare(self, precision, expected):
-        """What the report says before anything is timed: "unavailable" or "failed" with the reason,
-        or only what it is and how far it is from `expected`."""
+        """Returns the entry of the report before anything is timed: "unavailable" or "failed" with
+        the reason, or only a description and the difference from `expected`."""
         try:
             outputs, detail = self.receive()
         except Unavailable as reason:
@@ -77,7 +77,7 @@ class Peer:
             return {"precision": precision, "failed": str(error).strip() or "its process ended"}
         difference = float(np.abs(outputs - expected).max() / np.abs(expected).max())
         entry = {"precision": precision, "detail": detail, "difference": difference}
-        if not difference <= TOLERANCE[precision]:  # nor NaN
+        if not difference <= TOLERANCE[precision]:  # NaN fails, too
             entry["failed"] = f"differs from float64 by {difference:.1e} of the largest output"
         return entry
 
