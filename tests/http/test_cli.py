@@ -224,7 +224,7 @@ def test_inspect_names_the_missing_option():
 
 
 @pytest.mark.parametrize("kind, data", [
-    ("empty", b""), ("short", b"\1\2\3"), ("text", b"this is no safetensors file at all"),
+    ("empty", b""), ("short", b"\1\2\3"), ("text", b"this is not a safetensors file at all"),
     ("huge header", b"\xff" * 8 + b"{}"), ("header past the end", b"\x40" + b"\0" * 7 + b"{}")])
 def test_inspect_refuses_a_file_that_is_not_safetensors(tmp_path, kind, data):
     path = tmp_path / "x.safetensors"
@@ -287,7 +287,7 @@ def test_unsupported_precision_is_refused_with_a_remedy():
 
 def test_model_may_have_its_own_precision():
     model = GOLDEN / "d2l_example.safetensors"
-    result = run_attnd("inspect", "--model", f"narrow={model},num_heads=5,precision=bf16")
+    result = run_attnd("inspect", "--model", f"half={model},num_heads=5,precision=bf16")
     if "AVX512-BF16" in result.stderr:
         pytest.skip("this CPU has no AVX512-BF16")
     assert result.returncode == 0, result

@@ -39,7 +39,7 @@ REFUSED_BY_LIBRARY = {
               "two transfer codings", "space before the colon", "tab before the colon",
               "space inside a header's name"},
 }
-# Every version of libmicrohttpd refuses these itself; 0.9.75 sends the head of some answers twice.
+# Every version of libmicrohttpd refuses these itself; 0.9.75 sends the head of some replies twice.
 MALFORMED = {
     "negative length": (POST + "Content-Length: -1\r\n", {400}),
     "length with a sign": (POST + LENGTH.replace(": ", ": +"), {400}),

@@ -50,8 +50,8 @@ BIG = 1 << 60
 JSON_DEFECTS = {
     "empty body": ("", "Malformed JSON: line 1, column 1: the body is empty"),
     "byte order mark": ("\ufeff{}", "byte order mark"),
-    "no object": ("[]", "the body is of type array, not a JSON object"),
-    "no JSON": ("{inputs}", "Malformed JSON: line 1, column 7: a key expected"),
+    "not an object": ("[]", "the body is of type array, not a JSON object"),
+    "not JSON": ("{inputs}", "Malformed JSON: line 1, column 7: a key expected"),
     "cut": ('{"inputs":[{"name":"queries"', "'}' expected near end of file"),
     "bytes after the end": (json.dumps(GOOD) + "x", "end of file expected"),
     "nested too deeply": ('{"inputs":' + "[" * 250000, "Nested too deeply"),
@@ -227,7 +227,7 @@ ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
 BINARY = tensor("queries", ROWS, binary=True)
 
 
-def told(size, shape=(2, 3, 4), datatype="FP32", data=None, **parameters):
+def sized(size, shape=(2, 3, 4), datatype="FP32", data=None, **parameters):
     """Returns a binary input that declares `size` bytes."""
     input = {"name": "queries", "shape": list(shape), "datatype": datatype,
              "parameters": {"binary_data_size": size} | parameters}
@@ -237,28 +237,29 @@ def told(size, shape=(2, 3, 4), datatype="FP32", data=None, **parameters):
 BYTES = struct.pack("<I", 1) + b"a"
 # Name: (input, its bytes, text that the error contains)
 BINARY_DEFECTS = {
-    "too few bytes": (told(96), b"\0" * 95, "needs 96 bytes of binary data, but only 95"),
-    "no bytes": (told(96), b"", "only 0 bytes of the body are left"),
-    "bytes too many": (told(96), b"\0" * 97, "1 bytes follow the binary data of the last input"),
-    "size too small": (told(92), b"\0" * 96, "binary_data_size 92, but its shape in FP32 has 96"),
-    "size too large": (told(100), b"\0" * 100, "binary_data_size 100"),
-    "size of zero": (told(0), b"", "binary_data_size 0"),
-    "size negative": (told(-96), b"\0" * 96, "binary_data_size -96"),
-    "size of 2^64": (told(1 << 64), b"\0" * 96, "binary_data_size 18446744073709551616"),
-    "size a string": (told("96"), b"\0" * 96, "binary_data_size is a string"),
-    "size a fraction": (told(96.0), b"\0" * 96, "binary_data_size is a number"),
-    "size a list": (told([96]), b"\0" * 96, "Wrong rank"),
-    "size for another datatype": (told(96, datatype="FP64"), b"\0" * 96,
+    "too few bytes": (sized(96), b"\0" * 95, "needs 96 bytes of binary data, but only 95"),
+    "no bytes": (sized(96), b"", "only 0 bytes of the body are left"),
+    "bytes too many": (sized(96), b"\0" * 97, "1 bytes follow the binary data of the last input"),
+    "size too small": (sized(92), b"\0" * 96, "binary_data_size 92, but its shape in FP32 has 96"),
+    "size too large": (sized(100), b"\0" * 100, "binary_data_size 100"),
+    "size of zero": (sized(0), b"", "binary_data_size 0"),
+    "size negative": (sized(-96), b"\0" * 96, "binary_data_size -96"),
+    "size of 2^64": (sized(1 << 64), b"\0" * 96, "binary_data_size 18446744073709551616"),
+    "size a string": (sized("96"), b"\0" * 96, "binary_data_size is a string"),
+    "size a fraction": (sized(96.0), b"\0" * 96, "binary_data_size is a number"),
+    "size a list": (sized([96]), b"\0" * 96, "Wrong rank"),
+    "size for another datatype": (sized(96, datatype="FP64"), b"\0" * 96,
                                   "its shape in FP64 has 192 bytes"),
-    "data as well": (told(96, data=[0.5] * 24), b"\0" * 96, "both data and binary_data_size"),
-    "BYTES": (told(5, [1], "BYTES"), BYTES, "queries has datatype 'BYTES'"),
-    "shape of more": (told(96, [2, 3, 5]), b"\0" * 96, "has 120 bytes"),
-    "shape that overflows": (told(32, [1 << 4, BIG + 2]), b"\0" * 32, "has more elements than fit"),
-    "shape that overflows in bytes": (told(0, [1, 1, 1 << 62]), b"", "has more elements than fit"),
-    "shape of 2^50": (told(96, [1 << 24, 1 << 24, 4]), b"\0" * 96, "has 4503599627370496"),
-    "shape of 2^50 said right": (told(4 << 50, [1 << 24, 1 << 24, 4]), b"\0" * 96,
+    "data as well": (sized(96, data=[0.5] * 24), b"\0" * 96, "both data and binary_data_size"),
+    "BYTES": (sized(5, [1], "BYTES"), BYTES, "queries has datatype 'BYTES'"),
+    "shape of more": (sized(96, [2, 3, 5]), b"\0" * 96, "has 120 bytes"),
+    "shape that overflows": (sized(32, [1 << 4, BIG + 2]), b"\0" * 32,
+                             "has more elements than fit"),
+    "shape that overflows in bytes": (sized(0, [1, 1, 1 << 62]), b"", "has more elements than fit"),
+    "shape of 2^50": (sized(96, [1 << 24, 1 << 24, 4]), b"\0" * 96, "has 4503599627370496"),
+    "shape of 2^50 with its size": (sized(4 << 50, [1 << 24, 1 << 24, 4]), b"\0" * 96,
                                  "only 96 bytes of the body are left"),
-    "unknown parameter": (told(96, shared_memory_offset=0), b"\0" * 96, "Unknown key"),
+    "unknown parameter": (sized(96, shared_memory_offset=0), b"\0" * 96, "Unknown key"),
 }
 
 

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_rooms.py ROOT: the table of rooms in src/meson.build, held against the code.
+"""check_rooms.py ROOT: compares the table of rooms in src/meson.build with the code.
 
-A room includes only itself and what the table says that it uses. An external header is included
-only by rooms that list its library. No two units (x.c with x.h) include each other in a circle.
-Every source is in the table. Files and functions stay short, and every file has its licence line."""
+A room includes only its own headers and those that it uses according to the table. An external
+header is included only by rooms that list its library. No two units (x.c with x.h) include each
+other in a circle. Every source is in the table. Files and functions are short, and every file has
+its licence line."""
 import ast
 import pathlib
 import re
 import sys
 
-# Headers of libraries, and the one file that may include one where a whole room must not.
+# The library of each external header, and headers that only one file may include.
 LIBRARY_HEADERS = {"jansson.h": "jansson", "microhttpd.h": "microhttpd", "cblas.h": "openblas"}
-ONLY_HOME = {"cblas.h": "math/blas.c"}
-# Public headers that know of models; status.h knows of nothing.
+SOLE_USERS = {"cblas.h": "math/blas.c"}
+# Public headers that know models; status.h knows none.
 MODEL_HEADERS = {"attnd/attention.h", "attnd/library.h", "attnd/model.h"}
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
@@ -21,7 +22,7 @@ CODE = ("*.c", "*.h", "*.inc", "*.cc", "*.cpp")
 
 
 def read_rooms(source):
-    """The dict of src/meson.build, whose notation is Python's, too."""
+    """Returns the dict in src/meson.build, which is valid Python, too."""
     text = (source / "meson.build").read_text()
     table = re.search(r"^rooms = (\{.*?^\})", text, re.S | re.M)
     return ast.literal_eval(table.group(1))
@@ -32,7 +33,7 @@ def find_files(folder, patterns):
 
 
 def room_of(name, rooms):
-    """The innermost room that a file is in; main.c is the room main."""
+    """Returns the innermost room of a file; main.c is the room main."""
     folder = name.rpartition("/")[0] or name.partition(".")[0]
     while folder and folder not in rooms:
         folder = folder.rpartition("/")[0]
@@ -70,14 +71,14 @@ def check_includes(path, name, rooms):
         header = external.group(1)
         if LIBRARY_HEADERS.get(header, "") and LIBRARY_HEADERS[header] not in entry["libraries"]:
             yield f"{path}: room {room} does not list {LIBRARY_HEADERS[header]}"
-        if header in ONLY_HOME and name != ONLY_HOME[header]:
-            yield f"{path}: {header} is included by {ONLY_HOME[header]} alone"
+        if header in SOLE_USERS and name != SOLE_USERS[header]:
+            yield f"{path}: only {SOLE_USERS[header]} may include {header}"
         if header in MODEL_HEADERS and room != "math" and "math" not in entry["uses"]:
             yield f"{path}: room {room} knows no model, so it may not include {header}"
 
 
 def find_circles(sources):
-    """Groups of units that include each other; `sources` are text by name."""
+    """Returns groups of units that include each other. `sources` maps names to texts."""
     def unit(name):
         return re.sub(r"\.(c|h|inc)$", "", name)
 
@@ -111,7 +112,7 @@ def check_sizes(path):
             start = number
         if line == "}" and start is not None:
             if number - start > MAX_FUNCTION_LINES:
-                yield f"{path}:{start}: a function of {number - start} lines"
+                yield f"{path}:{start}: {number - start} lines, over {MAX_FUNCTION_LINES}"
             start = None
 
 
