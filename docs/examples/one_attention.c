@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* one_attention.c: uses libattnd without the daemon. Runs the built-in model 'journey' on the
- * six tokens "Your journey starts with one step" and prints its outputs.
+/* one_attention.c: uses libattnd without the daemon. Runs the built-in model 'journey' on
+ * the six tokens "Your journey starts with one step" and prints its outputs.
  *
  *     cc one_attention.c $(pkg-config --cflags --libs attnd) -o one_attention */
 #include <attnd/attention.h>

@@ -78,8 +78,8 @@ typedef struct attn_sizes {
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */
 } attn_sizes;
 
-/* Checks the lengths of a request against the model, and computes how much memory it needs.
- * Reads neither queries, keys nor values. Thread-safe; does not allocate.
+/* Checks the lengths of a request against the model, and computes how much memory it
+ * needs. Reads neither queries, keys nor values. Thread-safe; does not allocate.
  *
  * Errors, with one line in ret_error (which may be NULL) and *ret_sizes untouched:
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
@@ -89,19 +89,19 @@ ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *requ
 
 /* Computes the outputs and, when need_weights asks for them, the weights.
  *
- * Scores are scaled by 1/sqrt(D) (Vaswani et al. 2017, section 3.2.1); additive scores are
- * not scaled. Keys past valid_lens or the causal diagonal are never multiplied, so nothing
- * that they hold can reach the result. A query with no valid key attends uniformly to all Tk
- * keys of its sequence, as masking with -1e6 does (Zhang et al., Dive into Deep Learning,
- * section 11.3). Dropout is the identity.
+ * Scores are scaled by 1/sqrt(D) (Vaswani et al. 2017, section 3.2.1); additive scores
+ * are not scaled. Keys past valid_lens or the causal diagonal are never multiplied, so
+ * nothing that they hold can reach the result. A query with no valid key attends
+ * uniformly to all Tk keys of its sequence, as masking with -1e6 does (Zhang et al., Dive
+ * into Deep Learning, section 11.3). Dropout is the identity.
  *
  * Results agree with float64 to 1e-5 of the largest output while scores stay below about
  * 100 in magnitude; with bf16 to 2e-2, while they stay below about 10.
  *
  * `scratch` is attn_sizes.scratch_bytes of uninitialised memory at ATTN_ALIGNMENT; the
- * caller may reuse or free it afterwards. Thread-safe for distinct scratch and results; does
- * not allocate, lock or print. attn_init() must have succeeded. Returns ATTN_OK, or what
- * attn_plan() returns, with nothing written. */
+ * caller may reuse or free it afterwards. Thread-safe for distinct scratch and results;
+ * does not allocate, lock or print. attn_init() must have succeeded. Returns ATTN_OK, or
+ * what attn_plan() returns, with nothing written. */
 ATTN_API attn_status attn_run(const attn_model *model, const attn_request *request,
                               void *scratch, const attn_result *result);
 

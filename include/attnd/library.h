@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* library.h: the version of libattnd, and what a program calls once before it computes. */
+/* library.h: the version of libattnd, and what a program calls before it computes. */
 #ifndef ATTND_LIBRARY_H
 #define ATTND_LIBRARY_H
 
@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Returns the version, "MAJOR.MINOR.PATCH". It is a constant: do not free it. Thread-safe. */
+/* Returns the version, "MAJOR.MINOR.PATCH". It is a constant: do not free it.
+ * Thread-safe. */
 ATTN_API const char *attn_version(void);
 
 /* Prepares OpenBLAS: one thread per call, since the caller's threads share the work.
@@ -28,8 +29,8 @@ ATTN_API attn_status attn_init(attn_error *ret_error);
 ATTN_API const char *attn_blas_text(void);
 
 /* Computes a small product and drops it, so that BLAS has its buffers before the first
- * request. Call it after attn_init(), on every thread that will compute, on all of them at
- * the same time. */
+ * request. Call it after attn_init(), on every thread that will compute, on all of them
+ * at the same time. */
 ATTN_API void attn_warm_up(void);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h: one multi-head attention layer. It is loaded from a safetensors file, prepared,
- * and then immutable: any number of threads may use it.
+/* model.h: one multi-head attention layer. It is loaded from a safetensors file,
+ * prepared, and then immutable: any number of threads may use it.
  *
  * H heads of head size D; linear weights are [out, in], y = x W^T + b. */
 #ifndef ATTND_MODEL_H
@@ -59,12 +59,12 @@ typedef struct attn_model_options {
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
 } attn_model_options;
 
-/* What a model computes with. NULL means the first word of each. All memory is borrowed for
- * the call. */
+/* What a model computes with. NULL means the first word of each. All memory is borrowed
+ * for the call. */
 typedef struct attn_engine_options {
-    /* "auto", "native", "openblas". The native engine multiplies by weights that are packed
-     * at load, with kernels of the library; openblas calls cblas. "auto" is native where
-     * the CPU has fast kernels. */
+    /* "auto", "native", "openblas". The native engine multiplies by weights that are
+     * packed at load, with kernels of the library; openblas calls cblas. "auto" is native
+     * where the CPU has fast kernels. */
     const char *engine;
     /* "auto", "avx512", "avx2", "neon", "portable": instruction set of the kernels. */
     const char *cpu;
@@ -80,8 +80,8 @@ typedef struct attn_engine_options {
  * and is closed on return. The caller owns *ret_model, and releases it by
  * attn_model_destroy(). Thread-safe, after attn_init().
  *
- * Errors, with one line in ret_error (which may be NULL) that names the file, the tensor and
- * the remedy, and *ret_model untouched: ATTN_E_IO, ATTN_E_FORMAT, ATTN_E_SHAPE,
+ * Errors, with one line in ret_error (which may be NULL) that names the file, the tensor
+ * and the remedy, and *ret_model untouched: ATTN_E_IO, ATTN_E_FORMAT, ATTN_E_SHAPE,
  * ATTN_E_VALUE, ATTN_E_UNSUPPORTED, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
 ATTN_API attn_status attn_model_load(const char *name, const char *path,
                                      const attn_model_options *options,

@@ -21,8 +21,9 @@ typedef enum attn_status {
     ATTN_E_STATUS_COUNT
 } attn_status;
 
-/* An error for people: one line of printable ASCII, terminated, without a newline. It says
- * what is wrong with which value, and then the remedy. The caller provides the memory. */
+/* An error for people: one line of printable ASCII, terminated, without a newline. It
+ * says what is wrong with which value, and then the remedy. The caller provides the
+ * memory. */
 typedef struct attn_error {
     attn_status status;
     char text[480];

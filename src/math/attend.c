@@ -95,8 +95,8 @@ static float *copy_rows(const float *from, size_t from_ld, size_t rows, size_t w
     return to;
 }
 
-/* Gathers a head's strided rows in the thread's scratch when enough panels will read them.
- * Caches and their prefetchers do badly with rows that are a power of two apart. */
+/* Gathers a head's strided rows in the thread's scratch when enough panels will read
+ * them. Caches and their prefetchers do badly with rows that are a power of two apart. */
 static struct head_rows gather_rows(const struct run *run,
                                     const struct panel_position *at, size_t head,
                                     size_t panels, size_t thread) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine.c: chooses the engine of a layer, folds additive scoring into its projections, and
- * packs its weights into panels. */
+/* engine.c: chooses the engine of a layer, folds additive scoring into its projections,
+ * and packs its weights into panels. */
 #include "math/engine.h"
 
 #include "base/error.h"

@@ -60,7 +60,8 @@ void engine_forget_weights(struct engine *engine);
 /* Returns how many panels engine_project() can be divided into: 1 with openblas. */
 size_t engine_num_panels(const struct engine *engine, const struct linear *linear);
 
-/* Computes panels first..end of engine_num_panels(): y [rows, out] = x [rows, in] W^T + b.
+/* Computes panels first..end of engine_num_panels(): y [rows, out] = x [rows, in] W^T +
+ * b.
  *
  * Rows of y are `out` floats apart, rows of x are x_ld apart. x is float32, or what
  * kernels->convert_bf16() made of it when the kernels have that. Thread-safe for distinct

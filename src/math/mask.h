@@ -5,8 +5,8 @@
 
 #include <attnd/attention.h>
 
-/* Returns how many keys of its sequence, from the first on, a query attends to: 1..Tk, or 0
- * when none is valid, which means uniformly to all Tk. `row` is the query's, from 0 in
+/* Returns how many keys of its sequence, from the first on, a query attends to: 1..Tk, or
+ * 0 when none is valid, which means uniformly to all Tk. `row` is the query's, from 0 in
  * sequence `sequence`; `first_row` is the sequence's first row in the batch. */
 static inline size_t mask_num_keys(const attn_request *request, size_t sequence,
                                    size_t first_row, size_t row) {

@@ -24,8 +24,8 @@ struct attn_model {
     float *additive_query; /* [additive_size, D] */
     float *additive_key;   /* [additive_size, D] */
     float *additive_score; /* [additive_size] */
-    /* The one block that all of the above point into. NULL once trimmed; then none of them
-     * may be read. */
+    /* The one block that all of the above point into. NULL once trimmed; then none of
+     * them may be read. */
     float *memory;
     struct engine
         engine; /* made by attn_model_set_engine() once the weights are written */
@@ -44,8 +44,8 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
 attn_status model_make_engine(const attn_model *model, const attn_engine_options *options,
                               struct engine *ret_engine, attn_error *ret_error);
 
-/* Replaces the model's engine by *engine, which the model then owns, and updates its info.
- * No other thread may use the model. */
+/* Replaces the model's engine by *engine, which the model then owns, and updates its
+ * info. No other thread may use the model. */
 void model_use_engine(attn_model *model, const struct engine *engine);
 
 #endif

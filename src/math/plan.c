@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c: checks a request, and works out sizes and offsets before memory is allocated. */
+/* plan.c: checks a request, and computes sizes and offsets before memory is allocated. */
 #include "math/plan.h"
 
 #include "base/error.h"

@@ -117,7 +117,7 @@ static void run_projections(const struct run *run, struct projections *p) {
     run_share(run, flops, strips * p->strip_tasks, project_task, p);
 }
 
-/* Returns whether a score can matter: a query that has one key gives it all its weight. */
+/* Returns whether a score can matter: a query with one key gives it all the weight. */
 static bool any_choice(const attn_request *request) {
     for (size_t s = 0; s < request->num_sequences; s++) {
         if (request->key_lens[s] > 1)

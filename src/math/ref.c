@@ -18,8 +18,8 @@ static void ref_linear(const float *weight, const float *bias, size_t out, size_
     }
 }
 
-/* Projects `rows` float32 rows. The caller frees the result [rows, out], which is NULL when
- * memory runs out. */
+/* Projects `rows` float32 rows. The caller frees the result [rows, out], which is NULL
+ * when memory runs out. */
 static double *ref_project(const float *weight, const float *bias, size_t out, size_t in,
                            const float *x, size_t rows) {
     double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);

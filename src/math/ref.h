@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref.h: the layer computed plainly, from its definition, in float64. It is the oracle that
- * every kernel is compared with, so it is kept simple rather than fast. */
+/* ref.h: the layer computed plainly, from its definition, in float64. It is the oracle
+ * that every kernel is compared with, so it is kept simple rather than fast. */
 #ifndef ATTND_MATH_REF_H
 #define ATTND_MATH_REF_H
 

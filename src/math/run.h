@@ -27,8 +27,9 @@ struct run {
     float *thread_scratch; /* [num_threads][plan->thread_floats] */
 };
 
-/* Calls task(data, index, thread) for every index below `count`. Runs them in parallel when
- * `flops`, the operations of all tasks together, are worth it; else here, in order. */
+/* Calls task(data, index, thread) for every index below `count`. Runs them in parallel
+ * when `flops`, the operations of all tasks together, are worth it; else here, in order.
+ */
 void run_share(const struct run *run, double flops, size_t count,
                void (*task)(void *data, size_t index, size_t thread), void *data);
 

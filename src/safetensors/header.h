@@ -48,9 +48,9 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
                                     size_t *ret_header_size, attn_error *ret_error);
 
 /* Parses the `size` bytes of JSON, at least 2, that `data_size` bytes of data follow. The
- * text may be freed afterwards. *ret_header is overwritten; the caller must deinit it, also
- * after a failure, when only `wrong` may be read. Errors, with one line that names the
- * tensor and the reason: ATTN_E_FORMAT, _NOMEM. */
+ * text may be freed afterwards. *ret_header is overwritten; the caller must deinit it,
+ * also after a failure, when only `wrong` may be read. Errors, with one line that names
+ * the tensor and the reason: ATTN_E_FORMAT, _NOMEM. */
 attn_status safetensors_header_parse(const char *text, size_t size, uint64_t data_size,
                                      struct safetensors_header *ret_header,
                                      attn_error *ret_error);

@@ -123,10 +123,10 @@ static dnnl_status_t create_rows(size_t rows, size_t width, const float *inputs,
     return dnnl_success;
 }
 
-/* Prepares the product. `inputs` and `outputs`, both [rows, width], are borrowed; `weights`
- * and `bias` may be. All must live until the last run. Nothing is released before the
- * process ends. Returns the status of oneDNN: dnnl_unimplemented if the CPU lacks the
- * type. */
+/* Prepares the product. `inputs` and `outputs`, both [rows, width], are borrowed;
+ * `weights` and `bias` may be. All must live until the last run. Nothing is released
+ * before the process ends. Returns the status of oneDNN: dnnl_unimplemented if the CPU
+ * lacks the type. */
 dnnl_status_t onednn_create(size_t rows, size_t width, const float *weights,
                             const float *bias, const float *inputs, float *outputs,
                             enum onednn_rows kind) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random_model.h: reproducible numbers, models and requests for the tests of the layer. */
+/* random_model.h: reproducible numbers, models and requests for tests of the layer. */
 #ifndef ATTND_TESTS_RANDOM_MODEL_H
 #define ATTND_TESTS_RANDOM_MODEL_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_math_attn.c: results of the layer, against the reference and against cases worked out
- * by hand, with every engine, instruction set and precision; and what attn_plan() refuses. */
+/* test_math_attn.c: results of the layer, against the reference and against cases worked
+ * out by hand, with every engine, instruction set and precision; and what attn_plan()
+ * refuses. */
 #include "math/model.h"
 #include "math/ref.h"
 #include "random_model.h"
@@ -246,8 +247,8 @@ static void test_large_scores_do_not_overflow(void **state) {
     expect_outputs(&request, (const float[]){1e18F, 0, 2, 2});
 }
 
-/* Query 0 of a causal sequence attends to key 0 alone. Its score may overflow, also beside
- * queries that attend to more keys. */
+/* Query 0 of a causal sequence attends to key 0 alone. Its score may overflow, also
+ * beside queries that attend to more keys. */
 static void test_single_key_gets_all_weight_even_when_its_score_overflows(void **state) {
     (void)state;
     static const size_t two[] = {2};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_math_kernels.c: what each set of kernels promises: its powers of 2, bits that depend on
- * nothing else, agreement with cblas; and engines that are chosen, verified and trimmed. */
+/* test_math_kernels.c: what each set of kernels promises: its powers of 2, bits that
+ * depend on nothing else, agreement with cblas; and engines that are chosen, verified and
+ * trimmed. */
 #include "fail_alloc.h"
 #include "math/kernels/kernels.h"
 #include "math/model.h"
@@ -95,7 +96,7 @@ static void free_result(attn_result *result) {
     free(result->weights);
 }
 
-/* A parallel for loop whose threads take tasks in any order, unlike that of one thread. */
+/* A parallel for loop whose threads take tasks in any order, unlike one thread alone. */
 enum { THREADS = 4 };
 struct parallel_run {
     void (*task)(void *data, size_t index, size_t thread);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire_fixture.h: what the tests of the wire room share: models, decoding, an arena that is
- * nearly full, and a seeded generator. */
+/* wire_fixture.h: what the tests of the wire room share: models, decoding, an arena that
+ * is nearly full, and a seeded generator. */
 #ifndef ATTND_TESTS_WIRE_FIXTURE_H
 #define ATTND_TESTS_WIRE_FIXTURE_H
 
@@ -90,8 +90,8 @@ static inline bool fixture_decode(struct fixture *fixture, const char *body) {
     return fixture_decode_bytes(fixture, body, strlen(body), NUM_MODELS);
 }
 
-/* Makes an arena whose first chunk has room for only `allocations` small ones, so that the
- * next one needs a new chunk. */
+/* Makes an arena whose first chunk has room for only `allocations` small ones, so that
+ * the next one needs a new chunk. */
 static inline void fixture_fill_arena(struct arena *arena, size_t allocations) {
     size_t max = FIRST_CHUNK - 2 * ARENA_ALIGNMENT; /* its header and the first one */
     arena_init(arena, 0);

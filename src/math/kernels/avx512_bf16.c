@@ -6,9 +6,9 @@
 #include <immintrin.h>
 
 #define K_STEP 2
-typedef int word_in_memory __attribute__((aligned(4), may_alias));
+typedef int memory_word __attribute__((aligned(4), may_alias));
 typedef short halves __attribute__((vector_size(64)));
-#define SPLAT_WORD(from)       ((vector)_mm512_set1_epi32(*(const word_in_memory *)(from)))
+#define SPLAT_WORD(from)       ((vector)_mm512_set1_epi32(*(const memory_word *)(from)))
 #define KEEP_FACTORS(x, count) ((vector)((lane_mask)(x) & ((count) == 1 ? 0xffff : -1)))
 #define FIRST_FACTOR(from)     ((vector)((bits)SPLAT_WORD(from) << 16))[0]
 #define ADD_PRODUCT(sum, x, y)                                                           \

@@ -4,12 +4,12 @@
  * All sets are made from body.inc. Its one family of register tiles multiplies rows of a
  * matrix, as they are stored, by a panel: columns that are packed together, a few vectors
  * wide. The columns of a panel are output features in a projection, and queries in the
- * attention. Each number of a product is summed along the depth in order, whatever tile it
- * falls into, so its bits do not depend on its neighbours.
+ * attention. Each number of a product is summed along the depth in order, whatever tile
+ * it falls into, so its bits do not depend on its neighbours.
  *
  * Products read their factors in words of 32 bits. A word is one float32 or, in a set for
- * bfloat16, a pair of bfloat16 that are neighbours along the depth, the first of them in the
- * lower half (the VNNI layout). Words are stored in arrays of float. */
+ * bfloat16, a pair of bfloat16 that are neighbours along the depth, the first of them in
+ * the lower half (the VNNI layout). Words are stored in arrays of float. */
 #ifndef ATTND_MATH_KERNELS_KERNELS_H
 #define ATTND_MATH_KERNELS_KERNELS_H
 
@@ -19,8 +19,9 @@
 #define KERNEL_COLUMNS_MAX 32 /* of any set */
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
 
-/* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns]. The
- * last panel is padded with 0. The two of a pair are neighbours in a row of the weights. */
+/* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
+ * The last panel is padded with 0. The two of a pair are neighbours in a row of the
+ * weights. */
 struct panels {
     const float *data; /* aligned to 64 bytes */
     const float *bias; /* [ceil(out / columns) * columns] float32; zeros without bias */
@@ -64,7 +65,8 @@ struct kernels {
                     size_t x_ld, size_t rows, float *y, size_t y_ld);
 
     /* The fused attention: scores, softmax and weighted sum of values, block of keys by
-     * block, normalised once at the end (Milakov and Gimelshein 2018; Dao et al. 2022). */
+     * block, normalised once at the end (Milakov and Gimelshein 2018; Dao et al. 2022).
+     */
     void (*attend)(const struct query_panel *panel);
 
     /* values[i] = 2^values[i] for values <= 128, at most 2 units in the last place off.
@@ -76,11 +78,11 @@ struct kernels {
      * CPU. Reads values[0..2] and writes values[2], so that no round can be left out. */
     size_t (*multiply_add)(size_t count, float *values);
 
-    /* In sets for bfloat16, else NULL: convert [rows, width] floats, rounded to the nearest
-     * bfloat16. Both may write where they read.
-     * convert_bf16(): pairs of neighbours in a row; `to` is [rows, ceil(width / 2)].
-     * pack_pairs_bf16(): pairs of neighbours in a column; `to` is [ceil(rows / 2), width].
-     * An odd last one is paired with 0. */
+    /* In sets for bfloat16, else NULL: convert [rows, width] floats, rounded to the
+     * nearest bfloat16. Both may write where they read. convert_bf16(): pairs of
+     * neighbours in a row; `to` is [rows, ceil(width / 2)]. pack_pairs_bf16(): pairs of
+     * neighbours in a column; `to` is [ceil(rows / 2), width]. An odd last one is paired
+     * with 0. */
     void (*convert_bf16)(const float *from, size_t from_ld, size_t rows, size_t width,
                          float *to, size_t to_ld);
     void (*pack_pairs_bf16)(const float *from, size_t from_ld, size_t rows, size_t width,

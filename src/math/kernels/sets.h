@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sets.h: the sets of kernels of each architecture; dispatch.c knows what a CPU can run. */
+/* sets.h: the sets of kernels; dispatch.c knows which of them this CPU can run. */
 #ifndef ATTND_MATH_KERNELS_SETS_H
 #define ATTND_MATH_KERNELS_SETS_H
 

@@ -263,8 +263,8 @@ static bool read_packed_lens(const struct wire_safetensors_body *body,
         !wire_safetensors_read_integers(body, lens, 1, &tensor->lens))
         return false;
 
-    /* A sum that stops at INT64_MAX cannot be the number of rows, and many clients could not
-     * read a larger one in the problem. */
+    /* A sum that stops at INT64_MAX cannot be the number of rows, and many clients could
+     * not read a larger one in the problem. */
     assert(tensor->lens != NULL);
     tensor->num_sequences = body->tensors[lens]->elements;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
