@@ -71,19 +71,25 @@ static const char *plural_of(size_t count) {
 
 bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                         size_t got, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX], inside[48] = "", wanted[48];
+    char where[PLACE_TEXT_MAX], element_of[48] = "", wanted[64];
+    const char *here = "", *everywhere = "";
+
+    /* The levels of an element are counted from the outermost list. */
     print_place(where, place);
-    if (place->depth > 0)
-        snprintf(inside, sizeof inside, ": %.31s", place->field);
+    if (place->depth > 0) {
+        snprintf(element_of, sizeof element_of, ": %.31s", place->field);
+        here = " here";
+        everywhere = " everywhere";
+    }
 
     if (min == max)
-        snprintf(wanted, sizeof wanted, "%zu level%s everywhere", min, plural_of(min));
+        snprintf(wanted, sizeof wanted, "%zu level%s%s", min, plural_of(min), everywhere);
     else
-        snprintf(wanted, sizeof wanted, "%zu or %zu levels", min, max);
+        snprintf(wanted, sizeof wanted,
+                 "%zu or %zu levels (the higher with a batch axis)", min, max);
     wire_problem_set(ret_problem, WIRE_E_WRONG_RANK, place->field,
-                     "%s%s has %zu level%s of lists; send %s with %s%s", where, inside,
-                     got, plural_of(got), place->field, wanted,
-                     min == max ? "" : " (the higher with a batch axis)");
+                     "%s%s has %zu level%s of lists%s; send %s with %s", where,
+                     element_of, got, plural_of(got), here, place->field, wanted);
 
     if (min == max)
         snprintf(ret_problem->expected, sizeof ret_problem->expected, "%zu", min);
