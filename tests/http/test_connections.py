@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections used in every way that is allowed, and left in every way that is not polite."""
+"""Connections used in every allowed way, and closed by clients at any moment."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def wait_for_fds(server, at_most, timeout=60):
     deadline = time.monotonic() + timeout
     while num_fds(server) > at_most and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert num_fds(server) <= at_most, "connections are still open"
+    assert num_fds(server) <= at_most, "connections stayed open"
 
 
 def test_connection_is_kept_for_many_requests(demo_server):
@@ -38,12 +38,12 @@ def test_connection_is_kept_for_many_requests(demo_server):
         for i in range(100):
             tokens = i % 6 + 1
             connection.send(as_bytes(request_of(tokens)))
-            answer = connection.read_answer()
-            assert (answer.status, len(answer.json()["outputs"])) == (200, tokens)
+            reply = connection.read_answer()
+            assert (reply.status, len(reply.json()["outputs"])) == (200, tokens)
 
 
 def test_connection_is_kept_after_a_refusal(demo_server):
-    """A problem of the body, not of the message, is no reason to close."""
+    """A problem in the body, not in the HTTP message, does not close the connection."""
     with Connection(demo_server.port) as connection:
         for _ in range(3):
             connection.send(as_bytes({"model": "nobody", "queries": [[1]]}))
@@ -72,19 +72,19 @@ def test_pipelined_requests_are_answered_in_order(demo_server):
         connection.send(b"".join(as_bytes(request_of(n)) + get_bytes("/v2/health/live")
                                  for n in tokens))
         for n in tokens:
-            answer = connection.read_answer()
-            assert (answer.status, len(answer.json()["outputs"])) == (200, n)
+            reply = connection.read_answer()
+            assert (reply.status, len(reply.json()["outputs"])) == (200, n)
             assert connection.read_answer().json() == {"live": True}
 
 
-def test_request_may_come_byte_by_byte(demo_server):
+def test_request_may_arrive_byte_by_byte(demo_server):
     with Connection(demo_server.port) as connection:
         for byte in as_bytes(SMALL):
             connection.send(bytes([byte]))
         assert connection.read_answer().status == 200
 
 
-def test_half_closed_client_gets_its_answer(demo_server):
+def test_half_closed_client_gets_its_reply(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(as_bytes(SMALL, "Connection: close"))
         connection.socket.shutdown(socket.SHUT_WR)
@@ -92,8 +92,8 @@ def test_half_closed_client_gets_its_answer(demo_server):
 
 
 def test_client_may_leave_at_any_byte_of_its_request(start_server):
-    """libmicrohttpd does not see a client leave that sent something just before; what is left of
-    its connection ends with the idle timeout."""
+    """libmicrohttpd does not notice that a client leaves just after it has sent bytes. Such a
+    connection ends at the idle timeout."""
     server = start_server("--demo", "--idle-timeout", 1)
     before = num_fds(server)
     data = as_bytes(SMALL)
@@ -106,8 +106,8 @@ def test_client_may_leave_at_any_byte_of_its_request(start_server):
 
 @pytest.mark.parametrize("abort", [False, True])
 def test_clients_may_leave_while_their_request_is_computed(start_server, abort):
-    """With `abort` the kernel sends RST instead of FIN. Several times, since it takes a client
-    that leaves at the right moment; that the server then stops at once is checked too."""
+    """With `abort` the kernel sends RST instead of FIN. There are several rounds, because a client
+    must leave at the right moment. The test also checks that the server then stops at once."""
     data = as_bytes({"model": "d2l", "queries": [[0.5] * 100] * 60, "need_weights": True})
     for _ in range(6):
         server = start_server("--demo", "--idle-timeout", 2, "--grace", 5, "--http-threads", 2)
@@ -124,19 +124,19 @@ def test_clients_may_leave_while_their_request_is_computed(start_server, abort):
         server.stop()
 
 
-def test_slow_reader_gets_the_whole_answer(demo_server):
-    """An answer of some MB, far more than the socket's buffers hold, read after a pause."""
+def test_slow_reader_gets_the_whole_reply(demo_server):
+    """A reply of some MB, far more than socket buffers hold, is read after a pause."""
     rows = [[0.25] * 100] * 300
     with Connection(demo_server.port, timeout=60) as connection:
         connection.send(as_bytes({"model": "d2l", "queries": rows, "need_weights": True}))
         time.sleep(1)
-        answer = connection.read_answer()
-        weights = answer.json()["attention_weights"]
-        assert (answer.status, len(weights), len(weights[0]), len(weights[0][0])) == (
+        reply = connection.read_answer()
+        weights = reply.json()["attention_weights"]
+        assert (reply.status, len(weights), len(weights[0]), len(weights[0][0])) == (
             200, 5, 300, 300)
 
 
-def test_idle_connections_do_not_keep_others_out(demo_server):
+def test_idle_connections_do_not_block_other_clients(demo_server):
     idle = [Connection(demo_server.port) for _ in range(200)]
     try:
         for connection in idle[::2]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The soak of tests/load for SOAK_SECONDS (20), and that its wrk scripts work."""
+"""Runs the soak of tests/load for SOAK_SECONDS (20), and its wrk scripts."""
 
 import os
 import re
@@ -18,7 +18,7 @@ sys.path.insert(0, str(LOAD))
 
 
 @pytest.mark.timeout(SECONDS + 180)
-def test_soak_gives_only_right_answers_and_leaks_nothing(capfd):
+def test_soak_gets_only_right_replies_and_leaks_nothing(capfd):
     import soak
     report = soak.run(SECONDS)
     with capfd.disabled():
@@ -36,8 +36,8 @@ def wide_server(tmp_path_factory):
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 @pytest.mark.parametrize("script", sorted(path.name for path in LOAD.glob("*.lua")))
-def test_wrk_script_gets_only_answers(wide_server, script):
-    """Within a second, or on a slow machine in a longer time."""
+def test_wrk_script_gets_replies_without_errors(wide_server, script):
+    """One second suffices, except on a slow machine, which gets more."""
     for seconds in (1, 3, 9, 27):
         result = subprocess.run(
             ["wrk", "-t1", "-c4", f"-d{seconds}s", "--timeout", "60s", "-s", LOAD / script,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM and SIGINT: what was accepted is answered, then attnd exits 0."""
+"""SIGTERM and SIGINT: accepted requests are answered, then attnd exits 0."""
 
 import json
 import os
@@ -25,14 +25,15 @@ def send_slow(server, seed, tokens=400):
 
 
 def wait_until_read(server):
-    """Until a server of one HTTP thread has read what was sent before: it answers in turn. Twice,
-    since the first answer may be sent in the same turn."""
+    """Waits until a server with one HTTP thread has read everything sent before. It handles its
+    connections in turn. There are two requests, because the first reply may be sent in the same
+    turn."""
     for _ in range(2):
         assert server.get("/v2/health/live").status_code == 200
 
 
 def wait_until_draining(server):
-    """Until the signal has arrived and no HTTP thread accepts any more."""
+    """Waits until the signal has arrived and no HTTP thread accepts connections any more."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
@@ -44,7 +45,7 @@ def wait_until_draining(server):
 
 
 def is_answered(connection):
-    """Whether the next answer comes whole."""
+    """Returns whether a complete reply arrives."""
     try:
         return connection.read_answer() is not None
     except AssertionError:  # closed in the middle
@@ -52,15 +53,15 @@ def is_answered(connection):
 
 
 def cpu_seconds(server):
-    """CPU time that the server's threads have used."""
+    """Returns the CPU time that the threads of the server have used."""
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_idle_server_stops_at_once(start_server, which):
-    """Many times, because the signal comes as early as it can: right after the line on stdout.
-    The grace is longer than wait() allows."""
+    """The signal is sent as early as possible, right after the line on stdout, and many times. The
+    grace is longer than wait() allows."""
     for _ in range(12):
         server = start_server("--demo", "--grace", 1000)
         server.process.send_signal(which)
@@ -68,7 +69,7 @@ def test_idle_server_stops_at_once(start_server, which):
 
 
 def test_every_accepted_request_is_answered(start_server, tmp_path):
-    """The first keeps the only worker busy, the others wait."""
+    """The first request keeps the only worker busy while the others wait."""
     path = tmp_path / "slow.safetensors"
     layer = write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--http-threads", 1,
@@ -76,17 +77,17 @@ def test_every_accepted_request_is_answered(start_server, tmp_path):
     connections = [send_slow(server, seed, tokens=50 if seed > 0 else 400) for seed in range(8)]
     wait_until_read(server)
     server.process.send_signal(signal.SIGTERM)
-    answers = [connection.read_answer() for connection in connections]
-    assert [answer and answer.status for answer in answers] == [200] * 8
+    replies = [connection.read_answer() for connection in connections]
+    assert [reply and reply.status for reply in replies] == [200] * 8
     for seed in range(1, 8):
         rows = slow_request(seed, tokens=50)["queries"]
-        assert_close(answers[seed].json()["outputs"], attend(layer, rows, rows, rows)[0],
+        assert_close(replies[seed].json()["outputs"], attend(layer, rows, rows, rows)[0],
                      f"outputs of request {seed}")
     server.wait()
 
 
-def test_draining_server_ends_every_connection(start_server):
-    """It drains as long as a request has arrived in part."""
+def test_draining_server_closes_every_connection(start_server):
+    """The server drains as long as one request has arrived only in part."""
     server = start_server("--demo", "--http-threads", 1, "--grace", 100)
     request = post_bytes(json.dumps(SMALL).encode())
     with Connection(server.port) as half, Connection(server.port) as kept, \
@@ -100,19 +101,19 @@ def test_draining_server_ends_every_connection(start_server):
         wait_until_read(server)
         server.process.send_signal(signal.SIGTERM)
         wait_until_draining(server)
-        time.sleep(0.1)  # a server without a request would have ended
-        # What comes over a connection that was kept is still answered, for the last time.
+        time.sleep(0.1)  # without an open request the server would have ended
+        # A request on a connection that was kept is still answered, and is the last one.
         kept.send(get_bytes("/v2/health/ready"))
-        answer = kept.read_answer()
-        assert (answer.status, answer.json()) == (503, {"ready": False, "reason": "draining"})
+        reply = kept.read_answer()
+        assert (reply.status, reply.json()) == (503, {"ready": False, "reason": "draining"})
         assert kept.read_to_end() == b""
         model.send(get_bytes("/v2/models/journey/ready"))
-        answer = model.read_answer()
-        assert (answer.status, answer.json()) == (503, {"name": "journey", "ready": False})
+        reply = model.read_answer()
+        assert (reply.status, reply.json()) == (503, {"name": "journey", "ready": False})
         assert model.read_to_end() == b""
         poster.send(request)
-        answer = poster.read_answer()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        reply = poster.read_answer()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
         assert poster.read_to_end() == b""
         half.send(request[-5:])
         assert half.read_answer().status == 200
@@ -136,7 +137,7 @@ def test_half_sent_request_does_not_delay_the_stop_beyond_the_grace(start_server
         server.stop()
 
 
-def test_request_that_outlives_the_grace_is_told_by_the_exit_code(start_server, tmp_path):
+def test_request_that_outlives_the_grace_is_reported_by_the_exit_code(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--http-threads", 1,
@@ -146,13 +147,13 @@ def test_request_that_outlives_the_grace_is_told_by_the_exit_code(start_server, 
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) in (0, 1), server.read_log()
     answered = sum(is_answered(connection) for connection in connections)
-    # At the last moment a reply may get out while the exit code says that it may not have.
+    # At the last moment a reply may be sent although the exit code reports it as unfinished.
     assert answered == 8 or server.process.returncode == 1
 
 
-def test_http_threads_that_ended_are_joined_although_one_request_outlives_the_grace(
-        start_server, tmp_path):
-    """Seven threads end at once, the eighth waits for its worker; ThreadSanitizer looks on."""
+def test_ended_http_threads_are_joined_even_if_a_request_outlives_the_grace(start_server, tmp_path):
+    """Seven threads end at once, and the eighth waits for its worker. ThreadSanitizer reports a
+    thread that is not joined."""
     path = tmp_path / "slow.safetensors"
     write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--http-threads", 8,
@@ -160,15 +161,15 @@ def test_http_threads_that_ended_are_joined_although_one_request_outlives_the_gr
     idle = cpu_seconds(server)
     with Connection(server.port) as connection:
         connection.send(post_bytes(json.dumps(slow_request(tokens=4000)).encode()))  # some 20 s
-        while cpu_seconds(server) < idle + 0.1:  # until the worker has it
+        while cpu_seconds(server) < idle + 0.1:  # until the worker computes it
             time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 1, server.read_log()
     assert "requests unfinished" in server.read_log()
 
 
-def test_stopping_under_load_loses_nothing_many_times(start_server):
-    """Requests that were sent whole before the signal are answered; the rest is closed."""
+def test_stopping_under_load_is_clean_many_times(start_server):
+    """Requests that were sent before the signal are answered, refused or closed."""
     for _ in range(10):
         server = start_server("--demo")
         connections = [Connection(server.port) for _ in range(16)]
@@ -179,13 +180,13 @@ def test_stopping_under_load_loses_nothing_many_times(start_server):
             connection.send(post_bytes(json.dumps(SMALL).encode()))
         server.process.send_signal(signal.SIGTERM)
         for connection in connections:
-            answer = connection.read_answer()
-            assert answer is None or answer.status in (200, 503), answer
+            reply = connection.read_answer()
+            assert reply is None or reply.status in (200, 503), reply
             connection.socket.close()
         server.wait()
 
 
-def test_reply_that_is_cut_off_at_the_end_of_the_grace_is_no_clean_stop(start_server):
+def test_reply_that_is_cut_off_at_the_end_of_the_grace_exits_1(start_server):
     server = start_server("--demo", "--grace", 1)
     request = {"model": "d2l", "queries": [[i % 7] * 100 for i in range(600)],
                "need_weights": True}  # 1.8 million weights: more than socket buffers hold

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large replies: sent while they are printed, in bounded memory."""
+"""Large replies are sent while they are printed, in bounded memory."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def resident_bytes(server, peak=False):
 
 
 def status_of(server, request):
-    """The status of the answer, which is not read to its end."""
+    """Returns the status of the reply, which is not read to its end."""
     with Connection(server.port, timeout=120) as connection:
         connection.send(as_bytes(request))
         assert connection.receive()
@@ -57,7 +57,7 @@ def status_of(server, request):
 def wait_until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s"
+        assert time.monotonic() < end, f"the condition did not become true within {seconds} s"
         time.sleep(0.05)
 
 
@@ -66,12 +66,12 @@ def test_large_reply_is_chunked_and_right(start_server, tmp_path):
     layer = write_layer(path, num_heads=4, head_size=2, query_size=2)
     server = start_server("--model", f"x={path}")
     request = large_request(tokens=300)
-    answer = server.attention(request)
-    assert answer.headers["Transfer-Encoding"] == "chunked"
-    assert answer.headers["Content-Type"] == "application/json"
+    reply = server.attention(request)
+    assert reply.headers["Transfer-Encoding"] == "chunked"
+    assert reply.headers["Content-Type"] == "application/json"
     outputs, weights = attend(layer, *[request["queries"]] * 3)
-    assert_close(answer.json()["outputs"], outputs, "outputs")
-    assert_close(answer.json()["attention_weights"], weights, "weights")
+    assert_close(reply.json()["outputs"], outputs, "outputs")
+    assert_close(reply.json()["attention_weights"], weights, "weights")
     small = server.attention(large_request(tokens=3))
     assert int(small.headers["Content-Length"]) == len(small.content)
 
@@ -93,9 +93,9 @@ def test_connection_is_kept_after_a_large_reply(start_server, layer_path):
     data = as_bytes(large_request(tokens=200))
     with Connection(server.port) as connection:
         connection.send(data * 3)
-        answers = [connection.read_answer() for _ in range(3)]
-        assert [answer.status for answer in answers] == [200] * 3
-        assert answers[0].body == answers[1].body == answers[2].body
+        replies = [connection.read_answer() for _ in range(3)]
+        assert [reply.status for reply in replies] == [200] * 3
+        assert replies[0].body == replies[1].body == replies[2].body
 
 
 def test_client_of_http_1_0_gets_a_large_reply_without_chunks(start_server, layer_path):
@@ -109,7 +109,7 @@ def test_client_of_http_1_0_gets_a_large_reply_without_chunks(start_server, laye
 
 
 def test_memory_of_a_reply_that_is_read_slowly_is_that_of_its_numbers(start_server, layer_path):
-    """Far more text than numbers; the text is never there as a whole."""
+    """The text is far larger than the numbers, and is never in memory as a whole."""
     server = start_server("--model", f"x={layer_path}", "--workers", 2)
     before = resident_bytes(server)
     with Connection(server.port) as connection:
@@ -130,8 +130,8 @@ def test_memory_of_a_reply_that_is_read_slowly_is_that_of_its_numbers(start_serv
         assert peak < numbers + 12_000_000
 
 
-def test_clients_that_do_not_read_hold_no_worker(start_server, layer_path):
-    """Four of them, and one worker."""
+def test_clients_that_do_not_read_do_not_block_a_worker(start_server, layer_path):
+    """Four clients do not read, and there is one worker."""
     server = start_server("--model", f"x={layer_path}", "--workers", 1, "--idle-timeout", 1000)
     data = as_bytes(large_request(tokens=400))
     lazy = [Connection(server.port) for _ in range(4)]
@@ -147,17 +147,17 @@ def test_clients_that_do_not_read_hold_no_worker(start_server, layer_path):
             connection.socket.close()
 
 
-def test_memory_of_a_client_that_does_not_read_comes_back_at_the_idle_timeout(
+def test_memory_of_a_client_that_does_not_read_is_released_at_the_idle_timeout(
         start_server, layer_path):
-    """Memory for one request at a time. While the first client reads a little, a second one is
-    refused; once the first has stopped, the second is served."""
+    """There is memory for one request. While the first client reads slowly, a second request is
+    refused. When the first client stops reading, the second request is answered."""
     server = start_server("--model", f"x={layer_path}", "--max-memory", 40_000_000,
                           "--idle-timeout", 2)
     request = large_request(tokens=1200)
     with Connection(server.port) as lazy, ThreadPoolExecutor(1) as clients:
         lazy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         lazy.send(as_bytes(request))
-        assert lazy.receive()  # it has begun
+        assert lazy.receive()  # the reply has begun
         refused = clients.submit(server.attention, request)
         while not refused.done():
             assert lazy.receive()
@@ -167,8 +167,8 @@ def test_memory_of_a_client_that_does_not_read_comes_back_at_the_idle_timeout(
 
 
 @pytest.mark.parametrize("abort", [False, True], ids=["close", "reset"])
-def test_clients_that_leave_in_the_middle_give_their_memory_back(start_server, layer_path, abort):
-    """Memory for one request at a time, so each must have given back all of it."""
+def test_memory_of_clients_that_leave_in_the_middle_is_released(start_server, layer_path, abort):
+    """There is memory for one request, so each client must have released all of its memory."""
     server = start_server("--model", f"x={layer_path}", "--max-memory", MEMORY_FOR_ONE)
     data = as_bytes(large_request())
     for i in range(12):
@@ -182,18 +182,18 @@ def test_clients_that_leave_in_the_middle_give_their_memory_back(start_server, l
     wait_until(lambda: status_of(server, large_request()) == 200)
 
 
-def test_many_large_replies_at_one_time_are_all_right(start_server, layer_path):
+def test_simultaneous_large_replies_are_correct(start_server, layer_path):
     server = start_server("--model", f"x={layer_path}", "--workers", 4, "--http-threads", 2)
     requests = [large_request(tokens=tokens) for tokens in (90, 110, 130, 150)]
     alone = [server.attention(request).content for request in requests]
     with ThreadPoolExecutor(12) as clients:
-        answers = list(clients.map(lambda i: server.attention(requests[i % 4]).content,
+        replies = list(clients.map(lambda i: server.attention(requests[i % 4]).content,
                                    range(60)))
-    assert all(answer == alone[i % 4] for i, answer in enumerate(answers))
+    assert all(reply == alone[i % 4] for i, reply in enumerate(replies))
 
 
-def test_health_is_answered_while_large_replies_go_out(start_server, layer_path):
-    """Two clients read what they get; a third reads on only when health has been answered."""
+def test_health_is_answered_while_large_replies_are_sent(start_server, layer_path):
+    """Two clients read their replies. A third reads on only after health was answered."""
     server = start_server("--model", f"x={layer_path}", "--workers", 2, "--idle-timeout", 1000)
     request = large_request(tokens=400)
     with ThreadPoolExecutor(2) as clients, Connection(server.port) as held:
@@ -215,13 +215,13 @@ def test_stop_waits_for_a_large_reply(start_server, layer_path):
         connection.send(as_bytes(large_request(tokens=600)))
         assert connection.receive()
         server.process.send_signal(signal.SIGTERM)
-        answer = connection.read_answer()
-    assert answer.status == 200
-    assert len(answer.json()["attention_weights"]) == 4
+        reply = connection.read_answer()
+    assert reply.status == 200
+    assert len(reply.json()["attention_weights"]) == 4
     server.wait()
 
 
-def test_stop_cuts_replies_that_nobody_reads_and_says_so(start_server, layer_path):
+def test_stop_cuts_replies_that_are_not_read_and_exits_1(start_server, layer_path):
     server = start_server("--model", f"x={layer_path}", "--grace", 1)
     data = as_bytes(large_request(tokens=600))
     lazy = [Connection(server.port) for _ in range(4)]
@@ -237,15 +237,15 @@ def test_stop_cuts_replies_that_nobody_reads_and_says_so(start_server, layer_pat
             connection.socket.close()
 
 
-def test_stop_cuts_replies_that_are_read_to_the_last(start_server, layer_path):
-    """Their readers are never so slow that the server waits for them, and never done."""
+def test_stop_cuts_replies_that_are_still_being_read(start_server, layer_path):
+    """The readers are never so slow that the server has to wait, and never reach the end."""
     server = start_server("--model", f"x={layer_path}", "--grace", 0, "--workers", 2)
     data = as_bytes(large_request())
 
     begun = Barrier(5, timeout=60)  # the readers and the test
 
     def read_steadily(_):
-        """Whether the reply came to its end."""
+        """Returns whether the reply was complete."""
         with Connection(server.port) as connection:
             connection.send(data)
             assert connection.receive()
@@ -263,29 +263,29 @@ def test_stop_cuts_replies_that_are_read_to_the_last(start_server, layer_path):
         assert not any(ended)
 
 
-def test_number_that_is_not_finite_is_told_before_the_reply_begins(start_server, layer_path):
+def test_number_that_is_not_finite_is_reported_before_the_reply_begins(start_server, layer_path):
     server = start_server("--model", f"x={layer_path}")
     request = large_request(tokens=300)
     request["queries"][299] = [3e38, 3e38]
     assert_problem(server.attention(request), 422, "Result not finite")
 
 
-def test_reply_over_the_limit_is_refused_with_ways_out(start_server, layer_path):
+def test_reply_over_the_limit_is_refused_with_remedies(start_server, layer_path):
     limit = 200_000
     server = start_server("--model", f"x={layer_path}", "--max-reply", limit)
     request = large_request(tokens=200)
     problem = assert_problem(server.attention(request), 413, "Reply too large")
     numbers = [int(number) for number in re.findall(r"\d+", problem["detail"])]
     assert limit in numbers and any(number > 4 * 200 * 200 * 8 for number in numbers), problem
-    for way in ('"need_weights": "mean"', "weights_heads", "weights_queries"):
-        assert way in problem["detail"], problem
+    for remedy in ('"need_weights": "mean"', "weights_heads", "weights_queries"):
+        assert remedy in problem["detail"], problem
     for smaller in ({"need_weights": False}, {"weights_queries": [0, 199]},
                     {"weights_heads": [2], "weights_queries": list(range(40))}):
-        answer = server.attention(request | smaller)
-        assert answer.status_code == 200 and len(answer.content) <= limit, answer.text[:300]
+        reply = server.attention(request | smaller)
+        assert reply.status_code == 200 and len(reply.content) <= limit, reply.text[:300]
 
 
-def test_selected_weights_are_those_of_the_whole(start_server, layer_path):
+def test_selected_weights_equal_those_of_the_whole_reply(start_server, layer_path):
     server = start_server("--model", f"x={layer_path}")
     rng = np.random.default_rng(5)
     for tokens in (6, 150):  # the whole reply at once, and streamed
