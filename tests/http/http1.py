@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Answer:
+class Reply:
     status: int
     headers: dict  # names in lower case
     body: bytes
@@ -44,7 +44,7 @@ class Connection:
         self.unread += data
         return bool(data)
 
-    def read_answer(self, head_only=False):
+    def read_reply(self, head_only=False):
         """Returns the next reply, or None if the connection was closed instead."""
         while b"\r\n\r\n" not in self.unread:
             if not self.receive():
@@ -56,11 +56,11 @@ class Connection:
                    (line.split(":", 1) for line in lines)}
         status = int(status_line.split()[1])
         if headers.get("transfer-encoding") == "chunked":
-            return Answer(status, headers, self.read_chunks())
+            return Reply(status, headers, self.read_chunks())
         size = int(headers.get("content-length", 0))
         if head_only or status == 100:
             size = 0
-        return Answer(status, headers, self.read_bytes(size))
+        return Reply(status, headers, self.read_bytes(size))
 
     def read_bytes(self, size):
         """Returns exactly `size` bytes."""

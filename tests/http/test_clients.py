@@ -125,7 +125,7 @@ def test_python_client_retries_after_503(start_server, tmp_path, monkeypatch):
     with Connection(server.port) as holder, ThreadPoolExecutor(1) as thread:
         holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
                     b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
-        assert holder.read_answer().status == 100  # its memory is reserved
+        assert holder.read_reply().status == 100  # its memory is reserved
         future = thread.submit(client.attend, "d2l", tokens)
         wait_for_refusals(server, 1)
         holder.socket.close()

@@ -38,7 +38,7 @@ def test_connection_is_kept_for_many_requests(demo_server):
         for i in range(100):
             tokens = i % 6 + 1
             connection.send(as_bytes(request_of(tokens)))
-            reply = connection.read_answer()
+            reply = connection.read_reply()
             assert (reply.status, len(reply.json()["outputs"])) == (200, tokens)
 
 
@@ -47,22 +47,22 @@ def test_connection_is_kept_after_a_refusal(demo_server):
     with Connection(demo_server.port) as connection:
         for _ in range(3):
             connection.send(as_bytes({"model": "nobody", "queries": [[1]]}))
-            assert connection.read_answer().status == 404
+            assert connection.read_reply().status == 404
             connection.send(as_bytes(SMALL))
-            assert connection.read_answer().status == 200
+            assert connection.read_reply().status == 200
 
 
 def test_connection_is_closed_when_asked_to(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(as_bytes(SMALL, "Connection: close"))
-        assert connection.read_answer().status == 200
+        assert connection.read_reply().status == 200
         assert connection.read_to_end() == b""
 
 
 def test_http_1_0_is_answered_and_closed(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(b"GET /v2/health/live HTTP/1.0\r\n\r\n")
-        assert connection.read_answer().status == 200
+        assert connection.read_reply().status == 200
         assert connection.read_to_end() == b""
 
 
@@ -72,23 +72,23 @@ def test_pipelined_requests_are_answered_in_order(demo_server):
         connection.send(b"".join(as_bytes(request_of(n)) + get_bytes("/v2/health/live")
                                  for n in tokens))
         for n in tokens:
-            reply = connection.read_answer()
+            reply = connection.read_reply()
             assert (reply.status, len(reply.json()["outputs"])) == (200, n)
-            assert connection.read_answer().json() == {"live": True}
+            assert connection.read_reply().json() == {"live": True}
 
 
 def test_request_may_arrive_byte_by_byte(demo_server):
     with Connection(demo_server.port) as connection:
         for byte in as_bytes(SMALL):
             connection.send(bytes([byte]))
-        assert connection.read_answer().status == 200
+        assert connection.read_reply().status == 200
 
 
 def test_half_closed_client_gets_its_reply(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(as_bytes(SMALL, "Connection: close"))
         connection.socket.shutdown(socket.SHUT_WR)
-        assert connection.read_answer().status == 200
+        assert connection.read_reply().status == 200
 
 
 def test_client_may_leave_at_any_byte_of_its_request(start_server):
@@ -130,7 +130,7 @@ def test_slow_reader_gets_the_whole_reply(demo_server):
     with Connection(demo_server.port, timeout=60) as connection:
         connection.send(as_bytes({"model": "d2l", "queries": rows, "need_weights": True}))
         time.sleep(1)
-        reply = connection.read_answer()
+        reply = connection.read_reply()
         weights = reply.json()["attention_weights"]
         assert (reply.status, len(weights), len(weights[0]), len(weights[0][0])) == (
             200, 5, 300, 300)

@@ -109,7 +109,7 @@ def test_head_gets_the_reply_of_get_without_a_body(demo_server, path):
     with Connection(demo_server.port) as connection:
         for _ in range(2):  # the second shows that no body was sent between
             connection.send(f"HEAD {path} HTTP/1.1\r\nHost: attnd\r\n\r\n".encode())
-            reply = connection.read_answer(head_only=True)
+            reply = connection.read_reply(head_only=True)
             assert (reply.status, reply.headers["content-type"]) == (
                 200, got.headers["Content-Type"])
             assert int(reply.headers["content-length"]) == len(got.content)

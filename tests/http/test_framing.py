@@ -57,7 +57,7 @@ def assert_refused_and_closed(server, data, statuses):
     to `data`."""
     with Connection(server.port) as connection:
         connection.send(data + SMUGGLED)
-        reply = connection.read_answer()
+        reply = connection.read_reply()
         assert reply is not None and reply.status in statuses, reply
         rest = connection.read_to_end()
         assert b"live" not in reply.body + rest and b" 200 " not in rest, rest
@@ -128,7 +128,7 @@ def test_bytes_that_are_not_http_do_no_harm(demo_server, line):
         connection.send(line.encode("latin-1") + b"\r\n\r\n")
         connection.socket.settimeout(2)
         try:
-            reply = connection.read_answer()
+            reply = connection.read_reply()
             assert reply is None or reply.status >= 400, reply
         except TimeoutError:
             pass  # it may wait for more bytes
@@ -138,7 +138,7 @@ def test_bytes_that_are_not_http_do_no_harm(demo_server, line):
 def test_unknown_expectation_is_417(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send((POST + LENGTH + "Expect: 200-maybe\r\n").encode() + b"\r\n" + SMALL)
-        reply = connection.read_answer()
+        reply = connection.read_reply()
         assert (reply.status, reply.json()["title"]) == (417, "Expectation failed")
 
 
@@ -155,4 +155,4 @@ def test_path_with_dots_is_404(demo_server, path):
     """Sends bytes, because a client library would remove the dots."""
     with Connection(demo_server.port) as connection:
         connection.send(get_bytes(path))
-        assert connection.read_answer().status == 404
+        assert connection.read_reply().status == 404

@@ -93,7 +93,7 @@ def test_chunked_body_counts_against_the_memory_limit(start_server):
         connection.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\n"
                         b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         connection.send(b"100000\r\n%s\r\n" % (b" " * 0x100000) * 12 + b"0\r\n\r\n")
-        reply = connection.read_answer()
+        reply = connection.read_reply()
         assert (reply.status, reply.json()["title"]) == (413, "Request too large"), reply
     assert server.is_alive()
 

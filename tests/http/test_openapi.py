@@ -269,7 +269,7 @@ def test_lack_of_memory_gets_its_example(start_server):
     with Connection(server.port) as holder:
         holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
                     b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
-        assert holder.read_answer().status == 100  # its memory is reserved
+        assert holder.read_reply().status == 100  # its memory is reserved
         reply = requests.post(server.url + "/v1/attention", data=body, timeout=60,
                               headers={"Content-Type": "application/json"})
         assert_problem_example(reply, "out_of_memory")
@@ -282,19 +282,19 @@ def test_draining_server_gives_its_example(start_server):
         unfinished.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/"
                         b"json\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:-1])
         kept.send(get_bytes("/v2/health/ready"))
-        assert kept.read_answer().status == 200
+        assert kept.read_reply().status == 200
         server.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:  # until the signal has arrived
             kept.send(get_bytes("/v2/health/ready"))
-            reply = kept.read_answer()
+            reply = kept.read_reply()
             if reply.status != 200:
                 break
         assert reply.status == 503 and reply.json() == example_named("draining")
         content = DOCUMENT["paths"]["/v2/health/ready"]["get"]["responses"]["503"]["content"]
         assert_conforms(reply.json(), content["application/json"]["schema"])
         unfinished.send(body[-1:])
-        assert unfinished.read_answer().status == 200
+        assert unfinished.read_reply().status == 200
     server.wait()
 
 

@@ -47,7 +47,7 @@ def wait_until_draining(server):
 def is_answered(connection):
     """Returns whether a complete reply arrives."""
     try:
-        return connection.read_answer() is not None
+        return connection.read_reply() is not None
     except AssertionError:  # closed in the middle
         return False
 
@@ -77,7 +77,7 @@ def test_every_accepted_request_is_answered(start_server, tmp_path):
     connections = [send_slow(server, seed, tokens=50 if seed > 0 else 400) for seed in range(8)]
     wait_until_read(server)
     server.process.send_signal(signal.SIGTERM)
-    replies = [connection.read_answer() for connection in connections]
+    replies = [connection.read_reply() for connection in connections]
     assert [reply and reply.status for reply in replies] == [200] * 8
     for seed in range(1, 8):
         rows = slow_request(seed, tokens=50)["queries"]
@@ -94,29 +94,29 @@ def test_draining_server_closes_every_connection(start_server):
             Connection(server.port) as poster, Connection(server.port) as model:
         half.send(request[:-5])
         model.send(get_bytes("/v2/models/journey/ready"))
-        assert model.read_answer().json() == {"name": "journey", "ready": True}
+        assert model.read_reply().json() == {"name": "journey", "ready": True}
         kept.send(get_bytes("/v2/health/ready"))
         poster.send(get_bytes("/v2/health/ready"))
-        assert kept.read_answer().json() == poster.read_answer().json() == {"ready": True}
+        assert kept.read_reply().json() == poster.read_reply().json() == {"ready": True}
         wait_until_read(server)
         server.process.send_signal(signal.SIGTERM)
         wait_until_draining(server)
         time.sleep(0.1)  # without an open request the server would have ended
         # A request on a connection that was kept is still answered, and is the last one.
         kept.send(get_bytes("/v2/health/ready"))
-        reply = kept.read_answer()
+        reply = kept.read_reply()
         assert (reply.status, reply.json()) == (503, {"ready": False, "reason": "draining"})
         assert kept.read_to_end() == b""
         model.send(get_bytes("/v2/models/journey/ready"))
-        reply = model.read_answer()
+        reply = model.read_reply()
         assert (reply.status, reply.json()) == (503, {"name": "journey", "ready": False})
         assert model.read_to_end() == b""
         poster.send(request)
-        reply = poster.read_answer()
+        reply = poster.read_reply()
         assert (reply.status, reply.headers["connection"]) == (200, "close")
         assert poster.read_to_end() == b""
         half.send(request[-5:])
-        assert half.read_answer().status == 200
+        assert half.read_reply().status == 200
         assert half.read_to_end() == b""
     server.wait()
 
@@ -125,7 +125,7 @@ def test_idle_connections_do_not_delay_the_stop(start_server):
     server = start_server("--demo", "--grace", 1000, "--idle-timeout", 1000)
     with Connection(server.port) as idle, Connection(server.port):
         idle.send(post_bytes(json.dumps(SMALL).encode()))
-        assert idle.read_answer().status == 200
+        assert idle.read_reply().status == 200
         server.stop()
 
 
@@ -175,12 +175,12 @@ def test_stopping_under_load_is_clean_many_times(start_server):
         connections = [Connection(server.port) for _ in range(16)]
         for connection in connections:
             connection.send(get_bytes("/v2/health/live"))
-            assert connection.read_answer().status == 200
+            assert connection.read_reply().status == 200
         for connection in connections:
             connection.send(post_bytes(json.dumps(SMALL).encode()))
         server.process.send_signal(signal.SIGTERM)
         for connection in connections:
-            reply = connection.read_answer()
+            reply = connection.read_reply()
             assert reply is None or reply.status in (200, 503), reply
             connection.socket.close()
         server.wait()

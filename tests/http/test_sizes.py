@@ -40,7 +40,7 @@ def test_much_too_large_content_length_is_refused_before_the_body(demo_server):
     for length in (LIMIT + 9 * 1024 * 1024, 2**31, 2**40, 10**17):
         with Connection(demo_server.port) as connection:
             connection.send(f"{HEAD}Content-Length: {length}\r\n\r\n".encode())
-            assert_too_large(connection.read_answer())
+            assert_too_large(connection.read_reply())
             assert connection.read_to_end() == b""
     assert demo_server.is_alive()
 
@@ -58,16 +58,16 @@ def test_expect_continue_is_refused_when_the_body_is_too_large(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(f"{HEAD}Content-Length: {LIMIT + 1}\r\n"
                         "Expect: 100-continue\r\n\r\n".encode())
-        assert_too_large(connection.read_answer())
+        assert_too_large(connection.read_reply())
 
 
 def test_expect_continue_is_continued_when_the_body_fits(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(f"{HEAD}Content-Length: {len(SMALL_TEXT)}\r\n"
                         "Expect: 100-continue\r\n\r\n".encode())
-        assert connection.read_answer().status == 100
+        assert connection.read_reply().status == 100
         connection.send(SMALL_TEXT)
-        assert connection.read_answer().status == 200
+        assert connection.read_reply().status == 200
 
 
 def test_chunked_body_over_the_limit_is_refused(demo_server):
@@ -75,7 +75,7 @@ def test_chunked_body_over_the_limit_is_refused(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
         connection.send(chunk * 17 + b"0\r\n\r\n")
-        assert_too_large(connection.read_answer())
+        assert_too_large(connection.read_reply())
     assert demo_server.is_alive()
 
 
@@ -83,4 +83,4 @@ def test_chunked_body_is_accepted_in_chunks_of_one_byte(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
         connection.send(b"".join(b"1\r\n%c\r\n" % byte for byte in SMALL_TEXT) + b"0\r\n\r\n")
-        assert connection.read_answer().status == 200
+        assert connection.read_reply().status == 200

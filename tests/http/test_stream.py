@@ -93,7 +93,7 @@ def test_connection_is_kept_after_a_large_reply(start_server, layer_path):
     data = as_bytes(large_request(tokens=200))
     with Connection(server.port) as connection:
         connection.send(data * 3)
-        replies = [connection.read_answer() for _ in range(3)]
+        replies = [connection.read_reply() for _ in range(3)]
         assert [reply.status for reply in replies] == [200] * 3
         assert replies[0].body == replies[1].body == replies[2].body
 
@@ -120,7 +120,7 @@ def test_memory_of_a_reply_that_is_read_slowly_is_that_of_its_numbers(start_serv
             time.sleep(0.02)
             connection.receive()
             held.append(resident_bytes(server) - before)
-        size = len(connection.read_answer().body)
+        size = len(connection.read_reply().body)
     numbers = 4 * 4 * TOKENS * TOKENS
     assert size > 2 * numbers
     assert server.is_alive()
@@ -140,7 +140,7 @@ def test_clients_that_do_not_read_do_not_block_a_worker(start_server, layer_path
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             connection.send(data)
         assert server.attention(slow_request(tokens=2)).status_code == 200
-        bodies = {connection.read_answer().body for connection in lazy}
+        bodies = {connection.read_reply().body for connection in lazy}
         assert len(bodies) == 1
     finally:
         for connection in lazy:
@@ -205,7 +205,7 @@ def test_health_is_answered_while_large_replies_are_sent(start_server, layer_pat
             assert server.get("/v2/health/live").status_code == 200
         while not all(future.done() for future in large):
             assert server.get("/v2/health/live").status_code == 200
-        body = held.read_answer().body
+        body = held.read_reply().body
         assert all(future.result().content == body for future in large)
 
 
@@ -215,7 +215,7 @@ def test_stop_waits_for_a_large_reply(start_server, layer_path):
         connection.send(as_bytes(large_request(tokens=600)))
         assert connection.receive()
         server.process.send_signal(signal.SIGTERM)
-        reply = connection.read_answer()
+        reply = connection.read_reply()
     assert reply.status == 200
     assert len(reply.json()["attention_weights"]) == 4
     server.wait()
