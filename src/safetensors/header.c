@@ -22,7 +22,8 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
 
     if (size < sizeof header_size)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "has %" PRIu64 " bytes, too few for a safetensors file", size);
+                         "its %" PRIu64 " bytes are too few for a safetensors file",
+                         size);
     memcpy(&header_size, bytes, sizeof header_size);
 
     if (header_size > max)
@@ -33,7 +34,7 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
     if (header_size > size - sizeof header_size)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header should be %" PRIu64 " bytes long, "
-                         "but the file ends after %" PRIu64 " of them",
+                         "but only %" PRIu64 " bytes follow",
                          header_size, size - sizeof header_size);
     if (header_size < 2)
         return error_set(ret_error, ATTN_E_FORMAT,

@@ -294,13 +294,13 @@ static void test_reader_refuses_impossible_header_lengths(void **state) {
     static const unsigned char huge[10] = {255, 255, 255, 255, 255,
                                            255, 255, 255, '{', '}'};
     static const unsigned char past_end[10] = {3, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
-    assert_memory_refused(seven, sizeof seven, "7 bytes, too few");
+    assert_memory_refused(seven, sizeof seven, "7 bytes are too few");
     assert_memory_refused(none, sizeof none, "header of 0 bytes");
     assert_memory_refused(too_long, sizeof too_long,
                           "100000001 bytes long, but at most 100000000");
     assert_memory_refused(huge, sizeof huge, "18446744073709551615 bytes long");
     assert_memory_refused(past_end, sizeof past_end,
-                          "3 bytes long, but the file ends after 2");
+                          "3 bytes long, but only 2 bytes follow");
 }
 
 static void test_reader_refuses_deep_nesting_cheaply(void **state) {
