@@ -28,7 +28,7 @@ bool fail_alloc_stop(void);
 /* From now on allocations of at least `bytes` are counted, by malloc or aligned_alloc. */
 void count_alloc_from(size_t bytes);
 
-/* Ends it; returns how many there were. */
+/* Ends that; returns how many there were. */
 size_t count_alloc_stop(void);
 
 #endif
