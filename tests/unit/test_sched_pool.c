@@ -90,11 +90,11 @@ static void wait_at_gate(struct sched_job *job, struct sched_worker *worker) {
 
 static void test_a_full_queue_refuses_and_a_taken_job_frees_its_slot(void **state) {
     (void)state;
-    const struct sched_options one_thread = {.num_workers = 1, .queue_slots = 1};
+    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
     struct sched_pool *pool;
     struct sched_job first = {.run = wait_at_gate}, second = {.run = count_run};
 
-    assert_int_equal(sched_pool_create(&one_thread, &pool), ATTN_OK);
+    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
     assert_true(sched_reserve(pool));
     assert_false(sched_reserve(pool));
     sched_release(pool);
