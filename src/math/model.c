@@ -137,7 +137,7 @@ void model_use_engine(attn_model *model, const struct engine *engine) {
 
 attn_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
                                   attn_error *ret_error) {
-    struct engine engine;
+    struct engine engine = {0};
     attn_status status = model_make_engine(model, options, &engine, ret_error);
 
     if (status == ATTN_OK)

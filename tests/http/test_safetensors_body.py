@@ -210,7 +210,7 @@ BROKEN = "Malformed safetensors"
 DEFECTS = {
     "empty": (b"", BROKEN, None, None, None, "too few"),
     "length_cut": (b"\x10\0\0", BROKEN, None, None, None, "too few"),
-    "length_over_body": (struct.pack("<Q", 99) + b"{}", BROKEN, None, None, None, "ends after 2"),
+    "length_over_body": (struct.pack("<Q", 99) + b"{}", BROKEN, None, None, None, "only 2 bytes follow"),
     "length_huge": (b"\xff" * 8 + b"{}", BROKEN, None, None, None, "at most 65536"),
     "length_zero": (bytes(8), BROKEN, None, None, None, "cannot be a JSON object"),
     "json_body": (b'{"queries":[[1,2,3]]}', BROKEN, None, None, None, "application/json"),
