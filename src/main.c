@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c: runs the command that was asked for. Of serve, it has the order of starting and
- * stopping, and the signals. */
+/* main.c: runs the command that was asked for. For serve, it starts and stops everything
+ * in order, and handles the signals. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define EXIT_USAGE 2
-/* What a worker keeps of its arena from job to job, at most. */
+/* The most that a worker keeps of its arena from job to job. */
 #define ARENA_KEEP_BYTES ((size_t)64 * 1024 * 1024)
 
 extern char **environ;

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In bytes: of the address of scratch, and its size is a multiple of it. */
+/* Bytes. The address of scratch, and its size, are multiples of this. */
 #define ATTN_ALIGNMENT 64
 
 #ifdef __cplusplus
@@ -34,7 +34,7 @@ typedef enum attn_need_weights {
 
 /* A parallel for loop, run by threads of the caller. */
 typedef struct attn_parallel {
-    size_t num_threads; /* that may run tasks at the same time, at least 1 */
+    size_t num_threads; /* how many may run tasks at the same time, at least 1 */
     /* Calls task(data, index, thread) once for every index below `count`, on any threads,
      * and returns when all calls have returned. Two calls that run at the same time have
      * different numbers `thread`, each below num_threads. */
@@ -51,8 +51,8 @@ typedef struct attn_request {
     const float *queries;     /* [sum of Tq, query_size] */
     const float *keys;        /* [sum of Tk, key_size]; may be `queries` itself */
     const float *values;      /* [sum of Tk, value_size]; may be `keys` itself */
-    /* Keys at or past a length are not attended to. NULL, or [B], or, when
-     * valid_lens_per_query, [sum of Tq]. None may exceed its sequence's Tk. */
+    /* Keys at or past a length are not attended to. NULL for all keys; else [B], or
+     * [sum of Tq] when valid_lens_per_query is set. None may exceed its sequence's Tk. */
     const size_t *valid_lens;
     bool valid_lens_per_query;
     bool causal;            /* query i attends to keys 0..i of its sequence at most */
@@ -79,11 +79,12 @@ typedef struct attn_sizes {
 } attn_sizes;
 
 /* Checks the lengths of a request against the model, and computes how much memory it
- * needs. Reads neither queries, keys nor values. Thread-safe; does not allocate.
+ * needs. Does not read queries, keys or values. Thread-safe; does not allocate.
  *
  * Errors, with one line in ret_error (which may be NULL) and *ret_sizes untouched:
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
- * ATTN_E_VALUE for a valid_lens over Tk; ATTN_E_OVERFLOW. */
+ * ATTN_E_VALUE for a number in valid_lens over Tk; ATTN_E_OVERFLOW when a size cannot be
+ * computed. */
 ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,
                                attn_sizes *ret_sizes, attn_error *ret_error);
 

@@ -42,15 +42,15 @@ typedef struct attn_model_info {
     bool causal;            /* the default for requests that do not set it */
     size_t context_length;  /* tokens that a sequence may have; 0: no limit */
     size_t parameters;      /* numbers that the layer computes with */
-    size_t bytes;           /* of the parameters as float32 */
+    size_t bytes;           /* of them as float32, each array padded to 64 bytes */
     size_t memory;          /* bytes that the model holds now */
 } attn_model_info;
 
 typedef struct attn_model attn_model;
 
-/* What a file may leave open, or what overrides it. Where an option is zero-initialised,
- * the file's __metadata__ decides, and then the layout's default. All memory is borrowed
- * for the call. */
+/* Options that complete or override what a file states. Where an option is
+ * zero-initialised, the file's __metadata__ decides, and then the layout's default. All
+ * memory is borrowed for the call. */
 typedef struct attn_model_options {
     size_t num_heads;      /* 0: not set */
     size_t context_length; /* 0: not set */
@@ -59,8 +59,8 @@ typedef struct attn_model_options {
     const char *prefix; /* what the tensors' names begin with, e.g. "trf_blocks.0.att." */
 } attn_model_options;
 
-/* What a model computes with. NULL means the first word of each. All memory is borrowed
- * for the call. */
+/* What a model computes with. NULL means the first of the words that are listed for a
+ * member. All memory is borrowed for the call. */
 typedef struct attn_engine_options {
     /* "auto", "native", "openblas". The native engine multiplies by weights that are
      * packed at load, with kernels of the library; openblas calls cblas. "auto" is native
@@ -88,14 +88,14 @@ ATTN_API attn_status attn_model_load(const char *name, const char *path,
                                      const attn_engine_options *engine,
                                      attn_model **ret_model, attn_error *ret_error);
 
-/* Creates a model that is compiled in, under its own name: "journey" (3 wide, 2 heads of
- * size 1, causal, context length 6) or "d2l" (100 wide, 5 heads). Otherwise as
- * attn_model_load(); ATTN_E_VALUE for another name. */
+/* Creates the built-in model called `name`: "journey" (3 wide, 2 heads of size 1, causal,
+ * context length 6) or "d2l" (100 wide, 5 heads). Any other name is ATTN_E_VALUE;
+ * otherwise as attn_model_load(). */
 ATTN_API attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
                                      attn_model **ret_model, attn_error *ret_error);
 
-/* Replaces what the model computes with; NULL options are as zero-initialised ones. No
- * other thread may use the model meanwhile.
+/* Replaces the engine of a model. `options` may be NULL: as if zero-initialised. No other
+ * thread may use the model meanwhile.
  *
  * Errors, with one line in ret_error (which may be NULL) and the model as it was:
  * ATTN_E_VALUE for an unknown word, ATTN_E_UNSUPPORTED for kernels that this build or CPU
@@ -104,7 +104,7 @@ ATTN_API attn_status attn_model_set_engine(attn_model *model,
                                            const attn_engine_options *options,
                                            attn_error *ret_error);
 
-/* What two engines may differ by, relative to the largest output. */
+/* How much two engines may differ, relative to the largest output. */
 #define ATTN_TOLERANCE_F32  1e-5
 #define ATTN_TOLERANCE_BF16 2e-2
 
@@ -120,8 +120,8 @@ ATTN_API attn_status attn_model_verify(attn_model *model, double *ret_difference
                                        attn_error *ret_error);
 
 /* Releases the weights as they were loaded, when the engine has a copy of its own, as
- * "native" has: half of the memory, or two thirds with bf16. The engine of the model can
- * then not be changed. No other thread may use the model meanwhile. */
+ * "native" does. That frees half of the memory, or two thirds with bf16. Afterwards the
+ * engine of the model cannot be changed. No other thread may use the model meanwhile. */
 ATTN_API void attn_model_trim(attn_model *model);
 
 /* Releases the model; accepts NULL. No other thread may use it any more. */

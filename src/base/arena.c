@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena.c: chunks from aligned_alloc(), the newest of which is allocated from. */
+/* arena.c: allocates from the newest of its chunks, which come from aligned_alloc(). */
 #include "base/arena.h"
 
 #include "base/size.h"

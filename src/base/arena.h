@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arena.h: memory for one job, released all at once.
  *
- * A worker keeps its arena from job to job. So in the long run a job allocates nothing
- * from the system and touches no fresh pages. */
+ * A worker keeps its arena from job to job. So in the long run a job that needs at most
+ * `keep` bytes allocates nothing from the system and touches no fresh pages. */
 #ifndef ATTND_BASE_ARENA_H
 #define ATTND_BASE_ARENA_H
 
@@ -16,10 +16,10 @@ struct arena_chunk;
 struct arena {
     struct arena_chunk *chunks; /* newest first; only the newest is allocated from */
     size_t used;                /* bytes allocated since the last reset */
-    size_t keep;                /* bytes kept over a reset, at most */
+    size_t keep;                /* bytes kept across a reset, at most */
 };
 
-/* Makes an empty arena that keeps at most `keep` bytes over a reset. Allocates
+/* Makes an empty arena that keeps at most `keep` bytes across a reset. Allocates
  * nothing. */
 void arena_init(struct arena *arena, size_t keep);
 

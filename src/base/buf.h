@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf.h: bytes that grow up to a mandatory maximum. */
+/* buf.h: a buffer of bytes that grows up to a mandatory maximum. */
 #ifndef ATTND_BASE_BUF_H
 #define ATTND_BASE_BUF_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Owned by one thread at a time. `data` is heap memory, or NULL while nothing was
+/* Owned by one thread at a time. `data` is heap memory, or NULL until something is
  * added. */
 struct buf {
     char *data;

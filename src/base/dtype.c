@@ -18,7 +18,7 @@ static float float_of_bf16(uint16_t bits) {
 }
 
 /* IEEE 754 binary16 has 1 sign bit, 5 exponent bits (bias 15) and 10 fraction bits. Every
- * value is a float32. */
+ * value is exact in float32. */
 static float float_of_f16(uint16_t bits) {
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
     uint32_t exponent = bits >> 10 & 0x1f;

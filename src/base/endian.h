@@ -2,8 +2,8 @@
 /* endian.h: attnd runs on little-endian machines only.
  *
  * Safetensors files, binary bodies and texts that are read eight bytes at a time are all
- * little-endian, and are copied to numbers without a conversion. A file that does so
- * includes this header. */
+ * little-endian, and are copied to numbers without a conversion. A file that relies on
+ * this includes this header. */
 #ifndef ATTND_BASE_ENDIAN_H
 #define ATTND_BASE_ENDIAN_H
 

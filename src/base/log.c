@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define LINE_BYTES_MAX 4096
-/* How much of one text is written, so that a line has room for its end. */
+/* How much of one text is written, so that the line has room for what follows. */
 #define TEXT_BYTES_MAX 500
 
 /* Both are set once, before there are threads. */

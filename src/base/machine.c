@@ -82,8 +82,8 @@ static size_t read_cgroup_limit(const char *root, const char *controller,
     return min;
 }
 
-/* In CPUs. Version 2 has "QUOTA PERIOD" in one file, version 1 has two files; "max" or -1
- * means that there is no limit. */
+/* Returns the limit in CPUs, rounded up. Version 2 has "QUOTA PERIOD" in one file,
+ * version 1 has two files; "max" or -1 means that there is no limit. */
 static size_t read_cpu_limit(const char *folder) {
     char path[3 * PATH_MAX], line[64];
     long long quota = -1, period = -1;
@@ -106,7 +106,7 @@ static size_t read_cpu_limit(const char *folder) {
     return (size_t)((quota + period - 1) / period);
 }
 
-/* In bytes. */
+/* Returns the limit in bytes. */
 static size_t read_memory_limit(const char *folder) {
     char path[3 * PATH_MAX], line[64];
 

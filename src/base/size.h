@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* size.h: size arithmetic that cannot wrap around.
  *
- * Sizes from outside are added and multiplied here only. A function that returns bool
- * returns false, and writes nothing, when the result does not fit. */
+ * Sizes from outside are added and multiplied only by these functions. Those that return
+ * bool return false, and write nothing, when the result does not fit. */
 #ifndef ATTND_BASE_SIZE_H
 #define ATTND_BASE_SIZE_H
 
@@ -38,7 +38,7 @@ static inline void size_add_saturating(size_t *sum, size_t a) {
         *sum = SIZE_MAX;
 }
 
-/* Adds a * b to *sum likewise. */
+/* Adds a * b to *sum, which saturates likewise. */
 static inline void size_add_mul_saturating(size_t *sum, size_t a, size_t b) {
     if (!size_add_mul(sum, a, b))
         *sum = SIZE_MAX;

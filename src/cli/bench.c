@@ -130,13 +130,13 @@ static double time_contender(struct bench *b, size_t contender) {
 
 static void run_peak_task(void *data, size_t index, size_t thread) {
     const struct kernels *kernels = data;
-    float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor denormal */
+    float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor subnormal */
     (void)index;
     (void)thread;
     kernels->multiply_add(PEAK_COUNT, numbers);
 }
 
-/* Returns the operations a second that all threads together can do. */
+/* Returns how many operations per second all threads together can do. */
 static double time_peak(struct bench *b) {
     const struct kernels *kernels = b->models[0]->engine.kernels;
     float numbers[] = {1, 1, 1};
@@ -211,8 +211,8 @@ static attn_status make_bench_model(const struct bench *b,
     return attn_model_set_engine(*ret_model, engine, error);
 }
 
-/* Makes the contenders: both engines, or the one of --engine, with native in the
- * precision of --precision and in float32; then the baseline, which is
+/* Makes the contenders: both engines, or the one that --engine names. Native runs in the
+ * precision of --precision and in float32. The last contender is the baseline, which is
  * single-threaded. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
     struct bench_report *r = b->report;
@@ -261,7 +261,7 @@ static attn_status make_input(struct bench *b) {
     return ATTN_OK;
 }
 
-/* Makes the request and all memory that the contenders need. */
+/* Makes the request, and allocates all memory that the contenders need. */
 static attn_status make_request(struct bench *b) {
     struct bench_report *r = b->report;
     attn_status status = make_input(b);
@@ -316,7 +316,7 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     b->job.run = run_bench_job;
     if (sched_reserve(pool)) { /* the queue is empty */
         sched_submit(pool, &b->job);
-        /* Only then may the pool end: workers of a pool that ends do not help others. */
+        /* Wait before the pool stops: workers of a stopping pool do not share tasks. */
         while (sem_wait(&b->done) != 0)
             ;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h: what attnd bench measured, and how it prints that. */
+/* bench.h: the report of attnd bench, its printing, and attnd bench --wire. */
 #ifndef ATTND_CLI_BENCH_H
 #define ATTND_CLI_BENCH_H
 
@@ -9,12 +9,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In the order of the choices of --part. */
+/* What --part chooses, in the order of its words. */
 enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION };
 
 #define BENCH_CONTENDERS_MAX 4
 
-/* One of the programs that take turns, and the seconds that it needed in each round. */
+/* One of the contenders, which take turns, and its seconds in each round. */
 struct bench_times {
     const char *name;      /* "native", "openblas", "cblas tiles" */
     const char *cpu;       /* instruction set; "" where BLAS chooses */
@@ -26,13 +26,13 @@ struct bench_report {
     size_t sequences, query_len, key_len, width, heads; /* the shape */
     enum bench_part part;
     bool causal, weights;
-    size_t fill; /* per cent */
+    size_t fill; /* per cent of the keys that valid_lens keeps */
     size_t threads;
     double dense_flop; /* operations that the part needs without a mask */
     double done_flop;  /* those that it needs with the mask */
     size_t num_rounds, num_contenders;
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
-    /* Operations a second of multiply-adds alone, in the first contender's precision. */
+    /* Operations per second of multiply-adds alone, as precise as the first contender. */
     double peak[BENCH_ROUNDS_MAX];
 };
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_print.c: prints a report of attnd bench. The names of rows, ` ms` and the JSON
- * keys are read by programs, so they do not change. */
+/* bench_print.c: prints a report of attnd bench. Programs read the words at the start of
+ * the lines, ` ms` and the JSON fields, so these do not change. */
 #include "cli/bench.h"
 #include "config/options.h"
 
 #include <stdio.h>
 
-/* The share of the peak that contender `c` reaches with the work that the mask leaves. */
+/* Returns how much of the peak contender `c` reaches, counting only the work that the
+ * mask leaves. */
 static double share_of_peak(const struct bench_report *report, size_t c) {
     double reached[BENCH_ROUNDS_MAX];
     for (size_t i = 0; i < report->num_rounds; i++)
@@ -14,13 +15,13 @@ static double share_of_peak(const struct bench_report *report, size_t c) {
     return bench_ratio(reached, report->peak, report->num_rounds);
 }
 
-/* How many times as fast as the baseline, which is the last contender. */
+/* Returns how many times as fast contender `c` is as the baseline, which is the last. */
 static double over_baseline(const struct bench_report *report, size_t c) {
     return bench_ratio(report->contenders[report->num_contenders - 1].seconds,
                        report->contenders[c].seconds, report->num_rounds);
 }
 
-/* The line above the contenders, and the line of the peak. */
+/* Prints the line above the contenders, and the line of the peak. */
 static void print_text_head(const struct bench_report *report) {
     struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
 

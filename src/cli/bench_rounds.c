@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_rounds.c: the loops that time, and medians of what they timed. */
+/* bench_rounds.c: the loops that measure time, and the medians of their measurements. */
 #include "cli/bench_rounds.h"
 
 #include "base/clock.h"

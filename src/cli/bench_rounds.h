@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_rounds.h: timing in rounds. In every round all contenders run once, so that each
- * ratio is of neighbours in time and a machine that drifts does not matter. */
+/* bench_rounds.h: timing in rounds. Every contender runs once in each round. So each
+ * ratio is of runs that are close in time, and a machine that drifts does not matter. */
 #ifndef ATTND_CLI_BENCH_ROUNDS_H
 #define ATTND_CLI_BENCH_ROUNDS_H
 
@@ -13,12 +13,12 @@ struct bench_spread {
     double min, median, max;
 };
 
-/* Returns the seconds of one `run`, which is repeated where it is short. Returns a
+/* Returns the seconds that one call of `run` takes; a short one is repeated. Returns a
  * negative number when `run` returns false. */
 double bench_time(bool (*run)(void *context), void *context);
 
-/* Calls `round` with 0, 1, 2, ... until `seconds` have passed, but a few times at least
- * and BENCH_ROUNDS_MAX times at most. Returns how many rounds there were, or 0 when
+/* Calls `round` with 0, 1, 2, ... until `seconds` have passed, but at least a few times
+ * and at most BENCH_ROUNDS_MAX times. Returns how many rounds there were, or 0 when
  * `round` returns false. */
 size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),
                     void *context);

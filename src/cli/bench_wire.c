@@ -35,8 +35,8 @@ struct wire_text {
 
 struct wire_contender {
     const char *name;
-    /* Reads the body, or prints it again. Returns false when that fails, or when the
-     * numbers read are not those printed. */
+    /* Reads the body, or prints it again. Returns false when that fails, or when it reads
+     * other numbers than those that were printed. */
     bool (*run)(struct wire_text *text);
 };
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.h: the subcommands but serve. Each returns the exit code of the process. */
+/* commands.h: all subcommands except serve. Each returns the exit code of the process. */
 #ifndef ATTND_CLI_COMMANDS_H
 #define ATTND_CLI_COMMANDS_H
 
 #include "config/config.h"
 
 /* Prints what each --model and each file is, or why it cannot be loaded. Files are loaded
- * without options. Returns 0 when all can be loaded, 1 when one cannot, and 2 when there
- * is none. */
+ * without options. Returns 0 when all can be loaded, 1 when one cannot, and 2 when none
+ * is given. */
 int command_inspect(const struct config *config, const struct config_texts *files);
 
 /* Asks the server at --listen whether it is ready. Returns 0 when it is, else 1. */
 int command_health(const struct config *config);
 
 /* Times the layer, or with --wire the reading and printing of JSON, and prints the
- * figures. Returns 0, or 1 when that cannot run, or 2 for a malformed --shape.
+ * figures. Returns 0, or 1 when that fails, or 2 for a malformed --shape.
  * attn_init() must have succeeded. */
 int command_bench(const struct config *config);
 

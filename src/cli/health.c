@@ -12,7 +12,7 @@
 
 #define TIMEOUT_S 5
 
-/* Resolves HOST:PORT; 0.0.0.0 and [::] mean this machine. Returns NULL with errno on
+/* Resolves HOST:PORT; 0.0.0.0 and [::] mean this machine. Returns NULL with errno set on
  * failure; otherwise the caller frees the address. */
 static struct addrinfo *resolve_address(const char *listen) {
     char host[NI_MAXHOST] = "";
@@ -41,7 +41,7 @@ static struct addrinfo *resolve_address(const char *listen) {
     return address;
 }
 
-/* Connects to HOST:PORT. Returns -1 with errno on failure. */
+/* Connects to HOST:PORT. Returns -1 with errno set on failure. */
 static int connect_to_server(const char *listen) {
     const struct timeval timeout = {.tv_sec = TIMEOUT_S};
     struct addrinfo *address = resolve_address(listen);

@@ -25,7 +25,7 @@ attn_engine_options load_engine_options(const struct config *config,
     };
 }
 
-/* Adds a model to the list. Owns the model, also on failure. */
+/* Adds a model to the list, and takes ownership of it, even on failure. */
 static attn_status add_model(struct models *models, attn_model *model,
                              attn_error *ret_error) {
     const char *name = attn_model_get_info(model)->name;

@@ -17,13 +17,14 @@ struct models {
 attn_status load_check(const struct config *config, attn_error *ret_error);
 
 /* Loads what --model, --model-dir and --demo name, in this order. On success the caller
- * owns *ret_models. Errors, with one line: ATTN_E_VALUE for two models of one name or an
- * empty folder; ATTN_E_IO for a folder that cannot be read; else as load_check() and
- * attn_model_load(). */
+ * owns *ret_models. Errors, with one line: ATTN_E_VALUE for two models with the same name
+ * or a folder without *.safetensors files; ATTN_E_IO for a folder that cannot be read;
+ * else as load_check() and attn_model_load(). */
 attn_status load_models(const struct config *config, struct models *ret_models,
                         attn_error *ret_error);
 
-/* Returns what a model computes with. `precision` is that of its own --model, or NULL. */
+/* Returns the engine options of a model. `precision` is the one that its own --model
+ * sets, or NULL. */
 attn_engine_options load_engine_options(const struct config *config,
                                         const char *precision);
 

@@ -22,8 +22,8 @@ const struct command_info command_infos[NUM_COMMANDS] = {
         {
             .name = "bench",
             .usage = "attnd bench [--shape B,T,WIDTH,HEADS[,TK]]... [OPTION]...",
-            .help = "Time the layer in process, beside the peak of this CPU "
-                    "and a plain program over cblas.",
+            .help = "Time the layer in process, next to the peak of this CPU "
+                    "and a plain program that calls cblas.",
         },
     [COMMAND_HEALTH] =
         {

@@ -20,7 +20,7 @@ struct command_info {
     bool accepts_files; /* as operands, after the options */
 };
 
-/* By enum command; constant. */
+/* Indexed by enum command; constant. */
 extern const struct command_info command_infos[NUM_COMMANDS];
 
 /* Returns the command of this name, or NUM_COMMANDS when there is none. */

@@ -30,9 +30,9 @@ struct config {
     struct config_texts models;
     char *model_dir; /* NULL: none */
     bool demo;
-    int engine;     /* index of the choices of --engine */
-    int cpu;        /* of --cpu */
-    int precision;  /* of --precision */
+    int engine;     /* index into the choices of --engine */
+    int cpu;        /* likewise, of --cpu */
+    int precision;  /* likewise, of --precision */
     size_t workers; /* 0: as many as CPUs */
 
     /* The daemon, read by main.c; health reads `listen` too. */
@@ -51,7 +51,7 @@ struct config {
 
     struct config_bench bench; /* read by cli/bench.c and cli/bench_wire.c */
 
-    char *file; /* of --config; NULL: none */
+    char *file; /* value of --config; NULL: none */
     bool help;
     bool man;
     bool version;

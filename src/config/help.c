@@ -23,7 +23,7 @@ static const struct {
 
 static const char description[] =
     "Loads multi-head attention layers from safetensors files and serves them over HTTP. "
-    "A request brings queries, keys, values and valid_lens, as JSON or in the "
+    "A request has queries, keys, values and valid_lens, as JSON or in the "
     "safetensors format, or follows the Open Inference Protocol. Native kernels, chosen "
     "for this CPU, compute the layer on a pool of workers; OpenBLAS can compute its "
     "projections instead. The reply has the outputs and, on request, the attention "
@@ -51,7 +51,7 @@ static void print_wrapped(const char *text) {
     print_indented(text, HELP_INDENT);
 }
 
-/* Writes the environment variable of an option, such as ATTND_MAX_BODY. */
+/* Writes the name of an option's environment variable, such as ATTND_MAX_BODY. */
 static void format_variable_name(const struct option *option, char *ret_name,
                                  size_t size) {
     size_t at = (size_t)snprintf(ret_name, size, "ATTND_");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_spec.c: cuts the text of a --model in place. */
+/* model_spec.c: splits the value of --model in place. */
 #include "config/model_spec.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A whole number of at least 1. */
+/* Parses a whole number of at least 1. */
 static bool parse_count(const char *text, size_t *ret_count) {
     char *end;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c: the table of options. Each help text is read in attnd --help, wrapped, and
+/* options.c: the table of options. Each help text appears in attnd --help, wrapped, and
  * in the man page. */
 #include "config/options.h"
 
@@ -208,8 +208,8 @@ const struct option config_options[] = {
     {.name = "wire",
      .kind = OPTION_FLAG,
      .offset = AT(bench.wire),
-     .help = "Instead of a layer, time reading JSON numbers, beside jansson, "
-             "and printing them, beside snprintf().",
+     .help = "Instead of a layer, time reading JSON numbers, compared with jansson, "
+             "and printing them, compared with snprintf().",
      .command = "bench",
      .command_line_only = true},
     {.name = "seconds",

@@ -41,7 +41,7 @@ static bool parse_bool(const char *text, bool *ret_value) {
     return false;
 }
 
-/* Digits only, then one of the units when `bytes`. */
+/* Parses digits and, when `bytes`, a unit that may follow them. */
 static bool parse_size(const char *text, bool bytes, size_t *ret_value) {
     static const struct {
         const char *name;
@@ -268,7 +268,7 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
     if (equals == NULL || strncmp(variable, ENVIRONMENT_PREFIX, prefix) != 0)
         return ATTN_OK;
 
-    /* ATTND_MAX_BODY is max_body */
+    /* ATTND_MAX_BODY becomes max_body. */
     char origin[64] = "", name[64] = "";
     size_t length = (size_t)(equals - variable);
     if (length < sizeof origin) {
@@ -326,7 +326,7 @@ static attn_status set_json_value(struct option_reader *reader,
     return set_value(reader, option, SOURCE_FILE, origin, text);
 }
 
-/* `name` is the name of a field in the file, which should be that of an option. */
+/* Sets the option that the field `name` of the file names. */
 static attn_status read_file_option(struct option_reader *reader, const char *name,
                                     json_t *value) {
     char origin[300];

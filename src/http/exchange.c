@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.c: what happens to a request between libmicrohttpd's callbacks, the route's
- * handler and the workers. */
+/* exchange.c: takes a request from libmicrohttpd's callbacks to the route's handler, to
+ * the workers and back. */
 #include "http/exchange.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 #define DISCARD_SLACK_BYTES ((size_t)8 * 1024 * 1024)
 #define RETRY_AFTER         "1" /* seconds */
 #define JSON_TYPE           "application/json"
-/* The buffer in which libmicrohttpd asks for a streamed reply that is not chunked. */
+/* The buffer that libmicrohttpd fills from a streamed reply that is not chunked. */
 #define HTTP10_BUFFER_BYTES ((size_t)32 * 1024)
 
 /* Returns the head of a reply that is in memory. */
@@ -126,7 +126,8 @@ void exchange_submit(struct exchange *exchange,
     submit_job(exchange, run, sched_submit);
 }
 
-/* On the HTTP thread, when the connection was resumed: the exchange is its own again. */
+/* On the HTTP thread, once the connection was resumed: the thread owns the exchange
+ * again. */
 static void reclaim_exchange(struct exchange *exchange) {
     exchange->thread->num_suspended--;
     exchange->state = EXCHANGE_REPLIES;
@@ -278,7 +279,8 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
     return false;
 }
 
-/* Decides by the headers alone. Returns false with *problem set when it refuses. */
+/* Decides by the headers alone whether to accept the request. Returns false with *problem
+ * set when not. */
 static bool accept_headers(struct exchange *exchange, const char *url, const char *method,
                            const struct framing *framing, struct wire_problem *problem) {
     exchange->route = route_find(url, method, exchange->words, &exchange->allow, problem);

@@ -16,7 +16,7 @@
 
 #include <microhttpd.h>
 
-/* How many bytes of a body are JSON; tensors follow them. */
+/* The header that says how many bytes of a body are JSON; tensors follow them. */
 #define EXCHANGE_JSON_SIZE_HEADER "Inference-Header-Content-Length"
 
 enum exchange_state {
@@ -74,7 +74,7 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
 void exchange_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
                         enum MHD_RequestTerminationCode code);
 
-/* Makes an error the reply. */
+/* Makes a problem the reply. */
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem);
 
 /* Makes the JSON in exchange->reply the reply. `status` is the result of writing it; when

@@ -13,8 +13,8 @@
 
 /* A reply that could be larger is streamed. */
 #define UNSTREAMED_REPLY_MAX ((size_t)256 * 1024)
-/* What a streamed reply needs besides its piece: the encoder, and at most a chunk that
- * the arena adds. */
+/* What a streamed reply needs besides its piece: the encoder, and at most one chunk more
+ * in the arena. */
 #define STREAM_EXTRA_BYTES ((size_t)260 * 1024)
 
 /* One request on its worker. */
@@ -102,7 +102,7 @@ static bool infer_reserve_all(struct inference *inference, size_t *ret_kept,
     size_add_mul_saturating(&source, wire_selection_num_weights(request, sizes),
                             sizeof(float));
 
-    /* A streamed reply keeps its source until the end, another one only its text. */
+    /* A streamed reply keeps its source until the end; any other keeps only its text. */
     size_t kept, bytes = sizes->scratch_bytes;
     if (inference->streamed) {
         kept = STREAM_PIECE_BYTES + STREAM_EXTRA_BYTES;
@@ -113,7 +113,7 @@ static bool infer_reserve_all(struct inference *inference, size_t *ret_kept,
     }
     size_add_saturating(&bytes, kept);
 
-    /* A selection is copied from all weights. */
+    /* A selection is copied from all weights, so both are in memory. */
     if (wire_selection_is_partial(request))
         size_add_mul_saturating(&bytes, sizes->weights, sizeof(float));
 
@@ -226,7 +226,8 @@ static void count_failure(const struct inference *inference) {
                         clock_now_ns() - inference->exchange->submitted);
 }
 
-/* From the body to the reply. Returns false with *problem set. */
+/* Does everything from reading the body to writing the reply. Returns false with *problem
+ * set. */
 static bool infer_reply(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
     size_t kept;

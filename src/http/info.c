@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info.c: the routes that describe: models, health, and docs/openapi.json.
+/* info.c: the routes that describe the server: models, health, and docs/openapi.json.
  *
  * They make the reply on the HTTP thread, so that no computation can delay them. */
 #include "http/exchange.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_stats.c: relaxed atomics, since no counter says anything about other memory. */
+/* model_stats.c: counts with relaxed atomics, since no counter says anything about other
+ * memory. */
 #include "http/model_stats.h"
 
 #include <time.h>

@@ -130,7 +130,7 @@ void oip_handle_infer(struct exchange *exchange) {
         exchange_set_problem(exchange, &problem);
 }
 
-/* --- what describes --- */
+/* --- descriptions --- */
 
 void oip_handle_server(struct exchange *exchange) {
     exchange_set_json(exchange, wire_oip_print_server(&exchange->reply), MHD_HTTP_OK);

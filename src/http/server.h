@@ -17,7 +17,7 @@ struct http_server;
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error);
 
-/* Borrows the URL that it serves: "http://127.0.0.1:8080". */
+/* Borrows the URL of the server, such as "http://127.0.0.1:8080". */
 const char *http_server_url(const struct http_server *server);
 
 /* Stops accepting, replies to what was accepted, and ends the threads. Past `deadline`

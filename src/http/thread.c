@@ -4,7 +4,7 @@
  * In libmicrohttpd's external epoll mode, MHD_resume_connection() from another thread
  * does not wake MHD_run_wait(). So each thread waits on an epoll of its own, which
  * watches the daemon's epoll and an eventfd. A worker resumes a connection and then
- * writes the eventfd, unless it was written already. No lock is needed: `woken` is
+ * writes to the eventfd, unless that was done already. No lock is needed: `woken` is
  * cleared before the daemon runs, so a connection that is resumed later wakes the thread
  * again. */
 #include "http/thread.h"
@@ -38,8 +38,8 @@ void http_thread_wake(struct http_thread *thread) {
     (void)written; /* cannot fail: the counter is 0 or 1 */
 }
 
-/* Stops accepting, on the daemon's own thread, because on another libmicrohttpd may
- * abort. What the kernel has accepted already is still served. */
+/* Stops accepting. Runs on the daemon's own thread, because libmicrohttpd may abort on
+ * any other. What the kernel has accepted already is still served. */
 static void stop_accepting(struct http_thread *thread) {
     thread->quiesced = true;
     int listen_fd = MHD_quiesce_daemon(thread->daemon);
@@ -138,8 +138,8 @@ __attribute__((format(printf, 2, 0))) static void log_mhd(void *cls, const char 
     log_write(LOG_DEBUG, "libmicrohttpd", LOG_TEXT("text", text));
 }
 
-/* Leaves paths as they are sent: no route needs an escape, and "%2e" or "%00" finds
- * none. */
+/* Leaves paths as they are sent: no route needs an escape, and no route matches a path
+ * with "%2e" or "%00" in it. */
 static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
                                 char *text) {
     (void)cls;

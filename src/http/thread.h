@@ -29,7 +29,7 @@ struct http_thread {
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;         /* wake_fd was written and is not yet read */
+    atomic_bool woken;         /* wake_fd was written to, and not read since */
     struct model_stats *stats; /* [options->num_models], owned by the server */
     atomic_bool *draining;     /* of the server; set once */
     const int64_t *deadline;   /* of the server; valid once `draining` is set */

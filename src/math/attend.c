@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define GATHER_PANELS 4 /* fewer panels would not read a head's rows often enough */
+#define GATHER_PANELS 4 /* fewer panels read a head's rows too seldom to repay a copy */
 
 /* Where a panel of queries is. */
 struct panel_position {
@@ -66,7 +66,7 @@ struct head_rows {
     size_t keys_ld, values_ld; /* from one row of words to the next */
 };
 
-/* Returns a thread's scratch behind that of the kernels. */
+/* Returns the part of a thread's scratch that follows that of the kernels. */
 static float *thread_extra(const struct run *run, size_t thread) {
     return run->thread_scratch + thread * run->plan->thread_floats +
            run->plan->thread_extra;

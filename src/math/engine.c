@@ -67,7 +67,7 @@ static attn_status fold_additive(const attn_model_info *info,
     return ATTN_OK;
 }
 
-/* Reserves memory for the panels of `linear`, and for its biases as one row more. */
+/* Reserves memory for the panels of `linear`, and for its biases as one more row. */
 static bool reserve_panels(const struct linear *linear, const struct kernels *kernels,
                            size_t *floats, size_t *ret_offset) {
     size_t columns = kernels->columns, k_step = kernels->k_step, padded, depth;
@@ -136,7 +136,7 @@ static attn_status pack_weights(struct engine *engine) {
     return ATTN_OK;
 }
 
-/* Refuses kernels that this machine lacks, with what to ask for instead. */
+/* Refuses kernels that this machine lacks, and says what to ask for instead. */
 static attn_status refuse_kernels(const char *cpu, bool bf16, attn_error *ret_error) {
     if (bf16 && kernels_get(cpu, false) != NULL)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,

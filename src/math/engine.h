@@ -14,7 +14,7 @@
 /* One projection, y = x W^T + b. */
 struct linear {
     const float *weight; /* [out, in], borrowed from the model or from `folded` */
-    const float *bias;   /* [out]; NULL without */
+    const float *bias;   /* [out]; NULL without a bias */
     size_t out, in;
     struct panels panels; /* of the native engine; data is NULL with openblas */
 };
@@ -22,7 +22,7 @@ struct linear {
 /* What an engine is made from: the weights of a layer, all borrowed. */
 struct layer_weights {
     struct linear to_query, to_key, to_value;
-    struct linear to_output;     /* weight is NULL without output projection */
+    struct linear to_output;     /* weight is NULL without an output projection */
     const float *additive_query; /* [additive_size, D]; NULL without additive scoring */
     const float *additive_key;   /* [additive_size, D] */
     const float *additive_score; /* [additive_size] */
@@ -35,8 +35,8 @@ struct engine {
     bool native;
     size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
     struct linear to_query, to_key, to_value;
-    struct linear to_output;     /* weight is NULL without output projection */
-    const float *additive_score; /* [additive_size], of `folded`; NULL without */
+    struct linear to_output;     /* weight is NULL without an output projection */
+    const float *additive_score; /* [additive_size], in `folded`; NULL: not additive */
     float *folded; /* owned: weights and biases of additive scoring, or NULL */
     float *packed; /* owned: all panels, or NULL */
     size_t bytes;  /* of `folded` and `packed` */
@@ -64,9 +64,9 @@ size_t engine_num_panels(const struct engine *engine, const struct linear *linea
  * b.
  *
  * Rows of y are `out` floats apart, rows of x are x_ld apart. x is float32, or what
- * kernels->convert_bf16() made of it when the kernels have that. Thread-safe for distinct
- * panels or rows. With the native engine the bits of a number depend on its row of x
- * alone. */
+ * kernels->convert_bf16() made of it when the kernels have that function. Thread-safe for
+ * distinct panels or rows. With the native engine the bits of a number depend on its row
+ * of x alone. */
 void engine_project(const struct engine *engine, const struct linear *linear,
                     size_t first, size_t end, const float *x, size_t x_ld, size_t rows,
                     float *y);

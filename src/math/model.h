@@ -18,7 +18,7 @@ struct attn_model {
     float *key_bias;      /* [H*D] */
     float *value_weight;  /* [H*D, value_size] */
     float *value_bias;    /* [H*D] */
-    float *output_weight; /* [out_size, H*D]; NULL without output projection */
+    float *output_weight; /* [out_size, H*D]; NULL without an output projection */
     float *output_bias;   /* [out_size] */
     /* Additive scoring inside each head, the same for all heads; else NULL. */
     float *additive_query; /* [additive_size, D] */
@@ -27,8 +27,7 @@ struct attn_model {
     /* The one block that all of the above point into. NULL once trimmed; then none of
      * them may be read. */
     float *memory;
-    struct engine
-        engine; /* made by attn_model_set_engine() once the weights are written */
+    struct engine engine; /* made once the weights are written */
 };
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,

@@ -9,10 +9,10 @@
 #include <limits.h>
 #include <stdint.h>
 
-/* Bytes of keys and values of one head that a cache holds. */
+/* How many bytes of one head's keys and values a cache can hold. */
 #define GATHER_BYTES ((size_t)1 << 20)
 
-/* Fewer keys stay in the cache wherever they are. */
+/* Fewer keys stay in the cache without being gathered. */
 #define GATHER_KEYS 256
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
@@ -70,7 +70,7 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     if (!valid_lens_fit(request, sequence, first_query))
         return error_set(ret_error, ATTN_E_VALUE,
-                         "a valid_lens of sequence %zu is over its %zu keys", sequence,
+                         "valid_lens of sequence %zu is over its %zu keys", sequence,
                          key_len);
 
     plan->num_panels += (query_len - 1) / model->engine.kernels->columns + 1;

@@ -14,21 +14,21 @@ struct plan {
     size_t keys;        /* [sum of Tk, score_width] */
     size_t values;      /* [sum of Tk, H*D] */
     size_t converted;   /* the largest input in bfloat16; nothing with float32 */
-    /* [sum of Tq, H*D], the heads' outputs. May be `queries` itself; unused without
+    /* [sum of Tq, H*D], the heads' outputs. May be `queries` itself; unused without an
      * output projection. */
     size_t context;
     size_t first_panels;   /* [B + 1] size_t: panels of queries before each sequence */
     size_t thread_scratch; /* [num_threads][thread_floats]: scratch of one thread each */
     size_t thread_floats;
-    /* In a thread's scratch, behind that of the kernels: one head's weights of a panel
-     * for the mean, or gathered keys and values. */
+    /* In a thread's scratch, after that of the kernels: one head's weights of a panel for
+     * the mean, or gathered keys and values. */
     size_t thread_extra;
     size_t gather_keys; /* longest sequence whose keys and values fit there */
     size_t num_threads;
     size_t num_panels; /* panels of queries in all sequences, for one head */
 };
 
-/* As attn_plan(), with the offsets. */
+/* As attn_plan(), but also works out the offsets. */
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       struct plan *ret_plan, attn_error *ret_error);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* project.c: the projections, divided into strips of rows times panels of weights. With
- * kernels for bfloat16 the rows are converted before. */
+ * kernels for bfloat16 the rows are converted first. */
 #include "math/run.h"
 
 #define STRIP_ROWS      192 /* rows that stay in the second-level cache */
@@ -19,7 +19,7 @@ static size_t num_strips(size_t rows) {
     return (rows + STRIP_ROWS - 1) / STRIP_ROWS;
 }
 
-/* Returns the rows of the strip that begins at row `first`. */
+/* Returns how many rows the strip that begins at row `first` has. */
 static size_t strip_rows(size_t rows, size_t first) {
     return rows - first < STRIP_ROWS ? rows - first : STRIP_ROWS;
 }
@@ -59,7 +59,7 @@ static void add_projection(struct projections *p, const struct linear *linear, f
     p->count++;
 }
 
-/* Returns the tasks of projection i in one strip. */
+/* Returns how many tasks projection i has in one strip. */
 static size_t projection_tasks(const struct projections *p, size_t i) {
     return (p->panels[i] + p->task_panels - 1) / p->task_panels;
 }
@@ -143,7 +143,7 @@ void run_project_inputs(const struct run *run) {
                                  .converted = run->converted,
                                  .rows = sizes->num_keys};
 
-    /* What is the same tensor is projected together. */
+    /* Inputs that are the same tensor are projected together. */
     bool same_keys = request->keys == request->queries &&
                      sizes->num_keys == sizes->num_queries &&
                      engine->to_key.in == engine->to_query.in;

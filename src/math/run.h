@@ -7,7 +7,7 @@
 #include "math/model.h"
 #include "math/plan.h"
 
-/* So many tasks that no thread waits long for the last one. */
+/* Enough tasks that no thread waits long for the last one. */
 #define RUN_TASKS_PER_THREAD 8
 
 /* Operations that run_share() assumes for the conversion of one number to bfloat16. */
@@ -27,9 +27,8 @@ struct run {
     float *thread_scratch; /* [num_threads][plan->thread_floats] */
 };
 
-/* Calls task(data, index, thread) for every index below `count`. Runs them in parallel
- * when `flops`, the operations of all tasks together, are worth it; else here, in order.
- */
+/* Calls task(data, index, thread) for every index below `count`: in parallel when
+ * `flops`, the operations of all tasks together, are worth it, else here, in order. */
 void run_share(const struct run *run, double flops, size_t count,
                void (*task)(void *data, size_t index, size_t thread), void *data);
 

@@ -12,8 +12,8 @@ enum attn_steps {
     ATTN_STEPS_ALL = 7
 };
 
-/* As attn_run(), but runs only `steps`, a sum of enum attn_steps. A step reads from
- * scratch what the steps before it wrote, in this call or in an earlier one. */
+/* As attn_run(), but runs only `steps`, a sum of members of enum attn_steps. A step reads
+ * from scratch what the steps before it wrote, in this call or in an earlier one. */
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.c: the layer by calls of cblas, for blocks of queries of one head. */
+/* tiles.c: computes the layer by calls to cblas, for some queries of one head at a
+ * time. */
 #include "math/tiles.h"
 
 #include "math/blas.h"

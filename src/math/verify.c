@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define TOKENS 37 /* more than one panel of queries, and a rest */
+#define TOKENS 37 /* more than one panel of queries, and the last is not full */
 
 /* One small request of noise, which queries, keys and values share. */
 struct trial {
@@ -63,8 +63,9 @@ static attn_status trial_run(struct trial *trial, const attn_model *model,
     return attn_run(model, &request, trial->scratch, &(attn_result){*ret_outputs, NULL});
 }
 
-/* Returns the largest difference, relative to the largest number of `b`; infinite when
- * one of the two is not a number where the other is. */
+/* Returns the largest difference, relative to the largest number of `b`; infinite where
+ * one of a pair is NaN and the other is finite. Pairs of which neither is finite do not
+ * count. */
 static double relative_difference(const float *a, const float *b, size_t count) {
     double largest = 0, difference = 0;
 

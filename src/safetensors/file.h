@@ -32,9 +32,9 @@ const char *safetensors_get_metadata(const struct safetensors *file, const char 
 
 /* Reads elements first .. first+count-1 of a tensor of this file, which must be within
  * it, as float32. Errors, with one line that names the tensor and the element:
- * ATTN_E_UNSUPPORTED for another dtype than F32, F16, BF16 or F64, ATTN_E_VALUE for a
- * number that is not finite or too large for float32, and ATTN_E_IO. After a failure the
- * content of ret_values is unspecified. */
+ * ATTN_E_UNSUPPORTED for a dtype other than F32, F16, BF16 or F64, ATTN_E_VALUE for a
+ * number that is not finite or is too large for float32, and ATTN_E_IO. After a failure
+ * the content of ret_values is unspecified. */
 attn_status safetensors_read(const struct safetensors *file,
                              const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error);

@@ -234,7 +234,8 @@ static attn_status header_parse_tensors(struct safetensors_header *header,
     return ATTN_OK;
 }
 
-/* By begin, then by end: an empty tensor comes before the one that begins where it is. */
+/* Orders by begin, then by end, so that an empty tensor comes before the one that begins
+ * at the same byte. */
 static int compare_spans(const void *a, const void *b) {
     const struct safetensors_tensor *x = a, *y = b;
     if (x->begin != y->begin)

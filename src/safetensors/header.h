@@ -17,7 +17,7 @@
 #include <attnd/status.h>
 #include <stdint.h>
 
-/* Bytes before the JSON: its size. */
+/* The bytes before the JSON, which hold its size. */
 #define SAFETENSORS_LENGTH_BYTES 8
 /* Bytes of JSON, as in the reference reader. */
 #define SAFETENSORS_HEADER_MAX ((size_t)100000000)
@@ -33,7 +33,7 @@ struct safetensors_tensor {
 
 struct json_t; /* of jansson */
 
-/* A parsed header. Zeroed it is empty. */
+/* A parsed header; empty when zeroed. */
 struct safetensors_header {
     struct json_t *json;                /* owns the names and the metadata */
     struct safetensors_tensor *tensors; /* [num_tensors], sorted as strcmp() does */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c: bounded queue of jobs, many producers, many workers.
+/* pool.c: a bounded queue of jobs with many producers and many workers.
  *
- * A slot is reserved before a connection is suspended and used after, so that submitting
- * cannot fail (docs/threads.md). `lock` guards everything below it in struct sched_pool.
- * No callback runs with it held; a worker holds no other lock while it waits. */
+ * A slot is reserved before a connection is suspended, and used afterwards, so that
+ * submitting cannot fail (docs/threads.md). `lock` guards everything below it in struct
+ * sched_pool. No callback runs with it held; a worker holds no other lock while it
+ * waits. */
 #include "sched/pool.h"
 
 #include "base/clock.h"
@@ -148,7 +149,7 @@ static void wait_for_loop_helpers(struct sched_pool *pool, struct loop *loop) {
     while (atomic_load(&loop->num_helpers) > 0 && clock_now_ns() < spin_end)
         relax_cpu();
 
-    /* Also when no helper is left: the last one may not have released the lock yet. */
+    /* Even when no helper is left: the last one may not have released the lock yet. */
     pthread_mutex_lock(&pool->lock);
     while (atomic_load(&loop->num_helpers) > 0)
         pthread_cond_wait(&pool->helper_left, &pool->lock);

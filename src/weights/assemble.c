@@ -46,8 +46,8 @@ static void fold_scratch_deinit(struct fold_scratch *scratch) {
     free(scratch->head_bias);
 }
 
-/* Returns false without memory; then deinit too. The sizes are those of tensors in the
- * file, so their products do not overflow. */
+/* Returns false when memory is short; fold_scratch_deinit() is needed then too. The sizes
+ * are those of tensors in the file, so their products do not overflow. */
 static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
                               size_t stage_size, size_t head_size) {
     *scratch = (struct fold_scratch){

@@ -31,8 +31,7 @@ attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
     }
     if (demo == NULL)
         return error_set(ret_error, ATTN_E_VALUE,
-                         "built-in model '%.80s' is unknown; there are journey and d2l",
-                         name);
+                         "built-in model '%.80s' is unknown; use journey or d2l", name);
 
     const attn_model_options no_options = {0}; /* the files have them in __metadata__ */
     struct safetensors *file = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.c: the table of layouts, and how a file is matched with it. A file that no
- * layout or several layouts fit is refused with the option that would help. */
+/* layout.c: the table of layouts, and how a file is matched with it. A file that fits no
+ * layout, or several, is refused with the option that would help. */
 #include "weights/layout.h"
 
 #include "base/error.h"
@@ -163,8 +163,8 @@ static bool name_matches(const char *name, const char *pattern, size_t *ret_head
     return true;
 }
 
-/* Returns the nth name that the layout requires, or NULL past the last one. Of names with
- * '#', it is that of head 0. */
+/* Returns the nth name that the layout requires, or NULL past the last one. A name with
+ * '#' stands for that of head 0. */
 static const char *required_name(const struct layout *layout, size_t nth,
                                  char buffer[LAYOUT_NAME_SIZE]) {
     for (size_t i = 0; i < NUM_LINEARS; i++) {
@@ -237,7 +237,7 @@ static const struct safetensors_tensor *find_prefix(const struct safetensors *fi
     return NULL;
 }
 
-/* Explains why no layout fits, of those called `name`, or of all when it is NULL. */
+/* Explains why none of the layouts called `name` fits, or none at all when it is NULL. */
 static attn_status refuse_unrecognised(const struct safetensors *file,
                                        const struct tensor_view *view, const char *prefix,
                                        const char *name, attn_error *ret_error) {
@@ -259,7 +259,7 @@ static attn_status refuse_unrecognised(const struct safetensors *file,
                              prefix, layouts[i].name, (int)size, tensor->name, (int)size,
                              tensor->name);
 
-        /* Otherwise the layout that has most of its tensors here. */
+        /* Otherwise it is the layout with the most tensors here. */
         char missing[LAYOUT_NAME_SIZE];
         size_t absent, present = count_present(&layouts[i], view, &absent, missing);
         if (nearest == NULL || present > nearest_present ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout.h: which tensor of a checkpoint is which model weight, and how attnd recognises
- * that. */
+ * it. */
 #ifndef ATTND_WEIGHTS_LAYOUT_H
 #define ATTND_WEIGHTS_LAYOUT_H
 
@@ -59,8 +59,8 @@ const struct safetensors_tensor *tensor_view_find_head(const struct tensor_view 
                                                        const char *pattern, size_t head);
 
 /* Recognises the layout of the tensors under `prefix`, among the layouts called `name`,
- * or all layouts when `name` is NULL. Then a tensor that the layout does not know is
- * refused, since it might change the results; with a name, such tensors are ignored.
+ * or all layouts when `name` is NULL. Without a name, a tensor that the layout does not
+ * know is refused, since it might change the results; with a name, it is ignored.
  *
  * On success *ret_layout is constant and *ret_view borrows from `file`. Errors, each with
  * the tensor, and the option to write where one helps: ATTN_E_VALUE for an unknown name;

@@ -11,8 +11,8 @@
 #define ANY        0        /* any size but 0 */
 #define NO_COLUMNS SIZE_MAX /* a vector is expected */
 
-/* What all functions here work on; `sizes` is the result, which they fill step by step.
- * */
+/* What all functions here work on; `sizes` is the result, which they fill in bit by
+ * bit. */
 struct sizing {
     const struct layout *layout;
     const struct tensor_view *view;
@@ -43,8 +43,8 @@ static void format_shape(const size_t *shape, size_t rank, bool expected, char *
         snprintf(ret_text + used, text_size - used, "]");
 }
 
-/* Checks that a tensor is [rows, columns], or [rows] when columns is NO_COLUMNS. `reason`
- * explains in the error why it must be. */
+/* Checks that a tensor is [rows, columns], or [rows] when columns is NO_COLUMNS. In the
+ * error, `reason` explains why it must have that shape. */
 static attn_status check_shape(const struct sizing *sizing,
                                const struct safetensors_tensor *tensor, size_t rows,
                                size_t columns, const char *reason) {
@@ -67,7 +67,7 @@ static attn_status check_shape(const struct sizing *sizing,
                      want, reason);
 }
 
-/* in_proj_weight: rows of query, key and value in one tensor. */
+/* Sizes in_proj_weight, which has the rows of query, key and value in one tensor. */
 static attn_status size_packed(struct sizing *sizing, size_t which,
                                const struct safetensors_tensor *weight) {
     struct projection *projection = &sizing->sizes.projections[which];
@@ -91,15 +91,15 @@ static attn_status size_packed(struct sizing *sizing, size_t which,
     return ATTN_OK;
 }
 
-/* One weight for all heads; the rows of the query's weight are H*D. */
+/* Sizes one weight for all heads; the rows of the query's weight determine H*D. */
 static attn_status size_all_heads(struct sizing *sizing, size_t which,
                                   const struct safetensors_tensor *weight) {
     struct projection *projection = &sizing->sizes.projections[which];
     size_t rows = which == LINEAR_QUERY ? ANY : sizing->sizes.hidden;
-    attn_status status =
-        check_shape(sizing, weight, rows, ANY,
-                    "queries, keys and values must have the same number of rows, "
-                    "since all heads have one size");
+    attn_status status = check_shape(
+        sizing, weight, rows, ANY,
+        "the weights of query, key and value must have the same number of rows, "
+        "since all heads have the same size");
     if (status != ATTN_OK)
         return status;
 
@@ -123,7 +123,7 @@ static attn_status size_head(struct sizing *sizing, size_t which, size_t head,
 
     attn_status status =
         check_shape(sizing, weight, *head_size, *columns,
-                    "all heads have one size for queries, keys and values");
+                    "all heads must have the same size for queries, keys and values");
     if (status != ATTN_OK)
         return status;
     *head_size = weight->shape[0];
@@ -139,7 +139,8 @@ static attn_status size_head(struct sizing *sizing, size_t which, size_t head,
                        "one number for each row of the head's weight");
 }
 
-/* Weights of each head. They may follow one weight of all heads: the stage, or NULL. */
+/* Sizes the weights of each head. They may follow one weight of all heads: `stage`, or
+ * NULL. */
 static attn_status size_heads(struct sizing *sizing, size_t which,
                               const struct safetensors_tensor *stage) {
     struct projection *projection = &sizing->sizes.projections[which];
@@ -171,7 +172,8 @@ static attn_status size_heads(struct sizing *sizing, size_t which,
     return ATTN_OK;
 }
 
-/* The bias of all heads together: of one weight, of a packed weight, or of the stage. */
+/* Checks the bias of all heads together: of one weight, of a packed weight, or of the
+ * stage. */
 static attn_status size_bias(struct sizing *sizing, size_t which) {
     struct projection *projection = &sizing->sizes.projections[which];
     const struct linear_names *linears = sizing->layout->linears;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c: initialises the rooms inside wire that have state of the process. */
+/* init.c: initialises the rooms inside wire that have process-wide state. */
 #include "wire/init.h"
 
 #include "wire/decimal/read.h"

@@ -40,8 +40,8 @@ struct wire_accept {
  * media type, the most specific one counts. A malformed weight counts as 0. */
 void wire_accept_add(struct wire_accept *accept, const char *value);
 
-/* Returns the media type for the reply to a body of the type `request`: the one of the
- * greatest weight. Of equal ones it is the request's own, or application/vnd.safetensors
+/* Returns the media type for the reply to a body of the type `request`: the one with the
+ * greatest weight. Among equals it is the request's own, but application/vnd.safetensors
  * instead of application/octet-stream. WIRE_NUM_MEDIA when none is acceptable. */
 enum wire_media wire_accept_choose(const struct wire_accept *accept,
                                    enum wire_media request);

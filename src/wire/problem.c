@@ -33,7 +33,7 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
     [WIRE_E_EMPTY_TENSOR] = {400, "Empty tensor",
         "a list without elements, or a dimension of 0"},
     [WIRE_E_UNEVEN_ROWS] = {400, "Uneven rows",
-        "rows of one tensor that differ in length"},
+        "rows of one tensor that differ in width"},
     [WIRE_E_SHAPE_MISMATCH] = {400, "Shape mismatch",
         "shapes that disagree with the model or with each other"},
     [WIRE_E_TOO_MANY_TOKENS] = {400, "Too many tokens",

@@ -13,7 +13,7 @@
 #define WIRE_NO_SIZE   SIZE_MAX
 #define WIRE_PIECE_MIN 1024 /* bytes */
 
-/* A request as it was received. All is borrowed. */
+/* A request as it was received. Everything is borrowed. */
 struct wire_input {
     const char *body; /* from malloc(), so aligned for any type; not NULL */
     size_t size;
@@ -46,8 +46,9 @@ struct wire_writer {
      * too large to be computed. */
     size_t (*bound)(const struct wire_request *request, const attn_sizes *sizes);
 
-    /* Returns the most bytes of the arena that begin() allocates, without the rounding to
-     * ARENA_ALIGNMENT and 4 KiB for the encoder itself; SIZE_MAX as above. */
+    /* Returns the most bytes of the arena that begin() allocates, not counting the
+     * rounding to ARENA_ALIGNMENT, nor 4 KiB for the encoder itself; SIZE_MAX as
+     * above. */
     size_t (*memory)(const struct wire_request *request);
 
     /* Returns an encoder for the reply, which borrows only the model and the numbers of

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refuse.c: words the errors that more than one reader finds. */
+/* refuse.c: the wording of errors that more than one reader finds. */
 #include "wire/refuse.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ void wire_place_print(char *ret_text, size_t size, const struct wire_place *plac
         used += (size_t)snprintf(ret_text + used, size - used, "[%zu]", place->index[i]);
 }
 
-/* Writes where it is in the text and in the request: "line 1, column 13: keys[0]". */
+/* Writes the position in the text and in the request: "line 1, column 13: keys[0]". */
 static void print_place(char ret_text[PLACE_TEXT_MAX], const struct wire_place *place) {
     int used = 0;
     if (place->line > 0)
@@ -45,7 +45,7 @@ void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels) {
     *out = '\0';
 }
 
-/* Returns the article of a JSON type: "an " for array, "a " for number. */
+/* Returns the article for a JSON type: "an " for array, "a " for number. */
 static const char *article_of(const char *type) {
     if (strcmp(type, "null") == 0)
         return "";
@@ -145,7 +145,7 @@ bool wire_refuse_float_range(const struct wire_place *place, double got,
     return false;
 }
 
-/* Returns whether an integer, `digits` characters with its sign, is an int64_t. */
+/* Returns whether an integer, `digits` characters with its sign, fits in an int64_t. */
 static bool fits_64_bits(const char *integer, size_t digits) {
     char text[DIGITS_SHOWN + 1];
 

@@ -37,7 +37,7 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
 /* A list without elements. */
 bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_problem);
 
-/* The row at `place` has `got` elements, not `expected`, which it needs by `reason`. */
+/* The row at `place` has `got` elements, but needs `expected`; `reason` says why. */
 bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t got,
                         const char *reason, struct wire_problem *ret_problem);
 

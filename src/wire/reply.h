@@ -29,7 +29,7 @@ struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
                                             const attn_result *result);
 
 /* Describes the attention weights of each sequence, [heads, Tq, Tk] or the mean [Tq, Tk].
- * The request needs them, and result->weights are the selected ones, see
+ * The request must ask for them, and result->weights must be the selected ones, see
  * wire_selection_copy(). */
 struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
                                             const attn_result *result);
@@ -47,7 +47,7 @@ size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
 
 /* Copies the lengths of the sequences to the arena, since an encoder outlives its
  * request; *ret_kept is the request with these lengths. Returns false with *ret_problem
- * set when there is no memory. */
+ * set when memory is short. */
 bool wire_reply_keep_lens(const struct wire_request *request, struct arena *arena,
                           struct wire_request *ret_kept,
                           struct wire_problem *ret_problem);

@@ -24,7 +24,7 @@ struct wire_request {
     bool batched; /* false: num_sequences is 1, and the reply has no batch axis */
     const struct wire_oip_reply *oip; /* see wire/oip/oip.h; NULL in other protocols */
     bool packed;  /* lengths are tensors, in the request and in a safetensors reply */
-    bool in_body; /* tensors are in the body, which must stay until they were used */
+    bool in_body; /* tensors are in the body, which must stay until they are used */
 };
 
 #endif

@@ -23,7 +23,8 @@ struct wire_indices {
 };
 
 /* Prepares to check a list of a request whose model and lengths are set. Allocates
- * `limit` bytes of the arena. Returns false with *ret_problem set when there are none. */
+ * `limit` bytes of the arena. Returns false with *ret_problem set when memory is
+ * short. */
 bool wire_indices_init(struct wire_indices *indices, const struct wire_request *request,
                        enum wire_selected which, struct arena *arena,
                        struct wire_problem *ret_problem);

@@ -9,8 +9,8 @@
 #define WIRE_LEVELS_UNBATCHED 2 /* of lists: [T][width] */
 #define WIRE_LEVELS_BATCHED   3 /* [B][T][width] */
 
-/* The rows of all sequences follow each other without padding. Every number here is at
- * least 1. The memory is an arena's, but the rows may be in the body. */
+/* The rows of all sequences follow each other without padding. Every count, length and
+ * width is at least 1. The memory is an arena's, but the rows may be in the body. */
 struct wire_tensor {
     bool batched;         /* it has a batch axis */
     size_t num_sequences; /* B; 1 when not batched */

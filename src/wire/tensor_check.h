@@ -21,15 +21,16 @@ enum wire_tensor_id { WIRE_TENSOR_QUERIES, WIRE_TENSOR_KEYS, WIRE_TENSOR_VALUES 
 
 /* Reads one tensor of a request, which must have from `min_levels` to `max_levels` axes
  * (WIRE_LEVELS_...). *ret_given is false, and nothing is read, when the request does not
- * have it. Returns false with its problem set. */
+ * have it. Returns false with a problem set, which is that of the context. */
 typedef bool wire_tensor_source(const void *context, enum wire_tensor_id id,
                                 size_t min_levels, size_t max_levels, bool *ret_given,
                                 struct wire_tensor *ret_tensor);
 
 /* Reads queries, keys and values from `source`, and checks each against the model and
- * those before it. Keys and values must have a batch axis if queries have; the tensor
- * before stands in for one that is left out. Returns false with *ret_problem set by the
- * source, or here: Shape mismatch, Too many tokens, Missing key. */
+ * those before it. Keys and values must have a batch axis exactly when queries have one.
+ * A tensor that is left out is replaced by the one before it. Returns false with
+ * *ret_problem set, by the source or here: Shape mismatch, Too many tokens, Missing
+ * key. */
 bool wire_tensors_read(wire_tensor_source *source, const void *context,
                        const attn_model_info *model, struct wire_tensors *ret_tensors,
                        struct wire_problem *ret_problem);

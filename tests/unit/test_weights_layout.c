@@ -220,7 +220,7 @@ static void test_heads_of_different_sizes_are_refused(void **state) {
     add_wrapper_head(&made, 1, 4);
     must_refuse(&made, &(attn_model_options){0}, ATTN_E_SHAPE,
                 "tensor 'heads.1.W_query.weight' has shape [4,3], expected [2,3]",
-                "all heads have one size");
+                "all heads must have the same size");
     struct weights_file bias = {0};
     add_wrapper_head(&bias, 0, 2);
     add_wrapper_head(&bias, 1, 2);
@@ -270,7 +270,7 @@ static void test_every_shape_is_checked(void **state) {
     refuse_shape("W_q.weight", "[0,3]", 0, "[0,3]", "must not be empty");
     refuse_shape("W_q.weight", "[4,0]", 0, "[4,0]", "must not be empty");
     refuse_shape("W_k.weight", "[3,4]", 12, "[3,4]",
-                 "expected [4,any]: queries, keys and");
+                 "expected [4,any]: the weights of query, key and");
     refuse_shape("W_v.weight", "[6,2]", 12, "[6,2]", "expected [4,any]");
     refuse_shape("W_o.weight", "[4,5]", 20, "[4,5]", "expected [any,4]");
     refuse_shape("W_o.weight", "[]", 1, "[]", "expected [any,4]");

@@ -469,7 +469,7 @@ static void test_demo_models_are_complete(void **state) {
     attn_model_destroy(model);
 
     assert_int_equal(attn_model_demo("gpt", NULL, &model, &error), ATTN_E_VALUE);
-    assert_text_has(error.text, "'gpt' is unknown; there are journey and d2l");
+    assert_text_has(error.text, "'gpt' is unknown; use journey or d2l");
 }
 
 int main(void) {

@@ -20,8 +20,8 @@
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
 
 /* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
- * The last panel is padded with 0. The two of a pair are neighbours in a row of the
- * weights. */
+ * The last panel is padded with 0. The two numbers of a pair are neighbours in a row of
+ * the weights. */
 struct panels {
     const float *data; /* aligned to 64 bytes */
     const float *bias; /* [ceil(out / columns) * columns] float32; zeros without bias */
@@ -64,13 +64,13 @@ struct kernels {
     void (*project)(const struct panels *panels, size_t first, size_t end, const float *x,
                     size_t x_ld, size_t rows, float *y, size_t y_ld);
 
-    /* The fused attention: scores, softmax and weighted sum of values, block of keys by
-     * block, normalised once at the end (Milakov and Gimelshein 2018; Dao et al. 2022).
-     */
+    /* The fused attention: scores, softmax and weighted sum of values, one block of keys
+     * after the other, normalised once at the end (Milakov and Gimelshein 2018; Dao et
+     * al. 2022). */
     void (*attend)(const struct query_panel *panel);
 
-    /* values[i] = 2^values[i] for values <= 128, at most 2 units in the last place off.
-     * A result below 2^-126 is itself or 0. */
+    /* values[i] = 2^values[i] for values <= 128, off by at most 2 units in the last
+     * place. A result below 2^-126 may be 0 instead. */
     void (*exp2)(float *values, size_t count);
 
     /* Runs `count` rounds of multiply-adds that wait for nothing but each other; returns

@@ -48,8 +48,8 @@ static int log2_of_power_of_ten(int e) {
 }
 
 /* Returns x * power / 2^64, made odd when there is a remainder. The result is in
- * quarters, so comparisons with it give the same as with the exact product. `power` was
- * rounded up, so a remainder of 1 is ignored. */
+ * quarters, so comparing it gives the same result as comparing the exact product. `power`
+ * was rounded up, so a remainder of 1 is ignored. */
 static uint32_t scale_by_power(uint64_t power, uint32_t x) {
     uint128 product = (uint128)power * x;
     return (uint32_t)(product >> 64) | ((uint32_t)(product >> 32) > 1);

@@ -10,9 +10,8 @@
 
 /* Decimals first.rest * 10^exponent of nine digits, with zeros at the end. */
 struct wire_digits {
-    uint64_t first[WIRE_DIGITS_BATCH]; /* 1..9 */
-    uint64_t
-        rest[WIRE_DIGITS_BATCH]; /* one digit in each byte, the first in the lowest */
+    uint64_t first[WIRE_DIGITS_BATCH];   /* 1..9 */
+    uint64_t rest[WIRE_DIGITS_BATCH];    /* one digit in each byte, lowest byte first */
     int64_t exponent[WIRE_DIGITS_BATCH]; /* of the first digit */
     uint64_t special[WIRE_DIGITS_BATCH]; /* not 0 for zeros and subnormals, whose other
                                             members are unspecified */

@@ -106,7 +106,7 @@ const char *wire_number_end(const char *at, const char *end) {
     return at;
 }
 
-static locale_t c_locale; /* set once, before threads */
+static locale_t c_locale; /* set once, before other threads run */
 
 bool wire_floats_init(void) {
     if (c_locale == (locale_t)0)
@@ -195,7 +195,7 @@ static const char *read_exponent(const char *at, const char *end, int64_t *power
     return at > first ? at : NULL;
 }
 
-/* Appends digits to *w, which wraps when they are too many. Returns false when there are
+/* Appends digits to *w, which wraps when there are too many. Returns false when there are
  * none. */
 static bool read_digits(const char **at, const char *end, uint64_t *w) {
     const char *first = *at;

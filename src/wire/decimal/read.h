@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Why and where reading has stopped. White space before it was skipped. */
+/* Why and where reading has stopped. White space before that place was skipped. */
 enum wire_stop {
     WIRE_STOP_CLOSED,    /* at the ']' after a number */
     WIRE_STOP_NO_NUMBER, /* at what is not a number */
@@ -20,17 +20,17 @@ struct wire_floats {
     const char *end; /* of the text; nothing from here on is read */
     float *out;      /* where the next number is written */
     float *out_end;  /* the end of the room for numbers */
-    double refused;  /* the number of WIRE_STOP_RANGE; infinite if no double has it */
+    double refused;  /* the number of WIRE_STOP_RANGE; infinite past the largest double */
 };
 
 /* Creates the C locale that wire_floats_read() needs; called by wire_init(). Returns
  * false when the C library cannot. */
 bool wire_floats_init(void);
 
-/* Reads numbers with commas between them until something else follows, and returns what.
- * A number becomes the float32 nearest to the double nearest to it, ties to even, as by
- * C's (float)strtod() and numpy; -0 is -0.0. The grammar is that of RFC 8259 in every
- * locale. Thread-safe for distinct arguments.
+/* Reads numbers with commas between them until something else follows, and returns why it
+ * has stopped. A number becomes the float32 nearest to the double nearest to it, ties to
+ * even, as with C's (float)strtod() and numpy; -0 is -0.0. The grammar is that of RFC
+ * 8259 in every locale. Thread-safe for distinct arguments.
  *
  * Seven digits are read at a time (after Lemire, "Number parsing at a gigabyte per
  * second", 2021, section 4). */

@@ -4,7 +4,7 @@
  * jansson needs up to 80 times the size of a hostile text (`{},{},...`), so a limit on
  * the text does not limit memory. The figures below are the allocations of jansson 2.14
  * on a 64-bit machine, rounded up as glibc's malloc does. tests/unit/test_wire_scan.c
- * measures that they hold. They count what is allocated at one time; fragmentation is not
+ * checks that they hold. They count what is allocated at one time; fragmentation is not
  * counted.
  *
  * jansson stops at the first syntax error. Up to there it finds the same containers and
@@ -63,7 +63,7 @@ static void close_container(struct tally *tally, const struct container *contain
     if (container->is_array) {
         size_t capacity = TABLE_MIN;
         while (capacity < elements)
-            capacity *= 2; /* elements are bytes of a text in memory: cannot wrap */
+            capacity *= 2; /* cannot wrap: there are fewer elements than bytes of text */
         size_t table = capacity * POINTER_BYTES;
         size_add_saturating(&tally->bytes, ARRAY_BYTES);
         add_block(&tally->bytes, table);
@@ -80,7 +80,7 @@ static void close_container(struct tally *tally, const struct container *contain
 
 /* Adds the bytes of all containers and strings. */
 static void tally_text(const char *text, size_t size, struct tally *tally) {
-    struct container open[WIRE_MAX_DEPTH];
+    struct container open[WIRE_DEPTH_MAX];
     size_t depth = 0;
     size_t token = 0; /* where the current token began */
 
@@ -96,7 +96,7 @@ static void tally_text(const char *text, size_t size, struct tally *tally) {
         }
         case '[':
         case '{':
-            assert(depth < WIRE_MAX_DEPTH);
+            assert(depth < WIRE_DEPTH_MAX);
             open[depth++] = (struct container){.is_array = text[i] == '['};
             break;
         case ',':

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #define BLOCK_BYTES    16
-#define BLOCKS_MAX     255 /* whose commas a byte can count, one in each */
+#define BLOCKS_MAX     255 /* a byte counts at most one comma of each */
 #define TOKEN_SHOWN    20  /* bytes */
 #define PATH_BYTES_MAX 96
 
@@ -207,10 +207,10 @@ static bool refuse_depth(const struct wire_cursor *cursor) {
     wire_problem_set(cursor->problem, WIRE_E_NESTED_TOO_DEEPLY, NULL,
                      "line %zu, column %zu: lists and objects are nested more than "
                      "%d levels deep; send fewer levels",
-                     place.line, place.column, WIRE_MAX_DEPTH);
+                     place.line, place.column, WIRE_DEPTH_MAX);
     strcpy(cursor->problem->expected, "[1,32]");
     strcpy(cursor->problem->got, "33");
-    _Static_assert(WIRE_MAX_DEPTH == 32, "the two lines above");
+    _Static_assert(WIRE_DEPTH_MAX == 32, "the two lines above");
     return false;
 }
 
@@ -222,7 +222,7 @@ static bool refuse_missing_end(const struct wire_cursor *cursor, bool is_list) {
 /* Skips a list or an object. */
 static bool skip_nested(struct wire_cursor *cursor, size_t outer,
                         struct wire_span *span) {
-    bool is_list[WIRE_MAX_DEPTH];
+    bool is_list[WIRE_DEPTH_MAX];
     size_t depth = outer;
 
     do {
@@ -230,7 +230,7 @@ static bool skip_nested(struct wire_cursor *cursor, size_t outer,
         switch (c) {
         case '[':
         case '{':
-            if (depth >= WIRE_MAX_DEPTH)
+            if (depth >= WIRE_DEPTH_MAX)
                 return refuse_depth(cursor);
             span->lists += c == '[' && depth == outer + 1;
             is_list[depth++] = c == '[';

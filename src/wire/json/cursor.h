@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#define WIRE_MAX_DEPTH 32 /* of nested lists and objects */
+#define WIRE_DEPTH_MAX 32 /* of nested lists and objects */
 
 struct wire_cursor {
     const char *body; /* the start of the text, for line and column */
@@ -40,13 +40,13 @@ static inline const char *wire_string_end(const char *at, const char *end) {
 }
 
 /* Skips the value that begins at the cursor and is inside `depth` lists and objects.
- * Checks only that brackets match and are nested at most WIRE_MAX_DEPTH deep. Returns
+ * Checks only that brackets match and are nested at most WIRE_DEPTH_MAX deep. Returns
  * false with the problem set: Malformed JSON, Nested too deeply. */
 bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
                       struct wire_span *ret_span);
 
-/* Returns the type of the value at the cursor, by the names of wire_json_type(); NULL
- * when no value begins like that. */
+/* Returns the type of the value at the cursor, as wire_json_type() names it; NULL when
+ * there is no value. */
 const char *wire_cursor_type(const struct wire_cursor *cursor);
 
 /* Whether the value at the cursor is a number. */

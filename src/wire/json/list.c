@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.c: reads lists of numbers, and refuses what is not one. */
+/* list.c: reads lists of numbers, and refuses anything else. */
 #include "wire/json/list.h"
 
 #include "wire/decimal/read.h"
@@ -73,7 +73,7 @@ bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place 
                                   limit, max, cursor->problem);
 }
 
-/* Refuses the element at `place`, where reading the row has stopped. */
+/* Refuses the element at `place`, where reading the row has stopped because of `stop`. */
 static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *place,
                            enum wire_stop stop, double refused) {
     struct wire_cursor inner = *cursor;

@@ -8,16 +8,16 @@
 
 #include "wire/json/cursor.h"
 
-/* Enters the list at `place`, which must have an element. `levels` levels of nested lists
- * are expected in all, for the error. */
+/* Enters the list at `place`, which must have an element. For the error, `levels` is how
+ * many levels of nested lists are expected in all. */
 bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t levels);
 
 /* Moves from the end of an element to the next one, or past the end of the list. */
 bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
                     bool *ret_more);
 
-/* Reads the integer at `place`, where `levels` levels of nested lists are expected in
- * all. *ret_number is SIZE_MAX when it is larger, or negative. *ret_text is its text. */
+/* Reads the integer at `place`; `levels` is as above. *ret_number is SIZE_MAX when the
+ * integer is larger, or negative. *ret_text is its text. */
 bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t *ret_number, struct wire_span *ret_text);
 

@@ -80,7 +80,7 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
         return true;
     }
 
-    /* It may be written with escapes, or may not be UTF-8. */
+    /* The string may have escapes, or may not be UTF-8. */
     json_t *word = wire_json_load(cursor->body, span, cursor->problem);
     if (word == NULL)
         return false;

@@ -17,8 +17,8 @@ struct wire_keys {
     const char *names[WIRE_KEYS_MAX];
 };
 
-/* Enters a body, which must be an object. `key` is one that it needs, for the error:
- * Malformed JSON, Wrong type. */
+/* Enters a body, which must be an object: Malformed JSON, Wrong type. `key` is a key that
+ * it needs, for the error. */
 bool wire_body_open(struct wire_cursor *cursor, const char *key);
 
 /* Checks that only white space is left: Malformed JSON. */

@@ -36,7 +36,8 @@ size_t wire_tensor_cost(const struct wire_span *span) {
     return bytes;
 }
 
-/* Checks the levels along the first elements: they decide if there is a batch axis. */
+/* Checks the levels along the first elements, which decide whether there is a batch
+ * axis. */
 static bool find_tensor_levels(struct tensor_reader *reader, size_t min, size_t max) {
     struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
     struct wire_place place = {.field = reader->field};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value.c: parses values with jansson, and words its errors as ours. */
+/* value.c: parses values with jansson, and turns its errors into problems. */
 #include "wire/json/value.h"
 
 #include <stdlib.h>

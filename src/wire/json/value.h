@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-/* Gives jansson an allocator that notes a failure for its thread (and takes memory from
- * malloc), and its hash seed. Called by wire_init(), before any other use of jansson. */
+/* Sets jansson's hash seed, and its allocator, which calls malloc() and notes a failure
+ * for the thread. Called by wire_init(), before any other use of jansson. */
 void wire_json_init(void);
 
 /* Parses the value at `span` of the body, and refuses duplicate keys. Returns a new

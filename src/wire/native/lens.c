@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lens.c: reads valid_lens, a length or a list of them for each sequence, from JSON. */
+/* lens.c: reads valid_lens from JSON: a length, or a list of lengths, for each
+ * sequence. */
 #include "wire/native/lens.h"
 
 #include "wire/json/list.h"
@@ -8,7 +9,7 @@
 
 static const char *const lens_field = "valid_lens";
 
-/* A valid_lens that is being read, and where its lengths are written to. */
+/* The valid_lens that is being read, and where its lengths are written. */
 struct lens_reader {
     struct wire_cursor cursor;
     const struct wire_tensor *queries, *keys;

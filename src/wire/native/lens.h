@@ -10,7 +10,7 @@
 #include <attnd/attention.h>
 
 /* Reads the value at `span` of the body into batch->valid_lens and valid_lens_per_query.
- * The batch axes of queries and keys agree. Returns false with *ret_problem set. */
+ * The batch axes of queries and keys must agree. Returns false with *ret_problem set. */
 bool wire_lens_read(const char *body, const struct wire_span *span,
                     const struct wire_tensor *queries, const struct wire_tensor *keys,
                     struct arena *arena, attn_request *batch,

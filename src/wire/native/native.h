@@ -30,9 +30,9 @@ struct wire_native_scan {
 };
 
 /* Finds the members of a body without reading their values, and how much memory reading
- * them needs, so that it can be reserved. Allocates at most for a key that has escapes.
- * Returns false with *ret_problem set, for errors of the request's own object (Malformed
- * JSON, Wrong type, Unknown key, Duplicate key), or Nested too deeply. Thread-safe. */
+ * them needs, so that it can be reserved. Allocates nothing, except for a key that has
+ * escapes. Returns false with *ret_problem set: Malformed JSON, Wrong type, Unknown key
+ * or Duplicate key in the request's own object, or Nested too deeply. Thread-safe. */
 bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem);
 
@@ -52,8 +52,8 @@ size_t wire_native_reply_bound(const struct wire_request *request,
 
 /* --- the reply, piece by piece --- */
 
-/* A reply that is being written, and how far it is. Borrows the model, the results and
- * the lengths of the sequences until its end. Owned by one thread at a time. */
+/* A reply that is being written, and how far that has got. Borrows the model, the results
+ * and the lengths of the sequences until the end. Owned by one thread at a time. */
 struct wire_native_encoder {
     const char *model; /* its name */
     size_t num_tensors;

@@ -21,7 +21,7 @@ static const struct wire_keys native_keys = {
               [WIRE_MEMBER_WEIGHTS_QUERIES] = "weights_queries"},
 };
 
-/* Returns the most bytes that decoding needs. */
+/* Returns the most bytes that decoding the found members needs. */
 static size_t native_decode_cost(const struct wire_native_scan *scan) {
     size_t bytes = 0;
 
@@ -35,11 +35,11 @@ static size_t native_decode_cost(const struct wire_native_scan *scan) {
         case WIRE_MEMBER_VALUES:
             size_add_saturating(&bytes, wire_tensor_cost(span));
             break;
-        case WIRE_MEMBER_WEIGHTS_QUERIES: /* and a byte for each row of queries */
+        case WIRE_MEMBER_WEIGHTS_QUERIES: /* a mark of a byte for each row of queries */
             size_add_saturating(&bytes, scan->members[WIRE_MEMBER_QUERIES].commas + 1 +
                                             ARENA_ALIGNMENT);
             __attribute__((fallthrough));
-        case WIRE_MEMBER_WEIGHTS_HEADS: /* and a byte for each head of the model */
+        case WIRE_MEMBER_WEIGHTS_HEADS: /* its marks, up to 64 heads, fit the alignment */
         case WIRE_MEMBER_VALID_LENS:
         case WIRE_MEMBER_HEAD_MASK:
             if (!size_add_mul(&bytes, span->commas + 1, sizeof(size_t)))

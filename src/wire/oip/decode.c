@@ -74,8 +74,8 @@ static bool oip_read_shape(const void *context, enum wire_tensor_id id, size_t m
                                   : "[T,width], as queries have no batch axis");
 }
 
-/* Reads the rows of a tensor whose shape was checked; `before` stand in for one that was
- * left out. */
+/* Reads the rows of a tensor whose shape was checked; the rows `before` stand in for one
+ * that was left out. */
 static bool oip_read_rows(const struct oip_decoder *decoder, enum wire_tensor_id id,
                           const float *before, const float **ret_rows) {
     const struct wire_oip_input *input = &decoder->scan->inputs[tensor_inputs[id]];

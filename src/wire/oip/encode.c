@@ -20,7 +20,7 @@
 /* All text but numbers, id and the model's name. */
 #define TEXT_BYTES ((size_t)1024)
 #define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
-/* For each output: text, and numbers or binary data; and the end. */
+/* Text, and numbers or binary data, for each of two outputs; and the end. */
 #define SEGMENTS_MAX 5
 
 _Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the smallest piece has room for a number");
@@ -43,7 +43,7 @@ struct oip_output {
     bool binary;
 };
 
-/* Describes the output `i` of the reply. */
+/* Describes output `i` of the reply. */
 static struct oip_output get_output(const struct wire_request *request,
                                     const attn_result *result, size_t i) {
     bool weights = request->oip->outputs[i].weights;
@@ -74,7 +74,7 @@ static size_t oip_reply_bound(const struct wire_request *request,
     return bytes;
 }
 
-/* Only text is made at the start. */
+/* The arena holds only text: numbers are encoded from the result. */
 static size_t oip_reply_memory(const struct wire_request *request) {
     return text_bytes_max(request);
 }
@@ -195,7 +195,7 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
         return encoder;
     }
 
-    /* Where binary data begins is stated before the reply. */
+    /* A header states where binary data begins, so it must be known before the reply. */
     struct wire_reply_head head = {.content_type = "application/octet-stream"};
     for (size_t i = 0; i < encoder->num_segments; i++) {
         size_t size = measure_segment(&encoder->segments[i]);

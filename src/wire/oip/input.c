@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* input.c: finds name, datatype, shape and data of one input of a request. */
+/* input.c: finds the name, datatype, shape and data of one input of a request. */
 #include "wire/oip/input.h"
 
 #include "base/size.h"
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#define INPUT_DEPTH      3  /* of its members, in the request and in inputs */
+#define INPUT_DEPTH      3  /* of an input's members: request, inputs, input */
 #define NAME_SHOWN_MAX   64 /* bytes */
 #define FIELD_BYTES      32 /* of "valid_lens.shape" */
 #define DIGITS_SHOWN_MAX 24

@@ -5,7 +5,7 @@
 
 #include "wire/oip/request.h"
 
-/* What numbers are read from, and where they are allocated. All is borrowed. */
+/* What numbers are read from, and where they are allocated. Everything is borrowed. */
 struct wire_oip_reader {
     const char *body; /* for line and column */
     struct arena *arena;

@@ -21,7 +21,7 @@ struct wire_oip_reply {
 
 /* Reads the value of Inference-Header-Content-Length for a body of `body_size` bytes.
  * Returns false with *ret_problem set (400) when it is not a number, is 0, or is more
- * than the body. */
+ * than body_size. */
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,
                         struct wire_problem *ret_problem);
 

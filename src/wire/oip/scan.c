@@ -112,7 +112,7 @@ static bool read_parameters(const struct wire_cursor *cursor,
 
 /* --- lists of objects --- */
 
-/* Reads the element `index` of a list, and moves past it. */
+/* Reads element `index` of a list, and moves past it. */
 typedef bool element_reader(struct wire_cursor *cursor, size_t index, void *context);
 
 /* Reads a list of objects with `read`. */

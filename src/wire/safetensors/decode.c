@@ -12,8 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The most bytes that the header's own tables need for a byte of JSON: 64 of a tensor for
- * an entry of 5, as in "":0, and 8 of a dimension for 2. */
+/* The most bytes that the header's own tables need for a byte of JSON. A tensor needs 64
+ * for an entry of at least 5 bytes, as in "":0, and a dimension needs 8 for at least
+ * 2. */
 #define TABLE_BYTES 16
 
 /* Strings of __metadata__; NULL: left out. */
@@ -267,7 +268,8 @@ static bool check_lens_needed(const struct wire_safetensors_body *body) {
 
 /* --- valid_lens --- */
 
-/* Refuses valid_lens that has another number of elements than sequences or queries. */
+/* Refuses valid_lens that has neither one number for each sequence nor one for each
+ * query. */
 static bool refuse_valid_lens_shape(const struct wire_safetensors_body *body,
                                     const struct wire_tensor *queries) {
     const struct safetensors_tensor *lens = body->tensors[WIRE_SAFETENSORS_VALID_LENS];
@@ -314,7 +316,7 @@ static bool check_valid_lens_shape(const struct wire_safetensors_body *body,
     return fits || refuse_valid_lens_shape(body, queries);
 }
 
-/* Refuses the number `i` of valid_lens, for query `q` of sequence `b`. */
+/* Refuses number `i` of valid_lens, for query `q` of sequence `b`. */
 static bool refuse_valid_len(const struct safetensors_decoder *decoder, size_t i,
                              size_t got, size_t b, size_t q) {
     const struct wire_safetensors_body *body = &decoder->body;

@@ -28,7 +28,7 @@ struct encoded_tensor {
     const void *data;
 };
 
-/* A reply that is being written, and how far it is. */
+/* A reply that is being written, and how far that has got. */
 struct safetensors_encoder {
     char header[HEADER_BYTES_MAX];
     size_t header_size;
@@ -137,7 +137,7 @@ static void print_header(struct safetensors_encoder *encoder, const char *model)
     encoder->header_size = (size_t)(out - encoder->header);
 }
 
-/* Prepares the header of a reply, and returns the bytes of all of it. */
+/* Prepares the header of a reply, and returns the size of the whole reply. */
 static size_t prepare_reply(struct safetensors_encoder *encoder,
                             const struct wire_request *request,
                             const attn_result *result) {
@@ -186,8 +186,8 @@ static void *safetensors_reply_begin(struct arena *arena,
     return encoder;
 }
 
-/* Copies as much as fits of what was not sent yet of `bytes` bytes of data, and moves
- * *out. Returns true when all of it was sent. */
+/* Copies the part of `data`, `bytes` bytes long, that was not sent yet, as far as it
+ * fits, and moves *out. Returns true when all of `data` was sent. */
 static bool copy_rest(struct safetensors_encoder *encoder, const char *data, size_t bytes,
                       char **out, const char *end) {
     size_t count = bytes - encoder->sent;

@@ -11,7 +11,7 @@
 
 #define WIRE_SAFETENSORS_HEADER_MAX ((size_t)64 * 1024) /* bytes of a request's JSON */
 
-/* float32 at a multiple of 4 bytes is not copied: wire_request.in_body. */
+/* Does not copy float32 at a multiple of 4 bytes: wire_request.in_body. */
 wire_read wire_safetensors_read;
 
 /* The size of a reply is known from the start. */

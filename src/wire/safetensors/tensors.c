@@ -71,13 +71,14 @@ static size_t tensor_cost(const struct wire_safetensors_body *body,
                           enum wire_safetensors_id id) {
     const struct safetensors_tensor *tensor = body->tensors[id];
     const struct safetensors_tensor *queries = body->tensors[WIRE_SAFETENSORS_QUERIES];
-    /* Of numbers; of lengths; and of the marks that find an index that appears twice. */
+    /* For the alignment of the numbers, of the lengths, and of the marks that find an
+     * index that appears twice. */
     size_t bytes = (size_t)3 * ARENA_ALIGNMENT;
     bool fits = true;
 
     if (id == WIRE_SAFETENSORS_QUERY_LENS || id == WIRE_SAFETENSORS_KEY_LENS)
         fits =
-            size_add_mul(&bytes, tensor->elements, 3 * sizeof(size_t)); /* read thrice */
+            size_add_mul(&bytes, tensor->elements, 3 * sizeof(size_t)); /* read 3 times */
     else if (!is_float_tensor(id))
         fits = size_add_mul(&bytes, tensor->elements, sizeof(size_t));
     else if (!is_float_array(body, id))

@@ -25,7 +25,7 @@ enum wire_safetensors_id {
     WIRE_SAFETENSORS_NUM_TENSORS
 };
 
-/* A body whose header was parsed. All is borrowed. */
+/* A body whose header was parsed. Everything is borrowed. */
 struct wire_safetensors_body {
     /* By id; NULL: left out. */
     const struct safetensors_tensor *tensors[WIRE_SAFETENSORS_NUM_TENSORS];
@@ -41,8 +41,8 @@ const char *wire_safetensors_name(enum wire_safetensors_id id);
  * is too large to be computed. */
 size_t wire_safetensors_cost(const struct wire_safetensors_body *body);
 
-/* Returns whether some floats are used where they are in the body, which must be kept
- * then: float32 at a multiple of 4 bytes. */
+/* Returns whether some floats are used where they are in the body, which must then be
+ * kept: float32 at a multiple of 4 bytes. */
 bool wire_safetensors_is_in_body(const struct wire_safetensors_body *body);
 
 /* Refuses a rank outside `min`..`max`; `shapes` ends the sentence "send ...". */
