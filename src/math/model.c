@@ -116,11 +116,13 @@ attn_status model_make_engine(const attn_model *model, const attn_engine_options
         .additive_score = model->additive_score,
     };
 
-    if (model->memory == NULL)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "model '%s': attn_model_trim() has released its weights; "
-                         "reload the model",
-                         info->name);
+    if (model->memory == NULL) {
+        error_set(ret_error, ATTN_E_UNSUPPORTED,
+                  "model '%s': attn_model_trim() has released its weights; "
+                  "reload the model",
+                  info->name);
+        return ATTN_E_UNSUPPORTED;
+    }
     return engine_make(info, &weights, options, ret_engine, ret_error);
 }
 
@@ -137,7 +139,7 @@ void model_use_engine(attn_model *model, const struct engine *engine) {
 
 attn_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
                                   attn_error *ret_error) {
-    struct engine engine = {0};
+    struct engine engine;
     attn_status status = model_make_engine(model, options, &engine, ret_error);
 
     if (status == ATTN_OK)
