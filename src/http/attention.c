@@ -39,21 +39,19 @@ bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem
     const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_CONTENT_TYPE);
 
-    if (request == WIRE_NUM_MEDIA) {
-        wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
-                         MHD_HTTP_HEADER_CONTENT_TYPE,
-                         "Content-Type is %.60s, not " WIRE_MEDIA_LIST
-                         "; with curl, add -H 'Content-Type: application/json'",
-                         type != NULL ? type : "missing");
-        return false;
-    }
+    if (request == WIRE_NUM_MEDIA)
+        return wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
+                                MHD_HTTP_HEADER_CONTENT_TYPE,
+                                "Content-Type is %.60s, not " WIRE_MEDIA_LIST
+                                "; with curl, add -H 'Content-Type: application/json'",
+                                type != NULL ? type : "missing");
     if (find_reply_media(exchange, request) != WIRE_NUM_MEDIA)
         return true;
 
-    wire_problem_set(ret_problem, WIRE_E_NOT_ACCEPTABLE, MHD_HTTP_HEADER_ACCEPT,
-                     "Accept allows none of the media types that a reply can have; send "
-                     "one of " WIRE_MEDIA_LIST ", or no Accept");
-    return false;
+    return wire_problem_set(
+        ret_problem, WIRE_E_NOT_ACCEPTABLE, MHD_HTTP_HEADER_ACCEPT,
+        "Accept allows none of the media types that a reply can have; send "
+        "one of " WIRE_MEDIA_LIST ", or no Accept");
 }
 
 void attention_handle(struct exchange *exchange) {

@@ -77,16 +77,14 @@ bool exchange_reserve(struct exchange *exchange, size_t bytes,
     }
 
     size_t total = SIZE_MAX; /* also when the sum does not fit */
-    if (size_add(exchange->reserved, bytes, &total) && total <= budget->limit) {
-        wire_problem_set_no_memory(ret_problem);
-        return false;
-    }
-    wire_problem_set(ret_problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
-                     "request, results and reply would need %zu bytes, more than "
-                     "--max-memory %zu; send fewer or shorter sequences, or ask for "
-                     "\"need_weights\": \"mean\" or false",
-                     total, budget->limit);
-    return false;
+    if (size_add(exchange->reserved, bytes, &total) && total <= budget->limit)
+        return wire_problem_set_no_memory(ret_problem);
+    return wire_problem_set(
+        ret_problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
+        "request, results and reply would need %zu bytes, more than "
+        "--max-memory %zu; send fewer or shorter sequences, or ask for "
+        "\"need_weights\": \"mean\" or false",
+        total, budget->limit);
 }
 
 void exchange_keep(struct exchange *exchange, size_t bytes) {
@@ -246,10 +244,9 @@ static bool check_body_headers(struct exchange *exchange, struct wire_problem *p
     if (encoding == NULL)
         return exchange->route->check(exchange, problem);
 
-    wire_problem_set(
+    return wire_problem_set(
         problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_ENCODING,
         "Content-Encoding '%.60s' is not supported; send the body without one", encoding);
-    return false;
 }
 
 /* Allocates the body before it is read, when its size is known. */
@@ -262,12 +259,10 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
     if (framing->chunked)
         return true;
 
-    if (framing->content_length > max_body) {
-        wire_problem_set(problem, WIRE_E_BODY_TOO_LARGE, NULL,
-                         "the body has %llu bytes, more than --max-body %zu",
-                         (unsigned long long)framing->content_length, max_body);
-        return false;
-    }
+    if (framing->content_length > max_body)
+        return wire_problem_set(problem, WIRE_E_BODY_TOO_LARGE, NULL,
+                                "the body has %llu bytes, more than --max-body %zu",
+                                (unsigned long long)framing->content_length, max_body);
 
     size_t size = (size_t)framing->content_length;
     buf_init(&exchange->body, size);
@@ -275,8 +270,7 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
         return false;
     if (buf_reserve(&exchange->body, size) == ATTN_OK)
         return true;
-    wire_problem_set_no_memory(problem);
-    return false;
+    return wire_problem_set_no_memory(problem);
 }
 
 /* Decides by the headers alone whether to accept the request. Returns false with *problem

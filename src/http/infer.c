@@ -70,19 +70,16 @@ static bool infer_plan(struct inference *inference, struct wire_problem *problem
         (attn_parallel){sched_num_workers(worker->pool), sched_parallel_for, worker};
     inference->request.batch.parallel = &inference->parallel;
     if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
-                  &error) != ATTN_OK) {
-        wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
-                         "%s; send fewer or shorter sequences", error.text);
-        return false;
-    }
+                  &error) != ATTN_OK)
+        return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
+                                "%s; send fewer or shorter sequences", error.text);
 
     inference->reply_bound = writer->bound(&inference->request, &inference->sizes);
-    if (inference->reply_bound > max_reply) {
-        wire_problem_set(problem, WIRE_E_REPLY_TOO_LARGE, NULL,
-                         "the reply could have %zu bytes, more than --max-reply %zu; %s",
-                         inference->reply_bound, max_reply, writer->smaller);
-        return false;
-    }
+    if (inference->reply_bound > max_reply)
+        return wire_problem_set(
+            problem, WIRE_E_REPLY_TOO_LARGE, NULL,
+            "the reply could have %zu bytes, more than --max-reply %zu; %s",
+            inference->reply_bound, max_reply, writer->smaller);
     inference->streamed = inference->reply_bound > UNSTREAMED_REPLY_MAX;
     inference->reply_arena =
         inference->streamed ? &exchange->stream.arena : &worker->arena;
@@ -138,10 +135,8 @@ static bool infer_compute(struct inference *inference, struct wire_problem *prob
     if (scratch == NULL ||
         !alloc_floats(reply_arena, sizes->outputs, &inference->result.outputs) ||
         !alloc_floats(selects ? arena : reply_arena, sizes->weights,
-                      &inference->result.weights)) {
-        wire_problem_set_no_memory(problem);
-        return false;
-    }
+                      &inference->result.weights))
+        return wire_problem_set_no_memory(problem);
 
     /* Cannot fail: attn_plan() has accepted this batch. */
     attn_run(request->model, &request->batch, scratch, &inference->result);
@@ -150,10 +145,8 @@ static bool infer_compute(struct inference *inference, struct wire_problem *prob
     if (!selects)
         return true;
     if (!alloc_floats(reply_arena, wire_selection_num_weights(request, sizes),
-                      &inference->reply.weights)) {
-        wire_problem_set_no_memory(problem);
-        return false;
-    }
+                      &inference->reply.weights))
+        return wire_problem_set_no_memory(problem);
     wire_selection_copy(request, inference->result.weights, inference->reply.weights);
     return true;
 }
@@ -165,10 +158,8 @@ static bool encode_unstreamed(struct inference *inference, void *encoder,
     size_t max = inference->reply_bound + WIRE_PIECE_MIN;
 
     buf_init(text, max);
-    if (buf_reserve(text, max) != ATTN_OK) {
-        wire_problem_set_no_memory(problem);
-        return false;
-    }
+    if (buf_reserve(text, max) != ATTN_OK)
+        return wire_problem_set_no_memory(problem);
     text->size = inference->exchange->codec.writer->fill(encoder, text->data, max);
     return true;
 }
@@ -188,8 +179,7 @@ static bool infer_encode(struct inference *inference, struct wire_problem *probl
         return encode_unstreamed(inference, encoder, problem);
     if (stream_begin(&exchange->stream, writer->fill, encoder))
         return true;
-    wire_problem_set_no_memory(problem);
-    return false;
+    return wire_problem_set_no_memory(problem);
 }
 
 /* Returns the counters of the model, or NULL while the model is not known. */

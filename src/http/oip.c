@@ -72,12 +72,11 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
         is_media_type(type, BINARY_TYPE))
         return true;
 
-    wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
-                     MHD_HTTP_HEADER_CONTENT_TYPE,
-                     "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
-                     "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
-                     type);
-    return false;
+    return wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
+                            MHD_HTTP_HEADER_CONTENT_TYPE,
+                            "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
+                            "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
+                            type);
 }
 
 /* The value of EXCHANGE_JSON_SIZE_HEADER, and how often it appears. */
@@ -110,9 +109,8 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
     if (header.count == 1)
         return wire_oip_json_size(header.value, exchange->body.size, ret_size,
                                   ret_problem);
-    wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, EXCHANGE_JSON_SIZE_HEADER,
-                     EXCHANGE_JSON_SIZE_HEADER " appears twice; send it once");
-    return false;
+    return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, EXCHANGE_JSON_SIZE_HEADER,
+                            EXCHANGE_JSON_SIZE_HEADER " appears twice; send it once");
 }
 
 void oip_handle_infer(struct exchange *exchange) {

@@ -39,19 +39,15 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
         *ret_model = models[0];
         return true;
     }
-    if (name == NULL) {
-        wire_problem_set(ret_problem, WIRE_E_MODEL_NOT_NAMED, "model",
-                         "%zu models are loaded: %s; name one of them", num_models,
-                         names);
-        return false;
-    }
+    if (name == NULL)
+        return wire_problem_set(ret_problem, WIRE_E_MODEL_NOT_NAMED, "model",
+                                "%zu models are loaded: %s; name one of them", num_models,
+                                names);
 
     size_t index = wire_models_index(models, num_models, name, strlen(name));
-    if (index == num_models) {
-        wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
-                         "there is no model '%.64s'; use one of %s", name, names);
-        return false;
-    }
+    if (index == num_models)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
+                                "there is no model '%.64s'; use one of %s", name, names);
     *ret_model = models[index];
     return true;
 }

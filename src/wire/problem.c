@@ -89,7 +89,7 @@ const struct wire_error_entry *wire_error_get(enum wire_error error) {
     return &catalogue[error];
 }
 
-void wire_problem_set(struct wire_problem *problem, enum wire_error error,
+bool wire_problem_set(struct wire_problem *problem, enum wire_error error,
                       const char *field, const char *detail_format, ...) {
     problem->status = catalogue[error].status;
     problem->title = catalogue[error].title;
@@ -102,11 +102,13 @@ void wire_problem_set(struct wire_problem *problem, enum wire_error error,
     if (vsnprintf(problem->detail, sizeof problem->detail, detail_format, args) < 0)
         problem->detail[0] = '\0';
     va_end(args);
+    return false;
 }
 
-void wire_problem_set_no_memory(struct wire_problem *problem) {
-    wire_problem_set(problem, WIRE_E_OUT_OF_MEMORY, NULL,
-                     "there is not enough memory for this request now; retry later");
+bool wire_problem_set_no_memory(struct wire_problem *problem) {
+    return wire_problem_set(
+        problem, WIRE_E_OUT_OF_MEMORY, NULL,
+        "there is not enough memory for this request now; retry later");
 }
 
 /* Adds a member whose value is JSON already; nothing when it is "". */

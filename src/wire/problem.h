@@ -8,6 +8,8 @@
 
 #include "base/buf.h"
 
+#include <stdbool.h>
+
 /* Every error that a client can get. The catalogue in problem.c has the status, the title
  * and the meaning of each; docs/protocol.md, docs/protocol-v2.md and docs/openapi.json
  * list the same ones. */
@@ -69,13 +71,14 @@ struct wire_problem {
     char detail[512];   /* for people: the fault and the remedy; may hold any bytes */
 };
 
-/* Sets everything but expected and got, which become empty. `field` may be NULL. */
-__attribute__((format(printf, 4, 5))) void
+/* Sets everything but expected and got, which become empty. `field` may be NULL. Returns
+ * false, so that a failing function can end in `return wire_problem_set(...)`. */
+__attribute__((format(printf, 4, 5))) bool
 wire_problem_set(struct wire_problem *problem, enum wire_error error, const char *field,
                  const char *detail_format, ...);
 
-/* Sets Out of memory, which always has the same detail. */
-void wire_problem_set_no_memory(struct wire_problem *problem);
+/* Sets Out of memory, which always has the same detail. Returns false. */
+bool wire_problem_set_no_memory(struct wire_problem *problem);
 
 /* Adds the JSON text to `body`. Bytes that are not UTF-8 become '?'. Returns
  * ATTN_OK or ATTN_E_NOMEM. Thread-safe for distinct arguments. */

@@ -103,9 +103,8 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
 bool wire_refuse_empty(const struct wire_place *place, struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
-    wire_problem_set(ret_problem, WIRE_E_EMPTY_TENSOR, place->field,
-                     "%s is an empty list; send at least one element", where);
-    return false;
+    return wire_problem_set(ret_problem, WIRE_E_EMPTY_TENSOR, place->field,
+                            "%s is an empty list; send at least one element", where);
 }
 
 bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t got,

@@ -84,10 +84,8 @@ bool wire_reply_keep_lens(const struct wire_request *request, struct arena *aren
     const attn_request *batch = &request->batch;
     const size_t *query_lens = copy_lens(arena, batch->query_lens, batch->num_sequences);
     const size_t *key_lens = copy_lens(arena, batch->key_lens, batch->num_sequences);
-    if (query_lens == NULL || key_lens == NULL) {
-        wire_problem_set_no_memory(ret_problem);
-        return false;
-    }
+    if (query_lens == NULL || key_lens == NULL)
+        return wire_problem_set_no_memory(ret_problem);
 
     *ret_kept = *request;
     ret_kept->batch.query_lens = query_lens;
@@ -115,11 +113,11 @@ static bool refuse_result(const struct wire_reply_tensor *tensor,
                 (size_t)snprintf(where + used, sizeof where - used, "[%zu]", index[i]);
     }
 
-    wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
-                     "%s is not finite: an input is not finite, or float32 overflowed; "
-                     "send finite and smaller numbers",
-                     where);
-    return false;
+    return wire_problem_set(
+        ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
+        "%s is not finite: an input is not finite, or float32 overflowed; "
+        "send finite and smaller numbers",
+        where);
 }
 
 bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,

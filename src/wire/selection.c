@@ -33,23 +33,19 @@ bool wire_indices_init(struct wire_indices *indices, const struct wire_request *
         };
 
     indices->seen = arena_alloc(arena, indices->limit, sizeof *indices->seen);
-    if (indices->seen == NULL) {
-        wire_problem_set_no_memory(ret_problem);
-        return false;
-    }
+    if (indices->seen == NULL)
+        return wire_problem_set_no_memory(ret_problem);
     memset(indices->seen, 0, indices->limit * sizeof *indices->seen);
     return true;
 }
 
 bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
                       struct wire_problem *ret_problem) {
-    if (indices->seen[index]) {
-        wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
-                         "%s[%zu] is %zu, which duplicates an earlier index; "
-                         "send each index once",
-                         indices->field, i, index);
-        return false;
-    }
+    if (indices->seen[index])
+        return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
+                                "%s[%zu] is %zu, which duplicates an earlier index; "
+                                "send each index once",
+                                indices->field, i, index);
     indices->seen[index] = true;
     return true;
 }
@@ -76,19 +72,16 @@ bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem) {
     attn_need_weights need = request->batch.need_weights;
     const struct wire_selection *selection = &request->selection;
-    if (selection->heads != NULL && need != ATTN_WEIGHTS_ALL) {
-        wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_heads",
-                         "weights_heads selects among the weights of every head; "
-                         "send \"need_weights\": true with it, or leave it out");
-        return false;
-    }
-    if (selection->queries != NULL && need == ATTN_WEIGHTS_NONE) {
-        wire_problem_set(
+    if (selection->heads != NULL && need != ATTN_WEIGHTS_ALL)
+        return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
+                                "weights_heads",
+                                "weights_heads selects among the weights of every head; "
+                                "send \"need_weights\": true with it, or leave it out");
+    if (selection->queries != NULL && need == ATTN_WEIGHTS_NONE)
+        return wire_problem_set(
             ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
             "weights_queries selects rows of the weights; "
             "send \"need_weights\": true or \"mean\" with it, or leave it out");
-        return false;
-    }
     return true;
 }
 

@@ -105,11 +105,10 @@ static bool check_context(const struct wire_tensor *tensor, const char *field,
 static bool refuse_default(const char *field, const char *source,
                            const attn_model_info *model, size_t expected, size_t got,
                            struct wire_problem *ret_problem) {
-    wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
-                     "%s was left out, and %s cannot be used instead: "
-                     "model '%s' needs %s of width %zu, not %zu; send %s",
-                     field, source, model->name, field, expected, got, field);
-    return false;
+    return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
+                            "%s was left out, and %s cannot be used instead: "
+                            "model '%s' needs %s of width %zu, not %zu; send %s",
+                            field, source, model->name, field, expected, got, field);
 }
 
 static bool check_queries(const struct wire_tensors *tensors,
@@ -157,13 +156,11 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
     if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
                 &queries_given, &tensors.queries))
         return false;
-    if (!queries_given) {
-        wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
-                         "queries is required; send it with shape [B, Tq, %zu] or "
-                         "[Tq, %zu]",
-                         model->query_size, model->query_size);
-        return false;
-    }
+    if (!queries_given)
+        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
+                                "queries is required; send it with shape [B, Tq, %zu] or "
+                                "[Tq, %zu]",
+                                model->query_size, model->query_size);
 
     size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
     if (!check_queries(&tensors, model, ret_problem) ||

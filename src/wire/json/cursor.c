@@ -63,11 +63,10 @@ bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_plac
     char token[TOKEN_SHOWN + 3] = "end of file";
     if (shown > 0)
         snprintf(token, sizeof token, "'%.*s'", shown, cursor->at);
-    wire_problem_set(
+    return wire_problem_set(
         cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
         "line %zu, column %zu: %s%s%s near %s; send one JSON object in UTF-8", at.line,
         at.column, path, path[0] != '\0' ? ": " : "", what, token);
-    return false;
 }
 
 /* --- types --- */

@@ -27,17 +27,15 @@ static bool refuse_body_type(const struct wire_cursor *cursor, const char *key) 
 bool wire_body_open(struct wire_cursor *cursor, const char *key) {
     size_t size = (size_t)(cursor->end - cursor->at);
 
-    if (size == 0) {
-        wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
-                         "line 1, column 1: the body is empty; send one JSON object");
-        return false;
-    }
-    if (size >= 3 && memcmp(cursor->at, "\xEF\xBB\xBF", 3) == 0) {
-        wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
-                         "line 1, column 1: the body begins with a byte order mark; "
-                         "send UTF-8 without one");
-        return false;
-    }
+    if (size == 0)
+        return wire_problem_set(
+            cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
+            "line 1, column 1: the body is empty; send one JSON object");
+    if (size >= 3 && memcmp(cursor->at, "\xEF\xBB\xBF", 3) == 0)
+        return wire_problem_set(
+            cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
+            "line 1, column 1: the body begins with a byte order mark; "
+            "send UTF-8 without one");
     return wire_cursor_next(cursor) == '{' || refuse_body_type(cursor, key);
 }
 
@@ -64,10 +62,9 @@ static bool refuse_unknown_key(const struct wire_keys *keys, const char *key,
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
                                  i > 0 ? ", " : "", keys->names[i]);
 
-    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, key,
-                     "'%.64s' is not a key of %s; remove it, or use %s%s", key,
-                     keys->owner, keys->count > 1 ? "one of " : "", known);
-    return false;
+    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, key,
+                            "'%.64s' is not a key of %s; remove it, or use %s%s", key,
+                            keys->owner, keys->count > 1 ? "one of " : "", known);
 }
 
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,

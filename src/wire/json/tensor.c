@@ -69,10 +69,8 @@ static bool allocate_tensor(struct tensor_reader *reader, const struct wire_span
     tensor->lens =
         arena_alloc(arena, max_sequences(span, reader->levels), sizeof *tensor->lens);
     reader->out = arena_alloc(arena, floats, sizeof *reader->out);
-    if (tensor->lens == NULL || reader->out == NULL) {
-        wire_problem_set_no_memory(reader->cursor.problem);
-        return false;
-    }
+    if (tensor->lens == NULL || reader->out == NULL)
+        return wire_problem_set_no_memory(reader->cursor.problem);
 
     tensor->rows = reader->out;
     reader->end = reader->out + floats;

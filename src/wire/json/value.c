@@ -31,11 +31,10 @@ bool wire_refuse_duplicate(const char *body, const struct wire_span *span,
     key[length] = '\0';
 
     wire_cursor_locate(&cursor, &place);
-    wire_problem_set(
+    return wire_problem_set(
         ret_problem, WIRE_E_DUPLICATE_KEY, key,
         "line %zu, column %zu: '%s' appears twice in one object; remove one of them",
         place.line, place.column, key);
-    return false;
 }
 
 /* Returns the string that ends at `end`; an empty one when there is none. */

@@ -101,10 +101,8 @@ static bool native_read_head_mask(const struct native_decoder *decoder,
         return true;
 
     float *mask = arena_alloc(decoder->arena, room, sizeof *mask);
-    if (mask == NULL) {
-        wire_problem_set_no_memory(problem);
-        return false;
-    }
+    if (mask == NULL)
+        return wire_problem_set_no_memory(problem);
     if (!wire_row_read(&cursor, &place, mask, mask + room, &count) ||
         !wire_head_mask_check(count, info, problem))
         return false;

@@ -138,10 +138,8 @@ bool wire_lens_read(const char *body, const struct wire_span *span,
     /* Each length but the first has a comma before it. */
     bool per_query = reader.levels == (queries->batched ? 2 : 1);
     size_t *lens = arena_alloc(arena, span->commas + 1, sizeof *lens);
-    if (lens == NULL) {
-        wire_problem_set_no_memory(ret_problem);
-        return false;
-    }
+    if (lens == NULL)
+        return wire_problem_set_no_memory(ret_problem);
 
     reader.out = lens;
     struct wire_place place = {.field = lens_field};

@@ -43,10 +43,8 @@ static bool read_selection_list(const char *body, const struct wire_span *span,
         return false;
 
     size_t *list = arena_alloc(arena, span->commas + 1, sizeof *list), count = 0;
-    if (list == NULL) {
-        wire_problem_set_no_memory(ret_problem);
-        return false;
-    }
+    if (list == NULL)
+        return wire_problem_set_no_memory(ret_problem);
     struct wire_place place = {.field = indices.field};
     if (!wire_list_open(&cursor, &place, 1) ||
         !read_indices(&cursor, &indices, list, &count))

@@ -25,10 +25,9 @@ static bool refuse_input_shape(const struct oip_decoder *decoder,
                                const struct wire_oip_input *input, const char *wanted) {
     char shape[128];
     wire_shape_print(shape, input->shape, input->rank);
-    wire_problem_set(decoder->reader.problem, WIRE_E_WRONG_RANK, input->name,
-                     "%s has shape %s; send it with shape %s", input->name, shape,
-                     wanted);
-    return false;
+    return wire_problem_set(decoder->reader.problem, WIRE_E_WRONG_RANK, input->name,
+                            "%s has shape %s; send it with shape %s", input->name, shape,
+                            wanted);
 }
 
 /* Makes a tensor of an input's shape, without its rows. */
@@ -43,10 +42,8 @@ static bool make_shape(const struct oip_decoder *decoder,
 
     tensor->lens =
         arena_alloc(decoder->reader.arena, tensor->num_sequences, sizeof *tensor->lens);
-    if (tensor->lens == NULL) {
-        wire_problem_set_no_memory(decoder->reader.problem);
-        return false;
-    }
+    if (tensor->lens == NULL)
+        return wire_problem_set_no_memory(decoder->reader.problem);
     for (size_t b = 0; b < tensor->num_sequences; b++)
         tensor->lens[b] = shape[0];
     return true;
@@ -161,10 +158,8 @@ static bool keep_reply(const struct oip_decoder *decoder,
         json_decref(parsed);
         id = arena_alloc(reader->arena, found->id_size, 1);
     }
-    if (kept == NULL || (found->id != NULL && id == NULL)) {
-        wire_problem_set_no_memory(reader->problem);
-        return false;
-    }
+    if (kept == NULL || (found->id != NULL && id == NULL))
+        return wire_problem_set_no_memory(reader->problem);
 
     *kept = *found;
     kept->id = id;

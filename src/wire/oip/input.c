@@ -44,9 +44,8 @@ static const struct wire_keys input_parameter_keys = {
 
 static bool refuse_missing(struct wire_problem *problem, const char *whose,
                            const char *key) {
-    wire_problem_set(problem, WIRE_E_MISSING_KEY, key, "%s has no %s; send it", whose,
-                     key);
-    return false;
+    return wire_problem_set(problem, WIRE_E_MISSING_KEY, key, "%s has no %s; send it",
+                            whose, key);
 }
 
 /* Reads a member that must be a string. */
@@ -62,8 +61,7 @@ static bool read_word(const struct wire_cursor *cursor, const struct wire_span *
 
 /* Finds which input this is. */
 static bool find_input(const struct wire_cursor *cursor, const struct wire_span *span,
-                       size_t index, struct wire_oip_input *inputs,
-                       struct wire_oip_input **ret_input) {
+                       size_t index, struct wire_oip_input *inputs, size_t *ret_which) {
     char whose[48], word[WIRE_WORD_MAX + 1];
     size_t i = 0;
 
@@ -75,20 +73,16 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
 
     while (i < WIRE_OIP_NUM_INPUTS && strcmp(input_names[i], word) != 0)
         i++;
-    if (i == WIRE_OIP_NUM_INPUTS) {
-        wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
-                         "%s has the name '%.*s'; use one of " KNOWN_INPUTS, whose,
-                         NAME_SHOWN_MAX, word);
-        return false;
-    }
-    if (inputs[i].type != NULL) {
-        wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, input_names[i],
-                         "%s has the name '%s', which appears twice; "
-                         "send each input once",
-                         whose, input_names[i]);
-        return false;
-    }
-    *ret_input = &inputs[i];
+    if (i == WIRE_OIP_NUM_INPUTS)
+        return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
+                                "%s has the name '%.*s'; use one of " KNOWN_INPUTS, whose,
+                                NAME_SHOWN_MAX, word);
+    if (inputs[i].type != NULL)
+        return wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_INPUT, input_names[i],
+                                "%s has the name '%s', which appears twice; "
+                                "send each input once",
+                                whose, input_names[i]);
+    *ret_which = i;
     inputs[i].name = input_names[i];
     return true;
 }
@@ -108,10 +102,9 @@ static bool read_datatype(const struct wire_cursor *cursor, const struct wire_sp
             return true;
         }
     }
-    wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
-                     "%s has datatype '%.*s'; send it as %s", input->name, NAME_SHOWN_MAX,
-                     word, integer ? INTEGER_TYPES : FLOAT_TYPES);
-    return false;
+    return wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
+                            "%s has datatype '%.*s'; send it as %s", input->name,
+                            NAME_SHOWN_MAX, word, integer ? INTEGER_TYPES : FLOAT_TYPES);
 }
 
 /* Returns how many characters of a number an error shows. */
@@ -129,26 +122,23 @@ static bool read_shape_sizes(struct wire_cursor *cursor, struct wire_place *plac
     for (input->rank = 0; more; input->rank++) {
         struct wire_span text;
         size_t size;
-        if (input->rank == WIRE_OIP_RANK_MAX) {
-            wire_problem_set(cursor->problem, WIRE_E_WRONG_RANK, input->name,
-                             "%s has a shape of more than %d dimensions; send at most "
-                             "%d",
-                             input->name, WIRE_OIP_RANK_MAX, WIRE_OIP_RANK_MAX);
-            return false;
-        }
+        if (input->rank == WIRE_OIP_RANK_MAX)
+            return wire_problem_set(
+                cursor->problem, WIRE_E_WRONG_RANK, input->name,
+                "%s has a shape of more than %d dimensions; send at most "
+                "%d",
+                input->name, WIRE_OIP_RANK_MAX, WIRE_OIP_RANK_MAX);
 
         place->index[0] = input->rank;
         if (!wire_uint_read(cursor, place, 1, &size, &text))
             return false;
-        if (size == 0 || size == SIZE_MAX) {
-            wire_problem_set(cursor->problem,
-                             size == 0 ? WIRE_E_EMPTY_TENSOR : WIRE_E_OUT_OF_RANGE,
-                             input->name,
-                             "%s[%zu] is %.*s; send a size of at least 1 that fits into "
-                             "memory",
-                             place->field, input->rank, shown_digits(&text), text.start);
-            return false;
-        }
+        if (size == 0 || size == SIZE_MAX)
+            return wire_problem_set(
+                cursor->problem, size == 0 ? WIRE_E_EMPTY_TENSOR : WIRE_E_OUT_OF_RANGE,
+                input->name,
+                "%s[%zu] is %.*s; send a size of at least 1 that fits into "
+                "memory",
+                place->field, input->rank, shown_digits(&text), text.start);
         input->shape[input->rank] = size;
         if (!wire_list_next(cursor, place, &more))
             return false;
@@ -171,13 +161,12 @@ static bool read_input_shape(const struct wire_cursor *cursor,
     for (size_t i = 0; i < input->rank; i++) {
         size_t bytes; /* must not overflow either */
         if (!size_mul(input->count, input->shape[i], &input->count) ||
-            !size_mul(input->count, sizeof(double), &bytes)) {
-            wire_problem_set(cursor->problem, WIRE_E_OUT_OF_RANGE, input->name,
-                             "%s has more elements than fit into memory; send the shape "
-                             "of the tensor",
-                             field);
-            return false;
-        }
+            !size_mul(input->count, sizeof(double), &bytes))
+            return wire_problem_set(
+                cursor->problem, WIRE_E_OUT_OF_RANGE, input->name,
+                "%s has more elements than fit into memory; send the shape "
+                "of the tensor",
+                field);
     }
     return true;
 }
@@ -193,30 +182,25 @@ static bool take_binary_data(const struct wire_cursor *cursor,
     if (!wire_uint_read(&there, &place, 0, &size, &text))
         return false;
 
-    if (size != needed) {
-        wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
-                         "%s has binary_data_size %.*s, but its shape in %s has %zu "
-                         "bytes; correct one of them",
-                         input->name, shown_digits(&text), text.start, input->type->name,
-                         needed);
-        return false;
-    }
-    if (binary->at == NULL) {
-        wire_problem_set(cursor->problem, WIRE_E_BINARY_DATA, input->name,
-                         "%s has binary_data_size, but nothing states where binary data "
-                         "begins; send the header Inference-Header-Content-Length with "
-                         "the size of the JSON in bytes",
-                         input->name);
-        return false;
-    }
-    if (size > binary->size) {
-        wire_problem_set(
+    if (size != needed)
+        return wire_problem_set(
+            cursor->problem, WIRE_E_BINARY_DATA, input->name,
+            "%s has binary_data_size %.*s, but its shape in %s has %zu "
+            "bytes; correct one of them",
+            input->name, shown_digits(&text), text.start, input->type->name, needed);
+    if (binary->at == NULL)
+        return wire_problem_set(
+            cursor->problem, WIRE_E_BINARY_DATA, input->name,
+            "%s has binary_data_size, but nothing states where binary data "
+            "begins; send the header Inference-Header-Content-Length with "
+            "the size of the JSON in bytes",
+            input->name);
+    if (size > binary->size)
+        return wire_problem_set(
             cursor->problem, WIRE_E_BINARY_DATA, input->name,
             "%s needs %zu bytes of binary data, but only %zu bytes of the body are left; "
             "send the data of all inputs in their order",
             input->name, size, binary->size);
-        return false;
-    }
 
     input->bytes = binary->at;
     binary->at += size;
@@ -233,31 +217,27 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
 
     if (data->start == NULL && binary_size->start == NULL)
         return refuse_missing(problem, input->name, "data");
-    if (data->start != NULL && binary_size->start != NULL) {
-        wire_problem_set(problem, WIRE_E_BINARY_DATA, input->name,
-                         "%s has both data and binary_data_size; send one of them",
-                         input->name);
-        return false;
-    }
+    if (data->start != NULL && binary_size->start != NULL)
+        return wire_problem_set(problem, WIRE_E_BINARY_DATA, input->name,
+                                "%s has both data and binary_data_size; send one of them",
+                                input->name);
     if (binary_size->start != NULL)
         return take_binary_data(cursor, binary_size, binary, input);
 
-    if (input->type->is_binary_only) {
-        wire_problem_set(problem, WIRE_E_WRONG_DTYPE, input->name,
-                         "%s has datatype %s, which must be binary data; "
-                         "send FP32 in JSON",
-                         input->name, input->type->name);
-        return false;
-    }
+    if (input->type->is_binary_only)
+        return wire_problem_set(problem, WIRE_E_WRONG_DTYPE, input->name,
+                                "%s has datatype %s, which must be binary data; "
+                                "send FP32 in JSON",
+                                input->name, input->type->name);
     input->data = *data;
     if (input->count - 1 <= data->commas)
         return true;
 
-    wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, input->name,
-                     "%s has a shape of %zu elements, but its data has at most %zu; "
-                     "correct one of them",
-                     input->name, input->count, data->commas + 1);
-    return false;
+    return wire_problem_set(
+        problem, WIRE_E_SHAPE_MISMATCH, input->name,
+        "%s has a shape of %zu elements, but its data has at most %zu; "
+        "correct one of them",
+        input->name, input->count, data->commas + 1);
 }
 
 bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
@@ -265,10 +245,10 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
     struct wire_span members[NUM_MEMBERS], binary_size = {0};
     struct wire_place place = {.field = "inputs", .depth = 1, .index = {index}};
     struct wire_place parameters_place = {.field = "parameters"};
-    struct wire_oip_input *input;
+    size_t which = 0;
 
     if (!wire_object_scan(cursor, &place, INPUT_DEPTH, &input_keys, members) ||
-        !find_input(cursor, &members[NAME], index, inputs, &input))
+        !find_input(cursor, &members[NAME], index, inputs, &which))
         return false;
     if (members[PARAMETERS].start != NULL) {
         struct wire_cursor parameters = *cursor;
@@ -278,6 +258,7 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
             return false;
     }
 
+    struct wire_oip_input *input = &inputs[which];
     if (!read_input_shape(cursor, &members[SHAPE], input) ||
         !read_datatype(cursor, &members[DATATYPE], input))
         return false;

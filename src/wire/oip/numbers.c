@@ -32,11 +32,11 @@ size_t wire_oip_input_cost(const struct wire_oip_input *input) {
 
 static bool refuse_data_levels(struct wire_cursor *cursor,
                                const struct wire_oip_input *input, size_t levels) {
-    wire_problem_set(cursor->problem, WIRE_E_WRONG_RANK, input->name,
-                     "%s has data with %zu levels of lists, but a shape of %zu "
-                     "dimensions; send the data flat (1 level) or nested like the shape",
-                     input->name, levels, input->rank);
-    return false;
+    return wire_problem_set(
+        cursor->problem, WIRE_E_WRONG_RANK, input->name,
+        "%s has data with %zu levels of lists, but a shape of %zu "
+        "dimensions; send the data flat (1 level) or nested like the shape",
+        input->name, levels, input->rank);
 }
 
 /* Refuses data that does not have as many elements as its shape; `got` is what its data
@@ -45,11 +45,10 @@ static bool refuse_data_count(struct wire_cursor *cursor,
                               const struct wire_oip_input *input, const char *got) {
     char shape[128];
     wire_shape_print(shape, input->shape, input->rank);
-    wire_problem_set(cursor->problem, WIRE_E_SHAPE_MISMATCH, input->name,
-                     "%s has shape %s, which is %zu elements, but its data %s; "
-                     "correct one of them",
-                     input->name, shape, input->count, got);
-    return false;
+    return wire_problem_set(cursor->problem, WIRE_E_SHAPE_MISMATCH, input->name,
+                            "%s has shape %s, which is %zu elements, but its data %s; "
+                            "correct one of them",
+                            input->name, shape, input->count, got);
 }
 
 /* Finds whether the data is flat or nested. */
@@ -212,13 +211,12 @@ static bool read_binary_integers(struct integer_list *list,
     size_t size = input->type->size;
     for (size_t i = 0; i < input->count; i++) {
         int64_t number = dtype_read_integer(input->bytes + i * size, size);
-        if (number < 0 || (uint64_t)number > list->max) {
-            wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, input->name,
-                             "element %zu of %s (counted from 0) is %lld, but %s; send 0 "
-                             "to %zu",
-                             i, input->name, (long long)number, list->limit, list->max);
-            return false;
-        }
+        if (number < 0 || (uint64_t)number > list->max)
+            return wire_problem_set(
+                problem, WIRE_E_OUT_OF_RANGE, input->name,
+                "element %zu of %s (counted from 0) is %lld, but %s; send 0 "
+                "to %zu",
+                i, input->name, (long long)number, list->limit, list->max);
         list->numbers[i] = (size_t)number;
     }
     return true;

@@ -165,11 +165,9 @@ static bool read_output_name(const struct wire_cursor *cursor,
                              bool *ret_weights) {
     char word[WIRE_WORD_MAX + 1] = "";
     struct wire_place place = {.field = "name"};
-    if (span->start == NULL) {
-        wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
-                         "outputs[%zu] has no name; send it", index);
-        return false;
-    }
+    if (span->start == NULL)
+        return wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
+                                "outputs[%zu] has no name; send it", index);
 
     struct wire_cursor there = cursor_at(cursor, span);
     if (*span->start != '"')
@@ -180,11 +178,10 @@ static bool read_output_name(const struct wire_cursor *cursor,
     *ret_weights = strcmp(word, "attention_weights") == 0;
     if (*ret_weights || strcmp(word, "outputs") == 0)
         return true;
-    wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_OUTPUT, "outputs",
-                     "outputs[%zu] has the name '%.64s'; "
-                     "use outputs or attention_weights",
-                     index, word);
-    return false;
+    return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_OUTPUT, "outputs",
+                            "outputs[%zu] has the name '%.64s'; "
+                            "use outputs or attention_weights",
+                            index, word);
 }
 
 static bool read_output_element(struct wire_cursor *cursor, size_t index, void *context) {
@@ -199,13 +196,12 @@ static bool read_output_element(struct wire_cursor *cursor, size_t index, void *
         !read_output_name(cursor, &members[0], index, &weights))
         return false;
     for (size_t i = 0; i < reply->num_outputs; i++) {
-        if (reply->outputs[i].weights == weights) {
-            wire_problem_set(cursor->problem, WIRE_E_DUPLICATE_OUTPUT, "outputs",
-                             "outputs[%zu] has the name '%s', which appears twice; "
-                             "send each output once",
-                             index, weights ? "attention_weights" : "outputs");
-            return false;
-        }
+        if (reply->outputs[i].weights == weights)
+            return wire_problem_set(
+                cursor->problem, WIRE_E_DUPLICATE_OUTPUT, "outputs",
+                "outputs[%zu] has the name '%s', which appears twice; "
+                "send each output once",
+                index, weights ? "attention_weights" : "outputs");
     }
 
     if (members[1].start != NULL) {
@@ -239,12 +235,12 @@ static bool resolve_options(const struct oip_options *options, struct wire_oip_s
     if (named == (scan->need_weights != ATTN_WEIGHTS_NONE))
         return true;
 
-    wire_problem_set(problem, WIRE_E_OUTPUTS_DISAGREE, "need_weights",
-                     named ? "outputs has attention_weights, but need_weights is false; "
-                             "leave one of them out"
-                           : "need_weights asks for weights, but outputs does not have "
-                             "attention_weights; add it, or leave need_weights out");
-    return false;
+    return wire_problem_set(
+        problem, WIRE_E_OUTPUTS_DISAGREE, "need_weights",
+        named ? "outputs has attention_weights, but need_weights is false; "
+                "leave one of them out"
+              : "need_weights asks for weights, but outputs does not have "
+                "attention_weights; add it, or leave need_weights out");
 }
 
 /* --- the request --- */
@@ -306,13 +302,12 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
         !resolve_options(&options, &scan, ret_problem))
         return false;
 
-    if (inputs.binary.size > 0) {
-        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, NULL,
-                         "%zu bytes follow the binary data of the last input; send no "
-                         "more than the sum of binary_data_size",
-                         inputs.binary.size);
-        return false;
-    }
+    if (inputs.binary.size > 0)
+        return wire_problem_set(
+            ret_problem, WIRE_E_BINARY_DATA, NULL,
+            "%zu bytes follow the binary data of the last input; send no "
+            "more than the sum of binary_data_size",
+            inputs.binary.size);
 
     scan.decode_bytes = oip_decode_cost(&scan);
     *ret_scan = scan;
@@ -322,26 +317,21 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,
                         struct wire_problem *ret_problem) {
     size_t digits = strspn(value, "0123456789");
-    if (digits == 0 || value[digits] != '\0') {
-        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
-                         HEADER " is '%.40s'; send the size of the JSON in bytes", value);
-        return false;
-    }
+    if (digits == 0 || value[digits] != '\0')
+        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
+                                HEADER " is '%.40s'; send the size of the JSON in bytes",
+                                value);
 
     size_t size = digits <= DIGITS_MAX ? (size_t)strtoull(value, NULL, 10) : SIZE_MAX;
-    if (size > body_size) {
-        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
-                         HEADER " is %.40s, but the body has %zu bytes; "
-                                "send the size of the JSON in bytes",
-                         value, body_size);
-        return false;
-    }
-    if (size == 0) {
-        wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
-                         HEADER " is 0, but binary data needs JSON before it; "
-                                "send JSON that describes the inputs");
-        return false;
-    }
+    if (size > body_size)
+        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
+                                HEADER " is %.40s, but the body has %zu bytes; "
+                                       "send the size of the JSON in bytes",
+                                value, body_size);
+    if (size == 0)
+        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
+                                HEADER " is 0, but binary data needs JSON before it; "
+                                       "send JSON that describes the inputs");
     *ret_json_size = size;
     return true;
 }

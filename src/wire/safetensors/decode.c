@@ -32,12 +32,11 @@ struct safetensors_decoder {
 /* Refuses a body; `defect` says what is wrong with it. */
 static bool refuse_body_format(const char *field, const char *defect,
                                struct wire_problem *ret_problem) {
-    wire_problem_set(ret_problem, WIRE_E_MALFORMED_SAFETENSORS, field,
-                     "the body is not valid safetensors: %s; "
-                     "write it with a safetensors library, "
-                     "or send JSON as application/json",
-                     defect);
-    return false;
+    return wire_problem_set(ret_problem, WIRE_E_MALFORMED_SAFETENSORS, field,
+                            "the body is not valid safetensors: %s; "
+                            "write it with a safetensors library, "
+                            "or send JSON as application/json",
+                            defect);
 }
 
 /* --- header --- */
@@ -84,10 +83,8 @@ static bool parse_body_header(const struct wire_input *input,
     wire_json_watch();
     attn_status status = safetensors_header_parse(
         json, size, input->size - SAFETENSORS_LENGTH_BYTES - size, ret_header, &error);
-    if (status == ATTN_E_NOMEM || wire_json_ran_short()) {
-        wire_problem_set_no_memory(ret_problem);
-        return false;
-    }
+    if (status == ATTN_E_NOMEM || wire_json_ran_short())
+        return wire_problem_set_no_memory(ret_problem);
     if (status != ATTN_OK)
         return refuse_body_format(ret_header->wrong, error.text, ret_problem);
     *ret_data = json + size;
@@ -101,9 +98,8 @@ static bool refuse_name(const char *name, const char *advice,
                         struct wire_problem *ret_problem) {
     char shown[sizeof ret_problem->field];
     snprintf(shown, sizeof shown, "%s", name);
-    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown, "'%.64s' is not %s", shown,
-                     advice);
-    return false;
+    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown, "'%.64s' is not %s",
+                            shown, advice);
 }
 
 static bool find_tensors(const struct safetensors_header *header,
@@ -228,19 +224,16 @@ static bool check_key_lens_needed(const struct wire_safetensors_body *body) {
     const struct safetensors_tensor *const *tensors = body->tensors;
     const struct safetensors_tensor *queries = tensors[WIRE_SAFETENSORS_QUERIES];
     if (tensors[WIRE_SAFETENSORS_KEYS] == NULL &&
-        tensors[WIRE_SAFETENSORS_VALUES] == NULL) {
-        wire_problem_set(body->problem, WIRE_E_MISSING_KEY, "keys",
-                         "key_lens was sent without keys and values; "
-                         "send one of them, or leave key_lens out");
-        return false;
-    }
+        tensors[WIRE_SAFETENSORS_VALUES] == NULL)
+        return wire_problem_set(body->problem, WIRE_E_MISSING_KEY, "keys",
+                                "key_lens was sent without keys and values; "
+                                "send one of them, or leave key_lens out");
     if (queries != NULL && queries->rank == 2 &&
-        tensors[WIRE_SAFETENSORS_QUERY_LENS] == NULL) {
-        wire_problem_set(body->problem, WIRE_E_MISSING_KEY, "query_lens",
-                         "key_lens makes a batch of the keys, but queries is a single "
-                         "sequence; send query_lens, or leave key_lens out");
-        return false;
-    }
+        tensors[WIRE_SAFETENSORS_QUERY_LENS] == NULL)
+        return wire_problem_set(
+            body->problem, WIRE_E_MISSING_KEY, "query_lens",
+            "key_lens makes a batch of the keys, but queries is a single "
+            "sequence; send query_lens, or leave key_lens out");
     return true;
 }
 
@@ -427,7 +420,7 @@ bool wire_safetensors_read(const struct wire_input *input,
                            struct wire_problem *ret_problem) {
     struct safetensors_header header = {0};
     struct wire_request request = {0};
-    const char *data;
+    const char *data = NULL;
 
     bool read = parse_body_header(input, &header, &data, ret_problem) &&
                 decode_body(input, &header, data, &request, ret_problem);

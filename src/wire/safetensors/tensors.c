@@ -136,16 +136,10 @@ static bool check_not_empty(const struct wire_safetensors_body *body,
                             enum wire_safetensors_id id) {
     if (body->tensors[id]->elements > 0)
         return true;
-    wire_problem_set(
+    return wire_problem_set(
         body->problem, WIRE_E_EMPTY_TENSOR, tensor_names[id],
         "%s has a dimension of 0; send at least one element, or leave it out",
         tensor_names[id]);
-    return false;
-}
-
-static bool refuse_no_memory(const struct wire_safetensors_body *body) {
-    wire_problem_set_no_memory(body->problem);
-    return false;
 }
 
 /* Returns where element `index` is in its tensor. */
@@ -195,7 +189,7 @@ bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
 
     float *numbers = arena_alloc(body->arena, tensor->elements, sizeof *numbers);
     if (numbers == NULL)
-        return refuse_no_memory(body);
+        return wire_problem_set_no_memory(body->problem);
     tensor->dtype->to_float(bytes_of(body, id), tensor->elements, numbers);
     *ret_numbers = numbers;
     return check_floats(body, id, numbers);
@@ -214,7 +208,7 @@ bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
 
     size_t *numbers = arena_alloc(body->arena, tensor->elements, sizeof *numbers);
     if (numbers == NULL)
-        return refuse_no_memory(body);
+        return wire_problem_set_no_memory(body->problem);
     for (size_t i = 0; i < tensor->elements; i++) {
         int64_t number = dtype_read_integer(bytes_of(body, id) + i * size, size);
         if (number < 0 || (uint64_t)number < min) {
@@ -292,7 +286,7 @@ static bool make_equal_lens(const struct wire_safetensors_body *body,
     tensor->num_sequences = num_sequences;
     tensor->lens = arena_alloc(body->arena, num_sequences, sizeof *tensor->lens);
     if (tensor->lens == NULL)
-        return refuse_no_memory(body);
+        return wire_problem_set_no_memory(body->problem);
     for (size_t b = 0; b < num_sequences; b++)
         tensor->lens[b] = tensor->num_rows / num_sequences;
     return true;
