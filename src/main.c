@@ -13,7 +13,6 @@
 #include "wire/init.h"
 
 #include <attnd/library.h>
-#include <math.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -112,7 +111,8 @@ static attn_status verify_models(const struct models *models, attn_error *error)
         if (strcmp(requested, info->engine) != 0)
             log_write(LOG_WARN, "engines disagree, using openblas",
                       LOG_TEXT("model", info->name),
-                      LOG_NUMBER("parts_per_million_apart", fmin(difference * 1e6, 1e9)));
+                      LOG_NUMBER("parts_per_million_apart",
+                                 difference < 1e3 ? difference * 1e6 : 1e9));
         log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
                   LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
                   LOG_NUMBER("head_size", info->head_size),

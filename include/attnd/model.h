@@ -9,7 +9,6 @@
 #include <attnd/status.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 typedef enum attn_scoring {
     ATTN_SCALED_DOT_PRODUCT, /* q k^T / sqrt(D) (Vaswani et al. 2017, section 3.2.1) */

@@ -4,7 +4,6 @@
 #define ATTND_BASE_BUF_H
 
 #include <attnd/status.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 /* Owned by one thread at a time. `data` is heap memory, or NULL until something is

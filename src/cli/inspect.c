@@ -70,7 +70,6 @@ static bool inspect_spec(const struct config *config, const char *text) {
 }
 
 int command_inspect(const struct config *config, const struct config_texts *files) {
-    const attn_model_options no_options = {0};
     bool all_loaded = true;
 
     if (files->count == 0 && config->models.count == 0) {
@@ -82,7 +81,6 @@ int command_inspect(const struct config *config, const struct config_texts *file
     for (size_t i = 0; i < config->models.count; i++)
         all_loaded = inspect_spec(config, config->models.items[i]) && all_loaded;
     for (size_t i = 0; i < files->count; i++)
-        all_loaded =
-            inspect_file(config, files->items[i], &no_options, NULL) && all_loaded;
+        all_loaded = inspect_file(config, files->items[i], NULL, NULL) && all_loaded;
     return all_loaded ? 0 : 1;
 }

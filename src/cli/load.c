@@ -73,7 +73,6 @@ static int is_model_file(const struct dirent *entry) {
 
 static attn_status load_file(const struct config *config, struct models *models,
                              const char *file, attn_error *ret_error) {
-    const attn_model_options no_options = {0};
     const attn_engine_options engine = load_engine_options(config, NULL);
     char path[PATH_MAX], name[NAME_MAX + 1];
     attn_model *model;
@@ -82,8 +81,7 @@ static attn_status load_file(const struct config *config, struct models *models,
     if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: the path of %s is too long", file);
-    attn_status status =
-        attn_model_load(name, path, &no_options, &engine, &model, ret_error);
+    attn_status status = attn_model_load(name, path, NULL, &engine, &model, ret_error);
     return status == ATTN_OK ? add_model(models, model, ret_error) : status;
 }
 

@@ -54,7 +54,7 @@ static void print_wrapped(const char *text) {
 /* Writes the name of an option's environment variable, such as ATTND_MAX_BODY. */
 static void format_variable_name(const struct option *option, char *ret_name,
                                  size_t size) {
-    size_t at = (size_t)snprintf(ret_name, size, "ATTND_");
+    size_t at = (size_t)snprintf(ret_name, size, OPTION_VARIABLE_PREFIX);
     for (const char *c = option->name; *c != '\0' && at + 1 < size; c++)
         ret_name[at++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
     ret_name[at] = '\0';

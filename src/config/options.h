@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#define OPTION_VARIABLE_PREFIX "ATTND_" /* of the environment variables of options */
+
 enum option_kind {
     OPTION_FLAG,  /* bool */
     OPTION_TEXT,  /* char * */

@@ -9,12 +9,11 @@
 
 #include <ctype.h>
 #include <jansson.h>
-#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ENVIRONMENT_PREFIX "ATTND_"
-#define MODEL_SEPARATOR    ";" /* between the texts of one variable */
+#define MODEL_SEPARATOR ";" /* between the texts of one variable */
 
 /* Where a value comes from. A later one in this list overrides an earlier one. */
 enum source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
@@ -263,9 +262,9 @@ static attn_status set_variable_texts(struct option_reader *reader,
 
 static attn_status read_variable(struct option_reader *reader, const char *variable) {
     const char *equals = strchr(variable, '=');
-    size_t prefix = strlen(ENVIRONMENT_PREFIX);
+    size_t prefix = strlen(OPTION_VARIABLE_PREFIX);
 
-    if (equals == NULL || strncmp(variable, ENVIRONMENT_PREFIX, prefix) != 0)
+    if (equals == NULL || strncmp(variable, OPTION_VARIABLE_PREFIX, prefix) != 0)
         return ATTN_OK;
 
     /* ATTND_MAX_BODY becomes max_body. */

@@ -12,7 +12,6 @@
 
 #include <microhttpd.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct framing {

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,8 +14,9 @@
 
 #define BACKLOG 1024 /* connections that wait to be accepted */
 
-attn_status listen_parse(const char *listen, char host[static NI_MAXHOST],
-                         char port[static NI_MAXSERV], attn_error *ret_error) {
+/* Splits `listen` into host and port. Returns ATTN_E_VALUE when it is malformed. */
+static attn_status parse_listen(const char *listen, char host[static NI_MAXHOST],
+                                char port[static NI_MAXSERV], attn_error *ret_error) {
     const char *colon = strrchr(listen, ':');
     const char *first = listen, *last = colon;
     bool brackets = colon != NULL && *listen == '[' && colon > listen && colon[-1] == ']';
@@ -43,7 +43,7 @@ attn_status listen_parse(const char *listen, char host[static NI_MAXHOST],
 
 attn_status listen_check(const char *listen, attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    return listen_parse(listen, host, port, ret_error);
+    return parse_listen(listen, host, port, ret_error);
 }
 
 /* Opens a bound socket; -1 with errno set when that fails. */
@@ -100,7 +100,7 @@ static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
 attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
                         size_t url_size, attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    attn_status status = listen_parse(listen, host, port, ret_error);
+    attn_status status = parse_listen(listen, host, port, ret_error);
     if (status != ATTN_OK)
         return status;
 

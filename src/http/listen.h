@@ -7,17 +7,13 @@
 #include <netdb.h>
 #include <stddef.h>
 
-/* Splits `listen` into host and port. Returns ATTN_E_VALUE when it is malformed. */
-attn_status listen_parse(const char *listen, char host[static NI_MAXHOST],
-                         char port[static NI_MAXSERV], attn_error *ret_error);
-
-/* Checks that `listen` is HOST:PORT without binding it; returns as listen_parse()
- * does. */
+/* Checks that `listen` is HOST:PORT without binding it. Returns ATTN_E_VALUE, with one
+ * line, when it is not. */
 attn_status listen_check(const char *listen, attn_error *ret_error);
 
 /* Opens `count` non-blocking sockets that listen on one address, so that each thread
  * accepts from its own. The caller closes ret_fds [count]. ret_url [url_size] is the
- * address as a URL. Errors, with one line: ATTN_E_VALUE as listen_parse() or for an
+ * address as a URL. Errors, with one line: ATTN_E_VALUE as listen_check() or for an
  * unknown host, ATTN_E_IO. */
 attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
                         size_t url_size, attn_error *ret_error);

@@ -75,9 +75,12 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
+    static const attn_model_options no_options;
     attn_status status = check_model_name(name, ret_error);
     if (status != ATTN_OK)
         return status;
+    if (options == NULL)
+        options = &no_options;
 
     const char *prefix = options->prefix;
     const char *layout_name = options->layout;
@@ -112,15 +115,12 @@ attn_status attn_model_load(const char *name, const char *path,
                             const attn_model_options *options,
                             const attn_engine_options *engine, attn_model **ret_model,
                             attn_error *ret_error) {
-    static const attn_model_options no_options;
     struct safetensors *file = NULL;
     attn_error error;
 
     attn_status status = safetensors_open_file(path, &file, &error);
     if (status == ATTN_OK)
-        status =
-            checkpoint_create_model(name, file, options != NULL ? options : &no_options,
-                                    engine, ret_model, &error);
+        status = checkpoint_create_model(name, file, options, engine, ret_model, &error);
     safetensors_close(file);
     if (status == ATTN_OK)
         return ATTN_OK;

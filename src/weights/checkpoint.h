@@ -7,9 +7,9 @@
 
 #include <attnd/model.h>
 
-/* Creates the model called `name`. The options override the file's __metadata__, which
- * overrides the layout's defaults. Errors and ownership are as in attn_model_load(), but
- * ret_error does not name the file. */
+/* Creates the model called `name`. The options, which may be NULL, override the file's
+ * __metadata__, which overrides the layout's defaults. Errors and ownership are as in
+ * attn_model_load(), but ret_error does not name the file. */
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,

@@ -33,13 +33,11 @@ attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
         return error_set(ret_error, ATTN_E_VALUE,
                          "built-in model '%.80s' is unknown; use journey or d2l", name);
 
-    const attn_model_options no_options = {0}; /* the files have them in __metadata__ */
     struct safetensors *file = NULL;
     attn_status status =
         safetensors_open_memory(demo->file, (size_t)*demo->size, &file, ret_error);
-    if (status == ATTN_OK)
-        status = checkpoint_create_model(name, file, &no_options, engine, ret_model,
-                                         ret_error);
+    if (status == ATTN_OK) /* the files have their options in __metadata__ */
+        status = checkpoint_create_model(name, file, NULL, engine, ret_model, ret_error);
     safetensors_close(file);
     return status;
 }

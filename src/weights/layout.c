@@ -101,7 +101,9 @@ static size_t count_before(const struct safetensors_tensor *tensors, size_t coun
     return lo;
 }
 
-struct tensor_view tensor_view_make(const struct safetensors *file, const char *prefix) {
+/* Returns the view of the tensors under `prefix`. */
+static struct tensor_view make_tensor_view(const struct safetensors *file,
+                                           const char *prefix) {
     size_t count;
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
     size_t first = count_before(tensors, count, 0, prefix, false);
@@ -228,7 +230,7 @@ static const struct safetensors_tensor *find_prefix(const struct safetensors *fi
         memcpy(prefix, tensors[i].name, size);
         prefix[size] = '\0';
 
-        struct tensor_view view = tensor_view_make(file, prefix);
+        struct tensor_view view = make_tensor_view(file, prefix);
         if (layout_fits(layout, &view)) {
             *ret_size = size;
             return &tensors[i];
@@ -345,7 +347,7 @@ static attn_status check_refused(const struct layout *layout,
 attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              const char *name, const struct layout **ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error) {
-    struct tensor_view view = tensor_view_make(file, prefix);
+    struct tensor_view view = make_tensor_view(file, prefix);
     const struct layout *found = NULL;
 
     for (size_t i = 0; i < NUM_LAYOUTS; i++) {

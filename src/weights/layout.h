@@ -47,9 +47,6 @@ struct layout {
 #define LAYOUT_ADDITIVE_KEY   "attention.W_k.weight" /* [A, D] */
 #define LAYOUT_ADDITIVE_SCORE "attention.w_v.weight" /* [1, A] or [A] */
 
-/* Makes the view of the tensors under `prefix`. */
-struct tensor_view tensor_view_make(const struct safetensors *file, const char *prefix);
-
 /* Returns the tensor called prefix + name, or NULL. Takes logarithmic time. */
 const struct safetensors_tensor *tensor_view_find(const struct tensor_view *view,
                                                   const char *name);

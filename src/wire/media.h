@@ -4,7 +4,6 @@
 #define ATTND_WIRE_MEDIA_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 enum wire_media {
     WIRE_MEDIA_JSON,        /* application/json */

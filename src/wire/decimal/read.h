@@ -4,7 +4,6 @@
 #define ATTND_WIRE_DECIMAL_READ_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 /* Why and where reading has stopped. White space before that place was skipped. */
 enum wire_stop {

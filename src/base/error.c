@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status.c: the text of each status, and the formatting of an error's line. */
+/* error.c: the text of each status, and the formatting of an error's line. */
 #include "base/error.h"
 
 #include <stdarg.h>
