@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # quickstart.sh: from a new Debian 12 or Ubuntu 24.04 (or later) to a running attnd that has
-# answered one request. Every step can be repeated: it skips what is already installed or built.
+# replied to one request. Every step can be repeated: it skips what is already installed or built.
 set -u
 
 usage() {
