@@ -70,7 +70,7 @@ int command_health(const struct config *config) {
 
     int fd = connect_to_server(config->listen);
     if (fd < 0) {
-        fprintf(stderr, "attnd: no server answers at http://%s: %s\n", config->listen,
+        fprintf(stderr, "attnd: no server listens at http://%s: %s\n", config->listen,
                 strerror(errno));
         return 1;
     }
