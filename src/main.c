@@ -139,7 +139,7 @@ static int run_until_stopped(struct daemon *daemon, const struct config *config)
                   LOG_NUMBER("grace", config->grace));
         _exit(EXIT_FAILURE); /* workers still run, so nothing can be released */
     }
-    if (!http_server_answered_all(daemon->server)) {
+    if (!http_server_replied_to_all(daemon->server)) {
         log_write(LOG_ERROR, "grace period ended with replies unsent",
                   LOG_NUMBER("grace", config->grace));
         return EXIT_FAILURE;

@@ -114,9 +114,9 @@ bool http_server_stop(struct http_server *server, int64_t deadline) {
     return all_ended;
 }
 
-bool http_server_answered_all(const struct http_server *server) {
+bool http_server_replied_to_all(const struct http_server *server) {
     for (size_t i = 0; i < server->options.num_threads; i++) {
-        if (!http_thread_answered_all(&server->threads[i]))
+        if (!http_thread_replied_to_all(&server->threads[i]))
             return false;
     }
     return true;

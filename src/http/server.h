@@ -28,9 +28,9 @@ const char *http_server_url(const struct http_server *server);
  * only exit. */
 bool http_server_stop(struct http_server *server, int64_t deadline);
 
-/* Whether every request that had arrived complete was answered. Call it after
+/* Whether every request that had arrived complete got a reply. Call it after
  * http_server_stop() has returned true. */
-bool http_server_answered_all(const struct http_server *server);
+bool http_server_replied_to_all(const struct http_server *server);
 
 /* Frees the server. Call it after http_server_stop() has returned true. Accepts NULL. */
 void http_server_destroy(struct http_server *server);

@@ -91,7 +91,7 @@ bool http_thread_time_is_up(const struct http_thread *thread) {
            clock_now_ns() - *thread->deadline > LAST_REPLIES_NS;
 }
 
-bool http_thread_answered_all(const struct http_thread *thread) {
+bool http_thread_replied_to_all(const struct http_thread *thread) {
     return thread->num_accepted == 0 && !thread->cut_off;
 }
 
@@ -117,11 +117,11 @@ static void *thread_main(void *argument) {
     }
 
     /* MHD_stop_daemon() completes the exchanges that are left, which counts num_accepted
-     * down. They were not answered, so http_thread_answered_all() needs the count from
+     * down. They got no reply, so http_thread_replied_to_all() needs the count from
      * before. */
-    size_t num_unanswered = thread->num_accepted;
+    size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);
-    thread->num_accepted = num_unanswered;
+    thread->num_accepted = num_without_reply;
     return NULL;
 }
 

@@ -39,7 +39,7 @@ struct http_thread {
     /* Exchanges that exist: from the request line to the end of the reply. */
     size_t num_exchanges;
     /* Those of them whose request has arrived complete. After the thread has ended: how
-     * many were not answered. */
+     * many got no reply. */
     size_t num_accepted;
     /* Those whose connection is suspended, or was resumed without this thread having seen
      * it. */
@@ -51,9 +51,9 @@ struct http_thread {
  * on failure. Returns ATTN_E_NOMEM when the system refuses. */
 attn_status http_thread_start(struct http_thread *thread, int listen_fd);
 
-/* Whether every request that had arrived complete was answered. Call it after the thread
+/* Whether every request that had arrived complete got a reply. Call it after the thread
  * has ended. */
-bool http_thread_answered_all(const struct http_thread *thread);
+bool http_thread_replied_to_all(const struct http_thread *thread);
 
 /* Whether the server drains, and the time for replies after the deadline is over as well.
  * Call it on the thread itself. */
