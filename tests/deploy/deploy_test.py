@@ -53,7 +53,7 @@ LONGEST_WAIT_SECONDS = 3
 
 
 @contextlib.contextmanager
-def clients_that_expect_right_answers(stack, count=4, a_replica_dies=False):
+def clients_that_expect_right_replies(stack, count=4, a_replica_dies=False):
     """Posts without a pause while the body runs. Then asserts that no reply was wrong, missing or
     late. When a replica dies, replies that it was sending are lost. The proxy cannot repeat these
     requests, so each client may receive one 502."""
@@ -82,8 +82,8 @@ def clients_that_expect_right_answers(stack, count=4, a_replica_dies=False):
         failures = [text for text in failures if text not in lost]
         print(f"     {len(lost)} replies were lost with the replica")
     assert not failures, f"{len(failures)} of {len(failures) + len(waits)}: {failures[0]}"
-    assert waits, "no client got an answer"
-    print(f"     {len(waits)} requests answered meanwhile, the slowest in {max(waits):.2f} s")
+    assert waits, "no client got a reply"
+    print(f"     {len(waits)} replies meanwhile, the slowest in {max(waits):.2f} s")
     assert max(waits) < LONGEST_WAIT_SECONDS, f"a client waited {max(waits):.2f} s"
 
 
@@ -103,9 +103,9 @@ def test_golden_case_passes_through_the_proxy(stack):
     GOLDEN_CASE.check(stack)
 
 
-def test_more_than_one_replica_answers(stack):
+def test_more_than_one_replica_replies(stack):
     assert wait_for(lambda: len(stack.served_by()) >= 2, 15), f"only {stack.served_by()}"
-    print("     answered by", *sorted(stack.served_by()))
+    print("     replies from", *sorted(stack.served_by()))
 
 
 def test_only_the_proxy_is_published_and_only_on_loopback(stack):
@@ -141,7 +141,7 @@ def test_memory_and_processors_are_limited(stack):
 
 def test_service_goes_on_when_a_replica_is_killed(stack):
     victim = stack.containers("attnd")[0]
-    with clients_that_expect_right_answers(stack, a_replica_dies=True):
+    with clients_that_expect_right_replies(stack, a_replica_dies=True):
         time.sleep(1)
         stack.run_docker("kill", victim)
         time.sleep(4)
@@ -156,14 +156,14 @@ def test_replica_that_comes_back_is_used_again(stack):
 
 
 def test_scaling_up_needs_no_restart(stack):
-    with clients_that_expect_right_answers(stack):
+    with clients_that_expect_right_replies(stack):
         stack.run_compose("up", "-d", "--no-recreate", "--scale", "attnd=3")
         assert wait_for(lambda: len(stack.served_by()) >= 3, 30), f"only {stack.served_by()}"
 
 
 def test_stopping_a_replica_loses_no_request_and_exits_0(stack):
     replica = stack.containers("attnd")[0]
-    with clients_that_expect_right_answers(stack):
+    with clients_that_expect_right_replies(stack):
         time.sleep(1)
         stack.run_docker("stop", "--time", "20", replica)
         time.sleep(2)

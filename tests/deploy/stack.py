@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs deploy/docker-compose.yml as one compose project on the engine that answers."""
+"""Runs deploy/docker-compose.yml as one compose project on the engine that runs."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def output_of(*command, check=True, timeout=60):
     return done.stdout.strip()
 
 
-def answers(*command):
+def succeeds(*command):
     try:
         return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -42,14 +42,14 @@ def find_docker():
     """Returns the client to call. Debian installs it in /usr/bin; a newer one without compose and
     buildx may come first on PATH."""
     for docker in ("/usr/bin/docker", shutil.which("docker")):
-        if docker and answers(docker, "info"):
+        if docker and succeeds(docker, "info"):
             return docker
-    raise NoEngine("`docker info` does not answer")
+    raise NoEngine("`docker info` fails")
 
 
 def find_compose(docker):
     for compose in ([docker, "compose"], ["docker-compose"]):
-        if answers(*compose, "version"):
+        if succeeds(*compose, "version"):
             return compose
     raise NoEngine("neither `docker compose` nor `docker-compose` is installed")
 
@@ -66,7 +66,7 @@ class Stack:
     def __init__(self):
         self.docker = find_docker()
         self.compose = find_compose(self.docker)
-        # An engine can answer and still be unable to run a container, e.g. inside a sandbox.
+        # An engine can reply and still be unable to run a container, e.g. inside a sandbox.
         try:
             output_of(self.docker, "run", "--rm", BASE_IMAGE, "true", timeout=300)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
@@ -131,7 +131,7 @@ class Stack:
             headers={"Content-Type": "application/json"}))
 
     def request(self, request):
-        """Returns (status, headers, parsed body), with status 0 where nothing answers. Every request
+        """Returns (status, headers, parsed body), with status 0 where nothing replies. Every request
         opens a new connection, so the proxy chooses a replica each time."""
         try:
             with DIRECT.open(request, timeout=20) as reply:
@@ -142,7 +142,7 @@ class Stack:
             return 0, {}, str(error)
 
     def served_by(self, requests=40):
-        """Returns the proxy's names of the replicas that answer."""
+        """Returns the proxy's names of the replicas that reply."""
         return {self.get("/v1/models")[1].get("X-Served-By") for _ in range(requests)} - {None}
 
 

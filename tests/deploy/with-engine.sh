@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # with-engine.sh SUITE COMMAND [ARGUMENT...]
 #
-# Runs COMMAND where a Docker engine answers and has the image debian:SUITE-slim, e.g. of bookworm
+# Runs COMMAND where a Docker engine runs and has the image debian:SUITE-slim, e.g. of bookworm
 # or trixie. Neither an engine nor an image registry has to be in reach:
 #
-# - Where no engine answers, a private one runs as long as COMMAND does (root only).
+# - Where no engine runs, a private one runs as long as COMMAND does (root only).
 # - An image that is missing is pulled, or else made by debootstrap from this machine's apt source
 #   (root only). What was made is kept for 30 days in ${XDG_CACHE_HOME:-~/.cache}/attnd.
 #
@@ -39,7 +39,7 @@ need_programs() {
 is_up() { docker info >/dev/null 2>&1; }
 
 start_engine() {
-    is_root || skip "none answers, and only root can start one"
+    is_root || skip "none runs, and only root can start one"
     need_programs dockerd iptables
 
     # Two engines would write over each other's packet filter.
@@ -221,7 +221,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/attnd-engine.XXXXXX") || exit 1
 is_up || start_engine
 provide_image
 describe_host
-# An engine can answer and still run nothing, for instance inside a sandbox.
+# An engine can reply and still run nothing, for instance inside a sandbox.
 output=$(docker run --rm "$BASE_IMAGE" true 2>&1) || skip "it runs no container: $output"
 
 "$@" <&0 9>&- &

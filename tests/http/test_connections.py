@@ -59,14 +59,14 @@ def test_connection_is_closed_when_asked_to(demo_server):
         assert connection.read_to_end() == b""
 
 
-def test_http_1_0_is_answered_and_closed(demo_server):
+def test_http_1_0_gets_a_reply_and_is_closed(demo_server):
     with Connection(demo_server.port) as connection:
         connection.send(b"GET /v2/health/live HTTP/1.0\r\n\r\n")
         assert connection.read_reply().status == 200
         assert connection.read_to_end() == b""
 
 
-def test_pipelined_requests_are_answered_in_order(demo_server):
+def test_pipelined_requests_get_replies_in_order(demo_server):
     with Connection(demo_server.port) as connection:
         tokens = [i % 6 + 1 for i in range(30)]
         connection.send(b"".join(as_bytes(request_of(n)) + get_bytes("/v2/health/live")

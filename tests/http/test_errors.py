@@ -165,7 +165,7 @@ KEYS = st.sampled_from(["model", "queries", "keys", "values", "valid_lens", "cau
 @settings(max_examples=300, derandomize=True, deadline=None, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(KEYS, VALUES, max_size=6) | VALUES)
-def test_any_json_is_answered_or_refused_with_a_problem(demo_server, body):
+def test_any_json_gets_a_result_or_a_problem(demo_server, body):
     """json.dumps() also writes NaN and Infinity, which are not JSON."""
     response = post(demo_server, json.dumps(body), **JSON)
     assert response.status_code in (200, 400, 404, 422), response.text
@@ -176,7 +176,7 @@ def test_any_json_is_answered_or_refused_with_a_problem(demo_server, body):
 @settings(max_examples=300, derandomize=True, deadline=None, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_damaged_json_is_answered_or_refused_with_a_problem(demo_server, data):
+def test_damaged_json_gets_a_result_or_a_problem(demo_server, data):
     body = bytearray(json.dumps(SMALL | {"valid_lens": 1, "need_weights": True}).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body) - 1))

@@ -53,7 +53,7 @@ MALFORMED = {
 
 
 def assert_refused_and_closed(server, data, statuses):
-    """Sends `data` and a second request after it, which must stay unanswered. Returns the reply
+    """Sends `data` and a second request after it, which must get no reply. Returns the reply
     to `data`."""
     with Connection(server.port) as connection:
         connection.send(data + SMUGGLED)

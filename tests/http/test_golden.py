@@ -69,7 +69,7 @@ def test_reference_agrees_with_golden_case(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden_case_is_answered(server, name):
+def test_golden_case_gets_its_reply(server, name):
     case = CASES[name]
     reply = post(server, case)
     expect(server, reply["outputs"], case["expected"]["outputs"], "outputs")
@@ -103,7 +103,7 @@ def test_golden_case_has_no_weights_unless_requested(server, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden_case_is_answered_unbatched(server, name):
+def test_golden_case_gets_its_reply_unbatched(server, name):
     case = CASES[name]
     per_sequence = ("queries", "keys", "values", "valid_lens")
     for b in range(len(case["request"]["queries"])):

@@ -32,7 +32,7 @@ def test_full_queue_is_reported_with_503_and_recovers(start_server, tmp_path):
     assert server.attention(slow_request()).status_code == 200
 
 
-def test_health_is_answered_while_every_worker_is_busy(start_server, tmp_path):
+def test_health_gets_a_reply_while_every_worker_is_busy(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1)

@@ -49,7 +49,7 @@ def parameters_of(request):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("datatype,binary", ENCODINGS)
 @pytest.mark.parametrize("binary_output", [False, True])
-def test_golden_case_is_answered(server, name, datatype, binary, binary_output):
+def test_golden_case_gets_its_reply(server, name, datatype, binary, binary_output):
     case = CASES[name]
     parameters = parameters_of(case["request"]) | {"binary_data_output": binary_output}
     body, headers = pack(inputs_of(case["request"], datatype, binary, flat=binary_output),
@@ -64,7 +64,7 @@ def test_golden_case_is_answered(server, name, datatype, binary, binary_output):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("binary,binary_output", [(False, False), (True, True), (False, True),
                                                   (True, False)])
-def test_golden_case_is_answered_to_tritonclient(client, name, binary, binary_output):
+def test_tritonclient_gets_the_reply_of_a_golden_case(client, name, binary, binary_output):
     case, inputs = CASES[name], []
     types = {"valid_lens": ("INT64", np.int64)}
     for key in ("queries", "keys", "values", "valid_lens", "head_mask"):
@@ -210,7 +210,7 @@ def test_content_type_may_be_json_or_octets_or_missing(demo_server, content_type
     unpack(post(demo_server, "d2l", pack([tensor("queries", RANDOM)])[0], headers))
 
 
-def test_chunked_binary_request_is_answered(demo_server):
+def test_chunked_binary_request_gets_a_reply(demo_server):
     body, headers = pack([tensor("queries", RANDOM, binary=True)])
     pieces = (body[i:i + 100] for i in range(0, len(body), 100))
     unpack(post(demo_server, "d2l", pieces, headers))

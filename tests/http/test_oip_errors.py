@@ -208,7 +208,7 @@ def check(server, body, headers, contains, status=400):
     return error
 
 
-def test_request_without_a_defect_is_answered(server):
+def test_request_without_a_defect_gets_a_reply(server):
     assert unpack(post(server, "d2l", json.dumps(GOOD), {}))[1]["outputs"].shape == (2, 3, 4)
     assert unpack(post(server, "d2l", json.dumps(queries(data=NESTED)), {}))
 
@@ -406,7 +406,7 @@ ANY = settings(max_examples=300, derandomize=True, deadline=None, database=None,
                suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def assert_answered_or_refused(response):
+def assert_result_or_refusal(response):
     assert response.status_code in (200, 400, 413, 422), response.text
     if response.status_code == 200:
         unpack(response)
@@ -416,7 +416,7 @@ def assert_answered_or_refused(response):
 
 @ANY
 @given(st.data())
-def test_damaged_request_is_answered_or_refused(server, data):
+def test_damaged_request_gets_a_result_or_a_refusal(server, data):
     body, headers = pack([BINARY, tensor("valid_lens", [3, 1], "INT32")],
                          outputs=[{"name": "attention_weights"}, {"name": "outputs"}],
                          parameters={"binary_data_output": True})
@@ -427,7 +427,7 @@ def test_damaged_request_is_answered_or_refused(server, data):
             body[at] = data.draw(st.integers(0, 255))
         else:
             del body[at]
-    assert_answered_or_refused(post(server, "d2l", bytes(body), headers))
+    assert_result_or_refusal(post(server, "d2l", bytes(body), headers))
 
 
 VALUES_OF_ANY_KIND = st.recursive(
@@ -442,8 +442,8 @@ VALUES_OF_ANY_KIND = st.recursive(
 @given(st.lists(st.tuples(st.sampled_from(["shape", "datatype", "data", "name", "parameters"]),
                           VALUES_OF_ANY_KIND), max_size=3),
        st.dictionaries(st.sampled_from(["id", "outputs", "parameters"]), VALUES_OF_ANY_KIND))
-def test_request_with_any_member_is_answered_or_refused(server, changes, members):
+def test_request_with_any_member_gets_a_result_or_a_refusal(server, changes, members):
     request = copy.deepcopy(GOOD) | members
     for key, value in changes:
         request["inputs"][0][key] = value
-    assert_answered_or_refused(post(server, "d2l", json.dumps(request), {}))
+    assert_result_or_refusal(post(server, "d2l", json.dumps(request), {}))

@@ -326,8 +326,8 @@ def test_schemathesis_finds_no_undocumented_reply(servers, tmp_path):
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_schemathesis_request_is_answered_exactly_if_it_fits_the_model(servers, tmp_path):
-    """Here the schemas express all sizes, so a request that conforms is answered, and one with a
+def test_schemathesis_request_gets_a_result_exactly_if_it_fits_the_model(servers, tmp_path):
+    """Here the schemas express all sizes, so a request that conforms gets a result, and one with a
     defect is refused: self-attention of `journey`, 3 wide, 2 heads, at most 6 tokens."""
     document = copy.deepcopy(DOCUMENT)
     schemas = document["components"]["schemas"]
@@ -353,7 +353,7 @@ def test_schemathesis_request_is_answered_exactly_if_it_fits_the_model(servers, 
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_schemathesis_inference_is_answered_exactly_if_it_fits_the_model(servers, tmp_path):
+def test_schemathesis_inference_gets_a_result_exactly_if_it_fits_the_model(servers, tmp_path):
     """As above for infer: one token of `journey` in JSON, with any optional members."""
     document = copy.deepcopy(DOCUMENT)
     schemas = document["components"]["schemas"]

@@ -334,7 +334,7 @@ def test_unknown_model_is_404_and_no_model_is_400(demo_server):
     assert_problem(post(demo_server, make_safetensors({"queries": X})), 400, "Model not named")
 
 
-def test_body_with_any_byte_changed_is_answered_or_refused(journey_server):
+def test_body_with_any_byte_changed_gets_a_result_or_a_refusal(journey_server):
     body = make_safetensors({"queries": X, "valid_lens": [1, 2]},
                             {"queries": "F32", "valid_lens": "I64"}, {"need_weights": "true"})
     generator = np.random.default_rng(11)

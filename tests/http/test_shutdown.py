@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM and SIGINT: accepted requests are answered, then attnd exits 0."""
+"""SIGTERM and SIGINT: accepted requests get a reply, then attnd exits 0."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def wait_until_draining(server):
     raise AssertionError("connections are still accepted 60 s after the signal")
 
 
-def is_answered(connection):
+def gets_reply(connection):
     """Returns whether a complete reply arrives."""
     try:
         return connection.read_reply() is not None
@@ -68,7 +68,7 @@ def test_idle_server_stops_at_once(start_server, which):
         server.wait()
 
 
-def test_every_accepted_request_is_answered(start_server, tmp_path):
+def test_every_accepted_request_gets_a_reply(start_server, tmp_path):
     """The first request keeps the only worker busy while the others wait."""
     path = tmp_path / "slow.safetensors"
     layer = write_slow_layer(path)
@@ -102,7 +102,7 @@ def test_draining_server_closes_every_connection(start_server):
         server.process.send_signal(signal.SIGTERM)
         wait_until_draining(server)
         time.sleep(0.1)  # without an open request the server would have ended
-        # A request on a connection that was kept is still answered, and is the last one.
+        # A request on a connection that was kept still gets a reply, and is the last one.
         kept.send(get_bytes("/v2/health/ready"))
         reply = kept.read_reply()
         assert (reply.status, reply.json()) == (503, {"ready": False, "reason": "draining"})
@@ -146,9 +146,9 @@ def test_request_that_outlives_the_grace_is_reported_by_the_exit_code(start_serv
     wait_until_read(server)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) in (0, 1), server.read_log()
-    answered = sum(is_answered(connection) for connection in connections)
+    num_replies = sum(gets_reply(connection) for connection in connections)
     # At the last moment a reply may be sent although the exit code reports it as unfinished.
-    assert answered == 8 or server.process.returncode == 1
+    assert num_replies == 8 or server.process.returncode == 1
 
 
 def test_ended_http_threads_are_joined_even_if_a_request_outlives_the_grace(start_server, tmp_path):
@@ -169,7 +169,7 @@ def test_ended_http_threads_are_joined_even_if_a_request_outlives_the_grace(star
 
 
 def test_stopping_under_load_is_clean_many_times(start_server):
-    """Requests that were sent before the signal are answered, refused or closed."""
+    """Requests that were sent before the signal get a reply, are refused or are closed."""
     for _ in range(10):
         server = start_server("--demo")
         connections = [Connection(server.port) for _ in range(16)]

@@ -150,7 +150,7 @@ def test_clients_that_do_not_read_do_not_block_a_worker(start_server, layer_path
 def test_memory_of_a_client_that_does_not_read_is_released_at_the_idle_timeout(
         start_server, layer_path):
     """There is memory for one request. While the first client reads slowly, a second request is
-    refused. When the first client stops reading, the second request is answered."""
+    refused. When the first client stops reading, the second request gets its reply."""
     server = start_server("--model", f"x={layer_path}", "--max-memory", 40_000_000,
                           "--idle-timeout", 2)
     request = large_request(tokens=1200)
@@ -192,8 +192,8 @@ def test_simultaneous_large_replies_are_correct(start_server, layer_path):
     assert all(reply == alone[i % 4] for i, reply in enumerate(replies))
 
 
-def test_health_is_answered_while_large_replies_are_sent(start_server, layer_path):
-    """Two clients read their replies. A third reads on only after health was answered."""
+def test_health_gets_a_reply_while_large_replies_are_sent(start_server, layer_path):
+    """Two clients read their replies. A third reads on only after health got a reply."""
     server = start_server("--model", f"x={layer_path}", "--workers", 2, "--idle-timeout", 1000)
     request = large_request(tokens=400)
     with ThreadPoolExecutor(2) as clients, Connection(server.port) as held:
