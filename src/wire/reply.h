@@ -29,8 +29,8 @@ struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
                                             const attn_result *result);
 
 /* Describes the attention weights of each sequence, [heads, Tq, Tk] or the mean [Tq, Tk].
- * The request must ask for them, and result->weights must be the selected ones, see
- * wire_selection_copy(). */
+ * result->weights must be the selected ones, see wire_selection_copy(). If the request
+ * does not need weights, only num_planes has a meaning: it is 1. */
 struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
                                             const attn_result *result);
 
