@@ -183,6 +183,49 @@ static void test_typical_bodies_need_little_more_than_their_tensors(void **state
     }
 }
 
+/* wire_input.reserve: notes how much is reserved. */
+static bool note_bytes(void *context, size_t bytes, struct wire_problem *ret_problem) {
+    (void)ret_problem;
+    *(size_t *)context += bytes;
+    return true;
+}
+
+/* weights_heads is read before need_weights is compared with it, and the marks of its
+ * indices have the size of the model. */
+static void test_reserved_memory_holds_for_any_number_of_heads(void **state) {
+    static const size_t heads[] = {1, 64, 65, 5000};
+    static const char *const bodies[] = {
+        "{\"queries\":[[1,2,3,4]],\"weights_heads\":[0]}",
+        "{\"queries\":[[1,2,3,4]],\"weights_heads\":[0],\"need_weights\":true}"};
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < 2 * sizeof heads / sizeof heads[0]; i++) {
+        attn_model_info info = fixture_info(MODEL_D2L);
+        const char *body = bodies[i % 2];
+        attn_model *model;
+        size_t reserved = 0;
+        info.num_heads = heads[i / 2];
+        info.head_size = 1;
+        assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
+        const struct wire_input input = {.body = body,
+                                         .size = strlen(body),
+                                         .json_size = WIRE_NO_SIZE,
+                                         .models = (const attn_model *const *)&model,
+                                         .num_models = 1,
+                                         .arena = &fixture->arena,
+                                         .reserve = note_bytes,
+                                         .context = &reserved};
+
+        arena_reset(&fixture->arena);
+        peak_bytes = 0;
+        bool read = wire_native_read(&input, &fixture->request, &fixture->problem);
+        assert_int_equal(read, i % 2 == 1);
+        if (peak_bytes + fixture->arena.used > reserved)
+            fail_msg("%zu heads: %zu bytes allocated, but %zu reserved", info.num_heads,
+                     peak_bytes + fixture->arena.used, reserved);
+        attn_model_destroy(model);
+    }
+}
+
 static size_t bound_of(struct fixture *fixture, const char *body) {
     struct wire_native_scan scan;
     assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
@@ -325,6 +368,7 @@ int main(void) {
         cmocka_unit_test(test_bound_holds_for_hostile_bodies),
         cmocka_unit_test(test_bound_holds_for_an_object_of_many_keys),
         cmocka_unit_test(test_typical_bodies_need_little_more_than_their_tensors),
+        cmocka_unit_test(test_reserved_memory_holds_for_any_number_of_heads),
         cmocka_unit_test(test_brackets_and_commas_in_strings_do_not_count),
         cmocka_unit_test(test_32_levels_are_accepted_and_33_are_not),
         cmocka_unit_test(test_commas_and_lists_are_counted_at_every_offset),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: decodes a request whose members were found: model, options, tensors. */
+#include "base/size.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 #include "wire/json/value.h"
@@ -162,11 +163,31 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
     return true;
 }
 
+/* Returns the most bytes that the marks of weights_heads need: a byte for each head of
+ * the largest model, since which one is named is not known yet. */
+static size_t head_marks_cost(const struct wire_input *input,
+                              const struct wire_native_scan *scan) {
+    size_t max = 0;
+    if (scan->members[WIRE_MEMBER_WEIGHTS_HEADS].start == NULL)
+        return 0;
+
+    for (size_t i = 0; i < input->num_models; i++) {
+        size_t num_heads = attn_model_get_info(input->models[i])->num_heads;
+        if (num_heads > max)
+            max = num_heads;
+    }
+    return max;
+}
+
 bool wire_native_read(const struct wire_input *input, struct wire_request *ret_request,
                       struct wire_problem *ret_problem) {
     struct wire_native_scan scan;
-    return wire_native_scan(input->body, input->size, &scan, ret_problem) &&
-           input->reserve(input->context, scan.decode_bytes, ret_problem) &&
+    if (!wire_native_scan(input->body, input->size, &scan, ret_problem))
+        return false;
+
+    size_t bytes = scan.decode_bytes;
+    size_add_saturating(&bytes, head_marks_cost(input, &scan));
+    return input->reserve(input->context, bytes, ret_problem) &&
            wire_native_decode(input->body, &scan, input->models, input->num_models,
                               input->arena, ret_request, ret_problem);
 }

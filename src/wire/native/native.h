@@ -26,7 +26,9 @@ enum wire_member {
 /* What was found in a body. Points into it. */
 struct wire_native_scan {
     struct wire_span members[WIRE_NUM_MEMBERS]; /* start is NULL: left out, or null */
-    size_t decode_bytes; /* the most that decoding needs besides the body */
+    /* The most that decoding needs besides the body. If weights_heads is present and the
+     * model has over 64 heads, add a byte for each head. */
+    size_t decode_bytes;
 };
 
 /* Finds the members of a body without reading their values, and how much memory reading

@@ -21,6 +21,12 @@ static const struct wire_keys native_keys = {
               [WIRE_MEMBER_WEIGHTS_QUERIES] = "weights_queries"},
 };
 
+/* Returns the most bytes that reading a list of numbers needs. */
+static size_t list_cost(const struct wire_span *span) {
+    size_t bytes = ARENA_ALIGNMENT;
+    return size_add_mul(&bytes, span->commas + 1, sizeof(size_t)) ? bytes : SIZE_MAX;
+}
+
 /* Returns the most bytes that decoding the found members needs. */
 static size_t native_decode_cost(const struct wire_native_scan *scan) {
     size_t bytes = 0;
@@ -38,13 +44,15 @@ static size_t native_decode_cost(const struct wire_native_scan *scan) {
         case WIRE_MEMBER_WEIGHTS_QUERIES: /* a mark of a byte for each row of queries */
             size_add_saturating(&bytes, scan->members[WIRE_MEMBER_QUERIES].commas + 1 +
                                             ARENA_ALIGNMENT);
-            __attribute__((fallthrough));
-        case WIRE_MEMBER_WEIGHTS_HEADS: /* its marks, up to 64 heads, fit the alignment */
+            size_add_saturating(&bytes, list_cost(span));
+            break;
+        case WIRE_MEMBER_WEIGHTS_HEADS: /* up to 64 marks fit into one unit */
+            size_add_saturating(&bytes, list_cost(span));
+            size_add_saturating(&bytes, ARENA_ALIGNMENT);
+            break;
         case WIRE_MEMBER_VALID_LENS:
         case WIRE_MEMBER_HEAD_MASK:
-            if (!size_add_mul(&bytes, span->commas + 1, sizeof(size_t)))
-                bytes = SIZE_MAX;
-            size_add_saturating(&bytes, ARENA_ALIGNMENT);
+            size_add_saturating(&bytes, list_cost(span));
             break;
         case WIRE_MEMBER_MODEL:
         case WIRE_MEMBER_CAUSAL:

@@ -406,11 +406,14 @@ static bool decode_body(const struct wire_input *input,
                                                    .arena = input->arena,
                                                    .problem = ret_problem},
                                           .request = request};
-    return find_tensors(header, &decoder.body) &&
-           find_options(header, &decoder.options, ret_problem) &&
-           wire_model_find(decoder.options.model, input->models, input->num_models,
-                           &request->model, ret_problem) &&
-           input->reserve(input->context, wire_safetensors_cost(&decoder.body),
+    if (!find_tensors(header, &decoder.body) ||
+        !find_options(header, &decoder.options, ret_problem) ||
+        !wire_model_find(decoder.options.model, input->models, input->num_models,
+                         &request->model, ret_problem))
+        return false;
+
+    size_t num_heads = attn_model_get_info(request->model)->num_heads;
+    return input->reserve(input->context, wire_safetensors_cost(&decoder.body, num_heads),
                           ret_problem) &&
            safetensors_read_request(&decoder);
 }

@@ -66,8 +66,8 @@ static bool find_lens(const struct wire_safetensors_body *body,
 
 /* --- memory --- */
 
-/* Returns the most bytes that reading one tensor needs. */
-static size_t tensor_cost(const struct wire_safetensors_body *body,
+/* Returns the most bytes that reading one tensor needs; the model has `num_heads`. */
+static size_t tensor_cost(const struct wire_safetensors_body *body, size_t num_heads,
                           enum wire_safetensors_id id) {
     const struct safetensors_tensor *tensor = body->tensors[id];
     const struct safetensors_tensor *queries = body->tensors[WIRE_SAFETENSORS_QUERIES];
@@ -86,16 +86,20 @@ static size_t tensor_cost(const struct wire_safetensors_body *body,
 
     if (id <= WIRE_SAFETENSORS_VALUES && tensor->rank == WIRE_LEVELS_BATCHED)
         fits = fits && size_add_mul(&bytes, tensor->shape[0], sizeof(size_t));
+    /* A mark is a byte, for each head or each query. */
+    if (id == WIRE_SAFETENSORS_WEIGHTS_HEADS)
+        fits = fits && size_add(bytes, num_heads, &bytes);
     if (id == WIRE_SAFETENSORS_WEIGHTS_QUERIES && queries != NULL)
         fits = fits && size_add(bytes, queries->elements, &bytes);
     return fits ? bytes : SIZE_MAX;
 }
 
-size_t wire_safetensors_cost(const struct wire_safetensors_body *body) {
+size_t wire_safetensors_cost(const struct wire_safetensors_body *body, size_t num_heads) {
     size_t bytes = 0;
     for (int i = 0; i < WIRE_SAFETENSORS_NUM_TENSORS; i++) {
         if (body->tensors[i] != NULL)
-            size_add_saturating(&bytes, tensor_cost(body, (enum wire_safetensors_id)i));
+            size_add_saturating(
+                &bytes, tensor_cost(body, num_heads, (enum wire_safetensors_id)i));
     }
     return bytes;
 }

@@ -37,9 +37,9 @@ struct wire_safetensors_body {
 /* Returns the name of a tensor; constant. */
 const char *wire_safetensors_name(enum wire_safetensors_id id);
 
-/* Returns the most bytes of the arena that reading all tensors needs; SIZE_MAX when that
- * is too large to be computed. */
-size_t wire_safetensors_cost(const struct wire_safetensors_body *body);
+/* Returns the most bytes of the arena that reading all tensors of a request to a model
+ * with `num_heads` heads needs; SIZE_MAX when that is too large to be computed. */
+size_t wire_safetensors_cost(const struct wire_safetensors_body *body, size_t num_heads);
 
 /* Returns whether some floats are used where they are in the body, which must then be
  * kept: float32 at a multiple of 4 bytes. */
