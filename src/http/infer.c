@@ -9,6 +9,7 @@
 #include "base/container_of.h"
 #include "base/size.h"
 #include "http/exchange.h"
+#include "wire/reply.h"
 #include "wire/selection.h"
 
 /* A reply that could be larger is streamed. */
@@ -96,8 +97,7 @@ static bool infer_reserve_all(struct inference *inference, size_t *ret_kept,
     /* What the reply is written from: the results and the encoder. */
     size_t source = inference->exchange->codec.writer->memory(request);
     size_add_mul_saturating(&source, sizes->outputs, sizeof(float));
-    size_add_mul_saturating(&source, wire_selection_num_weights(request, sizes),
-                            sizeof(float));
+    size_add_mul_saturating(&source, wire_reply_num_weights(request), sizeof(float));
 
     /* A streamed reply keeps its source until the end; any other keeps only its text. */
     size_t kept, bytes = sizes->scratch_bytes;
@@ -144,7 +144,7 @@ static bool infer_compute(struct inference *inference, struct wire_problem *prob
     inference->reply = inference->result;
     if (!selects)
         return true;
-    if (!alloc_floats(reply_arena, wire_selection_num_weights(request, sizes),
+    if (!alloc_floats(reply_arena, wire_reply_num_weights(request),
                       &inference->reply.weights))
         return wire_problem_set_no_memory(problem);
     wire_selection_copy(request, inference->result.weights, inference->reply.weights);

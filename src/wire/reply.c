@@ -59,6 +59,15 @@ size_t wire_reply_count(const struct wire_reply_tensor *tensor) {
     return count;
 }
 
+size_t wire_reply_num_weights(const struct wire_request *request) {
+    const attn_result no_result = {0};
+    if (request->batch.need_weights == ATTN_WEIGHTS_NONE)
+        return 0;
+
+    const struct wire_reply_tensor weights = wire_reply_weights(request, &no_result);
+    return wire_reply_count(&weights);
+}
+
 size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
                         size_t ret_shape[WIRE_REPLY_RANK_MAX]) {
     size_t rank = 0;

@@ -41,6 +41,10 @@ size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence)
 /* Returns how many numbers the tensor has, which attn_plan() has found to fit. */
 size_t wire_reply_count(const struct wire_reply_tensor *tensor);
 
+/* Returns how many weights the reply has: none, all, or the selected ones. Only after
+ * attn_plan(), which has found all weights to fit. */
+size_t wire_reply_num_weights(const struct wire_request *request);
+
 /* Writes the shape of a tensor whose sequences are equally long, and returns its rank. */
 size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
                         size_t ret_shape[WIRE_REPLY_RANK_MAX]);

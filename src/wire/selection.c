@@ -91,30 +91,6 @@ bool wire_selection_is_partial(const struct wire_request *request) {
     return request->selection.heads != NULL || request->selection.queries != NULL;
 }
 
-size_t wire_selection_num_weights(const struct wire_request *request,
-                                  const attn_sizes *sizes) {
-    const struct wire_selection *selection = &request->selection;
-    const attn_request *batch = &request->batch;
-    if (batch->need_weights == ATTN_WEIGHTS_NONE)
-        return 0;
-    if (!wire_selection_is_partial(request))
-        return sizes->weights;
-
-    /* The result is at most sizes->weights, so nothing here can overflow. */
-    size_t heads = attn_model_get_info(request->model)->num_heads, weights = 0;
-    if (batch->need_weights == ATTN_WEIGHTS_MEAN)
-        heads = 1;
-    else if (selection->heads != NULL)
-        heads = selection->num_heads;
-
-    for (size_t b = 0; b < batch->num_sequences; b++) {
-        size_t queries =
-            selection->queries != NULL ? selection->num_queries : batch->query_lens[b];
-        weights += heads * batch->key_lens[b] * queries;
-    }
-    return weights;
-}
-
 void wire_selection_copy(const struct wire_request *request, const float *weights,
                          float *ret_selected) {
     const struct wire_selection *selection = &request->selection;

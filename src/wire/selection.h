@@ -50,12 +50,8 @@ bool wire_selection_check(const struct wire_request *request,
 /* Returns whether the reply has only some of the weights, or another order of them. */
 bool wire_selection_is_partial(const struct wire_request *request);
 
-/* Returns how many weights the reply has: sizes->weights, or those that are selected. */
-size_t wire_selection_num_weights(const struct wire_request *request,
-                                  const attn_sizes *sizes);
-
 /* Copies those of `weights`, which attn_run() wrote, that are selected to ret_selected,
- * which has room for wire_selection_num_weights() floats. Thread-safe. */
+ * which has room for wire_reply_num_weights() floats. Thread-safe. */
 void wire_selection_copy(const struct wire_request *request, const float *weights,
                          float *ret_selected);
 

@@ -279,8 +279,7 @@ static void test_selected_weights_come_in_the_order_given(void **state) {
                                     .num_heads = 2,
                                     .queries = cases[i].queries ? queries : NULL,
                                     .num_queries = 1};
-        attn_sizes sizes = compute_sizes(&request);
-        size_t count = wire_selection_num_weights(&request, &sizes);
+        size_t count = wire_reply_num_weights(&request);
         float *selected = malloc(count * sizeof *selected);
         assert_true(wire_selection_is_partial(&request));
         wire_selection_copy(&request, counted, selected);

@@ -7,7 +7,6 @@
 #include "wire/decimal/print.h"
 #include "wire/json/write.h"
 #include "wire/native/native.h"
-#include "wire/selection.h"
 
 #include <string.h>
 
@@ -114,20 +113,12 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
 
 /* --- sizes --- */
 
-/* Returns how many lists of rows the weights of one sequence have. */
-static size_t count_planes(const struct wire_request *request) {
-    if (request->batch.need_weights != ATTN_WEIGHTS_ALL)
-        return 1;
-    return request->selection.heads != NULL
-               ? request->selection.num_heads
-               : attn_model_get_info(request->model)->num_heads;
-}
-
 size_t wire_native_reply_bound(const struct wire_request *request,
                                const attn_sizes *sizes) {
     const struct wire_selection *selection = &request->selection;
-    size_t sequences = request->batch.num_sequences, planes = count_planes(request);
-    size_t weights = wire_selection_num_weights(request, sizes);
+    size_t sequences = request->batch.num_sequences;
+    size_t planes = wire_reply_weights(request, &(attn_result){0}).num_planes;
+    size_t weights = wire_reply_num_weights(request);
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     size_t queries = sizes->num_queries;
     size_t rows, lists; /* lists of planes, sequences included */
