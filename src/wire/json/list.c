@@ -19,6 +19,29 @@ bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t
     return wire_refuse_value_type(cursor, place, "array");
 }
 
+bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_t min,
+                      size_t max, size_t *ret_levels) {
+    struct wire_cursor ahead = *cursor;
+    struct wire_place place = {.field = field};
+
+    size_t levels = wire_cursor_levels(&ahead);
+    if (levels > max || (levels < min && wire_cursor_at_number(&ahead))) {
+        wire_cursor_locate(cursor, &place);
+        return wire_refuse_levels(&place, min, max, levels, cursor->problem);
+    }
+    if (levels > 0 && wire_peek(ahead.at, ahead.end) == ']') {
+        place.depth = levels - 1;
+        wire_cursor_locate(&ahead, &place);
+        return wire_refuse_empty(&place, cursor->problem);
+    }
+
+    place.depth = levels;
+    if (levels < min)
+        return wire_refuse_value_type(&ahead, &place, "array");
+    *ret_levels = levels;
+    return true;
+}
+
 bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
                     bool *ret_more) {
     char c = wire_cursor_next(cursor);

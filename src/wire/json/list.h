@@ -12,6 +12,11 @@
  * many levels of nested lists are expected in all. */
 bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t levels);
 
+/* Finds how many levels of nested lists the value at the cursor has, along the first
+ * elements: from `min` to `max`. Does not move the cursor. */
+bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_t min,
+                      size_t max, size_t *ret_levels);
+
 /* Moves from the end of an element to the next one, or past the end of the list. */
 bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
                     bool *ret_more);

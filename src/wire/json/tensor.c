@@ -36,30 +36,6 @@ size_t wire_tensor_cost(const struct wire_span *span) {
     return bytes;
 }
 
-/* Checks the levels along the first elements, which decide whether there is a batch
- * axis. */
-static bool find_tensor_levels(struct tensor_reader *reader, size_t min, size_t max) {
-    struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
-    struct wire_place place = {.field = reader->field};
-
-    size_t levels = wire_cursor_levels(&ahead);
-    if (levels > max || (levels < min && wire_cursor_at_number(&ahead))) {
-        wire_cursor_locate(cursor, &place);
-        return wire_refuse_levels(&place, min, max, levels, cursor->problem);
-    }
-    if (levels > 0 && wire_peek(ahead.at, ahead.end) == ']') {
-        place.depth = levels - 1;
-        wire_cursor_locate(&ahead, &place);
-        return wire_refuse_empty(&place, cursor->problem);
-    }
-
-    place.depth = levels;
-    if (levels < min)
-        return wire_refuse_value_type(&ahead, &place, "array");
-    reader->levels = levels;
-    return true;
-}
-
 static bool allocate_tensor(struct tensor_reader *reader, const struct wire_span *span,
                             struct arena *arena) {
     struct wire_tensor *tensor = &reader->tensor;
@@ -146,7 +122,7 @@ bool wire_tensor_read(const char *body, const struct wire_span *span, const char
     struct tensor_reader reader = {.cursor = {body, span->start, span->end, ret_problem},
                                    .field = field};
 
-    if (!find_tensor_levels(&reader, min, max) ||
+    if (!wire_levels_read(&reader.cursor, field, min, max, &reader.levels) ||
         !allocate_tensor(&reader, span, arena) || !read_sequences(&reader))
         return false;
     *ret_tensor = reader.tensor;

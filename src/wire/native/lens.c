@@ -103,28 +103,6 @@ static bool read_batch_lens(struct lens_reader *reader, bool per_query) {
     return b == reader->queries->num_sequences || refuse_num_lens(reader, b);
 }
 
-/* Finds the levels of lists, along the first elements. */
-static bool find_lens_levels(struct lens_reader *reader) {
-    struct wire_cursor *cursor = &reader->cursor, ahead = *cursor;
-    struct wire_place place = {.field = lens_field};
-    size_t min = reader->queries->batched ? 1 : 0;
-    size_t levels = wire_cursor_levels(&ahead);
-
-    if (levels > min + 1 || (levels < min && wire_cursor_at_number(&ahead))) {
-        wire_cursor_locate(cursor, &place);
-        return wire_refuse_levels(&place, min, min + 1, levels, cursor->problem);
-    }
-    if (levels > 0 && wire_peek(ahead.at, ahead.end) == ']') {
-        place.depth = levels - 1;
-        wire_cursor_locate(&ahead, &place);
-        return wire_refuse_empty(&place, cursor->problem);
-    }
-    if (levels < min)
-        return wire_refuse_value_type(&ahead, &place, "array");
-    reader->levels = levels;
-    return true;
-}
-
 bool wire_lens_read(const char *body, const struct wire_span *span,
                     const struct wire_tensor *queries, const struct wire_tensor *keys,
                     struct arena *arena, attn_request *batch,
@@ -132,11 +110,12 @@ bool wire_lens_read(const char *body, const struct wire_span *span,
     struct lens_reader reader = {.cursor = {body, span->start, span->end, ret_problem},
                                  .queries = queries,
                                  .keys = keys};
-    if (!find_lens_levels(&reader))
+    size_t min = queries->batched ? 1 : 0;
+    if (!wire_levels_read(&reader.cursor, lens_field, min, min + 1, &reader.levels))
         return false;
 
     /* Each length but the first has a comma before it. */
-    bool per_query = reader.levels == (queries->batched ? 2 : 1);
+    bool per_query = reader.levels == min + 1;
     size_t *lens = arena_alloc(arena, span->commas + 1, sizeof *lens);
     if (lens == NULL)
         return wire_problem_set_no_memory(ret_problem);
