@@ -25,6 +25,12 @@ struct wire_span {
     size_t lists;            /* that are elements of the value itself */
 };
 
+/* Returns a cursor at a value of the same text, which ends with the value. */
+static inline struct wire_cursor wire_cursor_at(const struct wire_cursor *cursor,
+                                                const struct wire_span *span) {
+    return (struct wire_cursor){cursor->body, span->start, span->end, cursor->problem};
+}
+
 /* Skips white space. Returns the next byte, or 0 at the end. */
 static inline char wire_cursor_next(struct wire_cursor *cursor) {
     cursor->at = wire_skip_space(cursor->at, cursor->end);

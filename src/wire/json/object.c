@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object.c: finds members, and refuses unknown and duplicate keys. */
+/* object.c: finds members, refuses unknown and duplicate keys, and reads words and
+ * booleans. */
 #include "wire/json/object.h"
 
 #include "wire/json/value.h"
@@ -67,8 +68,9 @@ static bool refuse_unknown_key(const struct wire_keys *keys, const char *key,
                             keys->owner, keys->count > 1 ? "one of " : "", known);
 }
 
-bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    char ret_word[WIRE_WORD_MAX + 1]) {
+/* Copies the string at `span`, quotes included there, cut to WIRE_WORD_MAX bytes. */
+static bool copy_word(const struct wire_cursor *cursor, const struct wire_span *span,
+                      char ret_word[WIRE_WORD_MAX + 1]) {
     const char *text = span->start + 1;
     size_t length = (size_t)(span->end - span->start) - 2;
     if (length > WIRE_WORD_MAX) {
@@ -86,6 +88,29 @@ bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *sp
     return true;
 }
 
+bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                    const char *field, char ret_word[WIRE_WORD_MAX + 1]) {
+    const struct wire_cursor there = wire_cursor_at(cursor, span);
+    struct wire_place place = {.field = field};
+    if (*span->start != '"')
+        return wire_refuse_value_type(&there, &place, "string");
+    return copy_word(cursor, span, ret_word);
+}
+
+bool wire_bool_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                    const char *field, bool *ret_bool) {
+    struct wire_place place = {.field = field};
+    if (span->start == NULL)
+        return true;
+
+    const struct wire_cursor there = wire_cursor_at(cursor, span);
+    const char *type = wire_cursor_type(&there);
+    if (type == NULL || strcmp(type, "boolean") != 0)
+        return wire_refuse_value_type(&there, &place, "boolean");
+    *ret_bool = *span->start == 't';
+    return true;
+}
+
 /* Finds which key the string at `span`, quotes included, is. */
 static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *keys,
                      const struct wire_span *span, size_t *ret_key) {
@@ -94,7 +119,7 @@ static bool read_key(const struct wire_cursor *cursor, const struct wire_keys *k
     *ret_key = find_key(keys, span->start + 1, (size_t)(span->end - span->start) - 2);
     if (*ret_key < keys->count)
         return true;
-    if (!wire_word_read(cursor, span, word))
+    if (!copy_word(cursor, span, word))
         return false;
     *ret_key = find_key(keys, word, strlen(word));
     return *ret_key < keys->count || refuse_unknown_key(keys, word, cursor->problem);

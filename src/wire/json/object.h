@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object.h: finds the members of objects, whose keys are known, in the text of a request.
+/* object.h: finds the members of objects, whose keys are known, in the text of a request,
+ * and reads those that are words or booleans.
  *
  * Each function returns false with the cursor's problem set. */
 #ifndef ATTND_WIRE_JSON_OBJECT_H
@@ -32,9 +33,14 @@ bool wire_body_close(struct wire_cursor *cursor);
 bool wire_object_scan(struct wire_cursor *cursor, struct wire_place *place, size_t depth,
                       const struct wire_keys *keys, struct wire_span *ret_members);
 
-/* Copies the string at `span`, which includes its quotes, to ret_word, with a terminator.
- * It is cut to WIRE_WORD_MAX bytes. Malformed JSON, Out of memory. */
+/* Copies the string at `span`, the value of `field`, to ret_word, with a terminator. It
+ * is cut to WIRE_WORD_MAX bytes. Wrong type, Malformed JSON, Out of memory. */
 bool wire_word_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    char ret_word[WIRE_WORD_MAX + 1]);
+                    const char *field, char ret_word[WIRE_WORD_MAX + 1]);
+
+/* Reads the true or false at `span`, the value of `field`. *ret_bool is untouched when
+ * the span is empty. Wrong type, Malformed JSON. */
+bool wire_bool_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                    const char *field, bool *ret_bool);
 
 #endif

@@ -2,7 +2,6 @@
 /* describe.c: prints the server, the models and their statistics as JSON. */
 #include "wire/oip/describe.h"
 
-#include "wire/json/object.h"
 #include "wire/json/write.h"
 #include "wire/oip/oip.h"
 
@@ -189,30 +188,4 @@ attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
                   : ",\"version\":\"" WIRE_OIP_VERSION "\",\"state\":\"UNAVAILABLE\","
                     "\"reason\":\"draining\"}");
     return status == ATTN_OK ? buf_append_text(body, "]") : status;
-}
-
-bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
-                         struct wire_problem *ret_problem) {
-    static const struct wire_keys index_keys = {
-        .owner = "a request for the index", .count = 1, .names = {"ready"}};
-    struct wire_cursor cursor = {text, text, text + size, ret_problem};
-    struct wire_place place = {.field = "ready"};
-    struct wire_span ready;
-
-    *ret_ready_only = false;
-    if (size == 0)
-        return true;
-    if (!wire_body_open(&cursor, "ready") ||
-        !wire_object_scan(&cursor, NULL, 1, &index_keys, &ready) ||
-        !wire_body_close(&cursor))
-        return false;
-    if (ready.start == NULL)
-        return true;
-
-    cursor.at = ready.start;
-    const char *type = wire_cursor_type(&cursor);
-    if (type == NULL || strcmp(type, "boolean") != 0)
-        return wire_refuse_value_type(&cursor, &place, "boolean");
-    *ret_ready_only = *ready.start == 't';
-    return true;
 }

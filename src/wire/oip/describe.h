@@ -5,7 +5,7 @@
 #ifndef ATTND_WIRE_OIP_DESCRIBE_H
 #define ATTND_WIRE_OIP_DESCRIBE_H
 
-#include "wire/problem.h"
+#include "base/buf.h"
 
 #include <attnd/model.h>
 #include <stdint.h>
@@ -35,10 +35,5 @@ attn_status wire_oip_print_statistics(const attn_model *const *models,
 /* The list of models, all of them ready or all unavailable. */
 attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
                                  bool ready, struct buf *body);
-
-/* Reads whether POST /v2/repository/index asks only for models that are ready. Its body
- * may be empty. Returns false with *ret_problem set (400). */
-bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
-                         struct wire_problem *ret_problem);
 
 #endif

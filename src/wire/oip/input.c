@@ -48,17 +48,6 @@ static bool refuse_missing(struct wire_problem *problem, const char *whose,
                             whose, key);
 }
 
-/* Reads a member that must be a string. */
-static bool read_word(const struct wire_cursor *cursor, const struct wire_span *span,
-                      const char *field, char ret_word[WIRE_WORD_MAX + 1]) {
-    struct wire_cursor there = *cursor;
-    struct wire_place place = {.field = field};
-    there.at = span->start;
-    if (*span->start != '"')
-        return wire_refuse_value_type(&there, &place, "string");
-    return wire_word_read(cursor, span, ret_word);
-}
-
 /* Finds which input this is. */
 static bool find_input(const struct wire_cursor *cursor, const struct wire_span *span,
                        size_t index, struct wire_oip_input *inputs, size_t *ret_which) {
@@ -68,7 +57,7 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
     snprintf(whose, sizeof whose, "inputs[%zu]", index);
     if (span->start == NULL)
         return refuse_missing(cursor->problem, whose, "name");
-    if (!read_word(cursor, span, "name", word))
+    if (!wire_word_read(cursor, span, "name", word))
         return false;
 
     while (i < WIRE_OIP_NUM_INPUTS && strcmp(input_names[i], word) != 0)
@@ -93,7 +82,7 @@ static bool read_datatype(const struct wire_cursor *cursor, const struct wire_sp
     char word[WIRE_WORD_MAX + 1];
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "datatype");
-    if (!read_word(cursor, span, "datatype", word))
+    if (!wire_word_read(cursor, span, "datatype", word))
         return false;
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -151,7 +140,7 @@ static bool read_input_shape(const struct wire_cursor *cursor,
     char field[FIELD_BYTES];
     snprintf(field, sizeof field, "%s.shape", input->name);
     struct wire_place place = {.field = field};
-    struct wire_cursor there = {cursor->body, span->start, span->end, cursor->problem};
+    struct wire_cursor there = wire_cursor_at(cursor, span);
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "shape");
     if (!wire_list_open(&there, &place, 1) || !read_shape_sizes(&there, &place, input))
@@ -175,7 +164,7 @@ static bool read_input_shape(const struct wire_cursor *cursor,
 static bool take_binary_data(const struct wire_cursor *cursor,
                              const struct wire_span *span, struct wire_oip_binary *binary,
                              struct wire_oip_input *input) {
-    struct wire_cursor there = {cursor->body, span->start, span->end, cursor->problem};
+    struct wire_cursor there = wire_cursor_at(cursor, span);
     struct wire_place place = {.field = "binary_data_size"};
     struct wire_span text;
     size_t size, needed = input->count * input->type->size;
@@ -251,8 +240,7 @@ bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,
         !find_input(cursor, &members[NAME], index, inputs, &which))
         return false;
     if (members[PARAMETERS].start != NULL) {
-        struct wire_cursor parameters = *cursor;
-        parameters.at = members[PARAMETERS].start;
+        struct wire_cursor parameters = wire_cursor_at(cursor, &members[PARAMETERS]);
         if (!wire_object_scan(&parameters, &parameters_place, INPUT_DEPTH + 1,
                               &input_parameter_keys, &binary_size))
             return false;

@@ -25,6 +25,11 @@ struct wire_oip_reply {
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,
                         struct wire_problem *ret_problem);
 
+/* Reads whether the body of POST /v2/repository/index selects only models that are ready.
+ * It may be empty. Returns false with *ret_problem set (400). */
+bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
+                         struct wire_problem *ret_problem);
+
 /* POST /v2/models/NAME/infer; input->models has only this model. Binary float32 that is
  * aligned is not copied: wire_request.in_body. */
 wire_read wire_oip_read;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c: finds the inputs, outputs and parameters of a request, and how much memory
- * decoding it needs. */
+ * decoding it needs; and reads the request for the index. */
 #include "wire/oip/scan.h"
 
 #include "base/size.h"
@@ -43,38 +43,21 @@ static const struct wire_keys output_keys = {
 static const struct wire_keys output_parameter_keys = {
     .owner = "an output's parameters", .count = 1, .names = {"binary_data"}};
 
+static const struct wire_keys index_keys = {
+    .owner = "a request for the index", .count = 1, .names = {"ready"}};
+
 /* What parameters and outputs ask for. */
 struct oip_options {
     bool need_given, binary;
     bool binary_given[2]; /* by the output itself */
 };
 
-static struct wire_cursor cursor_at(const struct wire_cursor *cursor,
-                                    const struct wire_span *span) {
-    return (struct wire_cursor){cursor->body, span->start, span->end, cursor->problem};
-}
-
 /* --- parameters --- */
-
-/* Reads true or false. *ret_bool is untouched when the member was left out. */
-static bool read_bool(const struct wire_cursor *cursor, const struct wire_span *span,
-                      const char *field, bool *ret_bool) {
-    struct wire_place place = {.field = field};
-    if (span->start == NULL)
-        return true;
-
-    struct wire_cursor there = cursor_at(cursor, span);
-    const char *type = wire_cursor_type(&there);
-    if (type == NULL || strcmp(type, "boolean") != 0)
-        return wire_refuse_value_type(&there, &place, "boolean");
-    *ret_bool = *span->start == 't';
-    return true;
-}
 
 static bool read_need_value(const struct wire_cursor *cursor,
                             const struct wire_span *span, struct wire_oip_scan *scan) {
     struct wire_place place = {.field = "need_weights"};
-    struct wire_cursor there = cursor_at(cursor, span);
+    struct wire_cursor there = wire_cursor_at(cursor, span);
     const char *type = wire_cursor_type(&there);
     char word[WIRE_WORD_MAX + 1] = "";
     if (type == NULL)
@@ -84,7 +67,8 @@ static bool read_need_value(const struct wire_cursor *cursor,
         scan->need_weights = *span->start == 't' ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE;
         return true;
     }
-    if (strcmp(type, "string") == 0 && !wire_word_read(cursor, span, word))
+    if (strcmp(type, "string") == 0 &&
+        !wire_word_read(cursor, span, "need_weights", word))
         return false;
     scan->need_weights = ATTN_WEIGHTS_MEAN;
     return strcmp(word, "mean") == 0 || wire_refuse_need_weights(type, cursor->problem);
@@ -98,11 +82,11 @@ static bool read_parameters(const struct wire_cursor *cursor,
     if (span->start == NULL)
         return true;
 
-    struct wire_cursor there = cursor_at(cursor, span);
+    struct wire_cursor there = wire_cursor_at(cursor, span);
     if (!wire_object_scan(&there, &place, 2, &parameter_keys, members) ||
-        !read_bool(cursor, &members[CAUSAL], "causal", &scan->causal) ||
-        !read_bool(cursor, &members[BINARY_OUTPUT], "binary_data_output",
-                   &options->binary))
+        !wire_bool_read(cursor, &members[CAUSAL], "causal", &scan->causal) ||
+        !wire_bool_read(cursor, &members[BINARY_OUTPUT], "binary_data_output",
+                        &options->binary))
         return false;
 
     scan->causal_given = members[CAUSAL].start != NULL;
@@ -123,7 +107,7 @@ static bool read_list_of_objects(const struct wire_cursor *cursor,
     if (span->start == NULL)
         return true;
 
-    struct wire_cursor there = cursor_at(cursor, span);
+    struct wire_cursor there = wire_cursor_at(cursor, span);
     if (*span->start != '[')
         return wire_refuse_value_type(&there, &place, "array");
     there.at++;
@@ -164,15 +148,10 @@ static bool read_output_name(const struct wire_cursor *cursor,
                              const struct wire_span *span, size_t index,
                              bool *ret_weights) {
     char word[WIRE_WORD_MAX + 1] = "";
-    struct wire_place place = {.field = "name"};
     if (span->start == NULL)
         return wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
                                 "outputs[%zu] has no name; send it", index);
-
-    struct wire_cursor there = cursor_at(cursor, span);
-    if (*span->start != '"')
-        return wire_refuse_value_type(&there, &place, "string");
-    if (!wire_word_read(cursor, span, word))
+    if (!wire_word_read(cursor, span, "name", word))
         return false;
 
     *ret_weights = strcmp(word, "attention_weights") == 0;
@@ -205,7 +184,7 @@ static bool read_output_element(struct wire_cursor *cursor, size_t index, void *
     }
 
     if (members[1].start != NULL) {
-        struct wire_cursor there = cursor_at(cursor, &members[1]);
+        struct wire_cursor there = wire_cursor_at(cursor, &members[1]);
         if (!wire_object_scan(&there, &parameters, 4, &output_parameter_keys, &binary))
             return false;
     }
@@ -213,7 +192,7 @@ static bool read_output_element(struct wire_cursor *cursor, size_t index, void *
     size_t i = reply->num_outputs++; /* at most 2, as they differ */
     reply->outputs[i].weights = weights;
     list->options->binary_given[i] = binary.start != NULL;
-    return read_bool(cursor, &binary, "binary_data", &reply->outputs[i].binary);
+    return wire_bool_read(cursor, &binary, "binary_data", &reply->outputs[i].binary);
 }
 
 /* Sets what parameters and outputs ask for together. Refuses a contradiction. */
@@ -268,7 +247,7 @@ static bool find_id(const struct wire_cursor *cursor, const struct wire_span *sp
     if (span->start == NULL)
         return true;
 
-    struct wire_cursor there = cursor_at(cursor, span);
+    struct wire_cursor there = wire_cursor_at(cursor, span);
     if (*span->start != '"')
         return wire_refuse_value_type(&there, &place, "string");
     reply->id = span->start;
@@ -334,4 +313,19 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
                                        "send JSON that describes the inputs");
     *ret_json_size = size;
     return true;
+}
+
+bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
+                         struct wire_problem *ret_problem) {
+    struct wire_cursor cursor = {text, text, text + size, ret_problem};
+    struct wire_span ready;
+
+    *ret_ready_only = false;
+    if (size == 0)
+        return true;
+    if (!wire_body_open(&cursor, "ready") ||
+        !wire_object_scan(&cursor, NULL, 1, &index_keys, &ready) ||
+        !wire_body_close(&cursor))
+        return false;
+    return wire_bool_read(&cursor, &ready, "ready", ret_ready_only);
 }
