@@ -10,10 +10,10 @@
 
 #include <strings.h>
 
-/* Returns WIRE_NUM_MEDIA when the Content-Type is not supported. */
-static enum wire_media find_request_media(struct exchange *exchange) {
-    return wire_media_find(MHD_lookup_connection_value(
-        exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE));
+/* Returns the Content-Type, or NULL. */
+static const char *content_type_of(struct exchange *exchange) {
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                       MHD_HTTP_HEADER_CONTENT_TYPE);
 }
 
 /* MHD_KeyValueIterator: collects the Accept headers. */
@@ -35,16 +35,14 @@ static enum wire_media find_reply_media(struct exchange *exchange,
 }
 
 bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem) {
-    enum wire_media request = find_request_media(exchange);
-    const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
-                                                   MHD_HTTP_HEADER_CONTENT_TYPE);
-
+    const char *type = content_type_of(exchange);
+    enum wire_media request = wire_media_find(type);
     if (request == WIRE_NUM_MEDIA)
-        return wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
-                                MHD_HTTP_HEADER_CONTENT_TYPE,
-                                "Content-Type is %.60s, not " WIRE_MEDIA_LIST
-                                "; with curl, add -H 'Content-Type: application/json'",
-                                type != NULL ? type : "missing");
+        return wire_problem_set(
+            ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
+            "Content-Type is %.60s, not " WIRE_MEDIA_LIST
+            "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
+            type != NULL ? type : "missing");
     if (find_reply_media(exchange, request) != WIRE_NUM_MEDIA)
         return true;
 
@@ -60,12 +58,12 @@ void attention_handle(struct exchange *exchange) {
         [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
         [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
     const struct http_options *options = exchange->options;
-    enum wire_media request = find_request_media(exchange);
+    enum wire_media request = wire_media_find(content_type_of(exchange));
     enum wire_media reply = find_reply_media(exchange, request);
     const struct exchange_codec codec = {
         .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
         .writer = writers[reply],
-        .content_type = reply == WIRE_MEDIA_OCTETS ? "application/octet-stream" : NULL,
+        .content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL,
         .json_size = WIRE_NO_SIZE,
         .models = options->models,
         .num_models = options->num_models};

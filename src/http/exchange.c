@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "http/framing.h"
+#include "wire/media.h"
 #include "wire/models.h"
+#include "wire/oip/oip.h"
 
 #include <attnd/library.h>
 #include <stdio.h>
@@ -19,7 +21,6 @@
  * client that has not finished sending does not read the reply. */
 #define DISCARD_SLACK_BYTES ((size_t)8 * 1024 * 1024)
 #define RETRY_AFTER         "1" /* seconds */
-#define JSON_TYPE           "application/json"
 /* The buffer that libmicrohttpd fills from a streamed reply that is not chunked. */
 #define HTTP10_BUFFER_BYTES ((size_t)32 * 1024)
 
@@ -45,7 +46,7 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
         return;
     }
     exchange->status = http_status;
-    exchange->head = plain_head(JSON_TYPE);
+    exchange->head = plain_head(WIRE_MEDIA_TYPE_JSON);
 }
 
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
@@ -194,7 +195,7 @@ static void add_headers(const struct exchange *exchange, struct MHD_Response *re
     if (head->json_size != WIRE_NO_SIZE) {
         char size[24];
         snprintf(size, sizeof size, "%zu", head->json_size);
-        MHD_add_response_header(response, EXCHANGE_JSON_SIZE_HEADER, size);
+        MHD_add_response_header(response, WIRE_OIP_SIZE_HEADER, size);
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION);
     if (exchange->allow != NULL)

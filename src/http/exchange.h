@@ -16,9 +16,6 @@
 
 #include <microhttpd.h>
 
-/* The header that says how many bytes of a body are JSON; tensors follow them. */
-#define EXCHANGE_JSON_SIZE_HEADER "Inference-Header-Content-Length"
-
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
     EXCHANGE_DISCARDS_BODY, /* the reply is known; bytes that arrive are dropped */

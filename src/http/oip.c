@@ -6,14 +6,12 @@
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "http/infer.h"
+#include "wire/media.h"
 #include "wire/oip/describe.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-#define JSON_TYPE   "application/json"
-#define BINARY_TYPE "application/octet-stream" /* JSON, and tensors after it */
 
 /* --- which model --- */
 
@@ -58,28 +56,21 @@ static void reply_model(struct exchange *exchange,
 
 /* --- infer --- */
 
-/* Whether `value` is the media type `type`, with or without parameters. */
-static bool is_media_type(const char *value, const char *type) {
-    size_t size = strlen(type);
-    return strncasecmp(value, type, size) == 0 &&
-           strchr(" \t;", value[size]) != NULL; /* the terminator too */
-}
-
 bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
     const char *type = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_CONTENT_TYPE);
-    if (type == NULL || is_media_type(type, JSON_TYPE) ||
-        is_media_type(type, BINARY_TYPE))
+    enum wire_media media = type != NULL ? wire_media_find(type) : WIRE_MEDIA_JSON;
+    if (media == WIRE_MEDIA_JSON || media == WIRE_MEDIA_OCTETS)
         return true;
 
-    return wire_problem_set(ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE,
-                            MHD_HTTP_HEADER_CONTENT_TYPE,
-                            "Content-Type is %.60s, not " JSON_TYPE " or " BINARY_TYPE
-                            "; with curl, add -H 'Content-Type: " JSON_TYPE "'",
-                            type);
+    return wire_problem_set(
+        ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
+        "Content-Type is %.60s, not " WIRE_MEDIA_TYPE_JSON " or " WIRE_MEDIA_TYPE_OCTETS
+        "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
+        type);
 }
 
-/* The value of EXCHANGE_JSON_SIZE_HEADER, and how often it appears. */
+/* The value of WIRE_OIP_SIZE_HEADER, and how often it appears. */
 struct size_header {
     const char *value;
     size_t count;
@@ -90,7 +81,7 @@ static enum MHD_Result add_size_header(void *cls, enum MHD_ValueKind kind,
                                        const char *name, const char *value) {
     struct size_header *header = cls;
     (void)kind;
-    if (strcasecmp(name, EXCHANGE_JSON_SIZE_HEADER) == 0) {
+    if (strcasecmp(name, WIRE_OIP_SIZE_HEADER) == 0) {
         header->count++;
         header->value = value != NULL ? value : "";
     }
@@ -109,8 +100,8 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
     if (header.count == 1)
         return wire_oip_json_size(header.value, exchange->body.size, ret_size,
                                   ret_problem);
-    return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, EXCHANGE_JSON_SIZE_HEADER,
-                            EXCHANGE_JSON_SIZE_HEADER " appears twice; send it once");
+    return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
+                            WIRE_OIP_SIZE_HEADER " appears twice; send it once");
 }
 
 void oip_handle_infer(struct exchange *exchange) {

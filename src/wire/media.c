@@ -6,9 +6,9 @@
 #include <strings.h>
 
 static const char *const media_names[WIRE_NUM_MEDIA] = {
-    [WIRE_MEDIA_JSON] = "application/json",
-    [WIRE_MEDIA_SAFETENSORS] = "application/vnd.safetensors",
-    [WIRE_MEDIA_OCTETS] = "application/octet-stream",
+    [WIRE_MEDIA_JSON] = WIRE_MEDIA_TYPE_JSON,
+    [WIRE_MEDIA_SAFETENSORS] = WIRE_MEDIA_TYPE_SAFETENSORS,
+    [WIRE_MEDIA_OCTETS] = WIRE_MEDIA_TYPE_OCTETS,
 };
 
 /* Returns whether the first `size` bytes of `text` are `name`, in any case. */

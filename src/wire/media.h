@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* media.h: the media types of POST /v1/attention, and which one a reply has. */
+/* media.h: the media types of requests and replies, and which one a reply to POST
+ * /v1/attention has. */
 #ifndef ATTND_WIRE_MEDIA_H
 #define ATTND_WIRE_MEDIA_H
 
 #include <stdbool.h>
 
+#define WIRE_MEDIA_TYPE_JSON        "application/json"
+#define WIRE_MEDIA_TYPE_SAFETENSORS "application/vnd.safetensors"
+#define WIRE_MEDIA_TYPE_OCTETS      "application/octet-stream"
+
 enum wire_media {
-    WIRE_MEDIA_JSON,        /* application/json */
-    WIRE_MEDIA_SAFETENSORS, /* application/vnd.safetensors */
-    WIRE_MEDIA_OCTETS,      /* application/octet-stream, which holds safetensors */
-    WIRE_NUM_MEDIA          /* none of them */
+    WIRE_MEDIA_JSON,
+    WIRE_MEDIA_SAFETENSORS,
+    WIRE_MEDIA_OCTETS, /* safetensors under /v1; under /v2, JSON with tensors after it */
+    WIRE_NUM_MEDIA     /* none of them */
 };
 
-/* Their names, for errors. */
+/* The media types of POST /v1/attention, for errors. */
 #define WIRE_MEDIA_LIST                                                                  \
-    "application/json, application/vnd.safetensors or application/octet-stream"
+    WIRE_MEDIA_TYPE_JSON ", " WIRE_MEDIA_TYPE_SAFETENSORS " or " WIRE_MEDIA_TYPE_OCTETS
 
 /* Returns the media type that a Content-Type names, whatever its parameters are; NULL
  * names none. */

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "wire/decimal/print.h"
 #include "wire/json/write.h"
+#include "wire/media.h"
 #include "wire/native/native.h"
 
 #include <string.h>
@@ -153,7 +154,8 @@ static void *native_reply_begin(struct arena *arena, const struct wire_request *
         return NULL;
 
     wire_native_encoder_init(encoder, &kept, result);
-    *ret_head = (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
+    *ret_head =
+        (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
     return encoder;
 }
 

@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "wire/decimal/print.h"
 #include "wire/json/write.h"
+#include "wire/media.h"
 #include "wire/oip/oip.h"
 #include "wire/reply.h"
 
@@ -191,12 +192,12 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
     size_t json_segments = encoder->num_segments;
     if (!add_binary_outputs(request, result, encoder)) {
         *ret_head =
-            (struct wire_reply_head){"application/json", WIRE_NO_SIZE, WIRE_NO_SIZE};
+            (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
         return encoder;
     }
 
     /* A header states where binary data begins, so it must be known before the reply. */
-    struct wire_reply_head head = {.content_type = "application/octet-stream"};
+    struct wire_reply_head head = {.content_type = WIRE_MEDIA_TYPE_OCTETS};
     for (size_t i = 0; i < encoder->num_segments; i++) {
         size_t size = measure_segment(&encoder->segments[i]);
         head.size += size;
@@ -273,7 +274,7 @@ static attn_status oip_print_error(const struct wire_problem *problem, struct bu
 static char oip_out_of_memory[] = "{\"error\":\"Out of memory: retry later\"}";
 
 const struct wire_error_format wire_oip_error_format = {
-    .content_type = "application/json",
+    .content_type = WIRE_MEDIA_TYPE_JSON,
     .print = oip_print_error,
     .out_of_memory = oip_out_of_memory,
 };

@@ -181,7 +181,7 @@ static bool take_binary_data(const struct wire_cursor *cursor,
         return wire_problem_set(
             cursor->problem, WIRE_E_BINARY_DATA, input->name,
             "%s has binary_data_size, but nothing states where binary data "
-            "begins; send the header Inference-Header-Content-Length with "
+            "begins; send the header " WIRE_OIP_SIZE_HEADER " with "
             "the size of the JSON in bytes",
             input->name);
     if (size > binary->size)

@@ -8,6 +8,9 @@
 
 #define WIRE_OIP_VERSION "1" /* the only version that a model has */
 
+/* The header that says how many bytes of a body are JSON; binary data follows them. */
+#define WIRE_OIP_SIZE_HEADER "Inference-Header-Content-Length"
+
 /* What the reply to a request has besides numbers. */
 struct wire_oip_reply {
     const char *id; /* [id_size] as JSON, quotes included; NULL: none */
@@ -19,7 +22,7 @@ struct wire_oip_reply {
     } outputs[2];
 };
 
-/* Reads the value of Inference-Header-Content-Length for a body of `body_size` bytes.
+/* Reads the value of WIRE_OIP_SIZE_HEADER for a body of `body_size` bytes.
  * Returns false with *ret_problem set (400) when it is not a number, is 0, or is more
  * than body_size. */
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,

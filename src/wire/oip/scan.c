@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HEADER     "Inference-Header-Content-Length"
 #define DIGITS_MAX 18 /* of a size */
 
 enum { ID, PARAMETERS, INPUTS, OUTPUTS, NUM_MEMBERS };
@@ -297,20 +296,23 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
                         struct wire_problem *ret_problem) {
     size_t digits = strspn(value, "0123456789");
     if (digits == 0 || value[digits] != '\0')
-        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
-                                HEADER " is '%.40s'; send the size of the JSON in bytes",
+        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
+                                WIRE_OIP_SIZE_HEADER
+                                " is '%.40s'; send the size of the JSON in bytes",
                                 value);
 
     size_t size = digits <= DIGITS_MAX ? (size_t)strtoull(value, NULL, 10) : SIZE_MAX;
     if (size > body_size)
-        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
-                                HEADER " is %.40s, but the body has %zu bytes; "
-                                       "send the size of the JSON in bytes",
+        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
+                                WIRE_OIP_SIZE_HEADER
+                                " is %.40s, but the body has %zu bytes; "
+                                "send the size of the JSON in bytes",
                                 value, body_size);
     if (size == 0)
-        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, HEADER,
-                                HEADER " is 0, but binary data needs JSON before it; "
-                                       "send JSON that describes the inputs");
+        return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
+                                WIRE_OIP_SIZE_HEADER
+                                " is 0, but binary data needs JSON before it; "
+                                "send JSON that describes the inputs");
     *ret_json_size = size;
     return true;
 }
