@@ -60,23 +60,23 @@ static attn_status open_no_memory(attn_error *ret_error) {
 
 /* Reads and parses the header; sets file->header and file->data_size. */
 static attn_status file_read_header(struct safetensors *file, attn_error *ret_error) {
-    unsigned char length[SAFETENSORS_LENGTH_BYTES] = {0};
+    unsigned char prefix[SAFETENSORS_SIZE_BYTES] = {0};
     size_t header_size;
     attn_status status = ATTN_OK;
 
-    if (file->size >= sizeof length)
-        status = file_read_bytes(file, 0, sizeof length, length, ret_error);
+    if (file->size >= sizeof prefix)
+        status = file_read_bytes(file, 0, sizeof prefix, prefix, ret_error);
     if (status == ATTN_OK)
-        status = safetensors_find_header(length, file->size, SAFETENSORS_HEADER_MAX,
+        status = safetensors_find_header(prefix, file->size, SAFETENSORS_HEADER_MAX,
                                          &header_size, ret_error);
     if (status != ATTN_OK)
         return status;
-    file->data_size = file->size - sizeof length - header_size;
+    file->data_size = file->size - sizeof prefix - header_size;
 
     char *text = malloc(header_size);
     if (text == NULL)
         return open_no_memory(ret_error);
-    status = file_read_bytes(file, sizeof length, header_size, (unsigned char *)text,
+    status = file_read_bytes(file, sizeof prefix, header_size, (unsigned char *)text,
                              ret_error);
     if (status == ATTN_OK)
         status = safetensors_header_parse(text, header_size, file->data_size,

@@ -19,8 +19,9 @@ static attn_status header_no_memory(attn_error *ret_error) {
 attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, size_t max,
                                     size_t *ret_header_size, attn_error *ret_error) {
     uint64_t header_size;
+    _Static_assert(sizeof header_size == SAFETENSORS_SIZE_BYTES, "it is an integer");
 
-    if (size < sizeof header_size)
+    if (size < SAFETENSORS_SIZE_BYTES)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "its %" PRIu64 " bytes are too few for a safetensors file",
                          size);
@@ -31,11 +32,11 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
                          "header would be %" PRIu64 " bytes long, but at most %zu "
                          "are allowed: not a safetensors file",
                          header_size, max);
-    if (header_size > size - sizeof header_size)
+    if (header_size > size - SAFETENSORS_SIZE_BYTES)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header should be %" PRIu64 " bytes long, "
                          "but only %" PRIu64 " bytes follow",
-                         header_size, size - sizeof header_size);
+                         header_size, size - SAFETENSORS_SIZE_BYTES);
     if (header_size < 2)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header of %" PRIu64 " bytes cannot be a JSON object",

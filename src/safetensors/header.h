@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 /* The bytes before the JSON, which hold its size. */
-#define SAFETENSORS_LENGTH_BYTES 8
+#define SAFETENSORS_SIZE_BYTES 8
 /* Bytes of JSON, as in the reference reader. */
 #define SAFETENSORS_HEADER_MAX ((size_t)100000000)
 

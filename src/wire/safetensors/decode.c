@@ -71,7 +71,7 @@ static bool reserve_header(const struct wire_input *input, const char *json, siz
 static bool parse_body_header(const struct wire_input *input,
                               struct safetensors_header *ret_header,
                               const char **ret_data, struct wire_problem *ret_problem) {
-    const char *json = input->body + SAFETENSORS_LENGTH_BYTES;
+    const char *json = input->body + SAFETENSORS_SIZE_BYTES;
     attn_error error;
     size_t size;
     if (safetensors_find_header((const unsigned char *)input->body, input->size,
@@ -82,7 +82,7 @@ static bool parse_body_header(const struct wire_input *input,
 
     wire_json_watch();
     attn_status status = safetensors_header_parse(
-        json, size, input->size - SAFETENSORS_LENGTH_BYTES - size, ret_header, &error);
+        json, size, input->size - SAFETENSORS_SIZE_BYTES - size, ret_header, &error);
     if (status == ATTN_E_NOMEM || wire_json_ran_short())
         return wire_problem_set_no_memory(ret_problem);
     if (status != ATTN_OK)

@@ -4,6 +4,7 @@
  * that every tensor begins at a multiple of the size of its elements. */
 #include "base/endian.h"
 #include "base/size.h"
+#include "safetensors/header.h"
 #include "wire/json/write.h"
 #include "wire/reply.h"
 #include "wire/safetensors/safetensors.h"
@@ -11,11 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TENSORS_MAX  4   /* query_lens, key_lens, outputs, attention_weights */
-#define LENGTH_BYTES 8   /* in front of the JSON */
-#define ENTRY_BYTES  256 /* at most, of a tensor in the header: its name and 6 numbers */
+#define TENSORS_MAX 4   /* query_lens, key_lens, outputs, attention_weights */
+#define ENTRY_BYTES 256 /* at most, of a tensor in the header: its name and 6 numbers */
 #define HEADER_BYTES_MAX                                                                 \
-    (LENGTH_BYTES + 64 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + TENSORS_MAX * ENTRY_BYTES)
+    (SAFETENSORS_SIZE_BYTES + 64 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX +                  \
+     TENSORS_MAX * ENTRY_BYTES)
 
 _Static_assert(sizeof(size_t) == sizeof(int64_t), "lengths are sent as I64");
 
@@ -112,7 +113,7 @@ static void list_tensors(struct safetensors_encoder *encoder,
 /* Prints the header. Spaces pad its JSON to a multiple of 8 bytes, as in the reference
  * implementation. */
 static void print_header(struct safetensors_encoder *encoder, const char *model) {
-    char *json = encoder->header + LENGTH_BYTES, *out = json;
+    char *json = encoder->header + SAFETENSORS_SIZE_BYTES, *out = json;
     size_t begin = 0;
 
     out = stpcpy(out, "{\"__metadata__\":{\"model\":");
