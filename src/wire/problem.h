@@ -62,13 +62,15 @@ struct wire_error_entry {
 /* Returns the entry of an error; constant. Thread-safe. */
 const struct wire_error_entry *wire_error_get(enum wire_error error);
 
+#define WIRE_SHAPE_PRINT_MAX 128 /* bytes of a shape or range as JSON */
+
 struct wire_problem {
-    int status;         /* of HTTP, from the catalogue */
-    const char *title;  /* from the catalogue; constant */
-    char field[72];     /* the field or header that is wrong; "" for none */
-    char expected[128]; /* JSON, such as a shape with null for "any"; "" for none */
-    char got[128];      /* JSON; "" for none */
-    char detail[512];   /* for people: the fault and the remedy; may hold any bytes */
+    int status;        /* of HTTP, from the catalogue */
+    const char *title; /* from the catalogue; constant */
+    char field[72];    /* the field or header that is wrong; "" for none */
+    /* JSON, such as a shape with null for "any"; "" for none. */
+    char expected[WIRE_SHAPE_PRINT_MAX], got[WIRE_SHAPE_PRINT_MAX];
+    char detail[512]; /* for people: the fault and the remedy; may hold any bytes */
 };
 
 /* Sets everything but expected and got, which become empty. `field` may be NULL. Returns

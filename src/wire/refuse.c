@@ -30,7 +30,8 @@ static void print_place(char ret_text[PLACE_TEXT_MAX], const struct wire_place *
     wire_place_print(ret_text + used, PLACE_TEXT_MAX - (size_t)used, place);
 }
 
-void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels) {
+void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
+                      size_t levels) {
     char *out = ret_json;
 
     assert(levels <= WIRE_PLACE_DEPTH_MAX);
@@ -43,6 +44,21 @@ void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels) {
     }
     *out++ = ']';
     *out = '\0';
+}
+
+void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max) {
+    snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "[%zu,%zu]", min, max);
+}
+
+void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max) {
+    if (min == max)
+        snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "%zu", min);
+    else
+        wire_range_print(ret_json, min, max);
+}
+
+void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys) {
+    snprintf(ret_text, WIRE_LENS_LIMIT_MAX, "its sequence has %zu keys", num_keys);
 }
 
 /* Returns the article for a JSON type: "an " for array, "a " for number. */
@@ -91,11 +107,7 @@ bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
                      "%s%s has %zu level%s of lists%s; send %s with %s", where,
                      element_of, got, plural_of(got), here, place->field, wanted);
 
-    if (min == max)
-        snprintf(ret_problem->expected, sizeof ret_problem->expected, "%zu", min);
-    else
-        snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%zu,%zu]", min,
-                 max);
+    wire_levels_print(ret_problem->expected, min, max);
     snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", got);
     return false;
 }
@@ -166,7 +178,7 @@ bool wire_refuse_text_range(const struct wire_place *place, const char *got,
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %.*s%s, but %s; send 0 to %zu", where, shown, got,
                      digits > DIGITS_SHOWN ? "..." : "", limit, max);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[0,%zu]", max);
+    wire_range_print(ret_problem->expected, 0, max);
     if (fits_64_bits(got, digits)) /* many readers of JSON refuse larger ones */
         snprintf(ret_problem->got, sizeof ret_problem->got, "%.*s", shown, got);
     return false;
@@ -180,7 +192,7 @@ bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t m
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %" PRId64 ", but %s; send %zu to %zu", where, got, limit, min,
                      max);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "[%zu,%zu]", min, max);
+    wire_range_print(ret_problem->expected, min, max);
     snprintf(ret_problem->got, sizeof ret_problem->got, "%" PRId64, got);
     return false;
 }

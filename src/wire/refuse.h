@@ -64,7 +64,21 @@ bool wire_refuse_not_finite(const struct wire_place *place, double got,
 /* A need_weights that is not one of its three values; `got` is its JSON type. */
 bool wire_refuse_need_weights(const char *got, struct wire_problem *ret_problem);
 
+/* --- what errors consist of --- */
+
 /* Writes a shape as JSON into problem->expected or problem->got: [2,null,4]. */
-void wire_shape_print(char ret_json[128], const size_t *shape, size_t levels);
+void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
+                      size_t levels);
+
+/* Likewise, a range: [0,5]. */
+void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);
+
+/* Likewise, how many levels or axes there must be: 2 or [2,3]. */
+void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);
+
+#define WIRE_LENS_LIMIT_MAX 48 /* bytes, with the terminator */
+
+/* Writes why a valid length is at most `num_keys`: "its sequence has 6 keys". */
+void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys);
 
 #endif

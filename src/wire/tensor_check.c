@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 /* Prints [B,T,width] or [T,width] as JSON. */
-static void print_tensor_shape(char ret_json[128], bool batched, size_t sequences,
-                               size_t rows, size_t width) {
+static void print_tensor_shape(char ret_json[WIRE_SHAPE_PRINT_MAX], bool batched,
+                               size_t sequences, size_t rows, size_t width) {
     const size_t shape[] = {sequences, rows, width};
     if (batched)
         wire_shape_print(ret_json, shape, 3);
@@ -93,8 +93,7 @@ static bool check_context(const struct wire_tensor *tensor, const char *field,
                          "%s has %zu tokens in sequence %zu (counted from 0), "
                          "but model '%s' has context_length %zu; shorten the sequence",
                          field, tensor->lens[b], b, model->name, model->context_length);
-        snprintf(ret_problem->expected, sizeof ret_problem->expected, "[1,%zu]",
-                 model->context_length);
+        wire_range_print(ret_problem->expected, 1, model->context_length);
         snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", tensor->lens[b]);
         return false;
     }

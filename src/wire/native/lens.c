@@ -5,8 +5,6 @@
 
 #include "wire/json/list.h"
 
-#include <stdio.h>
-
 static const char *const lens_field = "valid_lens";
 
 /* The valid_lens that is being read, and where its lengths are written. */
@@ -22,13 +20,13 @@ static bool read_len(struct lens_reader *reader, struct wire_place *place,
                      size_t sequence) {
     size_t max = reader->keys->lens[sequence];
     struct wire_span text;
-    char limit[64];
+    char limit[WIRE_LENS_LIMIT_MAX];
     if (!wire_uint_read(&reader->cursor, place, reader->levels, reader->out, &text))
         return false;
     if (*reader->out++ <= max)
         return true;
 
-    snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
+    wire_lens_limit(limit, max);
     return wire_refuse_uint_range(&reader->cursor, place, &text, limit, max);
 }
 

@@ -23,7 +23,7 @@ static const enum wire_oip_name tensor_inputs[] = {
 
 static bool refuse_input_shape(const struct oip_decoder *decoder,
                                const struct wire_oip_input *input, const char *wanted) {
-    char shape[128];
+    char shape[WIRE_SHAPE_PRINT_MAX];
     wire_shape_print(shape, input->shape, input->rank);
     return wire_problem_set(decoder->reader.problem, WIRE_E_WRONG_RANK, input->name,
                             "%s has shape %s; send it with shape %s", input->name, shape,
@@ -104,7 +104,7 @@ static bool oip_read_lens(const struct oip_decoder *decoder,
     const struct wire_tensor *queries = &tensors->queries;
     size_t sequences = queries->num_sequences, rows = queries->lens[0];
     size_t max = tensors->keys.lens[0];
-    char wanted[96], limit[48];
+    char wanted[96], limit[WIRE_LENS_LIMIT_MAX];
     if (input->type == NULL)
         return true;
 
@@ -120,7 +120,7 @@ static bool oip_read_lens(const struct oip_decoder *decoder,
     if (!per_sequence && !per_query)
         return refuse_input_shape(decoder, input, wanted);
 
-    snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
+    wire_lens_limit(limit, max);
     batch->valid_lens_per_query = !per_sequence;
     batch->valid_lens = wire_oip_read_integers(&decoder->reader, input, max, limit);
     return batch->valid_lens != NULL;

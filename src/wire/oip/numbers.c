@@ -43,7 +43,7 @@ static bool refuse_data_levels(struct wire_cursor *cursor,
  * "has" or "is". */
 static bool refuse_data_count(struct wire_cursor *cursor,
                               const struct wire_oip_input *input, const char *got) {
-    char shape[128];
+    char shape[WIRE_SHAPE_PRINT_MAX];
     wire_shape_print(shape, input->shape, input->rank);
     return wire_problem_set(cursor->problem, WIRE_E_SHAPE_MISMATCH, input->name,
                             "%s has shape %s, which is %zu elements, but its data %s; "

@@ -317,8 +317,8 @@ static bool refuse_valid_len(const struct safetensors_decoder *decoder, size_t i
     size_t max = decoder->request->batch.key_lens[b];
     const struct wire_place place = {
         .field = "valid_lens", .depth = rank, .index = {rank == 2 ? b : i, q}};
-    char limit[64];
-    snprintf(limit, sizeof limit, "its sequence has %zu keys", max);
+    char limit[WIRE_LENS_LIMIT_MAX];
+    wire_lens_limit(limit, max);
     return wire_refuse_int_range(&place, (int64_t)got, 0, max, limit, body->problem);
 }
 

@@ -128,10 +128,7 @@ bool wire_safetensors_check_rank(const struct wire_safetensors_body *body,
 
     wire_problem_set(problem, WIRE_E_WRONG_RANK, tensor_names[id],
                      "%s has rank %zu; send %s", tensor_names[id], rank, shapes);
-    if (min == max)
-        snprintf(problem->expected, sizeof problem->expected, "%zu", min);
-    else
-        snprintf(problem->expected, sizeof problem->expected, "[%zu,%zu]", min, max);
+    wire_levels_print(problem->expected, min, max);
     snprintf(problem->got, sizeof problem->got, "%zu", rank);
     return false;
 }
