@@ -12,10 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The most bytes that the header's own tables need for a byte of JSON. A tensor needs 64
- * for an entry of at least 5 bytes, as in "":0, and a dimension needs 8 for at least
- * 2. */
+/* The most bytes that the header's own tables need for a byte of JSON. A tensor needs at
+ * most 64 for an entry of at least 5 bytes, as in "":0, and a dimension needs 8 for at
+ * least 2. */
 #define TABLE_BYTES 16
+
+_Static_assert(sizeof(struct safetensors_tensor) <= 64, "an entry of a header's table");
 
 /* Strings of __metadata__; NULL: left out. */
 struct safetensors_options {
