@@ -184,15 +184,13 @@ bool wire_refuse_text_range(const struct wire_place *place, const char *got,
     return false;
 }
 
-bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t min,
-                           size_t max, const char *limit,
-                           struct wire_problem *ret_problem) {
+bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t max,
+                           const char *limit, struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "%s is %" PRId64 ", but %s; send %zu to %zu", where, got, limit, min,
-                     max);
-    wire_range_print(ret_problem->expected, min, max);
+                     "%s is %" PRId64 ", but %s; send 0 to %zu", where, got, limit, max);
+    wire_range_print(ret_problem->expected, 0, max);
     snprintf(ret_problem->got, sizeof ret_problem->got, "%" PRId64, got);
     return false;
 }

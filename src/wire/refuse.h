@@ -52,10 +52,9 @@ bool wire_refuse_text_range(const struct wire_place *place, const char *got,
                             size_t digits, const char *limit, size_t max,
                             struct wire_problem *ret_problem);
 
-/* Likewise, for an integer outside `min`..`max` that was not read from text. */
-bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t min,
-                           size_t max, const char *limit,
-                           struct wire_problem *ret_problem);
+/* Likewise, for an integer outside 0..`max` that was not read from text. */
+bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t max,
+                           const char *limit, struct wire_problem *ret_problem);
 
 /* A number that is not finite. */
 bool wire_refuse_not_finite(const struct wire_place *place, double got,

@@ -321,7 +321,7 @@ static bool refuse_valid_len(const struct safetensors_decoder *decoder, size_t i
         .field = "valid_lens", .depth = rank, .index = {rank == 2 ? b : i, q}};
     char limit[WIRE_LENS_LIMIT_MAX];
     wire_lens_limit(limit, max);
-    return wire_refuse_int_range(&place, (int64_t)got, 0, max, limit, body->problem);
+    return wire_refuse_int_range(&place, (int64_t)got, max, limit, body->problem);
 }
 
 static bool read_valid_lens(const struct safetensors_decoder *decoder,
@@ -368,8 +368,8 @@ static bool read_selection(const struct safetensors_decoder *decoder,
         if (list[i] >= indices.limit) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(&indices, limit);
-            return wire_refuse_int_range(&at, (int64_t)list[i], 0, indices.limit - 1,
-                                         limit, body->problem);
+            return wire_refuse_int_range(&at, (int64_t)list[i], indices.limit - 1, limit,
+                                         body->problem);
         }
         if (!wire_indices_add(&indices, i, list[i], body->problem))
             return false;

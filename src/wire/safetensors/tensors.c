@@ -196,6 +196,25 @@ bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
     return check_floats(body, id, numbers);
 }
 
+/* Refuses number `i`, which is less than `min`. The other tensors decide how large it may
+ * be, so the upper end of `expected` is only a number that is large. */
+static bool refuse_low_integer(const struct wire_safetensors_body *body,
+                               enum wire_safetensors_id id, size_t i, int64_t number,
+                               size_t min) {
+    const struct wire_place place = place_of(body, id, i);
+    struct wire_problem *problem = body->problem;
+    char where[128];
+
+    wire_place_print(where, sizeof where, &place);
+    wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, tensor_names[id],
+                     "%s is %" PRId64
+                     ", but it is a count or an index; send at least %zu",
+                     where, number, min);
+    wire_range_print(problem->expected, min, INT32_MAX);
+    snprintf(problem->got, sizeof problem->got, "%" PRId64, number);
+    return false;
+}
+
 bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
                                     enum wire_safetensors_id id, size_t min,
                                     size_t **ret_numbers) {
@@ -212,11 +231,8 @@ bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
         return wire_problem_set_no_memory(body->problem);
     for (size_t i = 0; i < tensor->elements; i++) {
         int64_t number = dtype_read_integer(bytes_of(body, id) + i * size, size);
-        if (number < 0 || (uint64_t)number < min) {
-            const struct wire_place place = place_of(body, id, i);
-            return wire_refuse_int_range(&place, number, min, INT32_MAX,
-                                         "it is a count or an index", body->problem);
-        }
+        if (number < 0 || (uint64_t)number < min)
+            return refuse_low_integer(body, id, i, number, min);
         numbers[i] = (size_t)number;
     }
     *ret_numbers = numbers;
