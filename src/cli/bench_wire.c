@@ -116,7 +116,7 @@ static bool read_with_attnd(struct wire_text *text) {
 
     arena_reset(&text->arena);
     return wire_native_scan(text->body.data, text->body.size, &scan, &problem) &&
-           wire_tensor_read(text->body.data, &scan.members[WIRE_MEMBER_QUERIES],
+           wire_tensor_read(text->body.data, &scan.members[WIRE_NATIVE_QUERIES],
                             "queries", WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
                             &text->arena, &tensor, &problem) &&
            same_bits(tensor.rows, text->numbers);

@@ -16,7 +16,7 @@ void models_handle_list(struct exchange *exchange) {
     const struct http_options *options = exchange->options;
     exchange_set_json(
         exchange,
-        wire_models_print(options->models, options->num_models, &exchange->reply),
+        wire_native_print_models(options->models, options->num_models, &exchange->reply),
         MHD_HTTP_OK);
 }
 
@@ -25,7 +25,8 @@ void models_handle_one(struct exchange *exchange) {
     if (!exchange_find_model(exchange, "GET /v1/models", &index))
         return;
     const attn_model_info *info = attn_model_get_info(exchange->options->models[index]);
-    exchange_set_json(exchange, wire_model_print(info, &exchange->reply), MHD_HTTP_OK);
+    exchange_set_json(exchange, wire_native_print_model(info, &exchange->reply),
+                      MHD_HTTP_OK);
 }
 
 void health_handle_live(struct exchange *exchange) {

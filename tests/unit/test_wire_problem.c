@@ -150,7 +150,7 @@ static void test_model_is_described_with_every_size(void **state) {
     struct buf body;
     buf_init(&body, 1 << 16);
     attn_model *model = create_model("a \"b\"");
-    assert_int_equal(wire_model_print(attn_model_get_info(model), &body), ATTN_OK);
+    assert_int_equal(wire_native_print_model(attn_model_get_info(model), &body), ATTN_OK);
     char *text = take_text(&body);
     char expected[512];
     snprintf(
@@ -177,7 +177,7 @@ test_model_is_described_as_additive_and_causal_with_its_context_length(void **st
                             .causal = true,
                             .context_length = 6,
                             .output_projection = true};
-    assert_int_equal(wire_model_print(&info, &body), ATTN_OK);
+    assert_int_equal(wire_native_print_model(&info, &body), ATTN_OK);
     char *text = take_text(&body);
     assert_non_null(strstr(text, "\"scoring\":\"additive\""));
     assert_non_null(strstr(text, "\"causal\":true,\"context_length\":6,"
@@ -190,8 +190,8 @@ static void test_models_are_listed_in_order(void **state) {
     struct buf body;
     buf_init(&body, 1 << 16);
     attn_model *models[] = {create_model("first"), create_model("second")};
-    assert_int_equal(wire_models_print((const attn_model *const *)models, 2, &body),
-                     ATTN_OK);
+    assert_int_equal(
+        wire_native_print_models((const attn_model *const *)models, 2, &body), ATTN_OK);
     char *text = take_text(&body);
     json_t *root = json_loads(text, 0, NULL);
     json_t *list = json_object_get(root, "models");
@@ -203,7 +203,7 @@ static void test_models_are_listed_in_order(void **state) {
     json_decref(root);
     free(text);
     buf_init(&body, 1 << 16);
-    assert_int_equal(wire_models_print(NULL, 0, &body), ATTN_OK);
+    assert_int_equal(wire_native_print_models(NULL, 0, &body), ATTN_OK);
     text = take_text(&body);
     assert_string_equal(text, "{\"models\":[]}");
     free(text);
@@ -220,7 +220,7 @@ static void test_models_report_every_failed_allocation(void **state) {
         buf_init(&body, 1 << 16);
         fail_alloc_at(nth);
         attn_status status =
-            wire_models_print((const attn_model *const *)models, 2, &body);
+            wire_native_print_models((const attn_model *const *)models, 2, &body);
         bool failed = fail_alloc_stop();
         buf_deinit(&body);
         if (!failed)
@@ -238,12 +238,12 @@ static void test_models_report_a_full_buffer_at_every_size(void **state) {
     const attn_model *models[] = {model, model};
     struct buf body;
     buf_init(&body, 1 << 16);
-    assert_int_equal(wire_models_print(models, 2, &body), ATTN_OK);
+    assert_int_equal(wire_native_print_models(models, 2, &body), ATTN_OK);
     size_t size = body.size;
     buf_deinit(&body);
     for (size_t max = 0; max < size; max++) {
         buf_init(&body, max);
-        assert_int_equal(wire_models_print(models, 2, &body), ATTN_E_NOMEM);
+        assert_int_equal(wire_native_print_models(models, 2, &body), ATTN_E_NOMEM);
         buf_deinit(&body);
     }
     attn_model_destroy(model);

@@ -268,7 +268,7 @@ static void test_commas_and_lists_are_counted_at_every_offset(void **state) {
             struct wire_native_scan scan;
             if (!wire_native_scan(body, (size_t)(out - body), &scan, &fixture->problem))
                 fail_msg("%s", fixture->problem.detail);
-            const struct wire_span *span = &scan.members[WIRE_MEMBER_QUERIES];
+            const struct wire_span *span = &scan.members[WIRE_NATIVE_QUERIES];
             size_t lists = (numbers + 4) / 5;
             assert_int_equal(span->lists, lists);
             assert_int_equal(span->commas, numbers + 2 * lists);

@@ -22,8 +22,8 @@ struct native_decoder {
 
 /* Parses a member with jansson. *ret_value is a new reference, or NULL when the member
  * was left out. */
-static bool load_member(const struct native_decoder *decoder, enum wire_member member,
-                        json_t **ret_value) {
+static bool load_member(const struct native_decoder *decoder,
+                        enum wire_native_member member, json_t **ret_value) {
     const struct wire_span *span = &decoder->members[member];
     *ret_value = NULL;
     if (span->start == NULL)
@@ -39,7 +39,7 @@ static bool native_read_model(const struct native_decoder *decoder,
     const struct wire_place place = {.field = "model"};
     json_t *value;
     bool found;
-    if (!load_member(decoder, WIRE_MEMBER_MODEL, &value))
+    if (!load_member(decoder, WIRE_NATIVE_MODEL, &value))
         return false;
 
     if (value == NULL || json_is_string(value))
@@ -56,7 +56,7 @@ static bool read_causal(const struct native_decoder *decoder, const attn_model_i
                         attn_request *batch) {
     const struct wire_place place = {.field = "causal"};
     json_t *value;
-    if (!load_member(decoder, WIRE_MEMBER_CAUSAL, &value))
+    if (!load_member(decoder, WIRE_NATIVE_CAUSAL, &value))
         return false;
 
     bool read =
@@ -82,7 +82,7 @@ static bool choose_need_weights(const json_t *value, attn_request *batch) {
 
 static bool read_need_weights(const struct native_decoder *decoder, attn_request *batch) {
     json_t *value;
-    if (!load_member(decoder, WIRE_MEMBER_NEED_WEIGHTS, &value))
+    if (!load_member(decoder, WIRE_NATIVE_NEED_WEIGHTS, &value))
         return false;
 
     bool read = choose_need_weights(value, batch) ||
@@ -93,7 +93,7 @@ static bool read_need_weights(const struct native_decoder *decoder, attn_request
 
 static bool native_read_head_mask(const struct native_decoder *decoder,
                                   const attn_model_info *info, attn_request *batch) {
-    const struct wire_span *span = &decoder->members[WIRE_MEMBER_HEAD_MASK];
+    const struct wire_span *span = &decoder->members[WIRE_NATIVE_HEAD_MASK];
     struct wire_problem *problem = decoder->problem;
     struct wire_cursor cursor = {decoder->body, span->start, span->end, problem};
     struct wire_place place = {.field = "head_mask"};
@@ -116,11 +116,11 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
                                size_t min_levels, size_t max_levels, bool *ret_given,
                                struct wire_tensor *ret_tensor) {
     static const struct {
-        enum wire_member member;
+        enum wire_native_member member;
         const char *name;
-    } tensors[] = {[WIRE_TENSOR_QUERIES] = {WIRE_MEMBER_QUERIES, "queries"},
-                   [WIRE_TENSOR_KEYS] = {WIRE_MEMBER_KEYS, "keys"},
-                   [WIRE_TENSOR_VALUES] = {WIRE_MEMBER_VALUES, "values"}};
+    } tensors[] = {[WIRE_TENSOR_QUERIES] = {WIRE_NATIVE_QUERIES, "queries"},
+                   [WIRE_TENSOR_KEYS] = {WIRE_NATIVE_KEYS, "keys"},
+                   [WIRE_TENSOR_VALUES] = {WIRE_NATIVE_VALUES, "values"}};
     const struct native_decoder *decoder = context;
     const struct wire_span *span = &decoder->members[tensors[id].member];
 
@@ -141,13 +141,13 @@ static bool native_read_request(const struct native_decoder *decoder,
         !wire_tensors_read(native_read_tensor, decoder, info, &tensors, decoder->problem))
         return false;
 
-    const struct wire_span *lens = &decoder->members[WIRE_MEMBER_VALID_LENS];
+    const struct wire_span *lens = &decoder->members[WIRE_NATIVE_VALID_LENS];
     wire_request_set_tensors(&tensors, request);
     return wire_native_selection_read(decoder->body, decoder->members, decoder->arena,
                                       request, decoder->problem) &&
            (lens->start == NULL ||
-            wire_lens_read(decoder->body, lens, &tensors.queries, &tensors.keys,
-                           decoder->arena, batch, decoder->problem));
+            wire_native_lens_read(decoder->body, lens, &tensors.queries, &tensors.keys,
+                                  decoder->arena, batch, decoder->problem));
 }
 
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
@@ -168,7 +168,7 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
 static size_t head_marks_cost(const struct wire_input *input,
                               const struct wire_native_scan *scan) {
     size_t max = 0;
-    if (scan->members[WIRE_MEMBER_WEIGHTS_HEADS].start == NULL)
+    if (scan->members[WIRE_NATIVE_WEIGHTS_HEADS].start == NULL)
         return 0;
 
     for (size_t i = 0; i < input->num_models; i++) {

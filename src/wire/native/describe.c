@@ -41,7 +41,7 @@ static attn_status print_model_sizes(const attn_model_info *info, struct buf *bo
     return wire_json_add_format(body, "%zu", info->context_length);
 }
 
-attn_status wire_model_print(const attn_model_info *info, struct buf *body) {
+attn_status wire_native_print_model(const attn_model_info *info, struct buf *body) {
     attn_status status = print_model_names(info, body);
     if (status == ATTN_OK)
         status = print_model_sizes(info, body);
@@ -58,14 +58,14 @@ attn_status wire_model_print(const attn_model_info *info, struct buf *body) {
         info->precision, info->parameters, info->bytes, info->memory);
 }
 
-attn_status wire_models_print(const attn_model *const *models, size_t num_models,
-                              struct buf *body) {
+attn_status wire_native_print_models(const attn_model *const *models, size_t num_models,
+                                     struct buf *body) {
     attn_status status = buf_append_text(body, "{\"models\":[");
     for (size_t i = 0; i < num_models && status == ATTN_OK; i++) {
         if (i > 0)
             status = buf_append_text(body, ",");
         if (status == ATTN_OK)
-            status = wire_model_print(attn_model_get_info(models[i]), body);
+            status = wire_native_print_model(attn_model_get_info(models[i]), body);
     }
     return status == ATTN_OK ? buf_append_text(body, "]}") : status;
 }

@@ -101,10 +101,10 @@ static bool read_batch_lens(struct lens_reader *reader, bool per_query) {
     return b == reader->queries->num_sequences || refuse_num_lens(reader, b);
 }
 
-bool wire_lens_read(const char *body, const struct wire_span *span,
-                    const struct wire_tensor *queries, const struct wire_tensor *keys,
-                    struct arena *arena, attn_request *batch,
-                    struct wire_problem *ret_problem) {
+bool wire_native_lens_read(const char *body, const struct wire_span *span,
+                           const struct wire_tensor *queries,
+                           const struct wire_tensor *keys, struct arena *arena,
+                           attn_request *batch, struct wire_problem *ret_problem) {
     struct lens_reader reader = {.cursor = {body, span->start, span->end, ret_problem},
                                  .queries = queries,
                                  .keys = keys};

@@ -9,23 +9,24 @@
 #include "wire/reply.h"
 
 /* The members of a request's object. */
-enum wire_member {
-    WIRE_MEMBER_MODEL,
-    WIRE_MEMBER_QUERIES,
-    WIRE_MEMBER_KEYS,
-    WIRE_MEMBER_VALUES,
-    WIRE_MEMBER_VALID_LENS,
-    WIRE_MEMBER_CAUSAL,
-    WIRE_MEMBER_NEED_WEIGHTS,
-    WIRE_MEMBER_HEAD_MASK,
-    WIRE_MEMBER_WEIGHTS_HEADS,
-    WIRE_MEMBER_WEIGHTS_QUERIES,
-    WIRE_NUM_MEMBERS
+enum wire_native_member {
+    WIRE_NATIVE_MODEL,
+    WIRE_NATIVE_QUERIES,
+    WIRE_NATIVE_KEYS,
+    WIRE_NATIVE_VALUES,
+    WIRE_NATIVE_VALID_LENS,
+    WIRE_NATIVE_CAUSAL,
+    WIRE_NATIVE_NEED_WEIGHTS,
+    WIRE_NATIVE_HEAD_MASK,
+    WIRE_NATIVE_WEIGHTS_HEADS,
+    WIRE_NATIVE_WEIGHTS_QUERIES,
+    WIRE_NATIVE_NUM_MEMBERS
 };
 
 /* What was found in a body. Points into it. */
 struct wire_native_scan {
-    struct wire_span members[WIRE_NUM_MEMBERS]; /* start is NULL: left out, or null */
+    /* start is NULL: left out, or null. */
+    struct wire_span members[WIRE_NATIVE_NUM_MEMBERS];
     /* The most that decoding needs besides the body. If weights_heads is present and the
      * model has over 64 heads, add a byte for each head. */
     size_t decode_bytes;

@@ -8,17 +8,17 @@
 
 static const struct wire_keys native_keys = {
     .owner = "a request",
-    .count = WIRE_NUM_MEMBERS,
-    .names = {[WIRE_MEMBER_MODEL] = "model",
-              [WIRE_MEMBER_QUERIES] = "queries",
-              [WIRE_MEMBER_KEYS] = "keys",
-              [WIRE_MEMBER_VALUES] = "values",
-              [WIRE_MEMBER_VALID_LENS] = "valid_lens",
-              [WIRE_MEMBER_CAUSAL] = "causal",
-              [WIRE_MEMBER_NEED_WEIGHTS] = "need_weights",
-              [WIRE_MEMBER_HEAD_MASK] = "head_mask",
-              [WIRE_MEMBER_WEIGHTS_HEADS] = "weights_heads",
-              [WIRE_MEMBER_WEIGHTS_QUERIES] = "weights_queries"},
+    .count = WIRE_NATIVE_NUM_MEMBERS,
+    .names = {[WIRE_NATIVE_MODEL] = "model",
+              [WIRE_NATIVE_QUERIES] = "queries",
+              [WIRE_NATIVE_KEYS] = "keys",
+              [WIRE_NATIVE_VALUES] = "values",
+              [WIRE_NATIVE_VALID_LENS] = "valid_lens",
+              [WIRE_NATIVE_CAUSAL] = "causal",
+              [WIRE_NATIVE_NEED_WEIGHTS] = "need_weights",
+              [WIRE_NATIVE_HEAD_MASK] = "head_mask",
+              [WIRE_NATIVE_WEIGHTS_HEADS] = "weights_heads",
+              [WIRE_NATIVE_WEIGHTS_QUERIES] = "weights_queries"},
 };
 
 /* Returns the most bytes that reading a list of numbers needs. */
@@ -31,33 +31,33 @@ static size_t list_cost(const struct wire_span *span) {
 static size_t native_decode_cost(const struct wire_native_scan *scan) {
     size_t bytes = 0;
 
-    for (int i = 0; i < WIRE_NUM_MEMBERS; i++) {
+    for (int i = 0; i < WIRE_NATIVE_NUM_MEMBERS; i++) {
         const struct wire_span *span = &scan->members[i];
         if (span->start == NULL)
             continue;
-        switch ((enum wire_member)i) {
-        case WIRE_MEMBER_QUERIES:
-        case WIRE_MEMBER_KEYS:
-        case WIRE_MEMBER_VALUES:
+        switch ((enum wire_native_member)i) {
+        case WIRE_NATIVE_QUERIES:
+        case WIRE_NATIVE_KEYS:
+        case WIRE_NATIVE_VALUES:
             size_add_saturating(&bytes, wire_tensor_cost(span));
             break;
-        case WIRE_MEMBER_WEIGHTS_QUERIES: /* a mark of a byte for each row of queries */
-            size_add_saturating(&bytes, scan->members[WIRE_MEMBER_QUERIES].commas + 1 +
+        case WIRE_NATIVE_WEIGHTS_QUERIES: /* a mark of a byte for each row of queries */
+            size_add_saturating(&bytes, scan->members[WIRE_NATIVE_QUERIES].commas + 1 +
                                             ARENA_ALIGNMENT);
             size_add_saturating(&bytes, list_cost(span));
             break;
-        case WIRE_MEMBER_WEIGHTS_HEADS: /* up to 64 marks fit into one unit */
+        case WIRE_NATIVE_WEIGHTS_HEADS: /* up to 64 marks fit into one unit */
             size_add_saturating(&bytes, list_cost(span));
             size_add_saturating(&bytes, ARENA_ALIGNMENT);
             break;
-        case WIRE_MEMBER_VALID_LENS:
-        case WIRE_MEMBER_HEAD_MASK:
+        case WIRE_NATIVE_VALID_LENS:
+        case WIRE_NATIVE_HEAD_MASK:
             size_add_saturating(&bytes, list_cost(span));
             break;
-        case WIRE_MEMBER_MODEL:
-        case WIRE_MEMBER_CAUSAL:
-        case WIRE_MEMBER_NEED_WEIGHTS:
-        case WIRE_NUM_MEMBERS:
+        case WIRE_NATIVE_MODEL:
+        case WIRE_NATIVE_CAUSAL:
+        case WIRE_NATIVE_NEED_WEIGHTS:
+        case WIRE_NATIVE_NUM_MEMBERS:
             wire_json_cost(span->start, (size_t)(span->end - span->start), &bytes);
             break;
         }

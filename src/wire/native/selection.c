@@ -56,9 +56,9 @@ static bool read_selection_list(const char *body, const struct wire_span *span,
 bool wire_native_selection_read(const char *body, const struct wire_span *members,
                                 struct arena *arena, struct wire_request *request,
                                 struct wire_problem *ret_problem) {
-    return read_selection_list(body, &members[WIRE_MEMBER_WEIGHTS_HEADS],
+    return read_selection_list(body, &members[WIRE_NATIVE_WEIGHTS_HEADS],
                                WIRE_SELECTED_HEADS, arena, request, ret_problem) &&
-           read_selection_list(body, &members[WIRE_MEMBER_WEIGHTS_QUERIES],
+           read_selection_list(body, &members[WIRE_NATIVE_WEIGHTS_QUERIES],
                                WIRE_SELECTED_QUERIES, arena, request, ret_problem) &&
            wire_selection_check(request, ret_problem);
 }
