@@ -87,21 +87,6 @@ static const size_t *copy_lens(struct arena *arena, const size_t *lens, size_t c
     return copy;
 }
 
-bool wire_reply_keep_lens(const struct wire_request *request, struct arena *arena,
-                          struct wire_request *ret_kept,
-                          struct wire_problem *ret_problem) {
-    const attn_request *batch = &request->batch;
-    const size_t *query_lens = copy_lens(arena, batch->query_lens, batch->num_sequences);
-    const size_t *key_lens = copy_lens(arena, batch->key_lens, batch->num_sequences);
-    if (query_lens == NULL || key_lens == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-
-    *ret_kept = *request;
-    ret_kept->batch.query_lens = query_lens;
-    ret_kept->batch.key_lens = key_lens;
-    return true;
-}
-
 size_t wire_reply_lens_bytes(const struct wire_request *request) {
     size_t bytes;
     bool fits = size_mul(request->batch.num_sequences, 2 * sizeof(size_t), &bytes);
@@ -152,4 +137,25 @@ bool wire_reply_check(const struct wire_request *request, const attn_result *res
     return wire_reply_tensor_check(&outputs, ret_problem) &&
            (request->batch.need_weights == ATTN_WEIGHTS_NONE ||
             wire_reply_tensor_check(&weights, ret_problem));
+}
+
+void *wire_reply_begin(struct arena *arena, size_t size,
+                       const struct wire_request *request, const attn_result *result,
+                       struct wire_request *ret_kept, struct wire_problem *ret_problem) {
+    const attn_request *batch = &request->batch;
+    void *encoder = arena_alloc(arena, 1, size);
+    const size_t *query_lens = copy_lens(arena, batch->query_lens, batch->num_sequences);
+    const size_t *key_lens = copy_lens(arena, batch->key_lens, batch->num_sequences);
+
+    if (encoder == NULL || query_lens == NULL || key_lens == NULL) {
+        wire_problem_set_no_memory(ret_problem);
+        return NULL;
+    }
+    if (!wire_reply_check(request, result, ret_problem))
+        return NULL;
+
+    *ret_kept = *request;
+    ret_kept->batch.query_lens = query_lens;
+    ret_kept->batch.key_lens = key_lens;
+    return encoder;
 }

@@ -49,15 +49,16 @@ size_t wire_reply_num_weights(const struct wire_request *request);
 size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
                         size_t ret_shape[WIRE_REPLY_RANK_MAX]);
 
-/* Copies the lengths of the sequences to the arena, since an encoder outlives its
- * request; *ret_kept is the request with these lengths. Returns false with *ret_problem
- * set when memory is short. */
-bool wire_reply_keep_lens(const struct wire_request *request, struct arena *arena,
-                          struct wire_request *ret_kept,
-                          struct wire_problem *ret_problem);
+/* The beginning of a reply that has outputs and, when needed, weights: checks the result,
+ * and allocates an encoder of `size` bytes and copies of the lengths, since an encoder
+ * outlives its request. *ret_kept is the request with these lengths. Returns the encoder,
+ * uninitialised, or NULL with *ret_problem set: Result not finite, Out of memory. */
+void *wire_reply_begin(struct arena *arena, size_t size,
+                       const struct wire_request *request, const attn_result *result,
+                       struct wire_request *ret_kept, struct wire_problem *ret_problem);
 
-/* Returns the bytes of the arena that wire_reply_keep_lens() needs; SIZE_MAX when that is
- * too large to be computed. */
+/* Returns the bytes of the arena that wire_reply_begin() needs for the lengths; SIZE_MAX
+ * when that is too large to be computed. */
 size_t wire_reply_lens_bytes(const struct wire_request *request);
 
 /* Checks that all numbers are finite, since JSON has no others. Returns false with

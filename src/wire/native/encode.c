@@ -143,14 +143,10 @@ static void *native_reply_begin(struct arena *arena, const struct wire_request *
                                 const attn_result *result,
                                 struct wire_reply_head *ret_head,
                                 struct wire_problem *ret_problem) {
-    struct wire_native_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
     struct wire_request kept;
-    if (encoder == NULL) {
-        wire_problem_set_no_memory(ret_problem);
-        return NULL;
-    }
-    if (!wire_reply_keep_lens(request, arena, &kept, ret_problem) ||
-        !wire_reply_check(&kept, result, ret_problem))
+    struct wire_native_encoder *encoder =
+        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
+    if (encoder == NULL)
         return NULL;
 
     wire_native_encoder_init(encoder, &kept, result);

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "safetensors/header.h"
 #include "wire/json/write.h"
+#include "wire/media.h"
 #include "wire/reply.h"
 #include "wire/safetensors/safetensors.h"
 
@@ -170,17 +171,13 @@ static void *safetensors_reply_begin(struct arena *arena,
                                      const attn_result *result,
                                      struct wire_reply_head *ret_head,
                                      struct wire_problem *ret_problem) {
-    struct safetensors_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
     struct wire_request kept;
-    if (encoder == NULL) {
-        wire_problem_set_no_memory(ret_problem);
-        return NULL;
-    }
-    if (!wire_reply_keep_lens(request, arena, &kept, ret_problem) ||
-        !wire_reply_check(&kept, result, ret_problem))
+    struct safetensors_encoder *encoder =
+        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
+    if (encoder == NULL)
         return NULL;
 
-    *ret_head = (struct wire_reply_head){.content_type = "application/vnd.safetensors",
+    *ret_head = (struct wire_reply_head){.content_type = WIRE_MEDIA_TYPE_SAFETENSORS,
                                          .size = prepare_reply(encoder, &kept, result),
                                          .json_size = WIRE_NO_SIZE};
     return encoder;
