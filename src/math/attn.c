@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attn.c: runs the layer in three steps, each of which waits for the one before. Queries,
  * keys and values are projected; each panel of queries of each head attends; the outputs
- * are projected. */
+ * are projected. Threads of the caller share a step that is large enough. */
 #include "math/run.h"
 #include "math/steps.h"
+
+#define SHARE_FLOPS 2e6 /* fewer are done faster by one thread */
+
+void run_share(const struct run *run, double flops, size_t count,
+               void (*task)(void *data, size_t index, size_t thread), void *data) {
+    const attn_parallel *parallel = run->request->parallel;
+
+    if (parallel != NULL && parallel->num_threads > 1 && count > 1 &&
+        flops >= SHARE_FLOPS) {
+        parallel->run(parallel->context, count, task, data);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        task(data, i, 0);
+}
 
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps) {
