@@ -66,11 +66,14 @@ AVX2 static inline lanes split_digit_lanes(lanes value) {
 
 AVX2 static void find_four(const uint32_t *bits, uint64_t *ret_first, uint64_t *ret_rest,
                            int64_t *ret_exponent, uint64_t *ret_special) {
-    /* c of c * 2^q, and the biased q. */
+    /* c of c * 2^q, and the biased q. Special values take the q of the smallest normal
+     * ones, because the table ends there. */
     __m128i four;
     memcpy(&four, bits, sizeof four);
     lanes number = (lanes)_mm256_cvtepu32_epi64(four) & INT32_MAX;
-    lanes fraction = number & 0x7fffff, exponent = number >> 23, c = fraction | 0x800000;
+    lanes fraction = number & 0x7fffff, c = fraction | 0x800000;
+    lanes special = ~greater(number >> 23, ALL(0));
+    lanes exponent = (number >> 23) + (special & 1);
     lanes closer_below = ~greater(fraction, ALL(0)) & greater(exponent, ALL(1)) & 1;
 
     /* k is floor(log10(2^q)), or that of 3/4 * 2^q. Then the power and its shift, and the
@@ -96,7 +99,6 @@ AVX2 static void find_four(const uint32_t *bits, uint64_t *ret_first, uint64_t *
     lanes first = multiply(digits >> 8, ALL(DIVIDE_BY_5_8)) >> 49;
     lanes rest = split_digit_lanes(digits - multiply(first, ALL(EIGHT_ZEROS)));
     k += lacks_one + lacks_two + 8 - BIAS; /* lanes that lack a digit are -1 */
-    lanes special = ~greater(exponent, ALL(0));
 
     memcpy(ret_first, &first, sizeof first);
     memcpy(ret_rest, &rest, sizeof rest);
