@@ -44,6 +44,16 @@ static size_t find_lowest_limit(char *folder, size_t root_size, limit_reader rea
     }
 }
 
+/* Returns whether `list` has `word`, between commas. Cuts the list into words. */
+static bool list_has_word(char *list, const char *word) {
+    char *item;
+    while ((item = strsep(&list, ",")) != NULL) {
+        if (strcmp(item, word) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Returns the lowest limit of this process's cgroup and of those above it. `controller`
  * is the folder of version 1; version 2 has one tree for all. A container may see its own
  * group as the root. */
@@ -66,7 +76,7 @@ static size_t read_cgroup_limit(const char *root, const char *controller,
 
         *group++ = '\0';
         bool version_2 = controllers[1] == '\0';
-        if (!version_2 && strstr(controllers, controller) == NULL)
+        if (!version_2 && !list_has_word(controllers + 1, controller))
             continue;
 
         int size = version_2 ? snprintf(folder, sizeof folder, "%s/sys/fs/cgroup", root)

@@ -241,6 +241,20 @@ static void test_machine_reads_cgroups_of_version_1(void **state) {
     remove_root(root);
 }
 
+static void test_machine_ignores_controllers_with_longer_names(void **state) {
+    (void)state;
+    char root[32];
+    new_root(root);
+    size_t cpus = machine_cpus(root);
+
+    write_file(root, "/proc/self/cgroup", "3:cpuset:/batch\n2:cpu,cpuacct:/\n");
+    write_file(root, "/sys/fs/cgroup/cpu/batch/cpu.cfs_quota_us", "100000\n");
+    write_file(root, "/sys/fs/cgroup/cpu/batch/cpu.cfs_period_us", "100000\n");
+
+    assert_int_equal(machine_cpus(root), cpus);
+    remove_root(root);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_that_wrap_are_refused_and_write_nothing),
@@ -257,6 +271,7 @@ int main(void) {
         cmocka_unit_test(test_machine_without_limits_reports_all_cpus_and_memory),
         cmocka_unit_test(test_machine_uses_the_lowest_limit_of_all_groups_above),
         cmocka_unit_test(test_machine_reads_cgroups_of_version_1),
+        cmocka_unit_test(test_machine_ignores_controllers_with_longer_names),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
