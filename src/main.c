@@ -39,6 +39,16 @@ static int report_error(const attn_error *error, int exit_code) {
     return exit_code;
 }
 
+/* Returns `exit_code`, or a failure when standard output did not take all of the text. */
+static int finish_output(int exit_code) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_code;
+    fputs("attnd: standard output did not take all of the text; "
+          "check the disk or the program that it goes to\n",
+          stderr);
+    return EXIT_FAILURE;
+}
+
 /* Posted by each SIGTERM and SIGINT. sigwait() would not do: OpenBLAS starts threads
  * before main(), and a signal mask set here does not reach them. */
 static sem_t stop_requested;
@@ -168,7 +178,7 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     }
     if (config->check_config) {
         printf("configuration ok: %zu models\n", daemon.models.count);
-        exit_code = EXIT_SUCCESS;
+        exit_code = finish_output(EXIT_SUCCESS);
         goto done;
     }
 
@@ -243,6 +253,12 @@ int main(int argc, char **argv) {
         printf("attnd %s\n", attn_version());
     else
         exit_code = command_runs[command](&config, &files);
+
+    /* A server goes on without its one line, and health replies by its exit code. */
+    bool is_text = config.help || config.man || config.version ||
+                   command == COMMAND_INSPECT || command == COMMAND_BENCH;
+    if (is_text)
+        exit_code = finish_output(exit_code);
 
     config_texts_deinit(&files);
     config_deinit(&config);

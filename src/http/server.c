@@ -70,8 +70,11 @@ attn_status http_server_create(const struct http_options *options,
     return ATTN_OK;
 
 fail:
-    error_set(ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
-              attn_status_text(status));
+    error_set(
+        ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
+        status == ATTN_E_IO
+            ? "no file descriptor is left; raise the limit of open files (ulimit -n)"
+            : attn_status_text(status));
 fail_reported:
     free(fds);
     http_server_destroy(server);

@@ -169,6 +169,9 @@ static bool watch_fd(int epoll_fd, int fd) {
 }
 
 attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
+    attn_status status;
+
+    errno = 0; /* libmicrohttpd leaves that of the call that failed */
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
@@ -192,8 +195,9 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     return ATTN_OK;
 
 fail:
+    status = errno == EMFILE || errno == ENFILE ? ATTN_E_IO : ATTN_E_NOMEM;
     http_thread_deinit(thread);
-    return ATTN_E_NOMEM;
+    return status;
 }
 
 void http_thread_deinit(struct http_thread *thread) {

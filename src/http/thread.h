@@ -48,7 +48,8 @@ struct http_thread {
 };
 
 /* Starts a daemon on `listen_fd` and the thread. It owns `listen_fd` from then on, also
- * on failure. Returns ATTN_E_NOMEM when the system refuses. */
+ * on failure. Returns ATTN_E_IO when no file descriptor is left, and ATTN_E_NOMEM when
+ * the system refuses memory or the thread. */
 attn_status http_thread_start(struct http_thread *thread, int listen_fd);
 
 /* Whether every request that had arrived complete got a reply. Call it after the thread
