@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/output.h"
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "config/commands.h"
@@ -13,6 +14,7 @@
 #include "wire/init.h"
 
 #include <attnd/library.h>
+#include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,8 +36,12 @@ struct daemon {
     struct http_server *server;
 };
 
+/* Prints the error. A full pipe delays the end of attnd for a second at most. */
 static int report_error(const attn_error *error, int exit_code) {
-    fprintf(stderr, "attnd: %s\n", error->text);
+    char line[sizeof error->text + 16];
+
+    int size = snprintf(line, sizeof line, "attnd: %s\n", error->text);
+    output_write(STDERR_FILENO, line, (size_t)size, 1000);
     return exit_code;
 }
 
@@ -134,10 +140,23 @@ static attn_status verify_models(const struct models *models, attn_error *error)
     return ATTN_OK;
 }
 
+/* Prints the address as soon as standard output has room for it, unless a signal asks to
+ * stop before. A standard output that fails is ignored: the log has the address, too. */
+static void print_address(const char *url) {
+    char line[NI_MAXHOST + 64];
+    int stops = 0;
+
+    int fd = output_open(STDOUT_FILENO);
+    int size = snprintf(line, sizeof line, "listening on %s\n", url);
+    while (stops == 0 && output_write(fd, line, (size_t)size, 50) < 0 && errno == EAGAIN)
+        sem_getvalue(&stop_requested, &stops);
+    if (fd != STDOUT_FILENO)
+        close(fd);
+}
+
 /* Waits for a signal, then stops; returns the exit code. */
 static int run_until_stopped(struct daemon *daemon, const struct config *config) {
-    printf("listening on %s\n", http_server_url(daemon->server));
-    fflush(stdout);
+    print_address(http_server_url(daemon->server));
     while (sem_wait(&stop_requested) != 0) /* interrupted by another signal */
         ;
 

@@ -1,19 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.c: builds a line in a fixed buffer and writes it at once. */
+/* log.c: builds a line in a fixed buffer and writes it at once, or drops it.
+ *
+ * Nobody waits for who reads the log: a line that standard error does not take is counted
+ * instead, and the next line that it takes is preceded by the count. `log_lock` guards
+ * what is below it. It is held for two system calls that do not block, and no other lock
+ * is taken or held then. */
 #include "base/log.h"
 
+#include "base/output.h"
+
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_BYTES_MAX 4096
+#define LINE_BYTES_MAX OUTPUT_BYTES_MAX
 /* How much of one text is written, so that the line has room for what follows. */
 #define TEXT_BYTES_MAX 500
 
-/* Both are set once, before there are threads. */
+/* Set once, before there are threads. */
 static enum log_format log_format = LOG_FORMAT_TEXT;
 static enum log_level log_level = LOG_INFO;
+static int log_fd = STDERR_FILENO;
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned long long num_dropped; /* lines, since one was last written */
+static bool line_is_cut;               /* the last one written lacks its end */
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
@@ -111,9 +124,42 @@ static void add_event(struct log_line *line, enum log_level level, const char *m
     line->size = (size_t)(stpcpy(line->text + line->size, marks->end) - line->text);
 }
 
+static void make_line(struct log_line *line, enum log_level level, const char *message,
+                      const struct log_field *fields, size_t count) {
+    line->size = 0;
+    add_event(line, level, message, fields, count);
+    line->text[line->size++] = '\n';
+}
+
+/* Returns whether the whole line was written. */
+static bool write_line_locked(const struct log_line *line) {
+    if (line_is_cut && output_write(log_fd, "\n", 1, 0) == 1)
+        line_is_cut = false;
+
+    if (line_is_cut)
+        return false;
+
+    ssize_t written = output_write(log_fd, line->text, line->size, 0);
+    line_is_cut = written > 0 && written < (ssize_t)line->size;
+    return written == (ssize_t)line->size;
+}
+
+/* Reports how many lines were dropped; returns whether that was written. */
+static bool report_dropped_locked(void) {
+    const struct log_field dropped = LOG_NUMBER("dropped", num_dropped);
+    struct log_line line;
+
+    make_line(&line, LOG_WARN, "log lines were dropped", &dropped, 1);
+    if (!write_line_locked(&line))
+        return false;
+    num_dropped = 0;
+    return true;
+}
+
 void log_init(enum log_format format, enum log_level level) {
     log_format = format;
     log_level = level;
+    log_fd = output_open(STDERR_FILENO);
 }
 
 bool log_enabled(enum log_level level) {
@@ -125,11 +171,12 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
     if (!log_enabled(level))
         return;
 
-    struct log_line line = {.size = 0};
-    add_event(&line, level, message, fields, count);
-    line.text[line.size++] = '\n';
+    struct log_line line;
+    make_line(&line, level, message, fields, count);
 
-    /* A failure is ignored: there is nowhere left to report it. */
-    ssize_t written = write(STDERR_FILENO, line.text, line.size);
-    (void)written;
+    pthread_mutex_lock(&log_lock);
+    bool is_written =
+        (num_dropped == 0 || report_dropped_locked()) && write_line_locked(&line);
+    num_dropped += !is_written;
+    pthread_mutex_unlock(&log_lock);
 }

@@ -4,7 +4,10 @@
  *     log_write(LOG_INFO, "listening", LOG_TEXT("url", url), LOG_NUMBER("workers", n));
  *
  * Thread-safe: a line is one write(2). A text is cut after 500 bytes. Bytes outside
- * printable ASCII are escaped, so that no request can forge a line. */
+ * printable ASCII are escaped, so that no request can forge a line.
+ *
+ * Logging never waits. A line for which standard error has no room, or that it refuses,
+ * is dropped; a warning says how many before the next line that is written. */
 #ifndef ATTND_BASE_LOG_H
 #define ATTND_BASE_LOG_H
 
