@@ -113,12 +113,13 @@ static bool read_with_attnd(struct wire_text *text) {
     struct wire_native_scan scan;
     struct wire_problem problem;
     struct wire_tensor tensor;
+    const struct wire_cursor cursor = {.body = text->body.data, .problem = &problem};
 
     arena_reset(&text->arena);
-    return wire_native_scan(text->body.data, text->body.size, &scan, &problem) &&
-           wire_tensor_read(text->body.data, &scan.members[WIRE_NATIVE_QUERIES],
-                            "queries", WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
-                            &text->arena, &tensor, &problem) &&
+    return wire_native_scan(text->body.data, text->body.size, NULL, &scan, &problem) &&
+           wire_tensor_read(&cursor, &scan.members[WIRE_NATIVE_QUERIES], "queries",
+                            WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &text->arena,
+                            &tensor) &&
            same_bits(tensor.rows, text->numbers);
 }
 

@@ -147,7 +147,8 @@ static bool infer_compute(struct inference *inference, struct wire_problem *prob
     if (!alloc_floats(reply_arena, wire_reply_num_weights(request),
                       &inference->reply.weights))
         return wire_problem_set_no_memory(problem);
-    wire_selection_copy(request, inference->result.weights, inference->reply.weights);
+    wire_selection_copy(request, inference->result.weights, NULL,
+                        inference->reply.weights);
     return true;
 }
 
@@ -169,7 +170,7 @@ static bool infer_encode(struct inference *inference, struct wire_problem *probl
     struct exchange *exchange = inference->exchange;
     const struct wire_writer *writer = exchange->codec.writer;
     void *encoder = writer->begin(inference->reply_arena, &inference->request,
-                                  &inference->reply, &exchange->head, problem);
+                                  &inference->reply, NULL, &exchange->head, problem);
 
     if (encoder == NULL)
         return false;

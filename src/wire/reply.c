@@ -2,7 +2,6 @@
 /* reply.c: describes the tensors of a reply, and finds numbers that are not finite. */
 #include "wire/reply.h"
 
-#include "base/finite.h"
 #include "base/size.h"
 
 #include <stdio.h>
@@ -115,12 +114,12 @@ static bool refuse_result(const struct wire_reply_tensor *tensor,
 }
 
 bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
-                             struct wire_problem *ret_problem) {
+                             struct wire_pace *pace, struct wire_problem *ret_problem) {
     const float *numbers = tensor->numbers;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         size_t rows = wire_reply_rows(tensor, b), width = wire_reply_width(tensor, b);
         size_t plane = rows * width, count = tensor->num_planes * plane;
-        size_t i = finite_end(numbers, count);
+        size_t i = wire_pace_finite_end(pace, numbers, count);
         if (i < count) {
             const size_t index[] = {b, i / plane, i % plane / width, i % width};
             return refuse_result(tensor, index, ret_problem);
@@ -131,17 +130,18 @@ bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
 }
 
 bool wire_reply_check(const struct wire_request *request, const attn_result *result,
-                      struct wire_problem *ret_problem) {
+                      struct wire_pace *pace, struct wire_problem *ret_problem) {
     const struct wire_reply_tensor outputs = wire_reply_outputs(request, result);
     const struct wire_reply_tensor weights = wire_reply_weights(request, result);
-    return wire_reply_tensor_check(&outputs, ret_problem) &&
+    return wire_reply_tensor_check(&outputs, pace, ret_problem) &&
            (request->batch.need_weights == ATTN_WEIGHTS_NONE ||
-            wire_reply_tensor_check(&weights, ret_problem));
+            wire_reply_tensor_check(&weights, pace, ret_problem));
 }
 
 void *wire_reply_begin(struct arena *arena, size_t size,
                        const struct wire_request *request, const attn_result *result,
-                       struct wire_request *ret_kept, struct wire_problem *ret_problem) {
+                       struct wire_pace *pace, struct wire_request *ret_kept,
+                       struct wire_problem *ret_problem) {
     const attn_request *batch = &request->batch;
     void *encoder = arena_alloc(arena, 1, size);
     const size_t *query_lens = copy_lens(arena, batch->query_lens, batch->num_sequences);
@@ -151,7 +151,7 @@ void *wire_reply_begin(struct arena *arena, size_t size,
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    if (!wire_reply_check(request, result, ret_problem))
+    if (!wire_reply_check(request, result, pace, ret_problem))
         return NULL;
 
     *ret_kept = *request;

@@ -4,6 +4,7 @@
 #define ATTND_WIRE_REPLY_H
 
 #include "base/arena.h"
+#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 
@@ -55,19 +56,21 @@ size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
  * uninitialised, or NULL with *ret_problem set: Result not finite, Out of memory. */
 void *wire_reply_begin(struct arena *arena, size_t size,
                        const struct wire_request *request, const attn_result *result,
-                       struct wire_request *ret_kept, struct wire_problem *ret_problem);
+                       struct wire_pace *pace, struct wire_request *ret_kept,
+                       struct wire_problem *ret_problem);
 
 /* Returns the bytes of the arena that wire_reply_begin() needs for the lengths; SIZE_MAX
  * when that is too large to be computed. */
 size_t wire_reply_lens_bytes(const struct wire_request *request);
 
 /* Checks that all numbers are finite, since JSON has no others. Returns false with
- * *ret_problem set (Result not finite), which names the first one that is not. */
+ * *ret_problem set (Result not finite), which names the first one that is not. `pace`
+ * counts the numbers, and may be NULL. */
 bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
-                             struct wire_problem *ret_problem);
+                             struct wire_pace *pace, struct wire_problem *ret_problem);
 
 /* Likewise, for the outputs and, when they are needed, the weights. */
 bool wire_reply_check(const struct wire_request *request, const attn_result *result,
-                      struct wire_problem *ret_problem);
+                      struct wire_pace *pace, struct wire_problem *ret_problem);
 
 #endif

@@ -92,7 +92,7 @@ bool wire_selection_is_partial(const struct wire_request *request) {
 }
 
 void wire_selection_copy(const struct wire_request *request, const float *weights,
-                         float *ret_selected) {
+                         struct wire_pace *pace, float *ret_selected) {
     const struct wire_selection *selection = &request->selection;
     const attn_request *batch = &request->batch;
     bool all = batch->need_weights == ATTN_WEIGHTS_ALL;
@@ -108,6 +108,7 @@ void wire_selection_copy(const struct wire_request *request, const float *weight
                 size_t row = selection->queries != NULL ? selection->queries[i] : i;
                 memcpy(ret_selected, weights + (plane * queries + row) * width,
                        width * sizeof *weights);
+                wire_pace_add(pace, width * sizeof *weights);
             }
         }
         weights += planes * queries * width; /* the next sequence's */

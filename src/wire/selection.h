@@ -6,6 +6,7 @@
 #define ATTND_WIRE_SELECTION_H
 
 #include "base/arena.h"
+#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 
@@ -51,8 +52,9 @@ bool wire_selection_check(const struct wire_request *request,
 bool wire_selection_is_partial(const struct wire_request *request);
 
 /* Copies those of `weights`, which attn_run() wrote, that are selected to ret_selected,
- * which has room for wire_reply_num_weights() floats. Thread-safe. */
+ * which has room for wire_reply_num_weights() floats. `pace` counts them, and may be
+ * NULL. Thread-safe. */
 void wire_selection_copy(const struct wire_request *request, const float *weights,
-                         float *ret_selected);
+                         struct wire_pace *pace, float *ret_selected);
 
 #endif

@@ -62,7 +62,7 @@ static void write_reply(const struct wire_request *request, struct arena *arena)
         result.outputs[i] = (float)i / 7 - 1e-20F;
 
     size_t used = arena->used;
-    void *encoder = wire_oip_writer.begin(arena, request, &result, &head, &problem);
+    void *encoder = wire_oip_writer.begin(arena, request, &result, NULL, &head, &problem);
     fuzz_check(encoder != NULL, "a reply that cannot be begun");
     fuzz_check(arena->used - used <= wire_oip_writer.memory(request) + 4096 + 128,
                "more memory for the reply than was announced");

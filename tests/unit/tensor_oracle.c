@@ -10,6 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns the name of a value's type, as wire_cursor_type() does. */
+static const char *type_of(const json_t *value) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object",   [JSON_ARRAY] = "array", [JSON_STRING] = "string",
+        [JSON_INTEGER] = "integer", [JSON_REAL] = "number", [JSON_TRUE] = "boolean",
+        [JSON_FALSE] = "boolean",   [JSON_NULL] = "null"};
+    return names[json_typeof(value)];
+}
+
 /* Halfway from the largest float32 to 2^128: numbers from here on round to infinity. */
 #define FLOAT_OVERFLOW 0x1.ffffffp127
 
@@ -35,7 +44,7 @@ static bool check_list(const json_t *value, const struct wire_place *place, size
     if (json_is_number(value))
         return wire_refuse_levels(place, levels, levels, place->depth, ret_problem);
     if (!json_is_array(value))
-        return wire_refuse_type(place, "array", wire_json_type(value), ret_problem);
+        return wire_refuse_type(place, "array", type_of(value), ret_problem);
     if (json_array_size(value) == 0)
         return wire_refuse_empty(place, ret_problem);
     return true;
@@ -51,7 +60,7 @@ static bool read_row(const json_t *row, const struct wire_place *place,
             return wire_refuse_levels(&at, at.depth, at.depth,
                                       at.depth + count_levels(value, &leaf), ret_problem);
         if (!json_is_number(value))
-            return wire_refuse_type(&at, "number", wire_json_type(value), ret_problem);
+            return wire_refuse_type(&at, "number", type_of(value), ret_problem);
         double number = json_number_value(value);
         if (fabs(number) >= FLOAT_OVERFLOW)
             return wire_refuse_float_range(&at, number, ret_problem);
@@ -76,7 +85,7 @@ static bool find_levels(const json_t *value, const char *field, size_t min, size
     }
     if (levels < min) {
         place.depth = levels;
-        return wire_refuse_type(&place, "array", wire_json_type(leaf), ret_problem);
+        return wire_refuse_type(&place, "array", type_of(leaf), ret_problem);
     }
     *ret_levels = levels;
     return true;
@@ -173,7 +182,7 @@ bool oracle_tensor_read(const json_t *value, const char *field, size_t min, size
 
 bool oracle_read_text(const char *text, size_t size, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {text, text, text + size, ret_problem};
+    struct wire_cursor cursor = {text, text, text + size, ret_problem, NULL};
     struct wire_span span;
     wire_cursor_next(&cursor);
     if (!wire_cursor_skip(&cursor, 1, &span))
@@ -181,8 +190,8 @@ bool oracle_read_text(const char *text, size_t size, struct arena *arena,
     wire_cursor_next(&cursor);
     if (cursor.at != cursor.end)
         return wire_refuse_syntax(&cursor, NULL, "end of file expected");
-    return wire_tensor_read(text, &span, "t", WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
-                            arena, ret_tensor, ret_problem);
+    return wire_tensor_read(&cursor, &span, "t", WIRE_LEVELS_UNBATCHED,
+                            WIRE_LEVELS_BATCHED, arena, ret_tensor);
 }
 
 static const char *compare_tensors(const struct wire_tensor *got,

@@ -48,7 +48,7 @@ static char *encode_in_pieces(const struct wire_request *request, float *outputs
         size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
     wire_native_encoder_init(&encoder, request, &result);
-    if (!wire_reply_check(request, &result, &problem))
+    if (!wire_reply_check(request, &result, NULL, &problem))
         fail_msg("%s: %s", problem.title, problem.detail);
     while ((written = wire_native_encoder_fill(&encoder, piece, size)) > 0) {
         assert_true(written <= size);
@@ -155,7 +155,7 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
 
         request.batch.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
         const attn_result result = {outputs, weights};
-        assert_false(wire_reply_check(&request, &result, &problem));
+        assert_false(wire_reply_check(&request, &result, NULL, &problem));
         assert_int_equal(problem.status, 422);
         assert_string_equal(problem.title, "Result not finite");
         if (strstr(problem.detail, cases[i].where) != problem.detail)
@@ -282,7 +282,7 @@ static void test_selected_weights_come_in_the_order_given(void **state) {
         size_t count = wire_reply_num_weights(&request);
         float *selected = malloc(count * sizeof *selected);
         assert_true(wire_selection_is_partial(&request));
-        wire_selection_copy(&request, counted, selected);
+        wire_selection_copy(&request, counted, NULL, selected);
 
         char *text = encode(&request, counted, selected);
         const char *weights = strstr(text, "\"attention_weights\":") + 20;

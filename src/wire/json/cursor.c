@@ -39,6 +39,8 @@ void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *pla
     place->line = 1;
     place->column = 0;
     for (const char *c = cursor->body, *end = token_end(cursor); c < end; c++) {
+        if ((size_t)(c - cursor->body) % WIRE_PACE_STEP == WIRE_PACE_STEP - 1)
+            wire_pace_add(cursor->pace, WIRE_PACE_STEP);
         if (*c == '\n') {
             place->line++;
             place->column = 0;
@@ -170,6 +172,12 @@ static const char *skip_blocks(const char *at, const char *end, size_t *commas) 
     return at;
 }
 
+/* Returns the end of the step that begins at `at`. */
+static const char *step_end(const struct wire_cursor *cursor, const char *at) {
+    return cursor->end - at > (ptrdiff_t)WIRE_PACE_STEP ? at + WIRE_PACE_STEP
+                                                        : cursor->end;
+}
+
 /* Returns the next bracket, brace, quote, 'Y', '_', 'y' or DEL, or the end. Adds the
  * commas before it. */
 static const char *skip_plain(const char *at, const char *end, size_t *commas) {
@@ -190,13 +198,34 @@ static const char *skip_plain(const char *at, const char *end, size_t *commas) {
     return end;
 }
 
+/* Likewise, from the cursor on. Counts what is skipped, and the byte before it. */
+static void skip_values(struct wire_cursor *cursor, size_t *commas) {
+    const char *start, *end;
+    do {
+        start = cursor->at;
+        end = step_end(cursor, start);
+        cursor->at = skip_plain(start, end, commas);
+        wire_pace_add(cursor->pace, (size_t)(cursor->at - start) + 1);
+    } while (cursor->at == end && end < cursor->end);
+}
+
 /* Skips a string from its first quote on. */
 static bool skip_string(struct wire_cursor *cursor) {
-    cursor->at = wire_string_end(cursor->at, cursor->end);
+    const char *start, *end;
+    cursor->at++;
+    do {
+        start = cursor->at;
+        end = step_end(cursor, start);
+        while (cursor->at < end && *cursor->at != '"')
+            cursor->at += *cursor->at == '\\' ? 2 : 1; /* at most 1 byte past `end` */
+        wire_pace_add(cursor->pace, (size_t)(cursor->at - start));
+    } while (cursor->at >= end && end < cursor->end);
+
     if (cursor->at < cursor->end) {
         cursor->at++;
         return true;
     }
+    cursor->at = cursor->end;
     return wire_refuse_syntax(cursor, NULL, "the end of a string expected");
 }
 
@@ -258,7 +287,7 @@ static bool skip_nested(struct wire_cursor *cursor, size_t outer,
 
         cursor->at++;
         if (depth > outer)
-            cursor->at = skip_plain(cursor->at, cursor->end, &span->commas);
+            skip_values(cursor, &span->commas);
     } while (depth > outer);
     return true;
 }

@@ -5,6 +5,7 @@
 #define ATTND_WIRE_JSON_CURSOR_H
 
 #include "wire/decimal/bytes.h"
+#include "wire/pace.h"
 #include "wire/refuse.h"
 
 #include <stdbool.h>
@@ -16,6 +17,7 @@ struct wire_cursor {
     const char *at;   /* the next byte */
     const char *end;  /* nothing from here on is read */
     struct wire_problem *problem;
+    struct wire_pace *pace; /* counts what is read; may be NULL */
 };
 
 /* The text of a value, and what was counted in it. */
@@ -28,7 +30,8 @@ struct wire_span {
 /* Returns a cursor at a value of the same text, which ends with the value. */
 static inline struct wire_cursor wire_cursor_at(const struct wire_cursor *cursor,
                                                 const struct wire_span *span) {
-    return (struct wire_cursor){cursor->body, span->start, span->end, cursor->problem};
+    return (struct wire_cursor){cursor->body, span->start, span->end, cursor->problem,
+                                cursor->pace};
 }
 
 /* Skips white space. Returns the next byte, or 0 at the end. */
@@ -51,8 +54,8 @@ static inline const char *wire_string_end(const char *at, const char *end) {
 bool wire_cursor_skip(struct wire_cursor *cursor, size_t depth,
                       struct wire_span *ret_span);
 
-/* Returns the type of the value at the cursor, as wire_json_type() names it; NULL when
- * there is no value. */
+/* Returns the type of the value at the cursor: "integer", "number", "string", "array",
+ * "object", "boolean" or "null"; NULL when there is no value. */
 const char *wire_cursor_type(const struct wire_cursor *cursor);
 
 /* Whether the value at the cursor is a number. */

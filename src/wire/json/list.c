@@ -4,6 +4,9 @@
 
 #include "wire/decimal/read.h"
 
+/* Numbers of up to 16 bytes fill a step of the pace. */
+#define NUMBERS_PER_STEP (WIRE_PACE_STEP / 16)
+
 bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t levels) {
     if (wire_cursor_next(cursor) == '[') {
         cursor->at++;
@@ -83,6 +86,7 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
     *ret_number = parse_digits(ret_text->start + minus, ret_text->end);
     if (minus && *ret_number > 0)
         *ret_number = SIZE_MAX;
+    wire_pace_add(cursor->pace, (size_t)(ret_text->end - cursor->at) + 1);
     cursor->at = ret_text->end;
     return true;
 }
@@ -120,14 +124,28 @@ static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *
     return wire_refuse_syntax(cursor, place, "',' or ']' expected");
 }
 
+/* wire_floats_read() in pieces; `out_end` is the end of the whole room. */
+static enum wire_stop read_numbers(struct wire_floats *floats, const float *out_end,
+                                   struct wire_pace *pace) {
+    enum wire_stop stop;
+    do {
+        const char *start = floats->at;
+        size_t room = (size_t)(out_end - floats->out);
+        floats->out_end =
+            floats->out + (room < NUMBERS_PER_STEP ? room : NUMBERS_PER_STEP);
+        stop = wire_floats_read(floats);
+        wire_pace_add(pace, (size_t)(floats->at - start));
+    } while (stop == WIRE_STOP_FULL && floats->out < out_end);
+    return stop;
+}
+
 bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *out,
                    float *out_end, size_t *ret_count) {
     if (!wire_list_open(cursor, place, place->depth + 1))
         return false;
 
-    struct wire_floats floats = {
-        .at = cursor->at, .end = cursor->end, .out = out, .out_end = out_end};
-    enum wire_stop stop = wire_floats_read(&floats);
+    struct wire_floats floats = {.at = cursor->at, .end = cursor->end, .out = out};
+    enum wire_stop stop = read_numbers(&floats, out_end, cursor->pace);
     size_t count = (size_t)(floats.out - out);
     cursor->at = floats.at;
     if (stop != WIRE_STOP_CLOSED) {

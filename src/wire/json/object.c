@@ -80,7 +80,7 @@ static bool copy_word(const struct wire_cursor *cursor, const struct wire_span *
     }
 
     /* The string may have escapes, or may not be UTF-8. */
-    json_t *word = wire_json_load(cursor->body, span, cursor->problem);
+    json_t *word = wire_string_load(cursor, span);
     if (word == NULL)
         return false;
     memcpy(ret_word, json_string_value(word), json_string_length(word) + 1);
@@ -138,7 +138,7 @@ static bool scan_member(struct wire_cursor *cursor, size_t depth,
         !read_key(cursor, keys, &key_text, &key))
         return false;
     if (seen[key])
-        return wire_refuse_duplicate(cursor->body, &key_text, cursor->problem);
+        return wire_refuse_duplicate(cursor, &key_text);
     seen[key] = true;
 
     if (wire_cursor_next(cursor) != ':')

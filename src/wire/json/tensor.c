@@ -116,10 +116,10 @@ static bool read_sequences(struct tensor_reader *reader) {
     return true;
 }
 
-bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
-                      size_t min, size_t max, struct arena *arena,
-                      struct wire_tensor *ret_tensor, struct wire_problem *ret_problem) {
-    struct tensor_reader reader = {.cursor = {body, span->start, span->end, ret_problem},
+bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                      const char *field, size_t min, size_t max, struct arena *arena,
+                      struct wire_tensor *ret_tensor) {
+    struct tensor_reader reader = {.cursor = wire_cursor_at(cursor, span),
                                    .field = field};
 
     if (!wire_levels_read(&reader.cursor, field, min, max, &reader.levels) ||

@@ -11,12 +11,12 @@
  * that is too large to be computed. */
 size_t wire_tensor_cost(const struct wire_span *span);
 
-/* Reads the tensor at `span` of the body: lists of `min` to `max` levels
- * (WIRE_LEVELS_...), in which all rows have the same width. Returns false with
- * *ret_problem set to the first error in the text: Malformed JSON, Wrong type, Wrong
+/* Reads the tensor at `span` of the cursor's text: lists of `min` to `max` levels
+ * (WIRE_LEVELS_...), in which all rows have the same width. Returns false with the
+ * cursor's problem set to the first error in the text: Malformed JSON, Wrong type, Wrong
  * rank, Empty tensor, Uneven rows, Out of range, Out of memory. */
-bool wire_tensor_read(const char *body, const struct wire_span *span, const char *field,
-                      size_t min, size_t max, struct arena *arena,
-                      struct wire_tensor *ret_tensor, struct wire_problem *ret_problem);
+bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                      const char *field, size_t min, size_t max, struct arena *arena,
+                      struct wire_tensor *ret_tensor);
 
 #endif

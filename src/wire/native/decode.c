@@ -2,100 +2,47 @@
 /* decode.c: decodes a request whose members were found: model, options, tensors. */
 #include "base/size.h"
 #include "wire/json/list.h"
+#include "wire/json/object.h"
 #include "wire/json/tensor.h"
-#include "wire/json/value.h"
 #include "wire/models.h"
 #include "wire/native/lens.h"
 #include "wire/native/native.h"
 #include "wire/native/selection.h"
+#include "wire/options.h"
 #include "wire/tensor_check.h"
-
-#include <stdio.h>
 
 /* A body that is being decoded. */
 struct native_decoder {
-    const char *body;
+    struct wire_cursor text; /* for wire_cursor_at() */
     const struct wire_span *members;
     struct arena *arena;
-    struct wire_problem *problem;
 };
-
-/* Parses a member with jansson. *ret_value is a new reference, or NULL when the member
- * was left out. */
-static bool load_member(const struct native_decoder *decoder,
-                        enum wire_native_member member, json_t **ret_value) {
-    const struct wire_span *span = &decoder->members[member];
-    *ret_value = NULL;
-    if (span->start == NULL)
-        return true;
-
-    *ret_value = wire_json_load(decoder->body, span, decoder->problem);
-    return *ret_value != NULL;
-}
 
 static bool native_read_model(const struct native_decoder *decoder,
                               const attn_model *const *models, size_t num_models,
                               const attn_model **ret_model) {
-    const struct wire_place place = {.field = "model"};
-    json_t *value;
-    bool found;
-    if (!load_member(decoder, WIRE_NATIVE_MODEL, &value))
+    const struct wire_span *span = &decoder->members[WIRE_NATIVE_MODEL];
+    char name[WIRE_WORD_MAX + 1];
+    if (span->start != NULL && !wire_word_read(&decoder->text, span, "model", name))
         return false;
-
-    if (value == NULL || json_is_string(value))
-        found = wire_model_find(json_string_value(value), models, num_models, ret_model,
-                                decoder->problem);
-    else
-        found =
-            wire_refuse_type(&place, "string", wire_json_type(value), decoder->problem);
-    json_decref(value);
-    return found;
+    return wire_model_find(span->start != NULL ? name : NULL, models, num_models,
+                           ret_model, decoder->text.problem);
 }
 
-static bool read_causal(const struct native_decoder *decoder, const attn_model_info *info,
-                        attn_request *batch) {
-    const struct wire_place place = {.field = "causal"};
-    json_t *value;
-    if (!load_member(decoder, WIRE_NATIVE_CAUSAL, &value))
-        return false;
-
-    bool read =
-        value == NULL || json_is_boolean(value) ||
-        wire_refuse_type(&place, "boolean", wire_json_type(value), decoder->problem);
-    batch->causal = value == NULL ? info->causal : json_is_true(value);
-    json_decref(value);
-    return read;
-}
-
-/* Sets what `value` asks for. Returns false when it is not one of the three values. */
-static bool choose_need_weights(const json_t *value, attn_request *batch) {
-    if (value == NULL || json_is_false(value))
-        batch->need_weights = ATTN_WEIGHTS_NONE;
-    else if (json_is_true(value))
-        batch->need_weights = ATTN_WEIGHTS_ALL;
-    else if (json_is_string(value) && strcmp(json_string_value(value), "mean") == 0)
-        batch->need_weights = ATTN_WEIGHTS_MEAN;
-    else
-        return false;
-    return true;
-}
-
-static bool read_need_weights(const struct native_decoder *decoder, attn_request *batch) {
-    json_t *value;
-    if (!load_member(decoder, WIRE_NATIVE_NEED_WEIGHTS, &value))
-        return false;
-
-    bool read = choose_need_weights(value, batch) ||
-                wire_refuse_need_weights(wire_json_type(value), decoder->problem);
-    json_decref(value);
-    return read;
+static bool native_read_options(const struct native_decoder *decoder,
+                                const attn_model_info *info, attn_request *batch) {
+    const struct wire_span *members = decoder->members;
+    batch->causal = info->causal;
+    return wire_bool_read(&decoder->text, &members[WIRE_NATIVE_CAUSAL], "causal",
+                          &batch->causal) &&
+           wire_need_weights_read(&decoder->text, &members[WIRE_NATIVE_NEED_WEIGHTS],
+                                  &batch->need_weights);
 }
 
 static bool native_read_head_mask(const struct native_decoder *decoder,
                                   const attn_model_info *info, attn_request *batch) {
     const struct wire_span *span = &decoder->members[WIRE_NATIVE_HEAD_MASK];
-    struct wire_problem *problem = decoder->problem;
-    struct wire_cursor cursor = {decoder->body, span->start, span->end, problem};
+    struct wire_cursor cursor = wire_cursor_at(&decoder->text, span);
     struct wire_place place = {.field = "head_mask"};
     size_t room = span->commas + 1, count;
     if (span->start == NULL)
@@ -103,9 +50,9 @@ static bool native_read_head_mask(const struct native_decoder *decoder,
 
     float *mask = arena_alloc(decoder->arena, room, sizeof *mask);
     if (mask == NULL)
-        return wire_problem_set_no_memory(problem);
+        return wire_problem_set_no_memory(cursor.problem);
     if (!wire_row_read(&cursor, &place, mask, mask + room, &count) ||
-        !wire_head_mask_check(count, info, problem))
+        !wire_head_mask_check(count, info, cursor.problem))
         return false;
     batch->head_mask = mask;
     return true;
@@ -126,8 +73,8 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
 
     *ret_given = span->start != NULL;
     return !*ret_given ||
-           wire_tensor_read(decoder->body, span, tensors[id].name, min_levels, max_levels,
-                            decoder->arena, ret_tensor, decoder->problem);
+           wire_tensor_read(&decoder->text, span, tensors[id].name, min_levels,
+                            max_levels, decoder->arena, ret_tensor);
 }
 
 /* Reads everything but the model, which is known already. */
@@ -136,25 +83,27 @@ static bool native_read_request(const struct native_decoder *decoder,
                                 struct wire_request *request) {
     struct wire_tensors tensors;
     attn_request *batch = &request->batch;
-    if (!read_causal(decoder, info, batch) || !read_need_weights(decoder, batch) ||
+    if (!native_read_options(decoder, info, batch) ||
         !native_read_head_mask(decoder, info, batch) ||
-        !wire_tensors_read(native_read_tensor, decoder, info, &tensors, decoder->problem))
+        !wire_tensors_read(native_read_tensor, decoder, info, &tensors,
+                           decoder->text.problem))
         return false;
 
     const struct wire_span *lens = &decoder->members[WIRE_NATIVE_VALID_LENS];
     wire_request_set_tensors(&tensors, request);
-    return wire_native_selection_read(decoder->body, decoder->members, decoder->arena,
-                                      request, decoder->problem) &&
+    return wire_native_selection_read(&decoder->text, decoder->members, decoder->arena,
+                                      request) &&
            (lens->start == NULL ||
-            wire_native_lens_read(decoder->body, lens, &tensors.queries, &tensors.keys,
-                                  decoder->arena, batch, decoder->problem));
+            wire_native_lens_read(&decoder->text, lens, &tensors.queries, &tensors.keys,
+                                  decoder->arena, batch));
 }
 
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem) {
-    const struct native_decoder decoder = {body, scan->members, arena, ret_problem};
+    const struct native_decoder decoder = {
+        {body, body, body, ret_problem, scan->pace}, scan->members, arena};
     struct wire_request request = {0};
     if (!native_read_model(&decoder, models, num_models, &request.model) ||
         !native_read_request(&decoder, attn_model_get_info(request.model), &request))
@@ -182,7 +131,7 @@ static size_t head_marks_cost(const struct wire_input *input,
 bool wire_native_read(const struct wire_input *input, struct wire_request *ret_request,
                       struct wire_problem *ret_problem) {
     struct wire_native_scan scan;
-    if (!wire_native_scan(input->body, input->size, &scan, ret_problem))
+    if (!wire_native_scan(input->body, input->size, input->pace, &scan, ret_problem))
         return false;
 
     size_t bytes = scan.decode_bytes;

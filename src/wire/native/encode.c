@@ -140,12 +140,12 @@ size_t wire_native_reply_bound(const struct wire_request *request,
 /* --- struct wire_writer --- */
 
 static void *native_reply_begin(struct arena *arena, const struct wire_request *request,
-                                const attn_result *result,
+                                const attn_result *result, struct wire_pace *pace,
                                 struct wire_reply_head *ret_head,
                                 struct wire_problem *ret_problem) {
     struct wire_request kept;
-    struct wire_native_encoder *encoder =
-        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
+    struct wire_native_encoder *encoder = wire_reply_begin(
+        arena, sizeof *encoder, request, result, pace, &kept, ret_problem);
     if (encoder == NULL)
         return NULL;
 

@@ -101,13 +101,12 @@ static bool read_batch_lens(struct lens_reader *reader, bool per_query) {
     return b == reader->queries->num_sequences || refuse_num_lens(reader, b);
 }
 
-bool wire_native_lens_read(const char *body, const struct wire_span *span,
+bool wire_native_lens_read(const struct wire_cursor *cursor, const struct wire_span *span,
                            const struct wire_tensor *queries,
                            const struct wire_tensor *keys, struct arena *arena,
-                           attn_request *batch, struct wire_problem *ret_problem) {
-    struct lens_reader reader = {.cursor = {body, span->start, span->end, ret_problem},
-                                 .queries = queries,
-                                 .keys = keys};
+                           attn_request *batch) {
+    struct lens_reader reader = {
+        .cursor = wire_cursor_at(cursor, span), .queries = queries, .keys = keys};
     size_t min = queries->batched ? 1 : 0;
     if (!wire_levels_read(&reader.cursor, lens_field, min, min + 1, &reader.levels))
         return false;
@@ -116,7 +115,7 @@ bool wire_native_lens_read(const char *body, const struct wire_span *span,
     bool per_query = reader.levels == min + 1;
     size_t *lens = arena_alloc(arena, span->commas + 1, sizeof *lens);
     if (lens == NULL)
-        return wire_problem_set_no_memory(ret_problem);
+        return wire_problem_set_no_memory(cursor->problem);
 
     reader.out = lens;
     struct wire_place place = {.field = lens_field};

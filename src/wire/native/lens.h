@@ -9,11 +9,12 @@
 
 #include <attnd/attention.h>
 
-/* Reads the value at `span` of the body into batch->valid_lens and valid_lens_per_query.
- * The batch axes of queries and keys must agree. Returns false with *ret_problem set. */
-bool wire_native_lens_read(const char *body, const struct wire_span *span,
+/* Reads the value at `span` of the cursor's text into batch->valid_lens and
+ * valid_lens_per_query. The batch axes of queries and keys must agree. Returns false with
+ * the cursor's problem set. */
+bool wire_native_lens_read(const struct wire_cursor *cursor, const struct wire_span *span,
                            const struct wire_tensor *queries,
                            const struct wire_tensor *keys, struct arena *arena,
-                           attn_request *batch, struct wire_problem *ret_problem);
+                           attn_request *batch);
 
 #endif

@@ -58,17 +58,20 @@ static size_t native_decode_cost(const struct wire_native_scan *scan) {
         case WIRE_NATIVE_CAUSAL:
         case WIRE_NATIVE_NEED_WEIGHTS:
         case WIRE_NATIVE_NUM_MEMBERS:
-            wire_json_cost(span->start, (size_t)(span->end - span->start), &bytes);
+            if ((size_t)(span->end - span->start) <=
+                WIRE_WORD_MAX + 2) /* else not read */
+                wire_json_cost(span->start, (size_t)(span->end - span->start), &bytes);
             break;
         }
     }
     return bytes;
 }
 
-bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
+bool wire_native_scan(const char *body, size_t size, struct wire_pace *pace,
+                      struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {body, body, body + size, ret_problem};
-    struct wire_native_scan scan = {0};
+    struct wire_cursor cursor = {body, body, body + size, ret_problem, pace};
+    struct wire_native_scan scan = {.pace = pace};
     if (!wire_body_open(&cursor, "queries") ||
         !wire_object_scan(&cursor, NULL, 1, &native_keys, scan.members) ||
         !wire_body_close(&cursor))

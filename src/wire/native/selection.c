@@ -31,20 +31,19 @@ static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indice
 }
 
 /* Reads one of the two lists, which may be left out. */
-static bool read_selection_list(const char *body, const struct wire_span *span,
-                                enum wire_selected which, struct arena *arena,
-                                struct wire_request *request,
-                                struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {body, span->start, span->end, ret_problem};
+static bool read_selection_list(const struct wire_cursor *text,
+                                const struct wire_span *span, enum wire_selected which,
+                                struct arena *arena, struct wire_request *request) {
+    struct wire_cursor cursor = wire_cursor_at(text, span);
     struct wire_indices indices;
     if (span->start == NULL)
         return true;
-    if (!wire_indices_init(&indices, request, which, arena, ret_problem))
+    if (!wire_indices_init(&indices, request, which, arena, cursor.problem))
         return false;
 
     size_t *list = arena_alloc(arena, span->commas + 1, sizeof *list), count = 0;
     if (list == NULL)
-        return wire_problem_set_no_memory(ret_problem);
+        return wire_problem_set_no_memory(cursor.problem);
     struct wire_place place = {.field = indices.field};
     if (!wire_list_open(&cursor, &place, 1) ||
         !read_indices(&cursor, &indices, list, &count))
@@ -53,12 +52,12 @@ static bool read_selection_list(const char *body, const struct wire_span *span,
     return true;
 }
 
-bool wire_native_selection_read(const char *body, const struct wire_span *members,
-                                struct arena *arena, struct wire_request *request,
-                                struct wire_problem *ret_problem) {
-    return read_selection_list(body, &members[WIRE_NATIVE_WEIGHTS_HEADS],
-                               WIRE_SELECTED_HEADS, arena, request, ret_problem) &&
-           read_selection_list(body, &members[WIRE_NATIVE_WEIGHTS_QUERIES],
-                               WIRE_SELECTED_QUERIES, arena, request, ret_problem) &&
-           wire_selection_check(request, ret_problem);
+bool wire_native_selection_read(const struct wire_cursor *cursor,
+                                const struct wire_span *members, struct arena *arena,
+                                struct wire_request *request) {
+    return read_selection_list(cursor, &members[WIRE_NATIVE_WEIGHTS_HEADS],
+                               WIRE_SELECTED_HEADS, arena, request) &&
+           read_selection_list(cursor, &members[WIRE_NATIVE_WEIGHTS_QUERIES],
+                               WIRE_SELECTED_QUERIES, arena, request) &&
+           wire_selection_check(request, cursor->problem);
 }

@@ -5,10 +5,11 @@
 
 #include "wire/native/native.h"
 
-/* Reads the two lists of a scanned body; one that is left out selects all. `request` has
- * its model, lengths and need_weights already. Returns false with *ret_problem set. */
-bool wire_native_selection_read(const char *body, const struct wire_span *members,
-                                struct arena *arena, struct wire_request *request,
-                                struct wire_problem *ret_problem);
+/* Reads the two lists of the cursor's text, a scanned body; one that is left out selects
+ * all. `request` has its model, lengths and need_weights already. Returns false with the
+ * cursor's problem set. */
+bool wire_native_selection_read(const struct wire_cursor *cursor,
+                                const struct wire_span *members, struct arena *arena,
+                                struct wire_request *request);
 
 #endif

@@ -152,7 +152,9 @@ static bool keep_reply(const struct oip_decoder *decoder,
 
     if (found->id != NULL) {
         struct wire_span span = {found->id, found->id + found->id_size, 0, 0};
-        json_t *parsed = wire_json_load(reader->body, &span, reader->problem);
+        const struct wire_cursor cursor = {.body = reader->body,
+                                           .problem = reader->problem};
+        json_t *parsed = wire_string_load(&cursor, &span);
         if (parsed == NULL)
             return false;
         json_decref(parsed);
@@ -191,9 +193,10 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
 bool wire_oip_read(const struct wire_input *input, struct wire_request *ret_request,
                    struct wire_problem *ret_problem) {
     struct wire_oip_scan scan;
-    const struct oip_decoder decoder = {{input->body, input->arena, ret_problem},
-                                        &scan,
-                                        attn_model_get_info(input->models[0])};
+    const struct oip_decoder decoder = {
+        {input->body, input->arena, ret_problem, input->pace},
+        &scan,
+        attn_model_get_info(input->models[0])};
     return wire_oip_scan(input, &scan, ret_problem) &&
            input->reserve(input->context, scan.decode_bytes, ret_problem) &&
            oip_decode(&decoder, input->models[0], ret_request);

@@ -84,11 +84,11 @@ static size_t oip_reply_memory(const struct wire_request *request) {
 
 /* Checks the outputs that the reply has. */
 static bool check_outputs(const struct wire_request *request, const attn_result *result,
-                          struct wire_problem *problem) {
+                          struct wire_pace *pace, struct wire_problem *problem) {
     for (size_t i = 0; i < request->oip->num_outputs; i++) {
         const struct oip_output output = get_output(request, result, i);
         assert(output.tensor.numbers != NULL); /* what is named was computed */
-        if (!wire_reply_tensor_check(&output.tensor, problem))
+        if (!wire_reply_tensor_check(&output.tensor, pace, problem))
             return false;
     }
     return true;
@@ -176,7 +176,8 @@ static size_t measure_segment(const struct segment *segment) {
 }
 
 static void *oip_reply_begin(struct arena *arena, const struct wire_request *request,
-                             const attn_result *result, struct wire_reply_head *ret_head,
+                             const attn_result *result, struct wire_pace *pace,
+                             struct wire_reply_head *ret_head,
                              struct wire_problem *ret_problem) {
     struct oip_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
     char *text = arena_alloc(arena, text_bytes_max(request), 1);
@@ -184,7 +185,7 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    if (!check_outputs(request, result, ret_problem))
+    if (!check_outputs(request, result, pace, ret_problem))
         return NULL;
 
     *encoder = (struct oip_encoder){0};

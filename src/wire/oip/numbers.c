@@ -101,8 +101,8 @@ static const float *read_nested_floats(struct wire_cursor *cursor,
                                        const struct wire_oip_input *input,
                                        struct arena *arena) {
     struct wire_tensor tensor;
-    if (!wire_tensor_read(cursor->body, &input->data, input->name, input->rank,
-                          input->rank, arena, &tensor, cursor->problem))
+    if (!wire_tensor_read(cursor, &input->data, input->name, input->rank, input->rank,
+                          arena, &tensor))
         return NULL;
     if (has_input_shape(&tensor, input))
         return tensor.rows;
@@ -113,7 +113,7 @@ static const float *read_nested_floats(struct wire_cursor *cursor,
 static const float *read_json_floats(const struct wire_oip_reader *reader,
                                      const struct wire_oip_input *input) {
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
-                                 reader->problem};
+                                 reader->problem, reader->pace};
     bool flat = false;
     if (!find_data_levels(&cursor, input, &flat))
         return NULL;
@@ -127,7 +127,8 @@ static const float *convert_floats(const struct wire_oip_reader *reader,
     if (floats == NULL)
         wire_problem_set_no_memory(reader->problem);
     else
-        dtype_find(input->type->dtype)->to_float(input->bytes, input->count, floats);
+        wire_pace_to_float(reader->pace, dtype_find(input->type->dtype), input->bytes,
+                           input->count, floats);
     return floats;
 }
 
@@ -205,19 +206,20 @@ static bool read_json_integers(struct wire_cursor *cursor, struct integer_list *
            refuse_data_count(cursor, input, "has more or fewer lists");
 }
 
-static bool read_binary_integers(struct integer_list *list,
-                                 struct wire_problem *problem) {
+static bool read_binary_integers(const struct wire_oip_reader *reader,
+                                 struct integer_list *list) {
     const struct wire_oip_input *input = list->input;
     size_t size = input->type->size;
     for (size_t i = 0; i < input->count; i++) {
         int64_t number = dtype_read_integer(input->bytes + i * size, size);
         if (number < 0 || (uint64_t)number > list->max)
             return wire_problem_set(
-                problem, WIRE_E_OUT_OF_RANGE, input->name,
+                reader->problem, WIRE_E_OUT_OF_RANGE, input->name,
                 "element %zu of %s (counted from 0) is %lld, but %s; send 0 "
                 "to %zu",
                 i, input->name, (long long)number, list->limit, list->max);
         list->numbers[i] = (size_t)number;
+        wire_pace_add_number(reader->pace, i);
     }
     return true;
 }
@@ -227,14 +229,14 @@ const size_t *wire_oip_read_integers(const struct wire_oip_reader *reader,
                                      const char *limit) {
     struct integer_list list = {.input = input, .max = max, .limit = limit};
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
-                                 reader->problem};
+                                 reader->problem, reader->pace};
     list.numbers = arena_alloc(reader->arena, input->count, sizeof *list.numbers);
     if (list.numbers == NULL) {
         wire_problem_set_no_memory(reader->problem);
         return NULL;
     }
 
-    bool read = input->bytes != NULL ? read_binary_integers(&list, reader->problem)
+    bool read = input->bytes != NULL ? read_binary_integers(reader, &list)
                                      : read_json_integers(&cursor, &list);
     return read ? list.numbers : NULL;
 }

@@ -9,11 +9,13 @@
 #include "wire/json/object.h"
 #include "wire/oip/input.h"
 #include "wire/oip/numbers.h"
+#include "wire/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DIGITS_MAX 18 /* of a size */
+#define DIGITS_MAX   18          /* of a size */
+#define ID_BYTES_MAX (64 * 1024) /* jansson reads it at once, so it is short */
 
 enum { ID, PARAMETERS, INPUTS, OUTPUTS, NUM_MEMBERS };
 
@@ -53,26 +55,6 @@ struct oip_options {
 
 /* --- parameters --- */
 
-static bool read_need_value(const struct wire_cursor *cursor,
-                            const struct wire_span *span, struct wire_oip_scan *scan) {
-    struct wire_place place = {.field = "need_weights"};
-    struct wire_cursor there = wire_cursor_at(cursor, span);
-    const char *type = wire_cursor_type(&there);
-    char word[WIRE_WORD_MAX + 1] = "";
-    if (type == NULL)
-        return wire_refuse_value_type(&there, &place, "boolean");
-
-    if (strcmp(type, "boolean") == 0) {
-        scan->need_weights = *span->start == 't' ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE;
-        return true;
-    }
-    if (strcmp(type, "string") == 0 &&
-        !wire_word_read(cursor, span, "need_weights", word))
-        return false;
-    scan->need_weights = ATTN_WEIGHTS_MEAN;
-    return strcmp(word, "mean") == 0 || wire_refuse_need_weights(type, cursor->problem);
-}
-
 static bool read_parameters(const struct wire_cursor *cursor,
                             const struct wire_span *span, struct wire_oip_scan *scan,
                             struct oip_options *options) {
@@ -90,7 +72,7 @@ static bool read_parameters(const struct wire_cursor *cursor,
 
     scan->causal_given = members[CAUSAL].start != NULL;
     options->need_given = members[NEED_WEIGHTS].start != NULL;
-    return !options->need_given || read_need_value(cursor, &members[NEED_WEIGHTS], scan);
+    return wire_need_weights_read(cursor, &members[NEED_WEIGHTS], &scan->need_weights);
 }
 
 /* --- lists of objects --- */
@@ -249,6 +231,10 @@ static bool find_id(const struct wire_cursor *cursor, const struct wire_span *sp
     struct wire_cursor there = wire_cursor_at(cursor, span);
     if (*span->start != '"')
         return wire_refuse_value_type(&there, &place, "string");
+    if (span->end - span->start > ID_BYTES_MAX)
+        return wire_problem_set(cursor->problem, WIRE_E_OUT_OF_RANGE, place.field,
+                                "id has %zu bytes; send at most %d, quotes included",
+                                (size_t)(span->end - span->start), ID_BYTES_MAX);
     reply->id = span->start;
     reply->id_size = (size_t)(span->end - span->start);
     return true;
@@ -259,7 +245,7 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
     bool split = input->json_size != WIRE_NO_SIZE;
     const char *body = input->body;
     const char *end = body + (split ? input->json_size : input->size);
-    struct wire_cursor cursor = {body, body, end, ret_problem};
+    struct wire_cursor cursor = {body, body, end, ret_problem, input->pace};
     struct wire_oip_scan scan = {.need_weights = ATTN_WEIGHTS_NONE};
     struct oip_options options = {0};
     struct input_list inputs = {scan.inputs, {NULL, 0}};
@@ -319,7 +305,7 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
 
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
                          struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {text, text, text + size, ret_problem};
+    struct wire_cursor cursor = {text, text, text + size, ret_problem, NULL};
     struct wire_span ready;
 
     *ret_ready_only = false;

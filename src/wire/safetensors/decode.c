@@ -46,7 +46,7 @@ static bool refuse_body_format(const char *field, const char *defect,
 /* Reserves the memory that parsing the JSON needs. Finds what is nested too deeply. */
 static bool reserve_header(const struct wire_input *input, const char *json, size_t size,
                            struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {json, json, json + size, ret_problem};
+    struct wire_cursor cursor = {json, json, json + size, ret_problem, NULL};
     struct wire_span span;
     size_t bytes = size * TABLE_BYTES;
     if (json[0] != '{')
@@ -339,6 +339,7 @@ static bool read_valid_lens(const struct safetensors_decoder *decoder,
     for (size_t b = 0; b < batch->num_sequences; b++) {
         size_t count = per_query ? batch->query_lens[b] : 1;
         for (size_t q = 0; q < count; q++, i++) {
+            wire_pace_add_number(body->pace, i);
             if (lens[i] > batch->key_lens[b])
                 return refuse_valid_len(decoder, i, lens[i], b, q);
         }
@@ -373,6 +374,7 @@ static bool read_selection(const struct safetensors_decoder *decoder,
         }
         if (!wire_indices_add(&indices, i, list[i], body->problem))
             return false;
+        wire_pace_add_number(body->pace, i);
     }
     wire_selection_set(decoder->request, which, list, tensor->elements);
     return true;
@@ -406,7 +408,8 @@ static bool decode_body(const struct wire_input *input,
                         struct wire_request *request, struct wire_problem *ret_problem) {
     struct safetensors_decoder decoder = {.body = {.data = (const unsigned char *)data,
                                                    .arena = input->arena,
-                                                   .problem = ret_problem},
+                                                   .problem = ret_problem,
+                                                   .pace = input->pace},
                                           .request = request};
     if (!find_tensors(header, &decoder.body) ||
         !find_options(header, &decoder.options, ret_problem) ||

@@ -168,12 +168,12 @@ static size_t safetensors_reply_bound(const struct wire_request *request,
 
 static void *safetensors_reply_begin(struct arena *arena,
                                      const struct wire_request *request,
-                                     const attn_result *result,
+                                     const attn_result *result, struct wire_pace *pace,
                                      struct wire_reply_head *ret_head,
                                      struct wire_problem *ret_problem) {
     struct wire_request kept;
-    struct safetensors_encoder *encoder =
-        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
+    struct safetensors_encoder *encoder = wire_reply_begin(
+        arena, sizeof *encoder, request, result, pace, &kept, ret_problem);
     if (encoder == NULL)
         return NULL;
 

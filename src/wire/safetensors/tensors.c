@@ -3,7 +3,6 @@
 #include "wire/safetensors/tensors.h"
 
 #include "base/dtype.h"
-#include "base/finite.h"
 #include "base/size.h"
 #include "wire/refuse.h"
 
@@ -161,7 +160,7 @@ static struct wire_place place_of(const struct wire_safetensors_body *body,
 static bool check_floats(const struct wire_safetensors_body *body,
                          enum wire_safetensors_id id, const float *numbers) {
     const struct safetensors_tensor *tensor = body->tensors[id];
-    size_t i = finite_end(numbers, tensor->elements);
+    size_t i = wire_pace_finite_end(body->pace, numbers, tensor->elements);
     if (i == tensor->elements)
         return true;
 
@@ -191,7 +190,8 @@ bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
     float *numbers = arena_alloc(body->arena, tensor->elements, sizeof *numbers);
     if (numbers == NULL)
         return wire_problem_set_no_memory(body->problem);
-    tensor->dtype->to_float(bytes_of(body, id), tensor->elements, numbers);
+    wire_pace_to_float(body->pace, tensor->dtype, bytes_of(body, id), tensor->elements,
+                       numbers);
     *ret_numbers = numbers;
     return check_floats(body, id, numbers);
 }
@@ -234,6 +234,7 @@ bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
         if (number < 0 || (uint64_t)number < min)
             return refuse_low_integer(body, id, i, number, min);
         numbers[i] = (size_t)number;
+        wire_pace_add_number(body->pace, i);
     }
     *ret_numbers = numbers;
     return true;
@@ -282,6 +283,7 @@ static bool read_packed_lens(const struct wire_safetensors_body *body,
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         if (!size_add(sum, tensor->lens[b], &sum) || sum > INT64_MAX)
             sum = INT64_MAX;
+        wire_pace_add_number(body->pace, b);
     }
     if (sum == tensor->num_rows)
         return true;
@@ -304,8 +306,10 @@ static bool make_equal_lens(const struct wire_safetensors_body *body,
     tensor->lens = arena_alloc(body->arena, num_sequences, sizeof *tensor->lens);
     if (tensor->lens == NULL)
         return wire_problem_set_no_memory(body->problem);
-    for (size_t b = 0; b < num_sequences; b++)
+    for (size_t b = 0; b < num_sequences; b++) {
         tensor->lens[b] = tensor->num_rows / num_sequences;
+        wire_pace_add_number(body->pace, b);
+    }
     return true;
 }
 

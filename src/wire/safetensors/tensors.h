@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "safetensors/header.h"
+#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/tensor.h"
 
@@ -32,6 +33,7 @@ struct wire_safetensors_body {
     const unsigned char *data; /* the first byte of the body that follows the header */
     struct arena *arena;
     struct wire_problem *problem;
+    struct wire_pace *pace; /* may be NULL */
 };
 
 /* Returns the name of a tensor; constant. */

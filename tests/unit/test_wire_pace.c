@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_wire_pace.c: a large request is read and checked in short pieces, whatever it
+ * consists of. */
+#include "weights_file.h"
+#include "wire/oip/oip.h"
+#include "wire/safetensors/safetensors.h"
+#include "wire_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MIB         ((size_t)1024 * 1024)
+#define BODY_BYTES  (8 * MIB)
+#define NUM_NUMBERS MIB /* of a tensor */
+
+static void count_checkpoint(void *context) {
+    size_t *count = context;
+    ++*count;
+}
+
+/* wire_input.reserve */
+static bool allow_bytes(void *context, size_t bytes, struct wire_problem *ret_problem) {
+    (void)context;
+    (void)ret_problem;
+    return bytes < SIZE_MAX;
+}
+
+/* Reads a body, and returns how many checkpoints there were. */
+static size_t count_while_reading(struct fixture *fixture, wire_read *read,
+                                  const void *body, size_t size, size_t json_size) {
+    size_t count = 0;
+    struct wire_pace pace = {count_checkpoint, &count, 0};
+    const struct wire_input input = {.body = body,
+                                     .size = size,
+                                     .json_size = json_size,
+                                     .models = (const attn_model *const *)fixture->models,
+                                     .num_models = 1,
+                                     .arena = &fixture->arena,
+                                     .reserve = allow_bytes,
+                                     .pace = &pace};
+    arena_reset(&fixture->arena);
+    fixture->problem.status = 200;
+    if (read(&input, &fixture->request, &fixture->problem))
+        assert_int_equal(fixture->problem.status, 200);
+    assert_true(pace.bytes < WIRE_PACE_BYTES);
+    return count;
+}
+
+/* Returns `before`, then `element` until the body has BODY_BYTES, then `after`. */
+static char *make_text(const char *before, const char *element, const char *after,
+                       size_t *ret_size) {
+    size_t length = strlen(element);
+    char *body = malloc(BODY_BYTES + 256), *out = stpcpy(body, before);
+    for (; out < body + BODY_BYTES; out += length)
+        memcpy(out, element, length);
+    out = stpcpy(out, after);
+    *ret_size = (size_t)(out - body);
+    return body;
+}
+
+static void test_text_is_scanned_and_read_in_pieces(void **state) {
+    static const struct {
+        const char *before, *element, *after;
+        size_t passes; /* how often its bytes are gone through */
+        wire_read *read;
+        int status;
+    } cases[] = {
+        {"{\"queries\":[", "[[1,2,3,4]],", "[[1,2,3,4]]]}", 2, wire_native_read, 200},
+        {"{\"queries\":[[", "[1.25,2,3,4],", "[1,2,3,4]]]}", 2, wire_native_read, 200},
+        {"{\"queries\":[[", "1.5,", "1.5]]}", 2, wire_native_read, 400},
+        {"{\"queries\":[[", "123456789012345678901234567890,", "1.5]]}", 2,
+         wire_native_read, 400},
+        {"{\"queries\":[[1,2,3,4]],\"head_mask\":[", "1,", "1]}", 2, wire_native_read,
+         400},
+        {"{\"queries\":[[1,2,3,4]],\"valid_lens\":[", "0,", "0]}", 2, wire_native_read,
+         400},
+        {"{\"model\":\"", "a", "\"}", 1, wire_native_read, 404},
+        {"{\"model\":\"", "\\\\", "\"}", 1, wire_native_read, 404},
+        {"{\"model\":[", "{},", "0]}", 1, wire_native_read, 400},
+        {"{\"queries\":[", "1 ", "", 1, wire_native_read, 400},
+        {"{\"", "a", "\":1}", 1, wire_native_read, 400},
+        {"{\"id\":\"", "a", "\"}", 1, wire_oip_read, 400},
+        {"{\"inputs\":[{\"name\":\"queries\",\"datatype\":\"FP32\",\"shape\":[1,4],"
+         "\"data\":[",
+         "1.5,", "1]}]}", 3, wire_oip_read, 400},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t size;
+        char *body = make_text(cases[i].before, cases[i].element, cases[i].after, &size);
+        size_t count =
+            count_while_reading(*state, cases[i].read, body, size, WIRE_NO_SIZE);
+        const struct fixture *fixture = *state;
+        assert_int_equal(fixture->problem.status, cases[i].status);
+        print_message("%s%s...: %zu checkpoints\n", cases[i].before, cases[i].element,
+                      count);
+        assert_true(count >= cases[i].passes * BODY_BYTES / MIB);
+        free(body);
+    }
+}
+
+static void test_tensors_of_safetensors_are_converted_in_pieces(void **state) {
+    static const struct {
+        const char *dtype;
+        size_t size; /* of an element */
+    } dtypes[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        size_t data_size = NUM_NUMBERS * dtypes[i].size, size;
+        char json[128], *zeros = calloc(1, data_size);
+        int length = snprintf(json, sizeof json,
+                              "{\"queries\":{\"dtype\":\"%s\",\"shape\":[1,262144,4],"
+                              "\"data_offsets\":[0,%zu]}}",
+                              dtypes[i].dtype, data_size);
+        unsigned char *body =
+            file_make_raw(json, (size_t)length, zeros, data_size, &size);
+        size_t count =
+            count_while_reading(*state, wire_safetensors_read, body, size, WIRE_NO_SIZE);
+        const struct fixture *fixture = *state;
+        assert_int_equal(fixture->problem.status, 200);
+        assert_true(count >= NUM_NUMBERS / 262144);
+        free(body);
+        free(zeros);
+    }
+}
+
+static void test_binary_inputs_are_converted_in_pieces(void **state) {
+    static const char json[] = "{\"inputs\":[{\"name\":\"queries\",\"datatype\":\"FP64\","
+                               "\"shape\":[1,262144,4],"
+                               "\"parameters\":{\"binary_data_size\":8388608}}]}";
+    size_t json_size = sizeof json - 1, size = json_size + NUM_NUMBERS * sizeof(double);
+    char *body = calloc(1, size);
+    const struct fixture *fixture = *state;
+    memcpy(body, json, json_size);
+    size_t count = count_while_reading(*state, wire_oip_read, body, size, json_size);
+    assert_int_equal(fixture->problem.status, 200);
+    assert_true(count >= NUM_NUMBERS / 262144);
+    free(body);
+}
+
+static void test_results_are_checked_in_pieces(void **state) {
+    static const struct wire_writer *const writers[] = {
+        &wire_native_writer, &wire_safetensors_writer, &wire_oip_writer};
+    static const struct wire_oip_reply one_output = {.num_outputs = 1};
+    struct fixture *fixture = *state;
+    const size_t lens[] = {NUM_NUMBERS / 4};
+    const struct wire_request request = {
+        .model = fixture->models[MODEL_D2L],
+        .batch = {.num_sequences = 1, .query_lens = lens, .key_lens = lens},
+        .oip = &one_output};
+    float *outputs = calloc(NUM_NUMBERS, sizeof *outputs);
+    for (size_t i = 0; i < sizeof writers / sizeof writers[0]; i++) {
+        const attn_result result = {.outputs = outputs};
+        struct wire_reply_head head;
+        size_t count = 0;
+        struct wire_pace pace = {count_checkpoint, &count, 0};
+        arena_reset(&fixture->arena);
+        assert_non_null(writers[i]->begin(&fixture->arena, &request, &result, &pace,
+                                          &head, &fixture->problem));
+        assert_true(count >= NUM_NUMBERS / 262144);
+    }
+    free(outputs);
+}
+
+static void test_selected_weights_are_copied_in_pieces(void **state) {
+    enum { QUERIES = 1024, KEYS = 512 };
+    const size_t heads[] = {1, 0}, query_lens[] = {QUERIES}, key_lens[] = {KEYS};
+    struct fixture *fixture = *state;
+    const struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                         .batch = {.num_sequences = 1,
+                                                   .query_lens = query_lens,
+                                                   .key_lens = key_lens,
+                                                   .need_weights = ATTN_WEIGHTS_ALL},
+                                         .selection = {.heads = heads, .num_heads = 2}};
+    size_t count = 0, num_weights = (size_t)2 * QUERIES * KEYS;
+    struct wire_pace pace = {count_checkpoint, &count, 0};
+    float *weights = calloc(num_weights, sizeof *weights);
+    float *selected = malloc(num_weights * sizeof *selected);
+    wire_selection_copy(&request, weights, &pace, selected);
+    assert_true(count >= num_weights / 262144);
+    free(selected);
+    free(weights);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_is_scanned_and_read_in_pieces),
+        cmocka_unit_test(test_tensors_of_safetensors_are_converted_in_pieces),
+        cmocka_unit_test(test_binary_inputs_are_converted_in_pieces),
+        cmocka_unit_test(test_results_are_checked_in_pieces),
+        cmocka_unit_test(test_selected_weights_are_copied_in_pieces),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
