@@ -4,6 +4,7 @@
 #define ATTND_WIRE_REQUEST_H
 
 #include <attnd/attention.h>
+#include <stdint.h>
 
 struct wire_oip_reply;
 
@@ -25,6 +26,8 @@ struct wire_request {
     const struct wire_oip_reply *oip; /* see wire/oip/oip.h; NULL in other protocols */
     bool packed;  /* lengths are tensors, in the request and in a safetensors reply */
     bool in_body; /* tensors are in the body, which must stay until they are used */
+    int64_t timeout_ns; /* how long the client waits from acceptance on; 0: no limit */
+    uint32_t priority;  /* among its client's requests: 1 is first, 0 (default) last */
 };
 
 #endif

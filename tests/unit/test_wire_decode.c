@@ -128,7 +128,8 @@ static void test_null_means_left_out(void **state) {
     const char *body =
         "{\"model\":null,\"queries\":[[1,2,3,4]],\"keys\":null,\"values\":null,"
         "\"valid_lens\":null,\"causal\":null,\"need_weights\":null,"
-        "\"head_mask\":null,\"weights_heads\":null,\"weights_queries\":null}";
+        "\"head_mask\":null,\"weights_heads\":null,\"weights_queries\":null,"
+        "\"timeout_ms\":null,\"priority\":null}";
     assert_true(fixture_decode_bytes(fixture, body, strlen(body), 1));
     const attn_request *batch = &fixture->request.batch;
     assert_ptr_equal(batch->keys, batch->queries);
@@ -137,6 +138,8 @@ static void test_null_means_left_out(void **state) {
     assert_null(batch->head_mask);
     assert_false(batch->causal);
     assert_int_equal(batch->need_weights, ATTN_WEIGHTS_NONE);
+    assert_int_equal(fixture->request.timeout_ns, 0);
+    assert_int_equal(fixture->request.priority, 0);
 }
 
 static void test_only_model_need_not_be_named(void **state) {

@@ -39,8 +39,8 @@ static unsigned char *make_request(size_t *ret_size, size_t pad) {
     static const float mask[] = {1, 0.5F};
     struct weights_file made = {0};
 
-    file_add_text(&made,
-                  "\"__metadata__\":{\"model\":\"d2l\",\"need_weights\":\"true\"}");
+    file_add_text(&made, "\"__metadata__\":{\"model\":\"d2l\",\"need_weights\":\"true\","
+                         "\"timeout_ms\":\"2.5\",\"priority\":\"3\"}");
     file_add(&made, "query_lens", "I64", "[2]", lens, sizeof lens);
     file_add(&made, "key_lens", "I64", "[2]", lens, sizeof lens);
     file_add(&made, "valid_lens", "I64", "[2]", valid, sizeof valid);
@@ -72,6 +72,8 @@ static void test_aligned_floats_stay_in_the_body(void **state) {
         assert_int_equal(queries >= bytes && queries < bytes + size, pad % 4 == 0);
         assert_true(batch->queries[0] == 1 && batch->keys[0] == 2 &&
                     batch->values[11] == 3 + 11 / 8.0F && batch->head_mask[1] == 0.5F);
+        assert_int_equal(fixture->request.timeout_ns, 2500000);
+        assert_int_equal(fixture->request.priority, 3);
         assert_true(fixture->request.packed && batch->num_sequences == 2 &&
                     batch->query_lens[1] == 2 && batch->valid_lens[1] == 0);
         free(bytes);

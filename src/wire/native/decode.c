@@ -30,13 +30,18 @@ static bool native_read_model(const struct native_decoder *decoder,
 }
 
 static bool native_read_options(const struct native_decoder *decoder,
-                                const attn_model_info *info, attn_request *batch) {
+                                const attn_model_info *info,
+                                struct wire_request *request) {
     const struct wire_span *members = decoder->members;
+    const struct wire_cursor *text = &decoder->text;
+    attn_request *batch = &request->batch;
     batch->causal = info->causal;
-    return wire_bool_read(&decoder->text, &members[WIRE_NATIVE_CAUSAL], "causal",
-                          &batch->causal) &&
-           wire_need_weights_read(&decoder->text, &members[WIRE_NATIVE_NEED_WEIGHTS],
-                                  &batch->need_weights);
+    return wire_bool_read(text, &members[WIRE_NATIVE_CAUSAL], "causal", &batch->causal) &&
+           wire_need_weights_read(text, &members[WIRE_NATIVE_NEED_WEIGHTS],
+                                  &batch->need_weights) &&
+           wire_timeout_ms_read(text, &members[WIRE_NATIVE_TIMEOUT_MS],
+                                &request->timeout_ns) &&
+           wire_priority_read(text, &members[WIRE_NATIVE_PRIORITY], &request->priority);
 }
 
 static bool native_read_head_mask(const struct native_decoder *decoder,
@@ -83,7 +88,7 @@ static bool native_read_request(const struct native_decoder *decoder,
                                 struct wire_request *request) {
     struct wire_tensors tensors;
     attn_request *batch = &request->batch;
-    if (!native_read_options(decoder, info, batch) ||
+    if (!native_read_options(decoder, info, request) ||
         !native_read_head_mask(decoder, info, batch) ||
         !wire_tensors_read(native_read_tensor, decoder, info, &tensors,
                            decoder->text.problem))

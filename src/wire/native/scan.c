@@ -18,7 +18,9 @@ static const struct wire_keys native_keys = {
               [WIRE_NATIVE_NEED_WEIGHTS] = "need_weights",
               [WIRE_NATIVE_HEAD_MASK] = "head_mask",
               [WIRE_NATIVE_WEIGHTS_HEADS] = "weights_heads",
-              [WIRE_NATIVE_WEIGHTS_QUERIES] = "weights_queries"},
+              [WIRE_NATIVE_WEIGHTS_QUERIES] = "weights_queries",
+              [WIRE_NATIVE_TIMEOUT_MS] = "timeout_ms",
+              [WIRE_NATIVE_PRIORITY] = "priority"},
 };
 
 /* Returns the most bytes that reading a list of numbers needs. */
@@ -57,6 +59,8 @@ static size_t native_decode_cost(const struct wire_native_scan *scan) {
         case WIRE_NATIVE_MODEL:
         case WIRE_NATIVE_CAUSAL:
         case WIRE_NATIVE_NEED_WEIGHTS:
+        case WIRE_NATIVE_TIMEOUT_MS:
+        case WIRE_NATIVE_PRIORITY:
         case WIRE_NATIVE_NUM_MEMBERS:
             if ((size_t)(span->end - span->start) <=
                 WIRE_WORD_MAX + 2) /* else not read */

@@ -175,7 +175,9 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
                        struct wire_request *ret_request) {
     const struct wire_oip_scan *scan = decoder->scan;
     struct wire_tensors tensors;
-    struct wire_request request = {.model = model};
+    struct wire_request request = {.model = model,
+                                   .timeout_ns = decoder->scan->timeout_ns,
+                                   .priority = decoder->scan->priority};
     attn_request *batch = &request.batch;
     if (!keep_reply(decoder, &request.oip) || !oip_read_tensors(decoder, &tensors) ||
         !oip_read_lens(decoder, &tensors, batch) || !oip_read_head_mask(decoder, batch))

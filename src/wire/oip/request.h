@@ -44,6 +44,8 @@ struct wire_oip_scan {
     struct wire_oip_reply reply; /* the text of its id was not checked */
     bool causal_given, causal;
     attn_need_weights need_weights;
+    int64_t timeout_ns; /* wire_request.timeout_ns, and priority likewise */
+    uint32_t priority;
     size_t decode_bytes; /* the most that decoding needs besides the body */
 };
 

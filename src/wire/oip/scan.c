@@ -28,14 +28,16 @@ static const struct wire_keys request_keys = {
               [OUTPUTS] = "outputs"},
 };
 
-enum { CAUSAL, NEED_WEIGHTS, BINARY_OUTPUT, NUM_PARAMETERS };
+enum { CAUSAL, NEED_WEIGHTS, BINARY_OUTPUT, TIMEOUT, PRIORITY, NUM_PARAMETERS };
 
 static const struct wire_keys parameter_keys = {
     .owner = "a request's parameters",
     .count = NUM_PARAMETERS,
     .names = {[CAUSAL] = "causal",
               [NEED_WEIGHTS] = "need_weights",
-              [BINARY_OUTPUT] = "binary_data_output"},
+              [BINARY_OUTPUT] = "binary_data_output",
+              [TIMEOUT] = "timeout",
+              [PRIORITY] = "priority"},
 };
 
 static const struct wire_keys output_keys = {
@@ -72,7 +74,9 @@ static bool read_parameters(const struct wire_cursor *cursor,
 
     scan->causal_given = members[CAUSAL].start != NULL;
     options->need_given = members[NEED_WEIGHTS].start != NULL;
-    return wire_need_weights_read(cursor, &members[NEED_WEIGHTS], &scan->need_weights);
+    return wire_need_weights_read(cursor, &members[NEED_WEIGHTS], &scan->need_weights) &&
+           wire_timeout_us_read(cursor, &members[TIMEOUT], &scan->timeout_ns) &&
+           wire_priority_read(cursor, &members[PRIORITY], &scan->priority);
 }
 
 /* --- lists of objects --- */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: decodes a request in safetensors: its header, its options and its tensors. */
 #include "base/size.h"
+#include "wire/decimal/read.h"
 #include "wire/json/cost.h"
 #include "wire/json/value.h"
 #include "wire/models.h"
+#include "wire/options.h"
 #include "wire/safetensors/safetensors.h"
 #include "wire/safetensors/tensors.h"
 #include "wire/selection.h"
@@ -21,7 +23,7 @@ _Static_assert(sizeof(struct safetensors_tensor) <= 64, "an entry of a header's 
 
 /* Strings of __metadata__; NULL: left out. */
 struct safetensors_options {
-    const char *model, *causal, *need_weights;
+    const char *model, *causal, *need_weights, *timeout_ms, *priority;
 };
 
 /* A body that is being decoded, and the request that it becomes. */
@@ -118,7 +120,8 @@ static bool find_tensors(const struct safetensors_header *header,
                 tensor->name,
                 "a tensor of a request; remove it, or use one of queries, keys, values, "
                 "valid_lens, head_mask, weights_heads, weights_queries, query_lens and "
-                "key_lens (model, causal and need_weights are strings in __metadata__)",
+                "key_lens (model, causal, need_weights, timeout_ms and priority are "
+                "strings in __metadata__)",
                 body->problem);
         body->tensors[id] = tensor;
     }
@@ -140,10 +143,15 @@ static bool find_options(const struct safetensors_header *header,
             options->causal = value;
         else if (strcmp(key, "need_weights") == 0)
             options->need_weights = value;
+        else if (strcmp(key, "timeout_ms") == 0)
+            options->timeout_ms = value;
+        else if (strcmp(key, "priority") == 0)
+            options->priority = value;
         else if (strcmp(key, "format") != 0) /* torch and others write it */
             return refuse_name(key,
                                "an option in __metadata__; remove it, or use one of "
-                               "model, causal and need_weights (all else is a tensor)",
+                               "model, causal, need_weights, timeout_ms and priority "
+                               "(all else is a tensor)",
                                ret_problem);
     }
     return true;
@@ -169,6 +177,29 @@ static bool find_word(const char *field, const char *value, const char *const *w
     return false;
 }
 
+/* Reads timeout_ms or priority, whose string must be a number of JSON. */
+static bool read_number_option(const struct safetensors_decoder *decoder,
+                               const char *field, const char *value) {
+    struct wire_problem *problem = decoder->body.problem;
+    struct wire_request *request = decoder->request;
+    if (value == NULL)
+        return true;
+
+    const struct wire_span span = {value, value + strlen(value), 0, 0};
+    const struct wire_cursor cursor = {value, value, span.end, problem, NULL};
+    if (wire_number_end(span.start, span.end) != span.end) {
+        wire_problem_set(problem, WIRE_E_WRONG_TYPE, field,
+                         "%s in __metadata__ is '%.40s'; send a string with a number",
+                         field, value);
+        strcpy(problem->expected, "\"number\"");
+        strcpy(problem->got, "\"string\"");
+        return false;
+    }
+    return strcmp(field, "priority") == 0
+               ? wire_priority_read(&cursor, &span, &request->priority)
+               : wire_timeout_ms_read(&cursor, &span, &request->timeout_ns);
+}
+
 static bool read_options(const struct safetensors_decoder *decoder,
                          const attn_model_info *info) {
     static const char *const causal[] = {"false", "true", NULL};
@@ -189,7 +220,8 @@ static bool read_options(const struct safetensors_decoder *decoder,
         return false;
     batch->causal = causal_index == 1;
     batch->need_weights = needs[need_index];
-    return true;
+    return read_number_option(decoder, "timeout_ms", options->timeout_ms) &&
+           read_number_option(decoder, "priority", options->priority);
 }
 
 /* --- tensors --- */
