@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/memory.h"
 #include "base/output.h"
 #include "cli/commands.h"
 #include "cli/load.h"
@@ -15,16 +16,23 @@
 
 #include <attnd/library.h>
 #include <errno.h>
-#include <semaphore.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define EXIT_USAGE 2
-/* The most that a worker keeps of its arena from job to job. */
-#define ARENA_KEEP_BYTES ((size_t)64 * 1024 * 1024)
+/* What a worker keeps of its arena from job to job, and the share of the budget that all
+ * of them may keep together. */
+#define ARENA_KEEP_MAX   ((size_t)64 * 1024 * 1024)
+#define ARENA_KEEP_MIN   ((size_t)256 * 1024) /* less does not pay */
+#define ARENA_KEEP_SHARE 8
+/* How often main looks for memory that malloc() holds free, and how much it may. */
+#define TRIM_MS    500
+#define TRIM_BYTES ((size_t)16 * 1024 * 1024)
 
 extern char **environ;
 
@@ -55,34 +63,62 @@ static int finish_output(int exit_code) {
     return EXIT_FAILURE;
 }
 
-/* Posted by each SIGTERM and SIGINT. sigwait() would not do: OpenBLAS starts threads
- * before main(), and a signal mask set here does not reach them. */
-static sem_t stop_requested;
+/* An eventfd that SIGTERM and SIGINT make readable. sigwait() would not do: OpenBLAS
+ * starts threads before main(), and a signal mask set here does not reach them. */
+static int stop_fd = -1;
 
 static void request_stop(int signal_number) {
+    const uint64_t one = 1;
     (void)signal_number;
-    sem_post(&stop_requested);
+
+    int error = errno; /* of the code that the signal interrupts */
+    ssize_t written = write(stop_fd, &one, sizeof one);
+    (void)written; /* fails only after 2^64 - 2 signals */
+    errno = error;
 }
 
-static void catch_signals(void) {
+/* Returns whether a signal has asked to stop, for which it waits `wait_ms` at most. */
+static bool is_stop_requested(int wait_ms) {
+    struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
+    return poll(&stop, 1, wait_ms) == 1;
+}
+
+static attn_status catch_signals(attn_error *error) {
     const struct sigaction stop = {.sa_handler = request_stop, .sa_flags = SA_RESTART};
-    sem_init(&stop_requested, 0, 0);
+
+    stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop_fd < 0)
+        return error_set(error, ATTN_E_IO,
+                         "cannot create an eventfd: %s; "
+                         "raise the limit of open files (ulimit -n)",
+                         strerror(errno));
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGINT, &stop, NULL);
     signal(SIGPIPE, SIG_IGN);
+    return ATTN_OK;
+}
+
+static size_t find_arena_keep(size_t max_memory, size_t workers) {
+    size_t keep = max_memory / ARENA_KEEP_SHARE / workers;
+    if (keep < ARENA_KEEP_MIN)
+        return 0;
+    return keep < ARENA_KEEP_MAX ? keep : ARENA_KEEP_MAX;
 }
 
 static attn_status start_daemon(struct daemon *daemon, const struct config *config,
                                 attn_error *error) {
     size_t cpus = machine_cpus("");
-    size_t half_memory = machine_memory("") / 2;
+    size_t workers = config->workers > 0 ? config->workers : cpus;
+    size_t max_memory =
+        config->max_memory > 0 ? config->max_memory : machine_memory("") / 2;
+    size_t arena_keep = find_arena_keep(max_memory, workers);
 
-    sched_budget_init(&daemon->budget,
-                      config->max_memory > 0 ? config->max_memory : half_memory);
+    /* What idle workers keep is taken off what requests may hold. */
+    sched_budget_init(&daemon->budget, max_memory - workers * arena_keep);
     const struct sched_options sched = {
-        .num_workers = config->workers > 0 ? config->workers : cpus,
+        .num_workers = workers,
         .queue_slots = config->queue,
-        .arena_keep = ARENA_KEEP_BYTES,
+        .arena_keep = arena_keep,
         .on_start = attn_warm_up,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
@@ -107,7 +143,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
         log_write(LOG_INFO, "listening", LOG_TEXT("url", http_server_url(daemon->server)),
                   LOG_NUMBER("workers", sched.num_workers),
                   LOG_NUMBER("http_threads", http.num_threads),
-                  LOG_NUMBER("max_memory", daemon->budget.limit),
+                  LOG_NUMBER("max_memory", max_memory),
                   LOG_TEXT("blas", attn_blas_text()));
     return status;
 }
@@ -144,12 +180,12 @@ static attn_status verify_models(const struct models *models, attn_error *error)
  * stop before. A standard output that fails is ignored: the log has the address, too. */
 static void print_address(const char *url) {
     char line[NI_MAXHOST + 64];
-    int stops = 0;
 
     int fd = output_open(STDOUT_FILENO);
     int size = snprintf(line, sizeof line, "listening on %s\n", url);
-    while (stops == 0 && output_write(fd, line, (size_t)size, 50) < 0 && errno == EAGAIN)
-        sem_getvalue(&stop_requested, &stops);
+    while (output_write(fd, line, (size_t)size, 50) < 0 && errno == EAGAIN &&
+           !is_stop_requested(0))
+        ;
     if (fd != STDOUT_FILENO)
         close(fd);
 }
@@ -157,8 +193,8 @@ static void print_address(const char *url) {
 /* Waits for a signal, then stops; returns the exit code. */
 static int run_until_stopped(struct daemon *daemon, const struct config *config) {
     print_address(http_server_url(daemon->server));
-    while (sem_wait(&stop_requested) != 0) /* interrupted by another signal */
-        ;
+    while (!is_stop_requested(TRIM_MS))
+        memory_trim(TRIM_BYTES);
 
     log_write(LOG_INFO, "stopping", LOG_NUMBER("grace", config->grace));
     int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
@@ -201,8 +237,8 @@ static int main_serve(const struct config *config, const struct config_texts *fi
         goto done;
     }
 
-    catch_signals();
-    if (start_daemon(&daemon, config, &error) != ATTN_OK)
+    if (catch_signals(&error) != ATTN_OK ||
+        start_daemon(&daemon, config, &error) != ATTN_OK)
         report_error(&error, exit_code);
     else
         exit_code = run_until_stopped(&daemon, config);
@@ -246,6 +282,7 @@ int main(int argc, char **argv) {
     enum command command = COMMAND_SERVE;
     int first_option = argc > 0 ? 1 : 0;
 
+    memory_init();
     if (argc > 1 && argv[1][0] != '-') {
         command = command_find(argv[1]);
         first_option = 2;

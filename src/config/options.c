@@ -123,8 +123,9 @@ const struct option config_options[] = {
      .max = SIZE_MAX / 4,
      .metavar = "BYTES",
      .help =
-         "Memory that all requests together may hold. A request that could never fit is "
-         "refused with 413, one that does not fit now with 503. "
+         "Memory that requests and idle workers together may hold; workers keep an "
+         "eighth of it, or 64 MiB each if that is less. A request that could never fit "
+         "the rest is refused with 413, one that does not fit now with 503. "
          "0 means half of the memory that this process may use."},
     {.name = "idle-timeout",
      .kind = OPTION_COUNT,

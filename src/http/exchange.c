@@ -82,8 +82,8 @@ bool exchange_reserve(struct exchange *exchange, size_t bytes,
         return wire_problem_set_no_memory(ret_problem);
     return wire_problem_set(
         ret_problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
-        "request, results and reply would need %zu bytes, more than "
-        "--max-memory %zu; send fewer or shorter sequences, or ask for "
+        "request, results and reply would need %zu bytes, more than the %zu that "
+        "--max-memory leaves for requests; send fewer or shorter sequences, or ask for "
         "\"need_weights\": \"mean\" or false",
         total, budget->limit);
 }

@@ -8,15 +8,20 @@
 #include "sched/pool.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* How long a thread polls before it sleeps. Waking a thread takes as long as a step of a
  * small request, and the next step follows at once. So an idle worker stays awake from
  * step to step. */
 #define SPIN_NS 20000
+/* How long a worker keeps its arena while it has nothing to do. */
+#define KEEP_SECONDS 5
 
 /* One sched_parallel_for(): tasks that a job shares with idle workers. It is stored on
  * the stack of its owner, the worker that runs the job. */
@@ -104,22 +109,45 @@ static void spin_locked(struct sched_pool *pool) {
     pthread_mutex_lock(&pool->lock);
 }
 
+/* Sleeps until there may be work. After KEEP_SECONDS without any, releases what the
+ * worker keeps; so the last one to fall idle leaves nothing behind. */
+static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
+                         bool *keeps) {
+    if (!*keeps) {
+        pthread_cond_wait(&pool->work, &pool->lock);
+        return;
+    }
+
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += KEEP_SECONDS;
+    if (pthread_cond_timedwait(&pool->work, &pool->lock, &until) != ETIMEDOUT)
+        return;
+
+    pthread_mutex_unlock(&pool->lock);
+    arena_deinit(&worker->arena);
+    memory_trim(0);
+    pthread_mutex_lock(&pool->lock);
+    *keeps = false;
+}
+
 /* Returns the first job of the queue, or NULL when the queue is empty and the pool is
  * stopping. While no job waits, helps with loops of other workers. */
-static struct sched_job *take_job(struct sched_pool *pool, size_t thread) {
+static struct sched_job *take_job(struct sched_pool *pool, struct sched_worker *worker) {
     struct loop *loop;
+    bool keeps = true;
     bool may_spin = pool->options.num_workers > 1;
 
     pthread_mutex_lock(&pool->lock);
     while (pool->first == NULL && !pool->stopping) {
         if ((loop = find_loop_locked(pool)) != NULL) {
-            help_loop_locked(pool, loop, thread);
+            help_loop_locked(pool, loop, worker->index);
             may_spin = true;
         } else if (may_spin) {
             spin_locked(pool);
             may_spin = false;
         } else {
-            pthread_cond_wait(&pool->work, &pool->lock);
+            sleep_locked(pool, worker, &keeps);
         }
     }
 
@@ -207,7 +235,7 @@ static void *worker_main(void *argument) {
     struct sched_job *job;
 
     start_workers_together(worker->pool);
-    while ((job = take_job(worker->pool, worker->index)) != NULL) {
+    while ((job = take_job(worker->pool, worker)) != NULL) {
         job->run(job, worker);
         arena_reset(&worker->arena);
     }
@@ -234,7 +262,11 @@ attn_status sched_pool_create(const struct sched_options *options,
     pool->options = *options;
     pool->tail = &pool->first;
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->work, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool->work, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&pool->started, NULL);
     pthread_cond_init(&pool->helper_left, NULL);
     pool->threads = calloc(options->num_workers, sizeof *pool->threads);

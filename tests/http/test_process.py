@@ -10,10 +10,13 @@ import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import pytest
 import requests
 
+from safetensors_file import make_safetensors
 from server import BINARY, GOLDEN, clean_environment, is_sanitized
 
 
@@ -177,11 +180,72 @@ def test_flags_of_a_shared_standard_error_are_kept():
 # --- descriptors ---
 
 @pytest.mark.skipif(is_sanitized(), reason="sanitizers open files of their own at start")
-@pytest.mark.parametrize("limit", [5, 6])
+@pytest.mark.parametrize("limit", [4, 5, 6])
 def test_lack_of_file_descriptors_at_start_is_named(limit):
     result = subprocess.run(
         [BINARY, "--demo", "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
         env=clean_environment())
     assert result.returncode == 1, result
-    assert "ulimit -n" in result.stderr.splitlines()[-1], result.stderr
+    assert "open files" in result.stderr.splitlines()[-1], result.stderr
+
+
+# --- memory ---
+
+MIB = 1 << 20
+BUDGET = 128 * MIB
+# Beside budget and weights: the program, its libraries, stacks, and what malloc() holds free.
+REST = 64 * MIB
+
+
+def memory_of(server, field):
+    """Returns a size of /proc/PID/status in bytes: VmRSS, or VmHWM for its peak."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(rf"{field}:\s+(\d+) kB", status)[1]) * 1024
+
+
+def assert_memory_is_bounded_and_returned(server, at_start):
+    assert memory_of(server, "VmHWM") <= BUDGET + REST
+    wait_for(lambda: memory_of(server, "VmRSS") <= at_start + 8 * MIB, timeout=20)
+
+
+needs_real_sizes = pytest.mark.skipif(is_sanitized(), reason="sanitizers use memory of their own")
+
+
+@needs_real_sizes
+def test_idle_workers_keep_no_more_than_the_budget_and_release_it(start_server):
+    """Requests of 16 MB one after another, which sixteen workers share among them."""
+    server = start_server("--demo", "--workers", 16, "--max-memory", BUDGET)
+    at_start = memory_of(server, "VmRSS")
+    body = make_safetensors({"queries": np.ones((1000, 40, 100), "f4")}, metadata={"model": "d2l"})
+    with requests.Session() as session:
+        for _ in range(36):
+            reply = session.post(server.url + "/v1/attention", data=body, timeout=60,
+                                 headers={"Content-Type": "application/vnd.safetensors"})
+            assert reply.status_code == 200, reply.text
+    assert_memory_is_bounded_and_returned(server, at_start)
+
+
+@needs_real_sizes
+def test_memory_of_large_bodies_returns_to_the_system(start_server):
+    """Many clients post JSON of different sizes and ask for all weights, more than fit at once."""
+    server = start_server("--demo", "--max-memory", BUDGET, "--max-body", BUDGET)
+    at_start = memory_of(server, "VmRSS")
+
+    def post(i):
+        tokens = 400 + 13 * i
+        row = "[" + ",".join(["0.123456789012345"] * 100) + "]"
+        body = (f'{{"model":"d2l","need_weights":true,"queries":[{",".join([row] * tokens)}]}}')
+        statuses = set()
+        with requests.Session() as session:
+            for _ in range(3):
+                reply = session.post(server.url + "/v1/attention", data=body, timeout=120,
+                                     headers={"Content-Type": "application/json",
+                                              "Accept": "application/vnd.safetensors"})
+                statuses.add(reply.status_code)
+        return statuses
+
+    with ThreadPoolExecutor(48) as pool:
+        statuses = set().union(*pool.map(post, range(48)))
+    assert 200 in statuses and statuses <= {200, 503}
+    assert_memory_is_bounded_and_returned(server, at_start)

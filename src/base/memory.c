@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.c: fixes what glibc adapts. It would raise its threshold to the size of the
+ * largest block that was freed, up to 32 MiB, and keep all blocks below it. */
+#include "base/memory.h"
+
+#include <stdlib.h> /* __GLIBC__ */
+
+#ifdef __GLIBC__
+#include <malloc.h>
+
+/* Blocks of at least this size are mapped. Mapping costs a fault for each page: a request
+ * with a body of 1.2 MB takes half as much CPU time again when its blocks are mapped. */
+#define MAPPED_BYTES_MIN (4 * 1024 * 1024)
+/* More than this at the end of a heap is returned. */
+#define HEAP_END_BYTES_MAX (4 * 1024 * 1024)
+#endif
+
+void memory_init(void) {
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+    mallopt(M_TRIM_THRESHOLD, HEAP_END_BYTES_MAX);
+#endif
+}
+
+void memory_trim(size_t keep) {
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 33)
+    if (mallinfo2().fordblks <= keep) /* bytes that are free */
+        return;
+#endif
+    malloc_trim(0);
+#endif
+    (void)keep;
+}
