@@ -77,24 +77,36 @@ static void request_stop(int signal_number) {
     errno = error;
 }
 
+/* While models load, nothing is accepted and nothing can be lost. So a signal ends attnd
+ * at once. Without a handler the kernel would ignore it where attnd is process 1. */
+static volatile sig_atomic_t loading_exit_code;
+
+static void stop_loading(int signal_number) {
+    (void)signal_number;
+    _exit(loading_exit_code);
+}
+
+static void set_stop_handler(void (*handler)(int signal_number)) {
+    const struct sigaction stop = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+}
+
 /* Returns whether a signal has asked to stop, for which it waits `wait_ms` at most. */
 static bool is_stop_requested(int wait_ms) {
     struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
     return poll(&stop, 1, wait_ms) == 1;
 }
 
-static attn_status catch_signals(attn_error *error) {
-    const struct sigaction stop = {.sa_handler = request_stop, .sa_flags = SA_RESTART};
-
+/* From now on a signal stops attnd in order. */
+static attn_status catch_stop_requests(attn_error *error) {
     stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (stop_fd < 0)
         return error_set(error, ATTN_E_IO,
                          "cannot create an eventfd: %s; "
                          "raise the limit of open files (ulimit -n)",
                          strerror(errno));
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGINT, &stop, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    set_stop_handler(request_stop);
     return ATTN_OK;
 }
 
@@ -219,6 +231,10 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     int exit_code = EXIT_FAILURE;
     (void)files;
 
+    signal(SIGPIPE, SIG_IGN);
+    loading_exit_code = config->check_config ? EXIT_FAILURE : EXIT_SUCCESS;
+    set_stop_handler(stop_loading);
+
     log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
     if (listen_check(config->listen, &error) != ATTN_OK ||
         load_check(config, &error) != ATTN_OK)
@@ -237,7 +253,7 @@ static int main_serve(const struct config *config, const struct config_texts *fi
         goto done;
     }
 
-    if (catch_signals(&error) != ATTN_OK ||
+    if (catch_stop_requests(&error) != ATTN_OK ||
         start_daemon(&daemon, config, &error) != ATTN_OK)
         report_error(&error, exit_code);
     else

@@ -15,7 +15,8 @@ static const struct {
     const char *code;
     const char *help;
 } exit_codes[] = {
-    {"0", "Stopped on request, after every accepted request got a reply."},
+    {"0", "Stopped on request, after every accepted request got a reply, "
+          "or while models were loaded."},
     {"1", "Could not start (a model, the address, memory), "
           "or stopped before every accepted request got a reply."},
     {"2", "An option, a variable or the configuration file is wrong; one line names it."},

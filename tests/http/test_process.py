@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -16,8 +17,10 @@ import numpy as np
 import pytest
 import requests
 
+from checkpoints import write_layer
+from http1 import Connection
 from safetensors_file import make_safetensors
-from server import BINARY, GOLDEN, clean_environment, is_sanitized
+from server import BINARY, GOLDEN, Server, clean_environment, is_sanitized
 
 
 def wait_for(condition, timeout=60):
@@ -188,6 +191,51 @@ def test_lack_of_file_descriptors_at_start_is_named(limit):
         env=clean_environment())
     assert result.returncode == 1, result
     assert "open files" in result.stderr.splitlines()[-1], result.stderr
+
+
+# --- signals ---
+
+def catches(process, which):
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"SigCgt:\s+(\w+)", status)[1], 16) >> (which - 1) & 1
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT], ids=lambda which: which.name)
+@pytest.mark.parametrize("options, exit_code", [([], 0), (["--check-config"], 1)],
+                         ids=["serve", "check"])
+def test_signal_ends_attnd_while_models_load(tmp_path, which, options, exit_code):
+    """There are many models. A signal must be caught: process 1 of a container would not get it
+    otherwise."""
+    write_layer(tmp_path / "x.safetensors", num_heads=8, head_size=64, query_size=512)
+    models = [f"--model=x{i}={tmp_path}/x.safetensors" for i in range(60)]
+    process = subprocess.Popen(
+        [BINARY, *models, "--listen", "127.0.0.1:0", *options], stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, env=clean_environment())
+    try:
+        wait_for(lambda: catches(process, which))
+        process.send_signal(which)
+        output, _ = process.communicate(timeout=60)
+        assert (process.returncode, output) == (exit_code, "")
+    finally:
+        process.kill()
+
+
+def test_killed_server_starts_again_at_the_same_address():
+    """It is killed while requests are under way on open connections."""
+    listen = "127.0.0.1:0"
+    for _ in range(10):
+        server = Server("--demo", listen=listen)
+        listen = f"127.0.0.1:{server.port}"
+        with Connection(server.port) as whole, Connection(server.port) as half:
+            whole.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\n"
+                       b"Content-Type: application/json\r\nContent-Length: 39\r\n\r\n"
+                       b'{"model":"journey","queries":[[1,2,3]]}')
+            half.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Length: 9\r\n\r\n{")
+            server.process.kill()
+            server.process.wait(60)
+        os.unlink(server.log_path)
+    with Server("--demo", listen=listen) as server:
+        load(server.url, 8)
 
 
 # --- memory ---
