@@ -65,36 +65,42 @@ static int open_bound(const struct addrinfo *address, bool shared) {
     return fd;
 }
 
-/* Opens the sockets. When it returns false, errno is set and none is left open. A second
- * attnd could bind a shared address too, and each would get some of the requests. So the
- * address is first bound alone. */
-static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
-    int alone = open_bound(address, false);
-    if (alone < 0)
-        return false;
-    close(alone);
+/* Opens a socket that listens. The first one is bound alone, so that it fails where any
+ * other socket listens. Only then it shares its address, whose port may be any free one,
+ * with those that follow. Returns -1 with errno set. */
+static int open_listening(struct addrinfo *address, bool is_first) {
+    int on = 1;
+    int fd = open_bound(address, !is_first);
 
-    size_t opened = 0;
-    for (; opened < count; opened++) {
-        int fd = open_bound(address, true);
-        if (fd < 0)
-            break;
-        ret_fds[opened] = fd;
-        /* The first may have got any free port; the others bind the same one. */
-        if (listen(fd, BACKLOG) != 0 ||
-            getsockname(fd, address->ai_addr, &address->ai_addrlen) != 0) {
-            opened++;
-            break;
-        }
+    if (fd < 0)
+        return -1;
+
+    if (listen(fd, BACKLOG) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
+        getsockname(fd, address->ai_addr, &address->ai_addrlen) != 0) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
     }
-    if (opened == count)
-        return true;
+    return fd;
+}
 
-    int error = errno;
-    while (opened > 0)
-        close(ret_fds[--opened]);
-    errno = error;
-    return false;
+/* Opens the sockets. When it returns false, errno is set and none is left open. A second
+ * attnd must not share the address, as each would get some of the requests. */
+static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
+    for (size_t opened = 0; opened < count; opened++) {
+        ret_fds[opened] = open_listening(address, opened == 0);
+        if (ret_fds[opened] >= 0)
+            continue;
+
+        int error = errno;
+        while (opened > 0)
+            close(ret_fds[--opened]);
+        errno = error;
+        return false;
+    }
+    return true;
 }
 
 attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,

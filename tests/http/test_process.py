@@ -238,6 +238,24 @@ def test_killed_server_starts_again_at_the_same_address():
         load(server.url, 8)
 
 
+def test_one_of_many_that_start_together_gets_the_address():
+    """Each has two listening sockets, which share the address among them and with nobody else."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        listen = f"127.0.0.1:{probe.getsockname()[1]}"
+    for _ in range(5):
+        processes = [subprocess.Popen([BINARY, "--demo", "--listen", listen, "--http-threads", "2"],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      env=clean_environment()) for _ in range(8)]
+        try:
+            wait_for(lambda: sum(process.poll() == 1 for process in processes) == 7)
+            load(f"http://{listen}", 64)
+            assert sum(process.poll() is None for process in processes) == 1
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
 # --- memory ---
 
 MIB = 1 << 20
