@@ -277,7 +277,8 @@ def count_fds(server):
 
 def assert_memory_is_bounded_and_returned(server, at_start):
     assert memory_of(server, "VmHWM") <= BUDGET + REST
-    wait_for(lambda: memory_of(server, "VmRSS") <= at_start + 8 * MIB, timeout=20)
+    # glibc does not trim the end of a thread's heap: up to 4 MiB for each thread that allocates.
+    wait_for(lambda: memory_of(server, "VmRSS") <= at_start + 24 * MIB, timeout=20)
 
 
 needs_real_sizes = pytest.mark.skipif(is_sanitized(), reason="sanitizers use memory of their own")
