@@ -23,67 +23,8 @@ struct http_server {
     size_t num_started;
     atomic_bool draining; /* set once; `deadline` is written before */
     int64_t deadline;     /* clock_now_ns */
+    atomic_size_t num_connections;
 };
-
-attn_status http_server_create(const struct http_options *options,
-                               struct http_server **ret_server, attn_error *ret_error) {
-    attn_status status = ATTN_E_NOMEM;
-    size_t num_threads = options->num_threads;
-    struct http_server *server = calloc(1, sizeof *server);
-    int *fds = calloc(num_threads, sizeof *fds);
-    if (server == NULL || fds == NULL)
-        goto fail;
-
-    server->options = *options;
-    atomic_init(&server->draining, false);
-    server->threads = calloc(num_threads, sizeof *server->threads);
-    server->stats = calloc(options->num_models, sizeof *server->stats);
-    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0))
-        goto fail;
-    status = listen_open(options->listen, num_threads, fds, server->url,
-                         sizeof server->url, ret_error);
-    if (status != ATTN_OK)
-        goto fail_reported;
-
-    for (size_t i = 0; i < num_threads; i++) {
-        server->threads[i] =
-            (struct http_thread){.options = &server->options,
-                                 .callbacks = {exchange_handle, exchange_completed},
-                                 .stats = server->stats,
-                                 .draining = &server->draining,
-                                 .deadline = &server->deadline};
-        if (status == ATTN_OK)
-            status = http_thread_start(&server->threads[i], fds[i]);
-        else
-            close(fds[i]);
-        if (status == ATTN_OK)
-            server->num_started++;
-    }
-
-    if (status != ATTN_OK) {
-        http_server_stop(server, clock_now_ns());
-        goto fail;
-    }
-
-    free(fds);
-    *ret_server = server;
-    return ATTN_OK;
-
-fail:
-    error_set(
-        ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
-        status == ATTN_E_IO
-            ? "no file descriptor is left; raise the limit of open files (ulimit -n)"
-            : attn_status_text(status));
-fail_reported:
-    free(fds);
-    http_server_destroy(server);
-    return status;
-}
-
-const char *http_server_url(const struct http_server *server) {
-    return server->url;
-}
 
 /* Joins a thread, unless it still runs at `deadline`. pthread_timedjoin_np() goes by the
  * wall clock, which may be set back; pthread_clockjoin_np() is unknown to thread
@@ -98,7 +39,8 @@ static bool join_until(pthread_t id, int64_t deadline) {
     return true;
 }
 
-bool http_server_stop(struct http_server *server, int64_t deadline) {
+/* As http_server_stop(), but waits for the threads until `wait_end`. */
+static bool stop_threads(struct http_server *server, int64_t deadline, int64_t wait_end) {
     server->deadline = deadline;
     atomic_store(&server->draining, true);
     for (size_t i = 0; i < server->num_started; i++)
@@ -107,7 +49,7 @@ bool http_server_stop(struct http_server *server, int64_t deadline) {
     bool all_ended = true;
     for (size_t i = 0; i < server->num_started; i++) {
         struct http_thread *thread = &server->threads[i];
-        if (join_until(thread->id, deadline + LAST_WAIT_NS)) {
+        if (join_until(thread->id, wait_end)) {
             http_thread_deinit(thread);
         } else { /* it may still end before the process does */
             pthread_detach(thread->id);
@@ -115,6 +57,69 @@ bool http_server_stop(struct http_server *server, int64_t deadline) {
         }
     }
     return all_ended;
+}
+
+attn_status http_server_create(const struct http_options *options,
+                               struct http_server **ret_server, attn_error *ret_error) {
+    attn_status status = ATTN_E_NOMEM;
+    size_t num_threads = options->num_threads;
+    struct http_server *server = calloc(1, sizeof *server);
+    int *fds = calloc(num_threads, sizeof *fds);
+    if (server == NULL || fds == NULL)
+        goto fail;
+
+    server->options = *options;
+    atomic_init(&server->draining, false);
+    atomic_init(&server->num_connections, 0);
+    server->threads = calloc(num_threads, sizeof *server->threads);
+    server->stats = calloc(options->num_models, sizeof *server->stats);
+    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0))
+        goto fail;
+    status = listen_open(options->listen, num_threads, fds, server->url,
+                         sizeof server->url, ret_error);
+    if (status != ATTN_OK)
+        goto fail_reported;
+
+    for (size_t i = 0; i < num_threads; i++) {
+        server->threads[i] =
+            (struct http_thread){.options = &server->options,
+                                 .callbacks = {exchange_handle, exchange_completed},
+                                 .stats = server->stats,
+                                 .num_connections = &server->num_connections,
+                                 .draining = &server->draining,
+                                 .deadline = &server->deadline};
+        if (status != ATTN_OK)
+            close(fds[i]);
+        else if ((status = http_thread_start(&server->threads[i], fds[i])) == ATTN_OK)
+            server->num_started++;
+    }
+    if (status != ATTN_OK)
+        goto fail;
+
+    free(fds);
+    *ret_server = server;
+    return ATTN_OK;
+
+fail:
+    error_set(
+        ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
+        status == ATTN_E_IO
+            ? "no file descriptor is left; raise the limit of open files (ulimit -n)"
+            : attn_status_text(status));
+fail_reported:
+    free(fds);
+    if (server != NULL) /* threads that serve a request already use it until they end */
+        stop_threads(server, clock_now_ns(), INT64_MAX);
+    http_server_destroy(server);
+    return status;
+}
+
+const char *http_server_url(const struct http_server *server) {
+    return server->url;
+}
+
+bool http_server_stop(struct http_server *server, int64_t deadline) {
+    return stop_threads(server, deadline, deadline + LAST_WAIT_NS);
 }
 
 bool http_server_replied_to_all(const struct http_server *server) {

@@ -3,10 +3,10 @@
  *
  * In libmicrohttpd's external epoll mode, MHD_resume_connection() from another thread
  * does not wake MHD_run_wait(). So each thread waits on an epoll of its own, which
- * watches the daemon's epoll and an eventfd. A worker resumes a connection and then
- * writes to the eventfd, unless that was done already. No lock is needed: `woken` is
- * cleared before the daemon runs, so a connection that is resumed later wakes the thread
- * again. */
+ * watches the daemon's epoll, the listening socket and an eventfd. A worker resumes a
+ * connection and then writes to the eventfd, unless that was done already. No lock is
+ * needed: `woken` is cleared before the daemon runs, so a connection that is resumed
+ * later wakes the thread again. */
 #include "http/thread.h"
 
 #include "base/clock.h"
@@ -29,6 +29,12 @@
 #define LAST_REPLIES_NS 500000000
 /* A thread that drains ends when nothing has arrived for this long. */
 #define QUIET_MS 20
+/* The longest wait for events. */
+#define WAIT_MS_MAX 1000
+/* Connections that are accepted before others are served. */
+#define ACCEPT_MAX 32
+/* How often a refusal to accept is logged, at most. */
+#define LOG_AGAIN_NS 10000000000
 
 void http_thread_wake(struct http_thread *thread) {
     if (atomic_exchange(&thread->woken, true))
@@ -38,38 +44,103 @@ void http_thread_wake(struct http_thread *thread) {
     (void)written; /* cannot fail: the counter is 0 or 1 */
 }
 
-/* Stops accepting. Runs on the daemon's own thread, because libmicrohttpd may abort on
- * any other. What the kernel has accepted already is still served. */
-static void stop_accepting(struct http_thread *thread) {
-    thread->quiesced = true;
-    int listen_fd = MHD_quiesce_daemon(thread->daemon);
-    if (listen_fd < 0)
-        return;
+/* --- accepting --- */
 
-    struct sockaddr_storage address;
-    for (;;) {
-        socklen_t length = sizeof address;
-        int fd = accept4(listen_fd, (struct sockaddr *)&address, &length,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
-            break;
-        if (MHD_add_connection(thread->daemon, fd, (struct sockaddr *)&address, length) !=
-            MHD_YES)
-            log_write(LOG_WARN, "connection dropped while stopping",
-                      LOG_TEXT("reason", strerror(errno)));
-    }
-    close(listen_fd);
+/* Watches the listening socket, or stops that: it stays readable while connections wait
+ * that cannot be accepted now. */
+static void set_listens(struct http_thread *thread, bool listens) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = thread->listen_fd};
+    if (thread->listens == listens)
+        return;
+    thread->listens = epoll_ctl(thread->epoll_fd, listens ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
+                                thread->listen_fd, &event) == 0 &&
+                      listens;
 }
 
-/* Returns how long to wait for events in milliseconds; -1 for no limit. */
+/* Whether one more connection may be accepted. */
+static bool has_place(const struct http_thread *thread) {
+    return atomic_load(thread->num_connections) < thread->options->max_connections;
+}
+
+static void log_refused_accept(struct http_thread *thread, int error) {
+    int64_t now = clock_now_ns();
+    if (thread->refused_at != 0 && now - thread->refused_at < LOG_AGAIN_NS)
+        return;
+    thread->refused_at = now;
+    log_write(LOG_WARN, "cannot accept connections", LOG_TEXT("reason", strerror(error)),
+              LOG_NUMBER("connections", atomic_load(thread->num_connections)));
+}
+
+/* Whether accept4() failed for this one connection alone. */
+static bool is_lost_connection(int error) {
+    return error == ECONNABORTED || error == EINTR || error == EPROTO || error == EPERM ||
+           (error >= ENETDOWN && error <= EHOSTUNREACH);
+}
+
+/* Accepts what waits, up to ACCEPT_MAX connections. libmicrohttpd does not accept by
+ * itself: 0.9.75 stops that at its limit, and begins again only at the start of a later
+ * run, which nothing may cause. Returns how many were accepted. */
+static size_t accept_waiting(struct http_thread *thread) {
+    size_t count = 0;
+
+    while (count < ACCEPT_MAX && has_place(thread)) {
+        struct sockaddr_storage address;
+        socklen_t length = sizeof address;
+        int fd = accept4(thread->listen_fd, (struct sockaddr *)&address, &length,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && is_lost_connection(errno))
+            continue;
+        if (fd < 0 && errno != EAGAIN) {
+            log_refused_accept(thread, errno);
+            set_listens(thread, false); /* until a connection is closed, or for 1 s */
+        }
+        if (fd < 0)
+            break;
+
+        count++;
+        if (MHD_add_connection(thread->daemon, fd, (struct sockaddr *)&address, length) !=
+            MHD_YES)
+            log_refused_accept(thread, errno);
+    }
+    if (!has_place(thread))
+        set_listens(thread, false);
+    return count;
+}
+
+/* MHD_NotifyConnectionCallback */
+static void count_connection(void *cls, struct MHD_Connection *connection,
+                             void **socket_context,
+                             enum MHD_ConnectionNotificationCode code) {
+    struct http_thread *thread = cls;
+    (void)connection;
+    (void)socket_context;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        atomic_fetch_add(thread->num_connections, 1);
+    else
+        atomic_fetch_sub(thread->num_connections, 1);
+}
+
+/* Stops accepting. What the kernel has accepted already is still served. */
+static void stop_accepting(struct http_thread *thread) {
+    thread->quiesced = true;
+    while (accept_waiting(thread) == ACCEPT_MAX)
+        ;
+    close(thread->listen_fd); /* which also ends the watch */
+    thread->listen_fd = -1;
+}
+
+/* --- the loop --- */
+
+/* Returns how long to wait for events in milliseconds. There is always a limit, so that
+ * an event that is missed delays the thread and does not stop it. */
 static int find_wait_ms(struct http_thread *thread) {
     MHD_UNSIGNED_LONG_LONG timeout;
-    int ms = -1;
+    int ms = thread->quiesced ? QUIET_MS : WAIT_MS_MAX;
 
-    if (MHD_get_timeout(thread->daemon, &timeout) == MHD_YES)
-        ms = timeout > INT_MAX ? INT_MAX : (int)timeout;
-    if (thread->quiesced && (ms < 0 || ms > QUIET_MS))
-        ms = QUIET_MS;
+    if (MHD_get_timeout(thread->daemon, &timeout) == MHD_YES &&
+        timeout < (MHD_UNSIGNED_LONG_LONG)ms)
+        ms = (int)timeout;
     return ms;
 }
 
@@ -95,25 +166,34 @@ bool http_thread_replied_to_all(const struct http_thread *thread) {
     return thread->num_accepted == 0 && !thread->cut_off;
 }
 
+/* Waits for events. Returns whether there were any. */
+static bool wait_for_events(struct http_thread *thread, int ms) {
+    struct epoll_event events[3];
+    int count = epoll_wait(thread->epoll_fd, events, 3, ms);
+
+    for (int i = 0; i < count; i++) {
+        uint64_t times;
+        if (events[i].data.fd == thread->listen_fd)
+            accept_waiting(thread);
+        else if (events[i].data.fd == thread->wake_fd &&
+                 read(thread->wake_fd, &times, sizeof times) == sizeof times)
+            atomic_store(&thread->woken, false);
+    }
+    return count > 0;
+}
+
 static void *thread_main(void *argument) {
     struct http_thread *thread = argument;
     bool quiet = false; /* while draining: the last wait ended without an event */
 
     while (!may_end(thread, quiet)) {
-        struct epoll_event events[2];
         int ms = find_wait_ms(thread);
-        int count = epoll_wait(thread->epoll_fd, events, 2, ms);
-        quiet = count == 0 && thread->quiesced && ms == QUIET_MS;
-        for (int i = 0; i < count; i++) {
-            uint64_t times;
-            if (events[i].data.fd == thread->wake_fd &&
-                read(thread->wake_fd, &times, sizeof times) == sizeof times)
-                atomic_store(&thread->woken, false);
-        }
-
+        quiet = !wait_for_events(thread, ms) && thread->quiesced && ms == QUIET_MS;
         if (atomic_load(thread->draining) && !thread->quiesced)
             stop_accepting(thread);
         MHD_run_wait(thread->daemon, 0);
+        if (!thread->quiesced && has_place(thread))
+            set_listens(thread, true);
     }
 
     /* MHD_stop_daemon() completes the exchanges that are left, which counts num_accepted
@@ -147,20 +227,19 @@ static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
     return strlen(text);
 }
 
-static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread, int listen_fd) {
+static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
     const struct http_options *options = thread->options;
-    size_t limit =
-        (options->max_connections + options->num_threads - 1) / options->num_threads;
 
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
-        NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER, log_mhd,
-        NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)limit, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
+        MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+            MHD_USE_NO_LISTEN_SOCKET,
+        0, NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER,
+        log_mhd, NULL, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_path_escapes,
-        NULL, MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread,
-        MHD_OPTION_END);
+        NULL, MHD_OPTION_NOTIFY_CONNECTION, count_connection, thread,
+        MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread, MHD_OPTION_END);
 }
 
 static bool watch_fd(int epoll_fd, int fd) {
@@ -172,38 +251,42 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     attn_status status;
 
     errno = 0; /* libmicrohttpd leaves that of the call that failed */
+    thread->listen_fd = listen_fd;
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
     atomic_init(&thread->num_with_workers, 0);
 
-    thread->daemon = start_mhd_daemon(thread, listen_fd);
-    if (thread->daemon == NULL) {
-        close(listen_fd);
+    thread->daemon = start_mhd_daemon(thread);
+    if (thread->daemon == NULL || thread->epoll_fd < 0 || thread->wake_fd < 0)
         goto fail;
-    }
 
     int daemon_fd =
         MHD_get_daemon_info(thread->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    if (thread->epoll_fd < 0 || thread->wake_fd < 0 ||
-        !watch_fd(thread->epoll_fd, daemon_fd) ||
-        !watch_fd(thread->epoll_fd, thread->wake_fd) ||
-        pthread_create(&thread->id, NULL, thread_main, thread) != 0) {
-        MHD_stop_daemon(thread->daemon);
+    set_listens(thread, true);
+    if (!watch_fd(thread->epoll_fd, daemon_fd) ||
+        !watch_fd(thread->epoll_fd, thread->wake_fd) || !thread->listens)
         goto fail;
-    }
-    return ATTN_OK;
+    errno = pthread_create(&thread->id, NULL, thread_main, thread);
+    if (errno == 0)
+        return ATTN_OK;
 
 fail:
     status = errno == EMFILE || errno == ENFILE ? ATTN_E_IO : ATTN_E_NOMEM;
+    if (thread->daemon != NULL)
+        MHD_stop_daemon(thread->daemon);
     http_thread_deinit(thread);
     return status;
 }
 
+static void close_if_open(int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 void http_thread_deinit(struct http_thread *thread) {
-    if (thread->epoll_fd >= 0)
-        close(thread->epoll_fd);
-    if (thread->wake_fd >= 0)
-        close(thread->wake_fd);
-    thread->epoll_fd = thread->wake_fd = -1;
+    close_if_open(&thread->epoll_fd);
+    close_if_open(&thread->wake_fd);
+    close_if_open(&thread->listen_fd);
 }

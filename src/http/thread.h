@@ -23,8 +23,11 @@ struct http_thread {
     struct http_callbacks callbacks;
     struct MHD_Daemon *daemon;
     pthread_t id;
-    int epoll_fd; /* watches the daemon's own epoll and wake_fd */
-    int wake_fd;  /* an eventfd */
+    int epoll_fd;  /* watches the daemon's own epoll, wake_fd and listen_fd */
+    int wake_fd;   /* an eventfd */
+    int listen_fd; /* -1 once the thread drains */
+    /* Connections of all threads; of the server. Each thread counts its own. */
+    atomic_size_t *num_connections;
     /* Exchanges that were submitted and whose worker has not left exchange_resume() yet.
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
@@ -35,7 +38,9 @@ struct http_thread {
     const int64_t *deadline;   /* of the server; valid once `draining` is set */
 
     /* Used by this thread alone, until it has ended. */
-    bool quiesced; /* accepts no more connections */
+    bool quiesced;      /* accepts no more connections */
+    bool listens;       /* listen_fd is watched */
+    int64_t refused_at; /* clock_now_ns, when a refusal to accept was last logged */
     /* Exchanges that exist: from the request line to the end of the reply. */
     size_t num_exchanges;
     /* Those of them whose request has arrived complete. After the thread has ended: how
@@ -47,9 +52,9 @@ struct http_thread {
     bool cut_off; /* a streamed reply was ended early, because time was up */
 };
 
-/* Starts a daemon on `listen_fd` and the thread. It owns `listen_fd` from then on, also
- * on failure. Returns ATTN_E_IO when no file descriptor is left, and ATTN_E_NOMEM when
- * the system refuses memory or the thread. */
+/* Starts a daemon and the thread, which accepts from `listen_fd`. It owns `listen_fd`
+ * from then on, also on failure. Returns ATTN_E_IO when no file descriptor is left,
+ * and ATTN_E_NOMEM when the system refuses memory or the thread. */
 attn_status http_thread_start(struct http_thread *thread, int listen_fd);
 
 /* Whether every request that had arrived complete got a reply. Call it after the thread

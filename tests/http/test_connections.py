@@ -3,13 +3,18 @@
 
 import json
 import os
+import re
+import resource
+import signal
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
 
 from http1 import Connection, get_bytes, post_bytes
+from server import BINARY, clean_environment
 
 SMALL = {"model": "journey", "queries": [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]]}
 
@@ -145,3 +150,61 @@ def test_idle_connections_do_not_block_other_clients(demo_server):
     finally:
         for connection in idle:
             connection.socket.close()
+
+
+@pytest.mark.parametrize("http_threads", [1, 2])
+@pytest.mark.parametrize("paused", [False, True])
+def test_server_accepts_again_after_the_connection_limit(start_server, http_threads, paused):
+    """All connections end at one time, again and again. With `paused` the server sees that only
+    afterwards, as under a CPU quota."""
+    server = start_server("--demo", "--max-connections", 20, "--http-threads", http_threads)
+    for _ in range(50):
+        connections = [Connection(server.port) for _ in range(21)]
+        time.sleep(0.01)
+        if paused:
+            server.process.send_signal(signal.SIGSTOP)
+        for connection in connections:
+            connection.socket.close()
+        if paused:
+            server.process.send_signal(signal.SIGCONT)
+        with Connection(server.port, timeout=5) as connection:
+            connection.send(get_bytes("/v2/health/live"))
+            assert connection.read_reply().status == 200
+
+
+def test_connection_limit_is_that_of_all_threads_together(start_server):
+    """The kernel spreads connections over the threads unevenly, and none of them waits."""
+    server = start_server("--demo", "--max-connections", 40, "--http-threads", 4)
+    connections = [Connection(server.port, timeout=5) for _ in range(36)]
+    for connection in connections:
+        connection.send(get_bytes("/v2/health/live"))
+    assert [connection.read_reply().status for connection in connections] == [200] * 36
+    for connection in connections:
+        connection.socket.close()
+
+
+def test_server_accepts_again_after_it_ran_out_of_descriptors(start_server):
+    server = start_server("--demo")
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (num_fds(server) + 10,) * 2)
+    for _ in range(10):
+        connections = [Connection(server.port) for _ in range(30)]
+        time.sleep(0.05)
+        for connection in connections:
+            connection.socket.close()
+        with Connection(server.port, timeout=5) as connection:
+            connection.send(get_bytes("/v2/health/live"))
+            assert connection.read_reply().status == 200
+    assert "cannot accept connections reason=\"Too many open files\"" in server.read_log()
+
+
+def test_lack_of_descriptors_at_start_is_named():
+    """The number that a start needs is not fixed, so all those that fail must say why."""
+    for limit in range(5, 9):
+        command = 'ulimit -n "$0"; exec timeout --preserve-status -s INT 5 "$@"'
+        done = subprocess.run(
+            ["sh", "-c", command, str(limit), BINARY, "--demo", "--listen", "127.0.0.1:0"],
+            capture_output=True, text=True, env=clean_environment())
+        if done.returncode == 0:
+            return
+        assert done.returncode == 1 and re.search("descriptor|Too many open files", done.stderr), (
+            done.stderr)
