@@ -3,9 +3,9 @@
  * in order, and handles the signals. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/machine.h"
-#include "base/memory.h"
 #include "base/output.h"
 #include "cli/commands.h"
 #include "cli/load.h"
@@ -206,7 +206,7 @@ static void print_address(const char *url) {
 static int run_until_stopped(struct daemon *daemon, const struct config *config) {
     print_address(http_server_url(daemon->server));
     while (!is_stop_requested(TRIM_MS))
-        memory_trim(TRIM_BYTES);
+        heap_trim(TRIM_BYTES);
 
     log_write(LOG_INFO, "stopping", LOG_NUMBER("grace", config->grace));
     int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
@@ -298,7 +298,7 @@ int main(int argc, char **argv) {
     enum command command = COMMAND_SERVE;
     int first_option = argc > 0 ? 1 : 0;
 
-    memory_init();
+    heap_init();
     if (argc > 1 && argv[1][0] != '-') {
         command = command_find(argv[1]);
         first_option = 2;

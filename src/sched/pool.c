@@ -8,7 +8,7 @@
 #include "sched/pool.h"
 
 #include "base/clock.h"
-#include "base/memory.h"
+#include "base/heap.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -126,7 +126,7 @@ static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
 
     pthread_mutex_unlock(&pool->lock);
     arena_deinit(&worker->arena);
-    memory_trim(0);
+    heap_trim(0);
     pthread_mutex_lock(&pool->lock);
     *keeps = false;
 }

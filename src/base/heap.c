@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c: fixes what glibc adapts. It would raise its threshold to the size of the
+/* heap.c: fixes what glibc adapts. It would raise its threshold to the size of the
  * largest block that was freed, up to 32 MiB, and keep all blocks below it. */
-#include "base/memory.h"
+#include "base/heap.h"
 
 #include <stdlib.h> /* __GLIBC__ */
 
@@ -15,14 +15,14 @@
 #define HEAP_END_BYTES_MAX (4 * 1024 * 1024)
 #endif
 
-void memory_init(void) {
+void heap_init(void) {
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
     mallopt(M_TRIM_THRESHOLD, HEAP_END_BYTES_MAX);
 #endif
 }
 
-void memory_trim(size_t keep) {
+void heap_trim(size_t keep) {
 #ifdef __GLIBC__
 #if __GLIBC_PREREQ(2, 33)
     if (mallinfo2().fordblks <= keep) /* bytes that are free */
