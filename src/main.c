@@ -10,7 +10,8 @@
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "config/commands.h"
-#include "http/listen.h"
+#include "http/net/address.h"
+#include "http/net/listen.h"
 #include "http/server.h"
 #include "wire/init.h"
 
@@ -38,6 +39,7 @@ extern char **environ;
 
 /* What main_serve() has started, in this order. */
 struct daemon {
+    struct address_ranges trusted_proxies;
     struct models models;
     struct sched_budget budget;
     struct sched_pool *pool;
@@ -142,7 +144,12 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
         .listen = config->listen,
         .num_threads = config->http_threads > 0 ? config->http_threads : (cpus + 7) / 8,
         .max_connections = config->max_connections,
+        .max_per_client = config->max_per_client,
+        .trusted_proxies = &daemon->trusted_proxies,
+        .header_timeout = config->header_timeout,
+        .min_rate = config->min_rate,
         .idle_timeout = config->idle_timeout,
+        .ignore_client_abort = config->ignore_client_abort,
         .max_body = config->max_body,
         .max_reply = config->max_reply,
         .models = (const attn_model *const *)daemon->models.items,
@@ -237,6 +244,8 @@ static int main_serve(const struct config *config, const struct config_texts *fi
 
     log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
     if (listen_check(config->listen, &error) != ATTN_OK ||
+        address_ranges_read(config->trusted_proxies.items, config->trusted_proxies.count,
+                            &daemon.trusted_proxies, &error) != ATTN_OK ||
         load_check(config, &error) != ATTN_OK)
         return report_error(&error, EXIT_USAGE);
     if (attn_init(&error) != ATTN_OK)

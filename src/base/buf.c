@@ -27,6 +27,10 @@ attn_status buf_reserve(struct buf *buf, size_t more) {
         buf->capacity < BUF_FIRST_CAPACITY ? BUF_FIRST_CAPACITY : buf->capacity;
     while (capacity < needed)
         capacity = capacity > buf->max / 2 ? buf->max : capacity * 2;
+    return buf_set_capacity(buf, capacity);
+}
+
+attn_status buf_set_capacity(struct buf *buf, size_t capacity) {
     char *data = realloc(buf->data, capacity);
     if (data == NULL)
         return ATTN_E_NOMEM;

@@ -25,6 +25,10 @@ void buf_deinit(struct buf *buf);
  * buffer unchanged when memory is short or the maximum would be exceeded. */
 attn_status buf_reserve(struct buf *buf, size_t more);
 
+/* Makes the capacity `capacity` bytes, neither less than `size` nor more than the
+ * maximum. Returns ATTN_OK, or ATTN_E_NOMEM with the buffer unchanged. */
+attn_status buf_set_capacity(struct buf *buf, size_t capacity);
+
 /* Appends `size` bytes; returns as buf_reserve() does. */
 attn_status buf_append(struct buf *buf, const void *data, size_t size);
 

@@ -40,6 +40,11 @@ struct config {
     size_t http_threads; /* 0: one per 8 CPUs */
     size_t queue;        /* jobs that may wait */
     size_t max_connections;
+    size_t max_per_client; /* requests in progress; 0: no limit */
+    struct config_texts trusted_proxies;
+    size_t header_timeout; /* seconds */
+    size_t min_rate;       /* bytes per second */
+    bool ignore_client_abort;
     size_t max_body;     /* bytes */
     size_t max_reply;    /* bytes */
     size_t max_memory;   /* bytes; 0: half of the memory of the process */

@@ -99,7 +99,23 @@ const struct option config_options[] = {
      .min = 1,
      .max = 1000000,
      .metavar = "N",
-     .help = "Connections open at one time; further ones wait to be accepted."},
+     .help = "Connections open at one time. Beyond that, the one that has waited longest "
+             "for a request is closed for each new one. They hold at most a quarter "
+             "of --max-memory."},
+    {.name = "max-per-client",
+     .kind = OPTION_COUNT,
+     .offset = AT(max_per_client),
+     .max = 1000000,
+     .metavar = "N",
+     .help = "Requests that one client may have in progress; further ones are refused "
+             "with 429. A client is an IPv4 address or an IPv6 network of 64 bits. "
+             "0 means no limit."},
+    {.name = "trusted-proxy",
+     .kind = OPTION_TEXTS,
+     .offset = AT(trusted_proxies),
+     .metavar = "ADDRESS[/BITS]",
+     .help = "A proxy whose X-Forwarded-For names the client, or a range of them. "
+             "May be repeated; in the environment, separate ranges by ';'."},
     {.name = "max-body",
      .kind = OPTION_BYTES,
      .offset = AT(max_body),
@@ -127,6 +143,24 @@ const struct option config_options[] = {
          "eighth of it, or 64 MiB each if that is less. A request that could never fit "
          "the rest is refused with 413, one that does not fit now with 503. "
          "0 means half of the memory that this process may use."},
+    {.name = "header-timeout",
+     .kind = OPTION_COUNT,
+     .offset = AT(header_timeout),
+     .value = "10",
+     .min = 1,
+     .max = 86400,
+     .metavar = "SECONDS",
+     .help = "Time for the headers of a request; a later one is refused with 408. "
+             "Bodies and replies get as long before --min-rate counts."},
+    {.name = "min-rate",
+     .kind = OPTION_BYTES,
+     .offset = AT(min_rate),
+     .value = "4KiB",
+     .min = 1,
+     .max = SIZE_MAX / 4,
+     .metavar = "BYTES",
+     .help = "Bytes per second at which bodies must arrive, and replies must be read. "
+             "A slower body is refused with 408, and a slower reader is cut off."},
     {.name = "idle-timeout",
      .kind = OPTION_COUNT,
      .offset = AT(idle_timeout),
@@ -135,6 +169,11 @@ const struct option config_options[] = {
      .max = 86400,
      .metavar = "SECONDS",
      .help = "Close a connection after this time without traffic."},
+    {.name = "ignore-client-abort",
+     .kind = OPTION_FLAG,
+     .offset = AT(ignore_client_abort),
+     .help = "Compute requests whose client has closed its side of the connection. "
+             "Without it they are dropped while they wait."},
     {.name = "grace",
      .kind = OPTION_COUNT,
      .offset = AT(grace),

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/container_of.h"
 #include "base/log.h"
-#include "base/size.h"
 #include "http/framing.h"
 #include "wire/media.h"
 #include "wire/models.h"
@@ -16,38 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* A body that is refused is still read when it is at most this much over the limit: a
  * client that has not finished sending does not read the reply. */
 #define DISCARD_SLACK_BYTES ((size_t)8 * 1024 * 1024)
-#define RETRY_AFTER         "1" /* seconds */
-/* The buffer that libmicrohttpd fills from a streamed reply that is not chunked. */
-#define HTTP10_BUFFER_BYTES ((size_t)32 * 1024)
-
-/* Returns the head of a reply that is in memory. */
-static struct wire_reply_head plain_head(const char *content_type) {
-    return (struct wire_reply_head){content_type, WIRE_NO_SIZE, WIRE_NO_SIZE};
-}
-
-void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
-    buf_deinit(&exchange->reply);
-    if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK)
-        buf_deinit(&exchange->reply); /* send_reply() then sends a constant text */
-    exchange->status = problem->status;
-    exchange->head = plain_head(exchange->errors->content_type);
-    exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE;
-}
-
-void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
-    if (status != ATTN_OK) {
-        struct wire_problem problem;
-        wire_problem_set_no_memory(&problem);
-        exchange_set_problem(exchange, &problem);
-        return;
-    }
-    exchange->status = http_status;
-    exchange->head = plain_head(WIRE_MEDIA_TYPE_JSON);
-}
 
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index) {
@@ -70,42 +42,26 @@ bool exchange_find_model(struct exchange *exchange, const char *list_route,
 
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
                       struct wire_problem *ret_problem) {
-    struct sched_budget *budget = exchange->options->budget;
-
-    if (sched_budget_reserve(budget, bytes)) {
-        exchange->reserved += bytes;
-        return true;
-    }
-
-    size_t total = SIZE_MAX; /* also when the sum does not fit */
-    if (size_add(exchange->reserved, bytes, &total) && total <= budget->limit)
-        return wire_problem_set_no_memory(ret_problem);
-    return wire_problem_set(
-        ret_problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
-        "request, results and reply would need %zu bytes, more than the %zu that "
-        "--max-memory leaves for requests; send fewer or shorter sequences, or ask for "
-        "\"need_weights\": \"mean\" or false",
-        total, budget->limit);
+    return memory_reserve(&exchange->memory, bytes, ret_problem);
 }
 
 void exchange_keep(struct exchange *exchange, size_t bytes) {
-    if (exchange->reserved <= bytes)
-        return;
-    sched_budget_release(exchange->options->budget, exchange->reserved - bytes);
-    exchange->reserved = bytes;
+    memory_keep(&exchange->memory, bytes);
 }
 
 /* --- to a worker and back --- */
 
-/* Suspends the connection, then submits the job. The order matters: a worker may be done
- * before this returns, and resuming a connection that is not suspended is undefined. */
-static void submit_job(struct exchange *exchange,
-                       void (*run)(struct sched_job *job, struct sched_worker *worker),
-                       void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
+/* The order matters: a worker may be done before this returns, and resuming a connection
+ * that is not suspended is undefined. */
+void exchange_hand_over(struct exchange *exchange,
+                        void (*run)(struct sched_job *job, struct sched_worker *worker),
+                        void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
     exchange->state = EXCHANGE_WITH_WORKER;
     exchange->thread->num_suspended++;
     atomic_fetch_add(&exchange->thread->num_with_workers, 1);
+    connection_begin_phase(exchange->peer, CONNECTION_WORKS);
     exchange->job.run = run;
+    atomic_store(&exchange->job.cancelled, false);
     MHD_suspend_connection(exchange->connection);
     submit(exchange->options->pool, &exchange->job);
 }
@@ -113,23 +69,26 @@ static void submit_job(struct exchange *exchange,
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker)) {
     struct sched_pool *pool = exchange->options->pool;
+
+    exchange->abandoned =
+        exchange->peer->hung_up && !exchange->options->ignore_client_abort;
+    if (exchange->abandoned)
+        return;
     if (!sched_reserve(pool)) {
         struct wire_problem problem;
-        wire_problem_set(
-            &problem, WIRE_E_QUEUE_FULL, NULL,
-            "as many requests as --queue allows are waiting; retry after " RETRY_AFTER
-            " s");
+        wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
+                         "as many requests as --queue allows are waiting; retry "
+                         "after " EXCHANGE_RETRY_AFTER " s");
         exchange_set_problem(exchange, &problem);
         return;
     }
-    submit_job(exchange, run, sched_submit);
+    exchange_hand_over(exchange, run, sched_submit);
 }
 
-/* On the HTTP thread, once the connection was resumed: the thread owns the exchange
- * again. */
-static void reclaim_exchange(struct exchange *exchange) {
+void exchange_reclaim(struct exchange *exchange) {
     exchange->thread->num_suspended--;
     exchange->state = EXCHANGE_REPLIES;
+    connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
 }
 
 void exchange_resume(struct exchange *exchange) {
@@ -143,97 +102,13 @@ void exchange_resume(struct exchange *exchange) {
     atomic_fetch_sub(&thread->num_with_workers, 1);
 }
 
-/* --- a streamed reply --- */
-
-/* sched_job.run, for every piece but the first. */
-static void run_piece(struct sched_job *job, struct sched_worker *worker) {
-    struct exchange *exchange = container_of(job, struct exchange, job);
-    (void)worker;
-    stream_write_piece(&exchange->stream);
-    exchange_resume(exchange);
-}
-
-/* MHD_ContentReaderCallback: on the HTTP thread, when the socket accepts more. */
-static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) {
-    struct exchange *exchange = cls;
-    struct http_stream *stream = &exchange->stream;
-    (void)position;
-
-    if (exchange->state == EXCHANGE_WITH_WORKER)
-        reclaim_exchange(exchange);
-    if (stream_has_ended(stream))
-        return MHD_CONTENT_READER_END_OF_STREAM;
-
-    size_t sent = stream_send(stream, out, max);
-    if (sent > 0)
-        return (ssize_t)sent;
-    if (http_thread_time_is_up(exchange->thread)) {
-        exchange->thread->cut_off = true;
-        return MHD_CONTENT_READER_END_WITH_ERROR;
+void exchange_client_left(struct exchange *exchange) {
+    if (exchange->state != EXCHANGE_WITH_WORKER || exchange->options->ignore_client_abort)
+        return;
+    if (sched_cancel(exchange->options->pool, &exchange->job)) {
+        exchange->abandoned = true;
+        exchange_resume(exchange);
     }
-
-    /* In front of all jobs that wait: this reply holds memory until it is sent. */
-    submit_job(exchange, run_piece, sched_resubmit);
-    return 0; /* not called again before the connection is resumed */
-}
-
-/* Returns the response that sends the stream, or NULL when memory is short. For HTTP/1.1
- * it is chunked unless its size is known. */
-static struct MHD_Response *create_streamed_response(struct exchange *exchange) {
-    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN,
-                   "both mean that the size is not known");
-    return MHD_create_response_from_callback(exchange->head.size, HTTP10_BUFFER_BYTES,
-                                             read_stream, exchange, NULL);
-}
-
-/* --- the reply --- */
-
-static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
-    const struct wire_reply_head *head = &exchange->head;
-
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type);
-    if (head->json_size != WIRE_NO_SIZE) {
-        char size[24];
-        snprintf(size, sizeof size, "%zu", head->json_size);
-        MHD_add_response_header(response, WIRE_OIP_SIZE_HEADER, size);
-    }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION);
-    if (exchange->allow != NULL)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
-    if (exchange->retry_later)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, RETRY_AFTER);
-    if (exchange->close || atomic_load(exchange->thread->draining))
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-}
-
-/* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which
- * closes the connection, when memory is short. */
-static enum MHD_Result send_reply(struct exchange *exchange) {
-    struct MHD_Response *response;
-    size_t size;
-    char *data = buf_take(&exchange->reply, &size);
-
-    if (stream_has_begun(&exchange->stream)) {
-        response = create_streamed_response(exchange);
-    } else if (data != NULL) {
-        response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
-    } else {
-        const struct wire_error_format *errors = exchange->errors;
-        exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
-        exchange->head = plain_head(errors->content_type);
-        response = MHD_create_response_from_buffer(
-            strlen(errors->out_of_memory), errors->out_of_memory, MHD_RESPMEM_PERSISTENT);
-    }
-    if (response == NULL) {
-        free(data);
-        return MHD_NO;
-    }
-
-    add_headers(exchange, response);
-    enum MHD_Result result =
-        MHD_queue_response(exchange->connection, (unsigned)exchange->status, response);
-    MHD_destroy_response(response);
-    return result;
 }
 
 /* --- the request --- */
@@ -250,28 +125,36 @@ static bool check_body_headers(struct exchange *exchange, struct wire_problem *p
         "Content-Encoding '%.60s' is not supported; send the body without one", encoding);
 }
 
-/* Allocates the body before it is read, when its size is known. */
+/* `size` is that of the body, or "more" when it is not known. */
+static bool refuse_size(const struct exchange *exchange, const char *size,
+                        struct wire_problem *problem) {
+    bool by_route = exchange->max_body < exchange->options->max_body;
+    return wire_problem_set(
+        problem, WIRE_E_BODY_TOO_LARGE, NULL, "the body has %s bytes%s than %s %zu", size,
+        *size == 'm' ? "" : ", more",
+        by_route ? "this route reads, which is" : "--max-body", exchange->max_body);
+}
+
+/* Begins to receive the body, when it is not too large by its headers. */
 static bool prepare_body(struct exchange *exchange, const struct framing *framing,
                          struct wire_problem *problem) {
-    size_t max_body = exchange->options->max_body;
+    size_t budget = exchange->options->budget->limit;
+    uint64_t size = framing->chunked ? 0 : framing->content_length;
 
-    buf_init(&exchange->body, max_body);
-    exchange->chunked = framing->chunked;
-    if (framing->chunked)
-        return true;
+    if (size > exchange->max_body) {
+        char text[24];
+        snprintf(text, sizeof text, "%llu", (unsigned long long)size);
+        return refuse_size(exchange, text, problem);
+    }
+    if (size > budget)
+        return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
+                                "the body has %llu bytes, more than --max-memory %zu; "
+                                "send fewer or shorter sequences",
+                                (unsigned long long)size, budget);
 
-    if (framing->content_length > max_body)
-        return wire_problem_set(problem, WIRE_E_BODY_TOO_LARGE, NULL,
-                                "the body has %llu bytes, more than --max-body %zu",
-                                (unsigned long long)framing->content_length, max_body);
-
-    size_t size = (size_t)framing->content_length;
-    buf_init(&exchange->body, size);
-    if (!exchange_reserve(exchange, size, problem))
-        return false;
-    if (buf_reserve(&exchange->body, size) == ATTN_OK)
-        return true;
-    return wire_problem_set_no_memory(problem);
+    buf_init(&exchange->body, framing->chunked ? exchange->max_body : (size_t)size);
+    upload_begin(&exchange->upload, &exchange->memory, &exchange->body);
+    return true;
 }
 
 /* Decides by the headers alone whether to accept the request. Returns false with *problem
@@ -289,6 +172,71 @@ static bool accept_headers(struct exchange *exchange, const char *url, const cha
            prepare_body(exchange, framing, problem);
 }
 
+/* Finds whom a proxy has forwarded the request for. */
+struct forwarded {
+    const struct address_ranges *proxies;
+    struct address client;
+    bool found;
+};
+
+/* MHD_KeyValueIterator: the client is the last address that is not a trusted proxy. What
+ * is before it may be invented. What is malformed behind it makes it doubtful. */
+static enum MHD_Result read_forwarded(void *cls, enum MHD_ValueKind kind,
+                                      const char *name, const char *value) {
+    struct forwarded *forwarded = cls;
+    (void)kind;
+    if (strcasecmp(name, "X-Forwarded-For") != 0)
+        return MHD_YES;
+
+    for (const char *item = value != NULL ? value : ""; item != NULL;) {
+        size_t size = strcspn(item, ",");
+        struct address address;
+        if (!address_read(item, size, &address)) {
+            forwarded->found = false;
+        } else if (!address_is_in(&address, forwarded->proxies)) {
+            forwarded->client = address;
+            forwarded->found = true;
+        }
+        item = item[size] == ',' ? item + size + 1 : NULL;
+    }
+    return MHD_YES;
+}
+
+/* Finds the client of the request; the peer itself, unless that is a proxy. */
+static void find_client(struct exchange *exchange) {
+    struct connection *peer = exchange->peer;
+    struct connection_limits *limits = peer->list->limits;
+    struct forwarded forwarded = {.proxies = exchange->options->trusted_proxies};
+    struct client *client = NULL;
+
+    if (peer->is_proxy)
+        MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, read_forwarded,
+                                  &forwarded);
+    if (forwarded.found)
+        client = client_acquire(&limits->clients, &forwarded.client);
+    exchange->memory.client = client != NULL ? client : peer->client;
+    atomic_fetch_add(&exchange->memory.client->num_requests, 1);
+}
+
+/* Lets go of what find_client() has found. */
+static void leave_client(struct exchange *exchange) {
+    struct client *client = exchange->memory.client;
+    atomic_fetch_sub(&client->num_requests, 1);
+    if (client != exchange->peer->client)
+        client_release(&exchange->peer->list->limits->clients, client);
+}
+
+static bool check_client(const struct exchange *exchange, struct wire_problem *problem) {
+    size_t max = exchange->options->max_per_client;
+    if (max == 0 || atomic_load(&exchange->memory.client->num_requests) <= max)
+        return true;
+    return wire_problem_set(
+        problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
+        "as many requests of this client are in progress as "
+        "--max-per-client %zu allows; retry after " EXCHANGE_RETRY_AFTER " s",
+        max);
+}
+
 /* The first call for a request, when its headers are complete. Replies at once when the
  * body must not be read. */
 static enum MHD_Result begin_request(struct exchange *exchange, const char *url,
@@ -300,11 +248,12 @@ static enum MHD_Result begin_request(struct exchange *exchange, const char *url,
     if (!framing_check(exchange->connection, &framing, &problem)) {
         exchange_set_problem(exchange, &problem);
         exchange->close = true;
-        return send_reply(exchange);
+        return exchange_send(exchange);
     }
 
     exchange->state = EXCHANGE_KEEPS_BODY;
-    if (accept_headers(exchange, url, method, &framing, &problem))
+    if (check_client(exchange, &problem) &&
+        accept_headers(exchange, url, method, &framing, &problem))
         return MHD_YES;
 
     exchange_set_problem(exchange, &problem);
@@ -312,13 +261,16 @@ static enum MHD_Result begin_request(struct exchange *exchange, const char *url,
     exchange->state = EXCHANGE_DISCARDS_BODY;
     bool too_long =
         framing.content_length > exchange->options->max_body + DISCARD_SLACK_BYTES;
-    return framing.expects_continue || too_long ? send_reply(exchange) : MHD_YES;
+    return framing.expects_continue || too_long ? exchange_send(exchange) : MHD_YES;
 }
 
-/* Refuses a request whose body is still arriving. */
+/* Refuses a request whose body is still arriving, and releases its memory. The rest of
+ * the body is read: a client that is still sending does not look at a reply. */
 static void refuse_while_receiving(struct exchange *exchange,
                                    const struct wire_problem *problem) {
+    upload_end(&exchange->upload);
     buf_deinit(&exchange->body);
+    memory_keep(&exchange->memory, 0);
     exchange_set_problem(exchange, problem);
     exchange->route = NULL;
     exchange->state = EXCHANGE_DISCARDS_BODY;
@@ -331,6 +283,7 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     struct buf *body = &exchange->body;
     struct wire_problem problem;
 
+    connection_count_received(exchange->peer, size);
     if (exchange->state == EXCHANGE_DISCARDS_BODY) {
         size_t max = exchange->options->max_body + DISCARD_SLACK_BYTES;
         exchange->discarded += size;
@@ -338,13 +291,9 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     }
 
     if (size > body->max - body->size) {
-        wire_problem_set(&problem, WIRE_E_BODY_TOO_LARGE, NULL,
-                         "the body has more bytes than --max-body %zu", body->max);
+        refuse_size(exchange, "more", &problem);
         refuse_while_receiving(exchange, &problem);
-    } else if (exchange->chunked && !exchange_reserve(exchange, size, &problem)) {
-        refuse_while_receiving(exchange, &problem);
-    } else if (buf_append(body, data, size) != ATTN_OK) {
-        wire_problem_set_no_memory(&problem);
+    } else if (!upload_append(&exchange->upload, data, size, &problem)) {
         refuse_while_receiving(exchange, &problem);
     }
     return MHD_YES;
@@ -352,12 +301,22 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
 
 /* The last call before the reply, when the request is complete. */
 static enum MHD_Result finish_request(struct exchange *exchange) {
+    if (!connection_is_welcome(exchange->peer))
+        return MHD_NO;
+    if (!upload_end(&exchange->upload)) {
+        struct wire_problem problem;
+        wire_problem_set_no_memory(&problem);
+        refuse_while_receiving(exchange, &problem);
+    }
+
     exchange->state = EXCHANGE_REPLIES;
     exchange->accepted = true;
     exchange->thread->num_accepted++;
     if (exchange->route != NULL)
         exchange->route->handle(exchange);
-    return exchange->state == EXCHANGE_WITH_WORKER ? MHD_YES : send_reply(exchange);
+    if (exchange->state == EXCHANGE_WITH_WORKER)
+        return MHD_YES;
+    return exchange->abandoned ? MHD_NO : exchange_send(exchange);
 }
 
 static struct exchange *create_exchange(struct http_thread *thread,
@@ -366,13 +325,24 @@ static struct exchange *create_exchange(struct http_thread *thread,
     if (exchange == NULL)
         return NULL;
 
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct connection *peer = info->socket_context;
+    exchange->peer = peer;
+    peer->exchange = exchange;
+    peer->request = &exchange->memory;
+    connection_begin_phase(peer, CONNECTION_BODY);
+    memory_share_init(&exchange->memory, peer->memory.memory, peer->client);
+
     exchange->thread = thread;
     exchange->options = thread->options;
+    exchange->max_body = thread->options->max_body;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
     buf_init(&exchange->reply, SIZE_MAX); /* its bytes are reserved from the budget */
     stream_init(&exchange->stream);
     thread->num_exchanges++;
+    find_client(exchange);
     return exchange;
 }
 
@@ -381,16 +351,18 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
                                 const char *upload_data, size_t *upload_data_size,
                                 void **req_cls) {
     struct exchange *exchange = *req_cls;
+    struct http_thread *thread = cls;
     (void)version;
 
+    thread->num_calls++;
     if (exchange == NULL) {
-        exchange = create_exchange(cls, connection);
+        exchange = create_exchange(thread, connection);
         *req_cls = exchange;
         return exchange != NULL ? begin_request(exchange, url, method) : MHD_NO;
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
-        reclaim_exchange(exchange);
-        return send_reply(exchange);
+        exchange_reclaim(exchange);
+        return exchange->abandoned ? MHD_NO : exchange_send(exchange);
     }
     if (*upload_data_size > 0) {
         enum MHD_Result result = receive_body(exchange, upload_data, *upload_data_size);
@@ -409,7 +381,8 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
         return;
     *req_cls = NULL;
     if (exchange->state == EXCHANGE_WITH_WORKER)
-        reclaim_exchange(exchange); /* the client went away meanwhile */
+        exchange_reclaim(exchange); /* the client went away meanwhile */
+    upload_end(&exchange->upload);
     log_write(
         LOG_DEBUG, "request",
         LOG_TEXT("route", exchange->route != NULL ? exchange->route->path : "none"),
@@ -417,11 +390,16 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
         LOG_NUMBER("microseconds", (clock_now_ns() - exchange->started) / 1000),
         LOG_TEXT("sent", code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "yes" : "no"));
 
+    exchange->thread->num_calls++;
     exchange->thread->num_exchanges--;
     exchange->thread->num_accepted -= exchange->accepted ? 1 : 0;
-    sched_budget_release(exchange->options->budget, exchange->reserved);
     buf_deinit(&exchange->body);
     buf_deinit(&exchange->reply);
     stream_deinit(&exchange->stream);
+    memory_keep(&exchange->memory, 0);
+    leave_client(exchange);
+    exchange->peer->exchange = NULL;
+    exchange->peer->request = NULL;
+    connection_begin_phase(exchange->peer, CONNECTION_WAITS);
     free(exchange);
 }

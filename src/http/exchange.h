@@ -8,6 +8,7 @@
 #define ATTND_HTTP_EXCHANGE_H
 
 #include "base/buf.h"
+#include "http/net/connection.h"
 #include "http/options.h"
 #include "http/routes.h"
 #include "http/stream.h"
@@ -15,6 +16,8 @@
 #include "wire/protocol.h"
 
 #include <microhttpd.h>
+
+#define EXCHANGE_RETRY_AFTER "1" /* seconds */
 
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
@@ -38,16 +41,19 @@ struct exchange {
     struct http_thread *thread;
     const struct http_options *options;
     struct MHD_Connection *connection;
+    struct connection *peer; /* outlives the exchange */
     const struct route *route;
     struct route_word words[ROUTE_WORDS_MAX]; /* those that the route leaves open */
     const struct wire_error_format *errors;   /* how this route writes errors */
     struct exchange_codec codec;              /* set by infer_submit() */
     enum exchange_state state;
     struct buf body;
-    bool chunked;     /* size of the body unknown, so it is reserved as it comes */
-    bool accepted;    /* the request is complete */
-    size_t discarded; /* bytes of a body that was refused */
-    size_t reserved;  /* bytes of options->budget */
+    struct upload upload; /* of `body`, until the request is complete */
+    size_t max_body;      /* bytes */
+    bool accepted;        /* the request is complete */
+    bool abandoned;       /* the client left before it was computed */
+    size_t discarded;     /* bytes of a body that was refused */
+    struct memory_share memory;
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
     int64_t submitted; /* likewise; set by infer_submit() */
@@ -56,6 +62,8 @@ struct exchange {
     int status; /* HTTP */
     struct buf reply;
     struct http_stream stream; /* when it has begun, it replaces `reply` */
+    const char *constant;      /* [constant_size], likewise; NULL: none */
+    size_t constant_size;
     struct wire_reply_head head;
     const char *allow; /* the header of a 405, or NULL */
     bool retry_later;  /* with Retry-After */
@@ -78,14 +86,15 @@ void exchange_set_problem(struct exchange *exchange, const struct wire_problem *
  * it is not ATTN_OK, the reply is a 503 instead. */
 void exchange_set_json(struct exchange *exchange, attn_status status, int http_status);
 
+/* Makes JSON the reply that is part of the binary. */
+void exchange_set_constant(struct exchange *exchange, const char *json, size_t size);
+
 /* Finds the model that the first open word of the path names. Otherwise makes the reply a
  * 404 that points to `list_route`, the route that lists the models, and returns false. */
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index);
 
-/* Reserves `bytes` of the budget until the exchange ends. Otherwise returns false with
- * *ret_problem set: 413 when the request could never fit, 503 when it does not fit
- * now. */
+/* Reserves `bytes` of the budget until the exchange ends, as memory_reserve() does. */
 bool exchange_reserve(struct exchange *exchange, size_t bytes,
                       struct wire_problem *ret_problem);
 
@@ -96,6 +105,24 @@ void exchange_keep(struct exchange *exchange, size_t bytes);
  * exchange_resume(). A full queue makes the reply a 503 instead. */
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker));
+
+/* Suspends the connection, then submits `run`, for which a slot is reserved unless
+ * `submit` needs none. */
+void exchange_hand_over(struct exchange *exchange,
+                        void (*run)(struct sched_job *job, struct sched_worker *worker),
+                        void (*submit)(struct sched_pool *pool, struct sched_job *job));
+
+/* On the HTTP thread, once the connection was resumed: the thread owns the exchange
+ * again. */
+void exchange_reclaim(struct exchange *exchange);
+
+/* On the HTTP thread: the client will send nothing more. A job that waits is taken back,
+ * and the connection is then closed. One that runs may end early. */
+void exchange_client_left(struct exchange *exchange);
+
+/* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which
+ * closes the connection, when memory is short. */
+enum MHD_Result exchange_send(struct exchange *exchange);
 
 /* On the worker: returns the exchange, with its reply, to its HTTP thread. The worker
  * must not touch it afterwards. */

@@ -18,6 +18,10 @@ bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem
  * data after it, or missing; else 415. */
 bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
+/* Likewise of POST /v2/repository/index. Its body is small, because the HTTP thread
+ * reads it. */
+bool oip_check_index(struct exchange *exchange, struct wire_problem *ret_problem);
+
 /* route.handle: each makes the reply, or submits the exchange to a worker. */
 void attention_handle(struct exchange *exchange);
 void models_handle_list(struct exchange *exchange);

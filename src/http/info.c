@@ -46,7 +46,5 @@ void health_handle_ready(struct exchange *exchange) {
 }
 
 void openapi_handle(struct exchange *exchange) {
-    exchange_set_json(
-        exchange, buf_append(&exchange->reply, attnd_openapi, (size_t)attnd_openapi_size),
-        MHD_HTTP_OK);
+    exchange_set_constant(exchange, attnd_openapi, (size_t)attnd_openapi_size);
 }

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define INDEX_BODY_MAX ((size_t)64 * 1024)
+
 /* --- which model --- */
 
 static bool word_equals(const struct route_word *word, const char *text) {
@@ -68,6 +70,12 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
         "Content-Type is %.60s, not " WIRE_MEDIA_TYPE_JSON " or " WIRE_MEDIA_TYPE_OCTETS
         "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
         type);
+}
+
+bool oip_check_index(struct exchange *exchange, struct wire_problem *ret_problem) {
+    if (exchange->max_body > INDEX_BODY_MAX)
+        exchange->max_body = INDEX_BODY_MAX;
+    return oip_check(exchange, ret_problem);
 }
 
 /* The value of WIRE_OIP_SIZE_HEADER, and how often it appears. */

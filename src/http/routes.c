@@ -29,7 +29,7 @@ static const struct route routes[] = {
     {VERSION "/stats", READS, NULL, oip_handle_stats},
     {MODEL "/infer", "POST", oip_check, oip_handle_infer},
     {VERSION "/infer", "POST", oip_check, oip_handle_infer},
-    {"/v2/repository/index", "POST", oip_check, oip_handle_index},
+    {"/v2/repository/index", "POST", oip_check_index, oip_handle_index},
     {"/openapi.json", READS, NULL, openapi_handle},
 };
 

@@ -4,16 +4,25 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "http/exchange.h"
-#include "http/listen.h"
+#include "http/net/listen.h"
 #include "http/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LAST_WAIT_NS 1000000000 /* how long threads may take to end after the deadline */
+
+/* Connections get at most one part in so many of the budget. */
+#define CONNECTIONS_SHARE 4
+/* Descriptors that are not connections: of a thread, and of everything else, among them
+ * connections that are about to be closed. */
+#define THREAD_DESCRIPTORS 40
+#define OTHER_DESCRIPTORS  24
 
 struct http_server {
     struct http_options options;
@@ -21,9 +30,9 @@ struct http_server {
     struct http_thread *threads; /* [num_threads] */
     struct model_stats *stats;   /* [num_models] */
     size_t num_started;
-    atomic_bool draining; /* set once; `deadline` is written before */
-    int64_t deadline;     /* clock_now_ns */
-    atomic_size_t num_connections;
+    atomic_bool draining;            /* set once; `deadline` is written before */
+    int64_t deadline;                /* clock_now_ns */
+    struct connection_limits limits; /* of all threads together */
 };
 
 /* Joins a thread, unless it still runs at `deadline`. pthread_timedjoin_np() goes by the
@@ -59,6 +68,47 @@ static bool stop_threads(struct http_server *server, int64_t deadline, int64_t w
     return all_ended;
 }
 
+/* Raises the limit of open files as far as allowed. Returns how many connections it
+ * allows beside everything else. */
+static size_t find_descriptors(size_t num_threads) {
+    size_t others = OTHER_DESCRIPTORS + num_threads * THREAD_DESCRIPTORS;
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return SIZE_MAX;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_NOFILE, &files);
+    return files.rlim_cur > others ? (size_t)files.rlim_cur - others : 1;
+}
+
+/* Finds how many connections there may be: --max-connections, as far as memory and
+ * descriptors reach. */
+static void init_limits(struct http_server *server) {
+    const struct http_options *options = &server->options;
+    struct connection_limits *limits = &server->limits;
+    size_t by_memory =
+        options->budget->limit / CONNECTIONS_SHARE / MEMORY_CONNECTION_BYTES + 1;
+    size_t by_descriptors = find_descriptors(options->num_threads);
+
+    limits->options = options;
+    limits->max_connections = options->max_connections;
+    atomic_init(&limits->num_connections, 0);
+    memory_init(&limits->memory, options->budget);
+    client_table_init(&limits->clients);
+
+    if (by_memory < limits->max_connections) {
+        limits->max_connections = by_memory;
+        log_write(LOG_WARN, "fewer connections, a quarter of --max-memory holds no more",
+                  LOG_NUMBER("max_connections", by_memory));
+    }
+    if (by_descriptors < limits->max_connections) {
+        limits->max_connections = by_descriptors;
+        log_write(LOG_WARN, "fewer connections, the limit of open files allows no more",
+                  LOG_NUMBER("max_connections", by_descriptors));
+    }
+}
+
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error) {
     attn_status status = ATTN_E_NOMEM;
@@ -70,24 +120,31 @@ attn_status http_server_create(const struct http_options *options,
 
     server->options = *options;
     atomic_init(&server->draining, false);
-    atomic_init(&server->num_connections, 0);
+    init_limits(server);
     server->threads = calloc(num_threads, sizeof *server->threads);
     server->stats = calloc(options->num_models, sizeof *server->stats);
     if (server->threads == NULL || (server->stats == NULL && options->num_models > 0))
         goto fail;
+    if (options->budget->limit < MEMORY_CONNECTION_BYTES) {
+        status =
+            error_set(ret_error, ATTN_E_VALUE,
+                      "--max-memory %zu is too small for a connection; set at least %zu",
+                      options->budget->limit, MEMORY_CONNECTION_BYTES);
+        goto fail_reported;
+    }
     status = listen_open(options->listen, num_threads, fds, server->url,
                          sizeof server->url, ret_error);
     if (status != ATTN_OK)
         goto fail_reported;
 
     for (size_t i = 0; i < num_threads; i++) {
-        server->threads[i] =
-            (struct http_thread){.options = &server->options,
-                                 .callbacks = {exchange_handle, exchange_completed},
-                                 .stats = server->stats,
-                                 .num_connections = &server->num_connections,
-                                 .draining = &server->draining,
-                                 .deadline = &server->deadline};
+        server->threads[i] = (struct http_thread){
+            .options = &server->options,
+            .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
+            .stats = server->stats,
+            .connections = {.limits = &server->limits},
+            .draining = &server->draining,
+            .deadline = &server->deadline};
         if (status != ATTN_OK)
             close(fds[i]);
         else if ((status = http_thread_start(&server->threads[i], fds[i])) == ATTN_OK)
@@ -133,6 +190,8 @@ bool http_server_replied_to_all(const struct http_server *server) {
 void http_server_destroy(struct http_server *server) {
     if (server == NULL)
         return;
+    memory_deinit(&server->limits.memory);
+    client_table_deinit(&server->limits.clients);
     free(server->threads);
     free(server->stats);
     free(server);

@@ -22,9 +22,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What libmicrohttpd allocates for a connection: headers, and what it has read of a
- * body. */
-#define CONNECTION_BYTES ((size_t)64 * 1024)
 /* How long replies may still be sent after the deadline. */
 #define LAST_REPLIES_NS 500000000
 /* A thread that drains ends when nothing has arrived for this long. */
@@ -33,6 +30,11 @@
 #define WAIT_MS_MAX 1000
 /* Connections that are accepted before others are served. */
 #define ACCEPT_MAX 32
+/* Events that are taken at one time. */
+#define EVENTS_MAX 64
+/* Runs of the daemon without an event or a call, before the thread pauses between them.
+ * Large replies that are in memory need some. */
+#define EMPTY_RUNS_MAX 64
 /* How often a refusal to accept is logged, at most. */
 #define LOG_AGAIN_NS 10000000000
 
@@ -46,29 +48,31 @@ void http_thread_wake(struct http_thread *thread) {
 
 /* --- accepting --- */
 
+static bool watch(struct http_thread *thread, int fd, uint32_t events, void *what) {
+    struct epoll_event event = {.events = events, .data.ptr = what};
+    return epoll_ctl(thread->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
 /* Watches the listening socket, or stops that: it stays readable while connections wait
  * that cannot be accepted now. */
 static void set_listens(struct http_thread *thread, bool listens) {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = thread->listen_fd};
     if (thread->listens == listens)
         return;
-    thread->listens = epoll_ctl(thread->epoll_fd, listens ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
-                                thread->listen_fd, &event) == 0 &&
-                      listens;
+    if (listens)
+        thread->listens = watch(thread, thread->listen_fd, EPOLLIN, &thread->listen_fd);
+    else
+        thread->listens = epoll_ctl(thread->epoll_fd, EPOLL_CTL_DEL, thread->listen_fd,
+                                    &(struct epoll_event){0}) != 0;
 }
 
-/* Whether one more connection may be accepted. */
-static bool has_place(const struct http_thread *thread) {
-    return atomic_load(thread->num_connections) < thread->options->max_connections;
-}
-
-static void log_refused_accept(struct http_thread *thread, int error) {
+static void log_refused_accept(struct http_thread *thread, const char *reason) {
     int64_t now = clock_now_ns();
     if (thread->refused_at != 0 && now - thread->refused_at < LOG_AGAIN_NS)
         return;
     thread->refused_at = now;
-    log_write(LOG_WARN, "cannot accept connections", LOG_TEXT("reason", strerror(error)),
-              LOG_NUMBER("connections", atomic_load(thread->num_connections)));
+    log_write(LOG_WARN, "cannot accept connections", LOG_TEXT("reason", reason),
+              LOG_NUMBER("connections",
+                         atomic_load(&thread->connections.limits->num_connections)));
 }
 
 /* Whether accept4() failed for this one connection alone. */
@@ -77,48 +81,76 @@ static bool is_lost_connection(int error) {
            (error >= ENETDOWN && error <= EHOSTUNREACH);
 }
 
+/* Hands an accepted socket to libmicrohttpd, or closes it when there is no place. */
+static void add_connection(struct http_thread *thread, int fd,
+                           const struct sockaddr *peer, socklen_t length) {
+    thread->newcomer = connection_create(&thread->connections, fd, peer);
+    if (thread->newcomer == NULL) {
+        close(fd);
+        log_refused_accept(thread, "every connection has a request in progress");
+        return;
+    }
+    if (MHD_add_connection(thread->daemon, fd, peer, length) != MHD_YES)
+        log_refused_accept(thread, strerror(errno));
+    if (thread->newcomer != NULL) /* libmicrohttpd has closed it without a word */
+        connection_destroy(thread->newcomer);
+    thread->newcomer = NULL;
+}
+
 /* Accepts what waits, up to ACCEPT_MAX connections. libmicrohttpd does not accept by
  * itself: 0.9.75 stops that at its limit, and begins again only at the start of a later
  * run, which nothing may cause. Returns how many were accepted. */
 static size_t accept_waiting(struct http_thread *thread) {
     size_t count = 0;
 
-    while (count < ACCEPT_MAX && has_place(thread)) {
+    while (count < ACCEPT_MAX) {
         struct sockaddr_storage address;
+        struct sockaddr *peer = (struct sockaddr *)&address;
         socklen_t length = sizeof address;
-        int fd = accept4(thread->listen_fd, (struct sockaddr *)&address, &length,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(thread->listen_fd, peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && is_lost_connection(errno))
             continue;
         if (fd < 0 && errno != EAGAIN) {
-            log_refused_accept(thread, errno);
-            set_listens(thread, false); /* until a connection is closed, or for 1 s */
+            log_refused_accept(thread, strerror(errno));
+            connection_end_one(&thread->connections); /* which frees a descriptor */
+            set_listens(thread, false);               /* until the daemon has run */
         }
         if (fd < 0)
             break;
-
         count++;
-        if (MHD_add_connection(thread->daemon, fd, (struct sockaddr *)&address, length) !=
-            MHD_YES)
-            log_refused_accept(thread, errno);
+        add_connection(thread, fd, peer, length);
     }
-    if (!has_place(thread))
-        set_listens(thread, false);
     return count;
 }
 
 /* MHD_NotifyConnectionCallback */
-static void count_connection(void *cls, struct MHD_Connection *connection,
-                             void **socket_context,
-                             enum MHD_ConnectionNotificationCode code) {
+static void notice_connection(void *cls, struct MHD_Connection *connection,
+                              void **socket_context,
+                              enum MHD_ConnectionNotificationCode code) {
     struct http_thread *thread = cls;
     (void)connection;
-    (void)socket_context;
 
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        atomic_fetch_add(thread->num_connections, 1);
-    else
-        atomic_fetch_sub(thread->num_connections, 1);
+    thread->num_calls++;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        connection_destroy(*socket_context);
+        return;
+    }
+    *socket_context = thread->newcomer;
+    /* Without the watch a hang-up is noticed later. */
+    watch(thread, thread->newcomer->fd, EPOLLRDHUP | EPOLLET, thread->newcomer);
+    thread->newcomer = NULL;
+}
+
+/* MHD_OPTION_URI_LOG_CALLBACK: a request line was read. */
+static void *notice_request(void *cls, const char *uri,
+                            struct MHD_Connection *connection) {
+    struct connection *peer =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+            ->socket_context;
+    (void)cls;
+    (void)uri;
+    connection_begin_phase(peer, CONNECTION_HEADERS);
+    return NULL; /* the first value of req_cls */
 }
 
 /* Stops accepting. What the kernel has accepted already is still served. */
@@ -133,7 +165,8 @@ static void stop_accepting(struct http_thread *thread) {
 /* --- the loop --- */
 
 /* Returns how long to wait for events in milliseconds. There is always a limit, so that
- * an event that is missed delays the thread and does not stop it. */
+ * an event that is missed delays the thread and does not stop it. libmicrohttpd may ask
+ * for one run after another while it does nothing; it then gets a thousand a second. */
 static int find_wait_ms(struct http_thread *thread) {
     MHD_UNSIGNED_LONG_LONG timeout;
     int ms = thread->quiesced ? QUIET_MS : WAIT_MS_MAX;
@@ -141,6 +174,8 @@ static int find_wait_ms(struct http_thread *thread) {
     if (MHD_get_timeout(thread->daemon, &timeout) == MHD_YES &&
         timeout < (MHD_UNSIGNED_LONG_LONG)ms)
         ms = (int)timeout;
+    if (ms == 0 && thread->num_empty_runs > EMPTY_RUNS_MAX)
+        ms = 1;
     return ms;
 }
 
@@ -168,18 +203,42 @@ bool http_thread_replied_to_all(const struct http_thread *thread) {
 
 /* Waits for events. Returns whether there were any. */
 static bool wait_for_events(struct http_thread *thread, int ms) {
-    struct epoll_event events[3];
-    int count = epoll_wait(thread->epoll_fd, events, 3, ms);
+    struct epoll_event events[EVENTS_MAX];
+    int count = epoll_wait(thread->epoll_fd, events, EVENTS_MAX, ms);
 
     for (int i = 0; i < count; i++) {
+        void *what = events[i].data.ptr;
         uint64_t times;
-        if (events[i].data.fd == thread->listen_fd)
+        if (what == &thread->listen_fd) {
             accept_waiting(thread);
-        else if (events[i].data.fd == thread->wake_fd &&
-                 read(thread->wake_fd, &times, sizeof times) == sizeof times)
-            atomic_store(&thread->woken, false);
+        } else if (what == &thread->wake_fd) {
+            if (read(thread->wake_fd, &times, sizeof times) == sizeof times)
+                atomic_store(&thread->woken, false);
+        } else if (what != &thread->daemon) {
+            struct connection *connection = what;
+            connection->hung_up = true;
+            if (connection->exchange != NULL)
+                thread->callbacks.client_left(connection->exchange);
+        }
     }
     return count > 0;
+}
+
+/* Waits, and runs the daemon. Returns whether there was an event. */
+static bool run_once(struct http_thread *thread, int ms) {
+    bool busy = wait_for_events(thread, ms);
+    size_t num_calls = thread->num_calls;
+
+    if (atomic_load(thread->draining) && !thread->quiesced)
+        stop_accepting(thread);
+    MHD_run_wait(thread->daemon, 0);
+    connection_sweep(&thread->connections);
+    if (!thread->quiesced)
+        set_listens(thread, true);
+
+    bool empty = !busy && ms == 0 && num_calls == thread->num_calls;
+    thread->num_empty_runs = empty ? thread->num_empty_runs + 1 : 0;
+    return busy;
 }
 
 static void *thread_main(void *argument) {
@@ -188,12 +247,7 @@ static void *thread_main(void *argument) {
 
     while (!may_end(thread, quiet)) {
         int ms = find_wait_ms(thread);
-        quiet = !wait_for_events(thread, ms) && thread->quiesced && ms == QUIET_MS;
-        if (atomic_load(thread->draining) && !thread->quiesced)
-            stop_accepting(thread);
-        MHD_run_wait(thread->daemon, 0);
-        if (!thread->quiesced && has_place(thread))
-            set_listens(thread, true);
+        quiet = !run_once(thread, ms) && thread->quiesced && ms == QUIET_MS;
     }
 
     /* MHD_stop_daemon() completes the exchanges that are left, which counts num_accepted
@@ -236,15 +290,11 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
         0, NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER,
         log_mhd, NULL, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_CONNECTION_POOL,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_path_escapes,
-        NULL, MHD_OPTION_NOTIFY_CONNECTION, count_connection, thread,
+        NULL, MHD_OPTION_URI_LOG_CALLBACK, notice_request, thread,
+        MHD_OPTION_NOTIFY_CONNECTION, notice_connection, thread,
         MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread, MHD_OPTION_END);
-}
-
-static bool watch_fd(int epoll_fd, int fd) {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
@@ -264,8 +314,8 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     int daemon_fd =
         MHD_get_daemon_info(thread->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     set_listens(thread, true);
-    if (!watch_fd(thread->epoll_fd, daemon_fd) ||
-        !watch_fd(thread->epoll_fd, thread->wake_fd) || !thread->listens)
+    if (!watch(thread, daemon_fd, EPOLLIN, &thread->daemon) ||
+        !watch(thread, thread->wake_fd, EPOLLIN, &thread->wake_fd) || !thread->listens)
         goto fail;
     errno = pthread_create(&thread->id, NULL, thread_main, thread);
     if (errno == 0)

@@ -5,6 +5,7 @@
 #define ATTND_HTTP_THREAD_H
 
 #include "http/model_stats.h"
+#include "http/net/connection.h"
 #include "http/options.h"
 
 #include <microhttpd.h>
@@ -12,10 +13,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* What libmicrohttpd calls for each request, with the http_thread as `cls`. */
+/* What is called for each request: by libmicrohttpd, with the http_thread as `cls`, and
+ * when its client hangs up. */
 struct http_callbacks {
     MHD_AccessHandlerCallback handle;
     MHD_RequestCompletedCallback completed;
+    void (*client_left)(struct exchange *exchange);
 };
 
 struct http_thread {
@@ -23,11 +26,10 @@ struct http_thread {
     struct http_callbacks callbacks;
     struct MHD_Daemon *daemon;
     pthread_t id;
-    int epoll_fd;  /* watches the daemon's own epoll, wake_fd and listen_fd */
+    /* Watches the daemon's own epoll, wake_fd, listen_fd, and whether peers hang up. */
+    int epoll_fd;
     int wake_fd;   /* an eventfd */
     int listen_fd; /* -1 once the thread drains */
-    /* Connections of all threads; of the server. Each thread counts its own. */
-    atomic_size_t *num_connections;
     /* Exchanges that were submitted and whose worker has not left exchange_resume() yet.
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
@@ -38,8 +40,12 @@ struct http_thread {
     const int64_t *deadline;   /* of the server; valid once `draining` is set */
 
     /* Used by this thread alone, until it has ended. */
-    bool quiesced;      /* accepts no more connections */
-    bool listens;       /* listen_fd is watched */
+    bool quiesced; /* accepts no more connections */
+    bool listens;  /* listen_fd is watched */
+    struct connection_list connections;
+    struct connection *newcomer; /* until libmicrohttpd has begun to serve it */
+    size_t num_calls;            /* that libmicrohttpd has made */
+    size_t num_empty_runs;       /* of the daemon: no event, no wait, no call */
     int64_t refused_at; /* clock_now_ns, when a refusal to accept was last logged */
     /* Exchanges that exist: from the request line to the end of the reply. */
     size_t num_exchanges;

@@ -31,6 +31,11 @@ static inline bool sched_budget_reserve(struct sched_budget *budget, size_t byte
     return true;
 }
 
+/* Returns how many bytes are left now. Thread-safe. */
+static inline size_t sched_budget_left(struct sched_budget *budget) {
+    return budget->limit - atomic_load(&budget->used);
+}
+
 /* Releases `bytes` that were reserved. Thread-safe. */
 static inline void sched_budget_release(struct sched_budget *budget, size_t bytes) {
     atomic_fetch_sub(&budget->used, bytes);

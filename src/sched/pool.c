@@ -131,6 +131,16 @@ static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
     *keeps = false;
 }
 
+/* Removes the job that *link points to from the queue. */
+static void unlink_job_locked(struct sched_pool *pool, struct sched_job **link) {
+    struct sched_job *job = *link;
+    *link = job->next;
+    if (*link == NULL)
+        pool->tail = link;
+    pool->num_slots -= job->has_slot;
+    atomic_fetch_sub(&pool->num_queued, 1);
+}
+
 /* Returns the first job of the queue, or NULL when the queue is empty and the pool is
  * stopping. While no job waits, helps with loops of other workers. */
 static struct sched_job *take_job(struct sched_pool *pool, struct sched_worker *worker) {
@@ -152,14 +162,8 @@ static struct sched_job *take_job(struct sched_pool *pool, struct sched_worker *
     }
 
     struct sched_job *job = pool->first;
-    if (job != NULL) {
-        pool->first = job->next;
-        if (pool->first == NULL)
-            pool->tail = &pool->first;
-        pool->num_slots -= job->has_slot;
-        atomic_fetch_sub(&pool->num_queued, 1);
-    }
-
+    if (job != NULL)
+        unlink_job_locked(pool, &pool->first);
     pthread_mutex_unlock(&pool->lock);
     return job;
 }
@@ -354,4 +358,18 @@ void sched_resubmit(struct sched_pool *pool, struct sched_job *job) {
     atomic_fetch_add(&pool->num_queued, 1);
     pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);
+}
+
+bool sched_cancel(struct sched_pool *pool, struct sched_job *job) {
+    pthread_mutex_lock(&pool->lock);
+    struct sched_job **link = &pool->first;
+    while (*link != NULL && *link != job)
+        link = &(*link)->next;
+    bool waited = *link != NULL;
+    if (waited)
+        unlink_job_locked(pool, link);
+    else
+        atomic_store(&job->cancelled, true);
+    pthread_mutex_unlock(&pool->lock);
+    return waited;
 }

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 
 #include <attnd/status.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,6 +23,9 @@ struct sched_worker {
 struct sched_job {
     struct sched_job *next; /* used by the queue, as is has_slot */
     bool has_slot;
+    /* The submitter no longer wants the result, so `run` may end early. Cleared by the
+     * submitter, set by sched_cancel(). */
+    atomic_bool cancelled;
     /* Called once, on a worker, with no lock held. The pool does not touch the job after
      * that, so `run` may hand it over or free it. */
     void (*run)(struct sched_job *job, struct sched_worker *worker);
@@ -56,6 +60,11 @@ void sched_submit(struct sched_pool *pool, struct sched_job *job);
 /* Hands over a job that continues one that has run, in front of all that wait: what has
  * begun holds memory until it is done. Needs no slot; cannot fail. Thread-safe. */
 void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
+
+/* Takes back a job that was submitted and whose `run` has not returned it yet. Returns
+ * true when the job still waited: `run` is then never called. Otherwise sets
+ * job->cancelled and returns false. Thread-safe. */
+bool sched_cancel(struct sched_pool *pool, struct sched_job *job);
 
 /* A parallel loop, run by a job on its worker: calls task(data, index, thread) once for
  * every index below `count`, on this worker and on those without a job. Returns when all

@@ -5,6 +5,7 @@ They run in the order of the page and in one folder. A fence of `sh` or `python`
 `json` or `text` that follows is its output. If the first line of `python` or `lua` is the name of a
 file, the snippet is written to that file and not run."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from http1 import Connection
+from http1 import Connection, post_bytes
 from server import ROOT, Server, clean_environment
 
 PAGE = ROOT / "docs/clients.md"
@@ -112,23 +113,23 @@ def wait_for_refusals(server, count):
 
 
 def test_python_client_retries_after_503(start_server, tmp_path, monkeypatch):
-    """A body that is announced but not sent reserves nearly all memory until its client leaves."""
+    """A reply that its client does not read holds most of the memory until the client leaves."""
     module, = (text for _, text, _ in read_page() if text.startswith("# attention_client.py"))
     (tmp_path / "attention_client.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     from attention_client import Client
-    server = start_server("--demo", "--max-memory", 1_000_000, "--log-level", "debug")
+    server = start_server("--demo", "--max-memory", 8_000_000, "--log-level", "debug")
     client, histories = Client(server.url), []
     client.session.hooks["response"].append(
         lambda reply, *_, **__: histories.append([r.status for r in reply.raw.retries.history]))
-    tokens = np.random.default_rng(0).normal(size=(60, 100)).astype(np.float32)  # 120 kB
+    tokens = np.random.default_rng(0).normal(size=(1000, 100)).astype(np.float32)  # 2 MB
     with Connection(server.port) as holder, ThreadPoolExecutor(1) as thread:
-        holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
-                    b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
-        assert holder.read_reply().status == 100  # its memory is reserved
+        request = {"model": "d2l", "queries": [[0.5] * 100] * 500, "need_weights": True}
+        holder.send(post_bytes(json.dumps(request).encode()))
+        assert holder.receive()  # the reply has begun, and holds 5 MB of weights
         future = thread.submit(client.attend, "d2l", tokens)
         wait_for_refusals(server, 1)
         holder.socket.close()
         outputs, weights = future.result(timeout=60)
-    assert outputs.shape == (60, 100) and weights is None
+    assert outputs.shape == (1000, 100) and weights is None
     assert histories[0] and set(histories[0]) == {503}

@@ -23,7 +23,7 @@ import requests
 from jsonschema import Draft202012Validator
 
 from checkpoints import slow_request, write_slow_layer
-from http1 import Connection, get_bytes
+from http1 import Connection, get_bytes, post_bytes
 from server import ROOT, Server
 
 FILE = ROOT / "docs/openapi.json"
@@ -33,7 +33,8 @@ SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 10))
 MACHINE_KEYS = {"engine", "cpu", "memory", "last_inference", "inference_count",
                 "execution_count", "count", "ns"}
 # Examples that need more than one request; each has its own test.
-STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining"}
+STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining", "request_timeout",
+                   "too_many_requests", "too_many_oip_requests"}
 
 
 def resolve(item):
@@ -263,16 +264,36 @@ def test_full_queue_gets_its_example(start_server, tmp_path):
 
 
 def test_lack_of_memory_gets_its_example(start_server):
-    """900 kB are reserved for a body that is announced but not sent; 300 kB more do not fit."""
+    """A body that stops arriving holds 600 kB. It is dropped for one of 500 kB."""
     server = start_server("--demo", "--max-memory", 1_000_000)
-    body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).ljust(300_000)
-    with Connection(server.port) as holder:
-        holder.send(b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json"
-                    b"\r\nContent-Length: 900000\r\nExpect: 100-continue\r\n\r\n")
-        assert holder.read_reply().status == 100  # its memory is reserved
-        reply = requests.post(server.url + "/v1/attention", data=body, timeout=60,
-                              headers={"Content-Type": "application/json"})
-        assert_problem_example(reply, "out_of_memory")
+    body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode()
+    with Connection(server.port) as slow, Connection(server.port) as quick:
+        request = post_bytes(body.ljust(800_000))
+        slow.send(request[:600_000])
+        time.sleep(0.5)
+        quick.send(post_bytes(body.ljust(500_000)))
+        assert quick.read_reply().status == 200
+        slow.send(request[600_000:])
+        reply = slow.read_reply()
+        assert (reply.status, reply.json()) == (503, example_named("out_of_memory"))
+
+
+def test_headers_that_do_not_end_get_their_example(start_server):
+    server = start_server("--demo", "--header-timeout", 1)
+    with Connection(server.port) as connection:
+        connection.send(b"GET /v1/models HTTP/1.1\r\n")
+        reply = connection.read_reply()
+        assert (reply.status, reply.json()) == (408, example_named("request_timeout"))
+
+
+def test_client_beyond_its_limit_gets_its_examples(start_server):
+    server = start_server("--demo", "--max-per-client", 1)
+    with Connection(server.port) as unfinished:
+        unfinished.send(post_bytes(b"{}")[:-1])
+        time.sleep(0.2)
+        for path, name in (("/v1/models", "too_many_requests"), ("/v2", "too_many_oip_requests")):
+            reply = server.get(path)
+            assert (reply.status_code, reply.json()) == (429, example_named(name))
 
 
 def test_draining_server_gives_its_example(start_server):

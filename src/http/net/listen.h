@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* listen.h: from HOST:PORT to bound sockets. */
-#ifndef ATTND_HTTP_LISTEN_H
-#define ATTND_HTTP_LISTEN_H
+#ifndef ATTND_HTTP_NET_LISTEN_H
+#define ATTND_HTTP_NET_LISTEN_H
 
 #include <attnd/status.h>
 #include <netdb.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* listen.c: parses HOST:PORT, and opens one listening socket per HTTP thread. */
-#include "http/listen.h"
+#include "http/net/listen.h"
 
 #include "base/error.h"
 

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* address.c: reads addresses of both families into one form, and compares them. */
+#include "http/net/address.h"
+
+#include "base/error.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ADDRESS_TEXT_MAX 64
+#define MAPPED_BITS      96 /* of ::ffff:0:0/96, which holds IPv4 */
+#define CLIENT_BITS      64 /* of an IPv6 network that one client has */
+
+static const unsigned char mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+static struct address map_ipv4(const void *four_bytes) {
+    struct address address;
+    memcpy(address.bytes, mapped_prefix, sizeof mapped_prefix);
+    memcpy(address.bytes + sizeof mapped_prefix, four_bytes, 4);
+    return address;
+}
+
+static bool is_ipv4(const struct address *address) {
+    return memcmp(address->bytes, mapped_prefix, sizeof mapped_prefix) == 0;
+}
+
+struct address address_of_socket(const struct sockaddr *socket_address) {
+    struct address address = {{0}};
+
+    if (socket_address->sa_family == AF_INET)
+        return map_ipv4(&((const struct sockaddr_in *)socket_address)->sin_addr);
+    if (socket_address->sa_family == AF_INET6)
+        memcpy(address.bytes, &((const struct sockaddr_in6 *)socket_address)->sin6_addr,
+               sizeof address.bytes);
+    return address;
+}
+
+/* Reads a text that is an address alone. */
+static bool read_plain_address(const char *text, struct address *ret_address) {
+    struct in_addr ipv4;
+    if (inet_pton(AF_INET, text, &ipv4) != 1)
+        return inet_pton(AF_INET6, text, ret_address->bytes) == 1;
+    *ret_address = map_ipv4(&ipv4);
+    return true;
+}
+
+bool address_read(const char *text, size_t size, struct address *ret_address) {
+    char plain[ADDRESS_TEXT_MAX];
+
+    while (size > 0 && (*text == ' ' || *text == '\t')) {
+        text++;
+        size--;
+    }
+    while (size > 0 && (text[size - 1] == ' ' || text[size - 1] == '\t'))
+        size--;
+    if (size == 0 || size >= sizeof plain)
+        return false;
+    memcpy(plain, text, size);
+    plain[size] = '\0';
+
+    /* A port follows a bracket, or the only colon. */
+    char *bracket = strchr(plain, ']'), *colon = strchr(plain, ':');
+    if (*plain == '[' && bracket != NULL && (bracket[1] == '\0' || bracket[1] == ':')) {
+        *bracket = '\0';
+        return read_plain_address(plain + 1, ret_address);
+    }
+    if (colon != NULL && strchr(colon + 1, ':') == NULL)
+        *colon = '\0';
+    return read_plain_address(plain, ret_address);
+}
+
+static bool range_contains(const struct address_range *range,
+                           const struct address *address) {
+    size_t bytes = range->bits / 8;
+    unsigned rest = range->bits % 8;
+
+    if (memcmp(address->bytes, range->first.bytes, bytes) != 0)
+        return false;
+    return rest == 0 ||
+           (address->bytes[bytes] ^ range->first.bytes[bytes]) >> (8 - rest) == 0;
+}
+
+bool address_is_in(const struct address *address, const struct address_ranges *ranges) {
+    for (size_t i = 0; i < ranges->count; i++) {
+        if (range_contains(&ranges->items[i], address))
+            return true;
+    }
+    return false;
+}
+
+struct address address_of_client(const struct address *address) {
+    struct address client = *address;
+    if (!is_ipv4(address))
+        memset(client.bytes + CLIENT_BITS / 8, 0, sizeof client.bytes - CLIENT_BITS / 8);
+    return client;
+}
+
+static bool read_range(const char *text, struct address_range *ret_range) {
+    char plain[ADDRESS_TEXT_MAX];
+    const char *slash = strchr(text, '/');
+    size_t size = slash != NULL ? (size_t)(slash - text) : strlen(text);
+    if (size >= sizeof plain)
+        return false;
+    memcpy(plain, text, size);
+    plain[size] = '\0';
+    if (!read_plain_address(plain, &ret_range->first))
+        return false;
+
+    unsigned offset = strchr(plain, ':') == NULL ? MAPPED_BITS : 0;
+    ret_range->bits = 128;
+    if (slash == NULL)
+        return true;
+    size_t digits = strspn(slash + 1, "0123456789");
+    if (digits == 0 || digits > 3 || slash[1 + digits] != '\0')
+        return false;
+    ret_range->bits = offset + (unsigned)atoi(slash + 1);
+    return ret_range->bits <= 128;
+}
+
+attn_status address_ranges_read(char *const *texts, size_t count,
+                                struct address_ranges *ret_ranges,
+                                attn_error *ret_error) {
+    struct address_range *items = calloc(count + 1, sizeof *items);
+    if (items == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "--trusted-proxy: out of memory");
+
+    for (size_t i = 0; i < count; i++) {
+        if (!read_range(texts[i], &items[i])) {
+            free(items);
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "--trusted-proxy: '%s' is not an address such as 10.0.0.1 "
+                             "or a range such as 10.0.0.0/8 or fd00::/8",
+                             texts[i]);
+        }
+    }
+    *ret_ranges = (struct address_ranges){items, count};
+    return ATTN_OK;
+}

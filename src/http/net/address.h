@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* address.h: which addresses are one client, and ranges of addresses. */
+#ifndef ATTND_HTTP_NET_ADDRESS_H
+#define ATTND_HTTP_NET_ADDRESS_H
+
+#include <attnd/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+/* An IPv6 address. One of IPv4 is ::ffff:a.b.c.d; all zeros for other families. */
+struct address {
+    unsigned char bytes[16];
+};
+
+/* The addresses whose first `bits` bits are those of `first`. */
+struct address_range {
+    struct address first;
+    unsigned bits; /* 0..128 */
+};
+
+struct address_ranges {
+    struct address_range *items; /* [count], owned */
+    size_t count;
+};
+
+struct address address_of_socket(const struct sockaddr *socket_address);
+
+/* Reads an address such as 10.0.0.1, 10.0.0.1:80, ::1 or [::1]:80 from `size` bytes of
+ * text, with blanks around it. Returns false when it is malformed. */
+bool address_read(const char *text, size_t size, struct address *ret_address);
+
+bool address_is_in(const struct address *address, const struct address_ranges *ranges);
+
+/* Returns the address that stands for all of a client's. A client of IPv6 has a network
+ * of 64 bits; one of IPv4 has a single address. */
+struct address address_of_client(const struct address *address);
+
+/* Reads the ranges of --trusted-proxy: ADDRESS or ADDRESS/BITS each. The caller frees
+ * ret_ranges->items. Errors: ATTN_E_VALUE, with one line that names the text, or
+ * ATTN_E_NOMEM. */
+attn_status address_ranges_read(char *const *texts, size_t count,
+                                struct address_ranges *ret_ranges, attn_error *ret_error);
+
+#endif

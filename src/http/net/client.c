@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client.c: the table of clients. */
+#include "http/net/client.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+void client_table_init(struct client_table *table) {
+    memset(table->buckets, 0, sizeof table->buckets);
+    pthread_mutex_init(&table->lock, NULL);
+}
+
+void client_table_deinit(struct client_table *table) {
+    pthread_mutex_destroy(&table->lock);
+}
+
+/* Fowler, Noll and Vo's hash, FNV-1a. */
+static struct client **find_bucket(struct client_table *table,
+                                   const struct address *address) {
+    uint32_t hash = 2166136261U;
+    for (size_t i = 0; i < sizeof address->bytes; i++)
+        hash = (hash ^ address->bytes[i]) * 16777619U;
+    return &table->buckets[(hash ^ hash >> 16) % CLIENT_BUCKETS];
+}
+
+/* Returns the link to the client, or to NULL at the end of its bucket. */
+static struct client **find_client_locked(struct client_table *table,
+                                          const struct address *address) {
+    struct client **link = find_bucket(table, address);
+    while (*link != NULL && memcmp(&(*link)->address, address, sizeof *address) != 0)
+        link = &(*link)->next;
+    return link;
+}
+
+struct client *client_acquire(struct client_table *table, const struct address *address) {
+    const struct address key = address_of_client(address);
+
+    pthread_mutex_lock(&table->lock);
+    struct client **link = find_client_locked(table, &key);
+    if (*link == NULL) {
+        *link = calloc(1, sizeof **link);
+        if (*link != NULL)
+            (*link)->address = key;
+    }
+    struct client *client = *link;
+    if (client != NULL)
+        client->num_users++;
+    pthread_mutex_unlock(&table->lock);
+    return client;
+}
+
+void client_release(struct client_table *table, struct client *client) {
+    pthread_mutex_lock(&table->lock);
+    bool was_last = --client->num_users == 0;
+    if (was_last)
+        *find_client_locked(table, &client->address) = client->next;
+    pthread_mutex_unlock(&table->lock);
+    if (was_last)
+        free(client);
+}

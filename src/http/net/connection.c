@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* connection.c: places for connections, and their deadlines. */
+#include "http/net/connection.h"
+
+#include "base/clock.h"
+#include "http/net/address.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#define SECOND_NS ((int64_t)1000000000)
+/* A client that connects gets at least this long for its request while others are idle
+ * or slow. */
+#define YOUNG_NS   SECOND_NS
+#define REPLY_SIZE 1024 /* bytes of a 408, more than it has */
+
+/* --- ending connections --- */
+
+/* Sends a reply past libmicrohttpd, which has sent none yet. */
+static void send_timeout_reply(int fd, const char *detail) {
+    struct wire_problem problem;
+    struct buf body;
+    char reply[REPLY_SIZE];
+
+    buf_init(&body, REPLY_SIZE);
+    wire_problem_set(&problem, WIRE_E_REQUEST_TIMEOUT, NULL, "%s", detail);
+    if (wire_problem_print(&problem, &body) == ATTN_OK) {
+        int size =
+            snprintf(reply, sizeof reply,
+                     "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+                     "Connection: close\r\n\r\n%.*s",
+                     problem.status, problem.title, wire_problem_format.content_type,
+                     body.size, (int)body.size, body.data);
+        ssize_t sent = send(fd, reply, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)sent; /* a client that does not read gets none */
+    }
+    buf_deinit(&body);
+}
+
+static bool get_tcp_info(const struct connection *connection, struct tcp_info *ret_info) {
+    socklen_t size = sizeof *ret_info;
+    *ret_info = (struct tcp_info){0};
+    return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, ret_info, &size) == 0;
+}
+
+/* Ends the connection at once: libmicrohttpd sees an error and closes it. */
+static void end_connection(struct connection *connection) {
+    shutdown(connection->fd, SHUT_RDWR);
+}
+
+/* Ends a connection that took too long. One that is still sending gets a 408, and a
+ * second to read it: bytes that arrive after the socket is closed would discard it. */
+static void end_late_connection(struct connection *connection, int64_t now) {
+    struct tcp_info info;
+    const char *detail = NULL;
+
+    if (connection->phase == CONNECTION_HEADERS)
+        detail = "the headers took longer than --header-timeout; send them at once";
+    else if (connection->phase == CONNECTION_BODY)
+        detail = "the body arrived more slowly than --min-rate; send it faster";
+    else if (connection->phase == CONNECTION_WAITS && !connection->served &&
+             get_tcp_info(connection, &info) && info.tcpi_bytes_received > 0)
+        detail = "the request line took longer than --header-timeout; send it at once";
+
+    if (detail == NULL) {
+        end_connection(connection);
+        return;
+    }
+    send_timeout_reply(connection->fd, detail);
+    shutdown(connection->fd, SHUT_WR);
+    connection->cut_at = now;
+}
+
+/* --- places --- */
+
+/* How dispensable a connection is. Those of a higher class go first. */
+enum dispensable {
+    MUST_STAY, /* its request is complete, or it ends already */
+    RECEIVES,  /* a body, fast enough */
+    IS_YOUNG,  /* without a complete request for less than YOUNG_NS */
+    IS_SLOW,   /* for longer than that */
+    IS_IDLE,   /* has had a request and waits for the next one for longer than that */
+    IS_CUT     /* was told that it took too long */
+};
+
+/* Returns the class of a connection. *ret_order is larger for those that go first. */
+static enum dispensable find_class(const struct connection *connection, int64_t now,
+                                   double *ret_order) {
+    int64_t elapsed = now - connection->since;
+    size_t min_rate = connection->list->limits->options->min_rate;
+    double seconds = (double)elapsed / (double)SECOND_NS;
+
+    *ret_order = seconds;
+    if (!connection->has_place || connection->phase > CONNECTION_BODY)
+        return MUST_STAY;
+    if (connection->cut_at != 0)
+        return IS_CUT;
+    if (elapsed < YOUNG_NS && connection->phase != CONNECTION_BODY)
+        return IS_YOUNG;
+    if (connection->phase == CONNECTION_WAITS && connection->served)
+        return IS_IDLE;
+    if (connection->phase != CONNECTION_BODY ||
+        (elapsed > YOUNG_NS && (double)connection->received < seconds * (double)min_rate))
+        return IS_SLOW;
+    *ret_order = seconds / ((double)connection->received + 1);
+    return RECEIVES;
+}
+
+static struct connection *find_dispensable(const struct connection_list *list) {
+    struct connection *found = NULL;
+    int64_t now = clock_now_ns();
+    enum dispensable best = MUST_STAY;
+    double largest = 0;
+
+    for (struct connection *each = list->first; each != NULL; each = each->next) {
+        double order;
+        enum dispensable class = find_class(each, now, &order);
+        if (class > best || (class == best && class > MUST_STAY && order > largest)) {
+            found = each;
+            best = class;
+            largest = order;
+        }
+    }
+    return found;
+}
+
+static bool take_place(struct connection_limits *limits) {
+    if (atomic_fetch_add(&limits->num_connections, 1) < limits->max_connections)
+        return true;
+    atomic_fetch_sub(&limits->num_connections, 1);
+    return false;
+}
+
+/* Takes place and memory, from another connection when there are none left. */
+static bool take_room(struct connection *connection) {
+    struct connection_list *list = connection->list;
+    struct wire_problem problem;
+
+    if (take_place(list->limits)) {
+        if (memory_reserve(&connection->memory, MEMORY_CONNECTION_BYTES, &problem))
+            return true;
+        atomic_fetch_sub(&list->limits->num_connections, 1);
+    }
+
+    struct connection *other = find_dispensable(list);
+    if (other == NULL)
+        return false;
+    memory_move(&other->memory, &connection->memory);
+    other->has_place = false;
+    end_connection(other);
+    return true;
+}
+
+bool connection_end_one(struct connection_list *list) {
+    struct connection *connection = find_dispensable(list);
+    if (connection != NULL)
+        end_connection(connection);
+    return connection != NULL;
+}
+
+struct connection *connection_create(struct connection_list *list, int fd,
+                                     const struct sockaddr *peer) {
+    const struct address address = address_of_socket(peer);
+    struct connection *connection = calloc(1, sizeof *connection);
+    if (connection == NULL)
+        return NULL;
+
+    connection->list = list;
+    connection->fd = fd;
+    connection->is_proxy =
+        address_is_in(&address, list->limits->options->trusted_proxies);
+    connection->client = client_acquire(&list->limits->clients, &address);
+    if (connection->client == NULL)
+        goto fail;
+    memory_share_init(&connection->memory, &list->limits->memory, connection->client);
+    if (!take_room(connection))
+        goto fail;
+
+    connection->has_place = true;
+    connection_begin_phase(connection, CONNECTION_WAITS);
+    connection->next = list->first;
+    if (connection->next != NULL)
+        connection->next->previous = connection;
+    list->first = connection;
+    return connection;
+
+fail:
+    if (connection->client != NULL)
+        client_release(&list->limits->clients, connection->client);
+    free(connection);
+    return NULL;
+}
+
+void connection_destroy(struct connection *connection) {
+    struct connection_list *list = connection->list;
+
+    if (connection->previous != NULL)
+        connection->previous->next = connection->next;
+    else
+        list->first = connection->next;
+    if (connection->next != NULL)
+        connection->next->previous = connection->previous;
+
+    memory_keep(&connection->memory, 0);
+    if (connection->has_place)
+        atomic_fetch_sub(&list->limits->num_connections, 1);
+    client_release(&list->limits->clients, connection->client);
+    free(connection);
+}
+
+/* --- time --- */
+
+void connection_begin_phase(struct connection *connection, enum connection_phase phase) {
+    connection->phase = phase;
+    connection->since = clock_now_ns();
+    connection->received = 0;
+    connection->moved_at = phase == CONNECTION_BODY ? connection->since : 0;
+    if (phase == CONNECTION_HEADERS)
+        connection->served = true;
+}
+
+void connection_count_received(struct connection *connection, size_t bytes) {
+    connection->received += bytes;
+    connection->moved_at = clock_now_ns();
+}
+
+bool connection_is_welcome(const struct connection *connection) {
+    return connection->cut_at == 0;
+}
+
+/* Whether `bytes` are too few for the time that passed since the phase began. */
+static bool is_below_rate(const struct connection *connection, uint64_t bytes,
+                          int64_t now) {
+    const struct http_options *options = connection->list->limits->options;
+    int64_t late = now - connection->since - (int64_t)options->header_timeout * SECOND_NS;
+    return late > 0 &&
+           (double)bytes < (double)late / (double)SECOND_NS * (double)options->min_rate;
+}
+
+/* Whether bytes have arrived that nobody has read. */
+static bool has_unread_bytes(const struct connection *connection) {
+    int bytes = 0;
+    return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+/* Looks at what the peer has confirmed of a reply. Returns whether it reads too slowly,
+ * or, while memory is short, not at all. */
+static bool reads_too_slowly(struct connection *connection, int64_t now) {
+    struct tcp_info info;
+    if (!get_tcp_info(connection, &info))
+        return false;
+
+    if (connection->moved_at == 0) /* seen for the first time: time counts from here */
+        connection->acked_before = info.tcpi_bytes_acked;
+    if (connection->moved_at == 0 || info.tcpi_bytes_acked != connection->acked)
+        connection->moved_at = now;
+    connection->acked = info.tcpi_bytes_acked;
+    if (is_below_rate(connection, connection->acked - connection->acked_before, now))
+        return true;
+
+    struct memory *memory = &connection->list->limits->memory;
+    return now - connection->moved_at > SECOND_NS && connection->request != NULL &&
+           atomic_load(&connection->request->bytes) > 0 &&
+           memory_lacked_since(memory, now - 2 * SECOND_NS);
+}
+
+static bool is_late(struct connection *connection, int64_t now) {
+    const struct http_options *options = connection->list->limits->options;
+    int64_t elapsed = now - connection->since;
+
+    switch (connection->phase) {
+    case CONNECTION_WAITS:
+        return elapsed > SECOND_NS * (int64_t)(connection->served
+                                                   ? options->idle_timeout
+                                                   : options->header_timeout);
+    case CONNECTION_HEADERS:
+        return elapsed > (int64_t)options->header_timeout * SECOND_NS;
+    case CONNECTION_BODY:
+        return is_below_rate(connection, connection->received, now);
+    case CONNECTION_REPLIES:
+        return reads_too_slowly(connection, now);
+    case CONNECTION_WORKS:
+        break;
+    }
+    return false;
+}
+
+/* Whether libmicrohttpd will never do anything with the connection. 0.9.75 waits for ever
+ * for room in its buffer when the extension of a chunk is too large. And it overlooks a
+ * peer that leaves at the moment when its last bytes are read. */
+static bool is_stuck(const struct connection *connection, int64_t now) {
+    if (connection->phase > CONNECTION_BODY)
+        return false;
+    if (connection->hung_up)
+        return !has_unread_bytes(connection);
+    return connection->phase == CONNECTION_BODY &&
+           now - connection->moved_at > SECOND_NS && has_unread_bytes(connection);
+}
+
+void connection_sweep(struct connection_list *list) {
+    int64_t now = clock_now_ns();
+    int64_t passed = now - list->swept;
+    if (passed < SECOND_NS)
+        return;
+
+    for (struct connection *each = list->first; each != NULL; each = each->next) {
+        /* When this thread did not run, that is not the fault of its clients. */
+        if (passed > 3 * SECOND_NS && each->since < list->swept)
+            each->since += passed - SECOND_NS;
+        if (is_stuck(each, now) || (each->cut_at != 0 && now - each->cut_at > SECOND_NS))
+            end_connection(each);
+        else if (each->cut_at == 0 && is_late(each, now))
+            end_late_connection(each, now);
+    }
+    list->swept = now;
+}

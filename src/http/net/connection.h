@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* connection.h: the connections of one HTTP thread: how many there may be, which one goes
+ * when there are too many, and how long each may take.
+ *
+ * A connection is used by its HTTP thread alone; only the counts that all threads share
+ * are atomic. libmicrohttpd owns the socket. It limits idle time alone, so a client that
+ * sends a byte now and then could stay for ever. Deadlines are looked at once a second,
+ * and a connection is ended by shutdown(2), which libmicrohttpd notices. */
+#ifndef ATTND_HTTP_NET_CONNECTION_H
+#define ATTND_HTTP_NET_CONNECTION_H
+
+#include "http/net/client.h"
+#include "http/net/memory.h"
+#include "http/options.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct exchange;
+
+enum connection_phase {
+    CONNECTION_WAITS,   /* no byte of a request line was seen */
+    CONNECTION_HEADERS, /* the request line was read */
+    CONNECTION_BODY,    /* the headers were read */
+    CONNECTION_WORKS,   /* the request is complete; its job waits or runs */
+    CONNECTION_REPLIES
+};
+
+/* What the connections of all threads share; owned by the server. */
+struct connection_limits {
+    const struct http_options *options;
+    size_t max_connections;
+    atomic_size_t num_connections;
+    struct memory memory;
+    struct client_table clients;
+};
+
+struct connection_list {
+    struct connection_limits *limits;
+    struct connection *first;
+    int64_t swept; /* clock_now_ns */
+};
+
+struct connection {
+    struct connection *previous, *next;
+    struct connection_list *list;
+    int fd;
+    struct client *client; /* the peer's */
+    struct memory_share memory;
+    struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
+    /* What the present request has reserved, or NULL. */
+    const struct memory_share *request;
+    enum connection_phase phase;
+    int64_t since;   /* clock_now_ns, when the phase began */
+    size_t received; /* CONNECTION_BODY: bytes */
+    int64_t
+        moved_at;   /* when bytes last moved; CONNECTION_REPLIES: 0 before it is known */
+    uint64_t acked; /* CONNECTION_REPLIES: what the peer had confirmed by then */
+    uint64_t acked_before; /* CONNECTION_REPLIES: likewise, at `since` */
+    bool has_place;        /* is counted in num_connections */
+    bool is_proxy;         /* the peer is a trusted proxy, so others are its clients */
+    bool served;           /* has had a request */
+    bool hung_up;          /* the peer will send no more */
+    int64_t cut_at;        /* when it was told that it took too long; 0: it was not */
+};
+
+/* Makes a connection of an accepted socket and takes a place and memory for it. When
+ * there are none, the most dispensable connection of the list is ended: one that is idle
+ * for a second, else one whose headers or body are slow, else the youngest. A request
+ * that is complete is never ended. Returns NULL when there is nothing to end. */
+struct connection *connection_create(struct connection_list *list, int fd,
+                                     const struct sockaddr *peer);
+
+/* Frees the connection after its socket. */
+void connection_destroy(struct connection *connection);
+
+/* Ends the most dispensable connection of the list, because there are too few
+ * descriptors. Returns false when there is none. */
+bool connection_end_one(struct connection_list *list);
+
+void connection_begin_phase(struct connection *connection, enum connection_phase phase);
+
+/* Counts bytes of a body. */
+void connection_count_received(struct connection *connection, size_t bytes);
+
+/* Whether it may begin a request: it was not told that it took too long. */
+bool connection_is_welcome(const struct connection *connection);
+
+/* Ends every connection that has taken too long. Does nothing when the last time was less
+ * than a second ago. */
+void connection_sweep(struct connection_list *list);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.h: shares of the byte budget, and the uploads that are dropped when it is used
+ * up.
+ *
+ * A body takes memory as it arrives. When a reservation does not fit, unfinished uploads
+ * are dropped until it does: first the one with the largest
+ *
+ *     seconds per byte received * bytes that its client holds
+ *
+ * so the first to go is slow, and its client holds much. A request that is complete is
+ * never dropped. Any thread may drop an upload of any other, so an upload has a state of
+ * its own, which changes atomically: its HTTP thread makes it busy while it adds bytes,
+ * and only an idle one is dropped. */
+#ifndef ATTND_HTTP_NET_MEMORY_H
+#define ATTND_HTTP_NET_MEMORY_H
+
+#include "base/buf.h"
+#include "http/net/client.h"
+#include "sched/budget.h"
+#include "wire/problem.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* What a connection holds without a request: libmicrohttpd's buffer, and structs. */
+#define MEMORY_CONNECTION_POOL  ((size_t)64 * 1024)
+#define MEMORY_CONNECTION_BYTES (MEMORY_CONNECTION_POOL + 2048)
+
+/* One for all threads. */
+struct memory {
+    struct sched_budget *budget;
+    pthread_mutex_t lock;     /* guards the list of uploads */
+    struct upload *uploads;   /* those that are unfinished and not dropped */
+    atomic_int_fast64_t lack; /* clock_now_ns, when a reservation last failed; or 0 */
+};
+
+/* What one connection or request has reserved. Its owner changes it; an upload's is
+ * released by the thread that drops the upload. */
+struct memory_share {
+    struct memory *memory;
+    struct client *client;
+    struct upload *upload; /* the one that has this share while it is unfinished */
+    atomic_size_t bytes;
+};
+
+enum upload_state {
+    UPLOAD_IDLE,
+    UPLOAD_BUSY,   /* its thread adds bytes, or has ended it */
+    UPLOAD_DROPPED /* `body` is empty and nothing is reserved */
+};
+
+/* A body that arrives. Owned by its HTTP thread, but see above. */
+struct upload {
+    struct upload *previous, *next; /* in memory.uploads */
+    struct memory_share *share;
+    struct buf *body;
+    int64_t started; /* clock_now_ns */
+    atomic_size_t received;
+    atomic_int state; /* enum upload_state */
+};
+
+void memory_init(struct memory *memory, struct sched_budget *budget);
+void memory_deinit(struct memory *memory);
+
+void memory_share_init(struct memory_share *share, struct memory *memory,
+                       struct client *client);
+
+/* Adds `bytes` to the share. Otherwise returns false with *ret_problem set: 413 when the
+ * request could never fit, 503 when it does not fit now. Called by the owner; the shares
+ * of other threads may be changed at the same time. */
+bool memory_reserve(struct memory_share *share, size_t bytes,
+                    struct wire_problem *ret_problem);
+
+/* Releases what the share has in excess of `bytes`. */
+void memory_keep(struct memory_share *share, size_t bytes);
+
+/* Gives all that one share has to another, which has nothing. */
+void memory_move(struct memory_share *from, struct memory_share *to);
+
+/* Whether a reservation has failed since `time` (clock_now_ns). */
+bool memory_lacked_since(struct memory *memory, int64_t time);
+
+/* Begins to receive `body`, which is empty and has its maximum set, with memory of
+ * `share`, which is empty. Both must live until upload_end(). */
+void upload_begin(struct upload *upload, struct memory_share *share, struct buf *body);
+
+/* Adds bytes, no more than the body's maximum allows. Otherwise returns false with
+ * *ret_problem set: as memory_reserve(), or 503 when the upload was dropped. */
+bool upload_append(struct upload *upload, const char *data, size_t size,
+                   struct wire_problem *ret_problem);
+
+/* Ends the upload; body and share belong to the caller alone from now on. Returns false
+ * when it was dropped before: both are empty then. Does nothing the second time. */
+bool upload_end(struct upload *upload);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reply.c: the second half of an exchange: makes the reply and hands it to
+ * libmicrohttpd, at once or piece by piece. */
+#include "base/container_of.h"
+#include "http/exchange.h"
+#include "wire/media.h"
+#include "wire/oip/oip.h"
+
+#include <attnd/library.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The buffer that libmicrohttpd fills from a streamed reply that is not chunked. */
+#define HTTP10_BUFFER_BYTES ((size_t)32 * 1024)
+
+/* Returns the head of a reply that is in memory. */
+static struct wire_reply_head plain_head(const char *content_type) {
+    return (struct wire_reply_head){content_type, WIRE_NO_SIZE, WIRE_NO_SIZE};
+}
+
+void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
+    buf_deinit(&exchange->reply);
+    if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK)
+        buf_deinit(&exchange->reply); /* exchange_send() then sends a constant text */
+    exchange->status = problem->status;
+    exchange->head = plain_head(exchange->errors->content_type);
+    exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE ||
+                            problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
+}
+
+void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
+    if (status != ATTN_OK) {
+        struct wire_problem problem;
+        wire_problem_set_no_memory(&problem);
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    exchange->status = http_status;
+    exchange->head = plain_head(WIRE_MEDIA_TYPE_JSON);
+}
+
+void exchange_set_constant(struct exchange *exchange, const char *json, size_t size) {
+    exchange->constant = json;
+    exchange->constant_size = size;
+    exchange_set_json(exchange, ATTN_OK, MHD_HTTP_OK);
+}
+
+/* --- a streamed reply --- */
+
+/* sched_job.run, for every piece but the first. */
+static void run_piece(struct sched_job *job, struct sched_worker *worker) {
+    struct exchange *exchange = container_of(job, struct exchange, job);
+    (void)worker;
+    stream_write_piece(&exchange->stream);
+    exchange_resume(exchange);
+}
+
+/* MHD_ContentReaderCallback: on the HTTP thread, when the socket accepts more. */
+static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) {
+    struct exchange *exchange = cls;
+    struct http_stream *stream = &exchange->stream;
+    (void)position;
+
+    exchange->thread->num_calls++;
+    if (exchange->state == EXCHANGE_WITH_WORKER)
+        exchange_reclaim(exchange);
+    if (exchange->abandoned)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (stream_has_ended(stream))
+        return MHD_CONTENT_READER_END_OF_STREAM;
+
+    size_t sent = stream_send(stream, out, max);
+    if (sent > 0)
+        return (ssize_t)sent;
+    if (http_thread_time_is_up(exchange->thread)) {
+        exchange->thread->cut_off = true;
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+
+    /* In front of all jobs that wait: this reply holds memory until it is sent. */
+    exchange_hand_over(exchange, run_piece, sched_resubmit);
+    return 0; /* not called again before the connection is resumed */
+}
+
+/* Returns the response that sends the stream, or NULL when memory is short. For HTTP/1.1
+ * it is chunked unless its size is known. */
+static struct MHD_Response *create_streamed_response(struct exchange *exchange) {
+    _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN,
+                   "both mean that the size is not known");
+    return MHD_create_response_from_callback(exchange->head.size, HTTP10_BUFFER_BYTES,
+                                             read_stream, exchange, NULL);
+}
+
+/* --- the reply --- */
+
+static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
+    const struct wire_reply_head *head = &exchange->head;
+
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type);
+    if (head->json_size != WIRE_NO_SIZE) {
+        char size[24];
+        snprintf(size, sizeof size, "%zu", head->json_size);
+        MHD_add_response_header(response, WIRE_OIP_SIZE_HEADER, size);
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION);
+    if (exchange->allow != NULL)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
+    if (exchange->retry_later)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
+                                EXCHANGE_RETRY_AFTER);
+    if (exchange->close || atomic_load(exchange->thread->draining))
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+}
+
+enum MHD_Result exchange_send(struct exchange *exchange) {
+    struct MHD_Response *response;
+    size_t size;
+    char *data = buf_take(&exchange->reply, &size);
+
+    if (stream_has_begun(&exchange->stream)) {
+        response = create_streamed_response(exchange);
+    } else if (data != NULL) {
+        response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
+    } else if (exchange->constant != NULL) { /* libmicrohttpd does not write to it */
+        response = MHD_create_response_from_buffer(exchange->constant_size,
+                                                   (void *)(uintptr_t)exchange->constant,
+                                                   MHD_RESPMEM_PERSISTENT);
+    } else {
+        const struct wire_error_format *errors = exchange->errors;
+        exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+        exchange->head = plain_head(errors->content_type);
+        response = MHD_create_response_from_buffer(
+            strlen(errors->out_of_memory), errors->out_of_memory, MHD_RESPMEM_PERSISTENT);
+    }
+    if (response == NULL) {
+        free(data);
+        return MHD_NO;
+    }
+
+    add_headers(exchange, response);
+    connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
+    enum MHD_Result result =
+        MHD_queue_response(exchange->connection, (unsigned)exchange->status, response);
+    MHD_destroy_response(response);
+    return result;
+}

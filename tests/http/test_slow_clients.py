@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that are slow on purpose, that take more than their share, or that leave."""
+
+import json
+import socket
+import time
+
+import pytest
+
+from checkpoints import slow_request, write_slow_layer
+from http1 import Connection, get_bytes, post_bytes
+
+SMALL = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode()
+HEAD = b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json\r\n"
+MB = 1_000_000
+
+
+def large(size):
+    """A small request in a body of `size` bytes."""
+    return post_bytes(SMALL.ljust(size))
+
+
+def close_all(connections):
+    for connection in connections:
+        connection.socket.close()
+
+
+def exchange(port, data):
+    with Connection(port) as connection:
+        connection.send(data)
+        return connection.read_reply()
+
+
+def is_closed(connection, within=0.5):
+    connection.socket.settimeout(within)
+    try:
+        return not connection.receive()
+    except TimeoutError:
+        return False
+
+
+def wait_for_log(server, text, timeout=30):
+    deadline = time.monotonic() + timeout
+    while text not in server.read_log():
+        assert time.monotonic() < deadline, f"{text!r} is missing in:\n{server.read_log()}"
+        time.sleep(0.02)
+
+
+# --- memory ---
+
+def test_announced_bodies_take_no_memory_before_they_arrive(start_server):
+    server = start_server("--demo", "--max-memory", 68 * MB)
+    slow = [Connection(server.port) for _ in range(100)]
+    for connection in slow:
+        connection.send(HEAD + b"Content-Length: 67108864\r\n\r\n{")
+    assert [exchange(server.port, large(MB)).status for _ in range(20)] == [200] * 20
+    close_all(slow)
+
+
+def test_slowest_uploads_make_room_for_a_request_and_get_503(start_server):
+    """Together they hold all memory. The first to go is the one that has received least in its
+    time, and it learns of it when it has sent the rest."""
+    server = start_server("--demo", "--max-memory", 64 * MB)
+    body = large(25 * MB)
+    slow = [Connection(server.port) for _ in range(3)]
+    for i, connection in enumerate(slow):
+        connection.send(body[:(19 + i) * MB])
+    time.sleep(0.5)
+    assert exchange(server.port, body).status == 200
+    statuses = []
+    for i, connection in enumerate(slow):
+        connection.send(body[(19 + i) * MB:])
+        statuses.append(connection.read_reply().status)
+    assert statuses == [503, 200, 200] or statuses == [503, 503, 200], statuses
+    close_all(slow)
+
+
+def test_refused_body_releases_its_memory_at_once(start_server):
+    """The second chunk exceeds the limit, and the client never ends its body."""
+    server = start_server("--demo", "--max-memory", 16 * MB, "--max-body", 10 * MB)
+    chunk = b"%x\r\n%s\r\n" % (9 * MB, b" " * (9 * MB))
+    with Connection(server.port) as refused:
+        refused.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + chunk[:MB * 2])
+        time.sleep(0.2)
+        assert exchange(server.port, large(9 * MB)).status == 200
+
+
+def test_complete_requests_are_never_dropped(start_server, tmp_path):
+    """They wait for the only worker while uploads use up the memory."""
+    write_slow_layer(tmp_path / "slow.safetensors")
+    server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
+                          "--max-memory", 24 * MB)
+    request = json.dumps(slow_request()).encode()
+    waiting = [Connection(server.port, timeout=120) for _ in range(3)]
+    for connection in waiting:
+        connection.send(post_bytes(request.ljust(MB)))
+    uploads = [Connection(server.port) for _ in range(4)]
+    for connection in uploads:
+        connection.send(large(20 * MB)[:8 * MB])
+    assert [connection.read_reply().status for connection in waiting] == [200] * 3
+    close_all(waiting + uploads)
+
+
+# --- places ---
+
+def test_newcomers_get_the_places_of_slow_connections(start_server):
+    server = start_server("--demo", "--max-connections", 20)
+    slow = [Connection(server.port) for _ in range(20)]
+    for connection in slow:
+        connection.send(HEAD)
+    assert [exchange(server.port, post_bytes(SMALL)).status for _ in range(10)] == [200] * 10
+    close_all(slow)
+
+
+def test_idle_connection_goes_before_an_unfinished_request(start_server):
+    server = start_server("--demo", "--max-connections", 2)
+    with Connection(server.port) as unfinished, Connection(server.port) as idle:
+        unfinished.send(post_bytes(SMALL)[:-1])
+        idle.send(get_bytes("/v2/health/live"))
+        assert idle.read_reply().status == 200
+        time.sleep(1.2)
+        assert exchange(server.port, post_bytes(SMALL)).status == 200
+        assert is_closed(idle)
+        unfinished.send(post_bytes(SMALL)[-1:])
+        assert unfinished.read_reply().status == 200
+
+
+def test_newcomer_is_closed_when_every_request_is_complete(start_server, tmp_path):
+    write_slow_layer(tmp_path / "slow.safetensors")
+    server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
+                          "--max-connections", 2)
+    waiting = [Connection(server.port, timeout=120) for _ in range(2)]
+    for connection in waiting:
+        connection.send(post_bytes(json.dumps(slow_request(tokens=2000)).encode()))
+    time.sleep(0.2)
+    with Connection(server.port) as newcomer:
+        assert is_closed(newcomer, within=5)
+    assert [connection.read_reply().status for connection in waiting] == [200] * 2
+    close_all(waiting)
+    assert "every connection has a request in progress" in server.read_log()
+
+
+def test_connections_take_at_most_a_quarter_of_the_memory(start_server):
+    server = start_server("--demo", "--max-memory", 1 << 20)
+    assert "max_connections=4" in server.read_log()
+    slow = [Connection(server.port) for _ in range(30)]
+    assert exchange(server.port, post_bytes(SMALL)).status == 200
+    close_all(slow)
+
+
+# --- time ---
+
+DRIPS = {"request line": (b"", b"G"), "headers": (HEAD, b"a"),
+         "body": (HEAD + b"Content-Length: 1000000\r\n\r\n", b" "),
+         "chunked body": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n")}
+
+
+@pytest.mark.parametrize("what", DRIPS)
+def test_request_that_drips_gets_408_and_is_closed(start_server, what):
+    server = start_server("--demo", "--header-timeout", 2, "--idle-timeout", 1000)
+    begin, drip = DRIPS[what]
+    with Connection(server.port, timeout=0.2) as connection:
+        connection.send(begin)
+        deadline = time.monotonic() + 20
+        while not connection.unread:
+            assert time.monotonic() < deadline
+            connection.send(drip)
+            try:
+                connection.receive()
+            except TimeoutError:
+                pass
+        reply = connection.read_reply()
+        assert (reply.status, reply.json()["title"]) == (408, "Request timeout")
+        assert reply.headers["connection"] == "close"
+        assert connection.read_to_end() == b""
+
+
+def test_kept_connection_may_not_drip_empty_lines_for_ever(start_server):
+    server = start_server("--demo", "--idle-timeout", 2)
+    with Connection(server.port, timeout=0.2) as connection:
+        connection.send(get_bytes("/v2/health/live"))
+        assert connection.read_reply().status == 200
+        deadline = time.monotonic() + 20
+        closed = False
+        while not closed:
+            assert time.monotonic() < deadline
+            connection.send(b"\r\n")
+            try:
+                closed = not connection.receive()
+            except TimeoutError:
+                pass
+
+
+def test_reader_that_drips_is_cut_off(start_server):
+    server = start_server("--demo", "--header-timeout", 1, "--idle-timeout", 1000, "--log-level",
+                          "debug")
+    request = {"model": "d2l", "queries": [[0.5] * 100] * 600, "need_weights": True}
+    with Connection(server.port) as connection:
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.send(post_bytes(json.dumps(request).encode()))
+        wait_for_log(server, "status=200 ")
+        assert "sent=no" in server.read_log()
+
+
+def test_large_body_at_an_honest_rate_is_not_cut(start_server):
+    """It takes three times --header-timeout."""
+    server = start_server("--demo", "--header-timeout", 1)
+    data = large(60_000)
+    with Connection(server.port) as connection:
+        for at in range(0, len(data), 4000):
+            connection.send(data[at:at + 4000])
+            time.sleep(0.2)
+        assert connection.read_reply().status == 200
+
+
+def test_chunk_extension_without_end_does_not_last_until_the_idle_timeout(start_server):
+    server = start_server("--demo", "--idle-timeout", 1000)
+    with Connection(server.port, timeout=8) as connection:
+        connection.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 200_000)
+        assert server.is_alive()
+        connection.read_to_end()
+    assert server.is_alive()
+
+
+# --- clients ---
+
+def forwarded(addresses):
+    """An unfinished request that a proxy has forwarded."""
+    return post_bytes(SMALL, *(f"X-Forwarded-For: {address}" for address in addresses))
+
+
+def test_requests_of_one_client_beyond_its_limit_get_429(start_server):
+    server = start_server("--demo", "--max-per-client", 2)
+    unfinished = [Connection(server.port) for _ in range(2)]
+    for connection in unfinished:
+        connection.send(post_bytes(SMALL)[:-1])
+    time.sleep(0.2)
+    with Connection(server.port) as connection:
+        connection.send(post_bytes(SMALL))
+        reply = connection.read_reply()
+        assert (reply.status, reply.json()["title"]) == (429, "Too many requests")
+        assert int(reply.headers["retry-after"]) >= 1
+        unfinished[0].send(post_bytes(SMALL)[-1:])
+        assert unfinished[0].read_reply().status == 200
+        connection.send(post_bytes(SMALL))
+        assert connection.read_reply().status == 200
+    close_all(unfinished)
+
+
+@pytest.mark.parametrize("first, second, same", [
+    (["10.0.0.1"], ["10.0.0.1"], True), (["10.0.0.1"], ["10.0.0.2"], False),
+    (["6.6.6.6, 10.0.0.1"], ["7.7.7.7, 10.0.0.1:99"], True), (["nonsense, 10.0.0.1"], ["10.0.0.1"], True),
+    (["10.0.0.1, 127.0.0.1"], ["10.0.0.1"], True), (["10.0.0.1, nonsense"], [], True),
+    (["10.0.0.2", "10.0.0.1"], ["10.0.0.1"], True), (["2001:db8::1"], ["[2001:db8::2]:5"], True),
+    (["2001:db8::1"], ["2001:db8:0:1::1"], False), (["10.0.0.1"], ["::ffff:10.0.0.1"], True)])
+def test_client_behind_a_trusted_proxy_is_the_last_untrusted_address(start_server, first, second,
+                                                                     same):
+    server = start_server("--demo", "--max-per-client", 1, "--trusted-proxy", "127.0.0.0/8")
+    with Connection(server.port) as unfinished, Connection(server.port) as other:
+        unfinished.send(forwarded(first)[:-1])
+        time.sleep(0.1)
+        other.send(forwarded(second))
+        assert other.read_reply().status == (429 if same else 200)
+
+
+def test_header_of_a_peer_that_is_not_trusted_is_ignored(start_server):
+    server = start_server("--demo", "--max-per-client", 1, "--trusted-proxy", "10.0.0.0/8")
+    with Connection(server.port) as unfinished, Connection(server.port) as other:
+        unfinished.send(forwarded(["10.1.1.1"])[:-1])
+        time.sleep(0.1)
+        other.send(forwarded(["10.1.1.2"]))
+        assert other.read_reply().status == 429
+
+
+def test_request_that_waits_is_not_computed_when_its_client_leaves(start_server, tmp_path):
+    write_slow_layer(tmp_path / "slow.safetensors")
+    server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
+                          "--log-level", "debug")
+    with Connection(server.port, timeout=120) as first, Connection(server.port) as second:
+        first.send(post_bytes(json.dumps(slow_request(tokens=3000)).encode()))
+        time.sleep(0.2)
+        second.send(post_bytes(json.dumps(slow_request()).encode()))
+        time.sleep(0.2)
+        second.socket.close()
+        wait_for_log(server, "status=0 ")
+        assert "status=200" not in server.read_log()
+        assert first.read_reply().status == 200
+    statistics = server.get("/v2/models/slow/stats").json()["model_stats"][0]
+    assert statistics["inference_stats"]["success"]["count"] == 1
