@@ -141,8 +141,8 @@ bool memory_reserve(struct memory_share *share, size_t bytes,
         return wire_problem_set(
             ret_problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
             "request, results and reply would need %zu bytes, more than the %zu that "
-            "--max-memory leaves for requests; send fewer or shorter sequences, or ask for "
-            "\"need_weights\": \"mean\" or false",
+            "--max-memory leaves for requests; send fewer or shorter sequences, or ask "
+            "for \"need_weights\": \"mean\" or false",
             total, limit);
     atomic_store(&memory->lack, clock_now_ns());
     return wire_problem_set_no_memory(ret_problem);
