@@ -349,20 +349,56 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
     return ATTN_OK;
 }
 
+/* A file of options, which jansson reads piece by piece. */
+struct config_text {
+    FILE *file;
+    bool has_nul; /* jansson overlooks a NUL byte that follows a number */
+};
+
+/* json_load_callback_t */
+static size_t read_config_text(void *buffer, size_t size, void *data) {
+    struct config_text *text = data;
+    size_t got = fread(buffer, 1, size, text->file);
+    text->has_nul = text->has_nul || memchr(buffer, '\0', got) != NULL;
+    return got;
+}
+
+/* Parses the file. *ret_root is a new reference. */
+static attn_status load_config(struct option_reader *reader, const char *path,
+                               json_t **ret_root) {
+    struct config_text text = {.file = fopen(path, "r")};
+    if (text.file == NULL)
+        return error_set(reader->error, ATTN_E_IO, "--config: cannot read %s", path);
+
+    json_error_t json_error;
+    json_t *root =
+        json_load_callback(read_config_text, &text, JSON_REJECT_DUPLICATES, &json_error);
+    bool failed = ferror(text.file) != 0;
+    fclose(text.file);
+    if (root != NULL && !text.has_nul && !failed) {
+        *ret_root = root;
+        return ATTN_OK;
+    }
+
+    json_decref(root);
+    if (failed)
+        return error_set(reader->error, ATTN_E_IO, "--config: cannot read %s", path);
+    if (text.has_nul)
+        return error_set(reader->error, ATTN_E_FORMAT,
+                         "%s: has a NUL byte; write it as JSON in UTF-8", path);
+    return error_set(reader->error, ATTN_E_FORMAT, "%s:%d:%d: %s", path, json_error.line,
+                     json_error.column, json_error.text);
+}
+
 static attn_status read_config_file(struct option_reader *reader) {
     const char *path = reader->config.file;
+    json_t *root = NULL;
     if (path == NULL)
         return ATTN_OK;
 
-    json_error_t json_error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &json_error);
-    if (root == NULL && json_error_code(&json_error) == json_error_cannot_open_file)
-        return error_set(reader->error, ATTN_E_IO, "--config: cannot read %s", path);
-    if (root == NULL)
-        return error_set(reader->error, ATTN_E_FORMAT, "%s:%d:%d: %s", path,
-                         json_error.line, json_error.column, json_error.text);
-
-    attn_status status = ATTN_OK;
+    attn_status status = load_config(reader, path, &root);
+    if (status != ATTN_OK)
+        return status;
     if (!json_is_object(root))
         status = error_set(reader->error, ATTN_E_FORMAT, "%s: not a JSON object", path);
     const char *key;

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/container_of.h"
 #include "base/log.h"
-#include "http/framing.h"
+#include "http/net/framing.h"
 #include "wire/media.h"
 #include "wire/models.h"
 #include "wire/oip/oip.h"
@@ -159,9 +159,11 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
 
 /* Decides by the headers alone whether to accept the request. Returns false with *problem
  * set when not. */
-static bool accept_headers(struct exchange *exchange, const char *url, const char *method,
-                           const struct framing *framing, struct wire_problem *problem) {
-    exchange->route = route_find(url, method, exchange->words, &exchange->allow, problem);
+static bool accept_headers(struct exchange *exchange, const char *path,
+                           const char *method, const struct framing *framing,
+                           struct wire_problem *problem) {
+    exchange->route =
+        route_find(path, method, exchange->words, &exchange->allow, problem);
     if (exchange->route == NULL)
         return false;
     if (exchange->route->check == NULL) {
@@ -239,21 +241,24 @@ static bool check_client(const struct exchange *exchange, struct wire_problem *p
 
 /* The first call for a request, when its headers are complete. Replies at once when the
  * body must not be read. */
-static enum MHD_Result begin_request(struct exchange *exchange, const char *url,
-                                     const char *method) {
+static enum MHD_Result begin_request(struct exchange *exchange,
+                                     const struct framing_line *line) {
+    const char *path = framing_path(line->url);
     struct framing framing;
     struct wire_problem problem;
 
-    exchange->errors = route_errors(url);
-    if (!framing_check(exchange->connection, &framing, &problem)) {
+    exchange->errors = route_errors(path);
+    if (!framing_check(exchange->connection, &exchange->peer->target, line, &framing,
+                       &problem)) {
         exchange_set_problem(exchange, &problem);
         exchange->close = true;
         return exchange_send(exchange);
     }
 
     exchange->state = EXCHANGE_KEEPS_BODY;
+    exchange->close = framing.close;
     if (check_client(exchange, &problem) &&
-        accept_headers(exchange, url, method, &framing, &problem))
+        accept_headers(exchange, path, line->method, &framing, &problem))
         return MHD_YES;
 
     exchange_set_problem(exchange, &problem);
@@ -350,15 +355,15 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
                                 const char *url, const char *method, const char *version,
                                 const char *upload_data, size_t *upload_data_size,
                                 void **req_cls) {
+    const struct framing_line line = {method, url, version};
     struct exchange *exchange = *req_cls;
     struct http_thread *thread = cls;
-    (void)version;
 
     thread->num_calls++;
     if (exchange == NULL) {
         exchange = create_exchange(thread, connection);
         *req_cls = exchange;
-        return exchange != NULL ? begin_request(exchange, url, method) : MHD_NO;
+        return exchange != NULL ? begin_request(exchange, &line) : MHD_NO;
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
         exchange_reclaim(exchange);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "http/exchange.h"
+#include "http/net/framing.h"
 #include "http/net/listen.h"
 #include "http/thread.h"
 
@@ -132,6 +133,7 @@ attn_status http_server_create(const struct http_options *options,
                       options->budget->limit, MEMORY_CONNECTION_BYTES);
         goto fail_reported;
     }
+    framing_init();
     status = listen_open(options->listen, num_threads, fds, server->url,
                          sizeof server->url, ret_error);
     if (status != ATTN_OK)

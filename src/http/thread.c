@@ -11,11 +11,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "http/net/framing.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -148,7 +150,7 @@ static void *notice_request(void *cls, const char *uri,
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
             ->socket_context;
     (void)cls;
-    (void)uri;
+    framing_note_target(&peer->target, uri);
     connection_begin_phase(peer, CONNECTION_HEADERS);
     return NULL; /* the first value of req_cls */
 }

@@ -52,6 +52,9 @@ static attn_status header_parse_json(struct safetensors_header *header, const ch
     if (text[0] != '{')
         return error_set(ret_error, ATTN_E_FORMAT,
                          "header does not begin with '{': not a safetensors file");
+    /* jansson overlooks one that follows a number */
+    if (memchr(text, '\0', size) != NULL)
+        return error_set(ret_error, ATTN_E_FORMAT, "header has a NUL byte");
 
     json_error_t json_error;
     header->json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);

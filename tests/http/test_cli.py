@@ -45,6 +45,8 @@ BAD_FILES = {
     "given twice": ('{"queue": 1, "queue": 2}', "queue"),
     "malformed": ('{"queue": 1,\n}', ":2:"),
     "not an object": ("[]", "object"),
+    "NUL behind a number": ('{"queue": 1\0}', "NUL byte"),
+    "NUL at the end": ('{"queue": 1}\0', "NUL byte"),
 }
 
 

@@ -257,6 +257,8 @@ DEFECTS = {
                        "priority", "integer", "number", "send an integer"),
     "priority_negative": (headed('"__metadata__":{"priority":"-1"}', entry()), "Out of range",
                           "priority", [0, 2147483647], -1, "send 0 to 2147483647"),
+    "nul_behind_a_number": (headed(entry().replace("[0,24]", "[0,24\0]")), BROKEN, None, None, None,
+                            "header has a NUL byte"),
     "no_queries": (headed(entry(name="keys")), "Missing key", "queries", None, None, "required"),
     "integers": (headed(entry(dtype="I32")), "Wrong dtype", "queries",
                  ["F32", "F16", "BF16", "F64"], "I32", "F32"),

@@ -10,6 +10,7 @@
 #define ATTND_HTTP_NET_CONNECTION_H
 
 #include "http/net/client.h"
+#include "http/net/framing.h"
 #include "http/net/memory.h"
 #include "http/options.h"
 
@@ -48,6 +49,7 @@ struct connection {
     int fd;
     struct client *client; /* the peer's */
     struct memory_share memory;
+    struct framing_target target; /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
     /* What the present request has reserved, or NULL. */
     const struct memory_share *request;
