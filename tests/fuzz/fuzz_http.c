@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_http.c: any bytes as what a client sends on one connection, to a whole server in
+ * this process. They get replies or none. The server serves the next client, and accepts
+ * no request whose head is not strict. */
+#include "check.h"
+
+#include "base/log.h"
+#include "http/server.h"
+
+#include <arpa/inet.h>
+#include <attnd/library.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define MEMORY_BYTES ((size_t)256 * 1024 * 1024)
+#define REPLY_MAX    ((size_t)64 * 1024) /* what is looked at of the replies */
+#define LATEST_REPLY 20                  /* seconds */
+/* Ends a connection that is still open. An input may make it something else, such as a
+ * part of a body. The end of what is sent then ends the connection. */
+#define LAST_REQUEST "\r\n\r\n" GOOD_REQUEST
+#define GOOD_REQUEST "GET /v2/health/live HTTP/1.0\r\n\r\n"
+#define ENTRY_BYTES  12 /* "HTTP/1.1 200" */
+
+/* The server that all inputs share. It lives until the process ends. */
+static struct {
+    struct sched_budget budget;
+    attn_model *model;
+    struct http_options options;
+    struct http_server *server;
+    struct sockaddr_in address;
+} shared;
+
+static void start_server(void) {
+    const struct sched_options sched = {
+        .num_workers = 1, .queue_slots = 4, .arena_keep = 1 << 20};
+    attn_error error;
+    unsigned port;
+
+    signal(SIGPIPE, SIG_IGN);
+    log_init(LOG_FORMAT_TEXT, LOG_ERROR);
+    fuzz_check(attn_init(&error) == ATTN_OK && wire_init() == ATTN_OK &&
+                   attn_model_demo("journey", NULL, &shared.model, &error) == ATTN_OK,
+               "a model that cannot be made");
+    sched_budget_init(&shared.budget, MEMORY_BYTES);
+    shared.options =
+        (struct http_options){.listen = "127.0.0.1:0",
+                              .num_threads = 1,
+                              .max_connections = 64,
+                              .idle_timeout = 1,
+                              .max_body = 1 << 20,
+                              .max_reply = 1 << 24,
+                              .models = (const attn_model *const *)&shared.model,
+                              .num_models = 1,
+                              .budget = &shared.budget};
+    fuzz_check(sched_pool_create(&sched, &shared.options.pool) == ATTN_OK &&
+                   http_server_create(&shared.options, &shared.server, &error) == ATTN_OK,
+               "a server that does not start");
+
+    const char *url = http_server_url(shared.server);
+    fuzz_check(sscanf(url, "http://127.0.0.1:%u", &port) == 1,
+               "an address without a port");
+    shared.address = (struct sockaddr_in){.sin_family = AF_INET,
+                                          .sin_port = htons((uint16_t)port),
+                                          .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+/* Connects from one of many addresses in turn: the ports of a single one are soon used
+ * up, because each is kept for a minute after its connection. */
+static int connect_to_server(void) {
+    static uint32_t count;
+    struct sockaddr_in from = {.sin_family = AF_INET,
+                               .sin_addr.s_addr =
+                                   htonl(INADDR_LOOPBACK + count++ % 1000)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fuzz_check(fd >= 0 && bind(fd, (const struct sockaddr *)&from, sizeof from) == 0 &&
+                   connect(fd, (const struct sockaddr *)&shared.address,
+                           sizeof shared.address) == 0,
+               "a server that does not accept");
+    return fd;
+}
+
+/* Sends the bytes and closes that direction. Reads until the server closes the other, and
+ * returns how many bytes are in `reply`. */
+static size_t ask_server(const char *data, size_t size, char *reply, size_t max) {
+    const struct timeval latest = {.tv_sec = LATEST_REPLY};
+    char rest[4096];
+    size_t used = 0;
+    ssize_t got;
+    int fd = connect_to_server();
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &latest, sizeof latest);
+
+    /* The server may close before it has read everything. */
+    send(fd, data, size, MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    while (used < max && (got = recv(fd, reply + used, max - used, 0)) > 0)
+        used += (size_t)got;
+    while ((got = recv(fd, rest, sizeof rest, 0)) > 0)
+        ;
+    close(fd);
+    return used;
+}
+
+/* Whether the bytes begin with a request whose head is made of whole lines without
+ * control characters, and none of them is folded. Empty lines may come before it, and
+ * what libmicrohttpd 0.9.75 takes for one: a line that begins with a NUL byte. */
+static bool has_strict_head(const char *data, size_t size) {
+    const char *at = data, *end = data + size;
+    while (at < end && (*at == '\r' || *at == '\n' || *at == '\0')) {
+        if (*at == '\0')
+            at = memchr(at, '\n', (size_t)(end - at));
+        if (at == NULL)
+            return false;
+        at++;
+    }
+
+    for (const char *line = at; at < end; at++) {
+        if (*at == '\r' && end - at >= 2 && at[1] == '\n') {
+            if (at == line)
+                return true;
+            line = at + 2;
+            if (line < end && (*line == ' ' || *line == '\t'))
+                return false;
+            at++;
+        } else if (((unsigned char)*at < ' ' && *at != '\t') || *at == 0x7F) {
+            return false;
+        }
+    }
+    return false;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static char reply[REPLY_MAX];
+    size_t last_size = strlen(LAST_REQUEST);
+    char *bytes = malloc(size + last_size);
+    fuzz_check(bytes != NULL, "no memory");
+    if (shared.server == NULL)
+        start_server();
+    if (size > 0)
+        memcpy(bytes, data, size);
+    memcpy(bytes + size, LAST_REQUEST, last_size);
+    size += last_size;
+
+    size_t used = ask_server(bytes, size, reply, sizeof reply);
+    if (used >= ENTRY_BYTES) {
+        fuzz_check(memcmp(reply, "HTTP/1.", 7) == 0, "a reply that is not one of HTTP");
+        fuzz_check(reply[9] > '2' || has_strict_head(bytes, size),
+                   "a request that was accepted, but whose head is not strict");
+    }
+
+    free(bytes);
+
+    used = ask_server(GOOD_REQUEST, strlen(GOOD_REQUEST), reply, sizeof reply);
+    fuzz_check(used >= ENTRY_BYTES && memcmp(reply + 8, " 200", 4) == 0,
+               "a good request that is not served");
+    fuzz_check(atomic_load(&shared.budget.used) <= MEMORY_BYTES,
+               "a budget that is exceeded");
+    return 0;
+}
