@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs HAProxy with deploy/haproxy.cfg before replicas on ports of 127.0.0.1."""
+
+import re
+import socket
+import subprocess
+import tempfile
+import time
+
+from server import ROOT
+
+SETTINGS = ROOT / "deploy/haproxy.cfg"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def replace_once(text, pattern, replacement):
+    text, count = re.subn(pattern, replacement, text)
+    assert count == 1, f"{SETTINGS}: {count} places match {pattern}"
+    return text
+
+
+def adapt(text, port, replicas):
+    """Returns the settings for processes on this machine instead of containers."""
+    servers = "\n".join(f"    server attnd{number} 127.0.0.1:{replica}"
+                        for number, replica in enumerate(replicas, 1))
+    for pattern, replacement in ((r"(?m)^    log stdout .*$", "    log 127.0.0.1:9 local0"),
+                                 (r"(?ms)^resolvers docker\n.*?\n\n", ""),
+                                 (r"bind :8080", f"bind 127.0.0.1:{port}"),
+                                 (r" resolvers docker init-addr none", ""),
+                                 (r"(?m)^    server-template .*$", servers)):
+        text = replace_once(text, pattern, replacement)
+    return text
+
+
+class Proxy:
+    """`with Proxy(ports) as proxy:` accepts requests on proxy.port. `timeouts` replaces some, e.g.
+    {"client": "1s"}."""
+
+    def __init__(self, replicas, timeouts=None):
+        self.port = free_port()
+        settings = adapt(SETTINGS.read_text(), self.port, replicas)
+        for name, value in (timeouts or {}).items():
+            settings = replace_once(settings, rf"(?m)^    timeout {name} .*$",
+                                    f"    timeout {name} {value}")
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".cfg")
+        self.file.write(settings)
+        self.file.flush()
+
+    def __enter__(self):
+        self.process = subprocess.Popen(["haproxy", "-db", "-f", self.file.name],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return self
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        self.__exit__()
+        raise AssertionError("HAProxy does not listen after 10 s")
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.file.close()

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory: uploads against each other, unfinished headers in a cgroup, and what stays resident."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import server as server_module
+from http1 import Connection
+from measure import (BINARY, MIB, WORK, Result, answers_after, binary_request, body_of,
+                     memory_mib, run_load, serve, wide_model, write_layer)
+from slow import CHUNKED, DECLARED, FILL_SECONDS, Attack, good_client
+
+SLACK_MIB = 64  # beside budget and weights
+REST_MIB = 16   # what may stay beside a fresh start
+CGROUP_MIB = 200
+HOARDERS = 5000
+
+
+def tall_model():
+    """Rows of 1,024 numbers and one head of 64: a large body with little work and scratch."""
+    path = WORK / "tall.safetensors"
+    if not path.exists():
+        write_layer(path, num_heads=1, head_size=64, query_size=1024)
+    return f"tall={path}"
+
+
+def upload(port, body, pause, statuses):
+    """Sends `body` in chunks of 1 MiB with pauses, and notes the status of the reply."""
+    try:
+        with Connection(port, 60) as connection:
+            connection.send(CHUNKED)
+            for begin in range(0, len(body), MIB):
+                piece = body[begin:begin + MIB]
+                connection.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+                time.sleep(pause)
+            connection.send(b"0\r\n\r\n")
+            reply = connection.read_reply()
+            statuses.append(reply.status if reply else 0)
+    except (OSError, AssertionError):
+        statuses.append(0)
+
+
+def uploads(long):
+    """Chunked bodies of 25 MiB against a budget of 64 MiB. One needs 34 MiB to be computed."""
+    del long
+    body = body_of(binary_request("tall", 1, 6400, 1024))
+    arguments = ("--model", tall_model(), "--max-memory", "64MiB")
+    with serve(*arguments) as server:
+        statuses = []
+        with Attack(server.port, 2, DECLARED + bytes(24 * MIB), b"x"):
+            time.sleep(FILL_SECONDS)
+            for _ in range(3):
+                upload(server.port, body, 0, statuses)
+        served = statuses.count(200)
+        yield Result("3 uploads of 25 MiB beside 2 that stopped at 24 MiB, budget 64 MiB",
+                     "3 served", f"{served} served ({statuses})", served == 3)
+    with serve(*arguments) as server:
+        statuses = []
+        threads = [threading.Thread(target=upload, args=(server.port, body, 0.1, statuses))
+                   for _ in range(4)]
+        good = good_client(server.port, 6)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        share, served = good.wait().share(), statuses.count(200)
+        yield Result("4 uploads of 25 MiB at once, budget 64 MiB", "1 served, as one fits",
+                     f"{served} served ({statuses})", served >= 1)
+        yield Result("d2l beside these uploads", "≥ 99 % served", f"{share:.1%}", share >= 0.99)
+
+
+@contextlib.contextmanager
+def memory_cgroup(mib):
+    """Makes a cgroup with that limit. Yields its folder, or None where this is not allowed."""
+    roots = ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+             (Path("/sys/fs/cgroup"), "memory.max"))
+    folder = None
+    for root, limit in roots:
+        try:
+            folder = root / f"attnd-load-{os.getpid()}"
+            folder.mkdir()
+            (folder / limit).write_text(str(mib * MIB))
+            break
+        except OSError:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            folder = None
+    try:
+        yield folder
+    finally:
+        for _ in range(50 if folder else 0):  # the kernel needs a moment after the last process
+            try:
+                folder.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def program_in(folder):
+    """Makes the servers that are started meanwhile run in the cgroup."""
+    script = WORK / "in-cgroup"
+    script.write_text(f'#!/bin/sh\necho $$ > {folder}/cgroup.procs\nexec {BINARY} "$@"\n')
+    script.chmod(0o755)
+    server_module.BINARY = script
+    try:
+        yield
+    finally:
+        server_module.BINARY = BINARY
+
+
+def hoard(port, count):
+    """Opens connections with 60 kB of a header that does not end. Returns them."""
+    lines = "".join(f"X-{i}: {'x' * 1000}\r\n" for i in range(60))
+    head = f"GET /v2 HTTP/1.1\r\nHost: a\r\n{lines}".encode()
+    connections = []
+    for _ in range(count):
+        connection = socket.socket()
+        connection.settimeout(0.2)
+        connections.append(connection)
+        with contextlib.suppress(OSError):
+            connection.connect(("127.0.0.1", port))
+            connection.send(head)
+    return connections
+
+
+def headers(long):
+    """60 kB of unfinished headers on each of 5,000 connections, in a cgroup of 200 MiB."""
+    del long
+    name = f"{HOARDERS:,} x 60 kB of headers in {CGROUP_MIB} MiB"
+    with memory_cgroup(CGROUP_MIB) as folder:
+        if not folder:
+            yield Result(name, "≥ 99 % served", "no memory cgroup can be made here", None)
+            return
+        with program_in(folder), serve(must_live=False) as server:
+            good = good_client(server.port, 15)
+            connections = hoard(server.port, HOARDERS)
+            share, resident = good.wait().share(), 0
+            ended = server.process.poll()
+            if ended is None:
+                resident = memory_mib(server.process.pid, "VmHWM")
+            for connection in connections:
+                connection.close()
+    state = f"killed by signal {-ended}" if ended else f"peak {resident:.0f} MiB"
+    yield Result(name, "≥ 99 % served", f"{share:.1%}, {state}", share >= 0.99 and ended is None)
+
+
+def resident(name, request, connections, seconds, budget, *arguments, weights=0):
+    with serve("--max-memory", f"{budget}MiB", *arguments) as server:
+        pid = server.process.pid
+        fresh = memory_mib(pid)
+        samples = run_load(server.port, [request], seconds, connections=connections)
+        peak = memory_mib(pid, "VmHWM")
+        time.sleep(10)
+        rest = memory_mib(pid)
+    limit = budget + weights + SLACK_MIB
+    print(f"  {name}: {samples.outcomes()}")
+    yield Result(f"{name}: peak", f"≤ {limit} MiB", f"{peak:.0f} MiB", peak <= limit)
+    yield Result(f"{name}: after 10 s of rest", f"≤ {fresh + REST_MIB:.0f} MiB",
+                 f"{rest:.0f} MiB", rest <= fresh + REST_MIB)
+
+
+def bodies(long):
+    """200 clients that each post 6.3 MB and ask for all weights: 200 MB a reply."""
+    request = binary_request("wide", 1, 2048, 768, need_weights="true")
+    yield from resident("200 bodies of 6.3 MB, budget 512 MiB", request, 200, 60 if long else 15,
+                        512, "--model", wide_model(768, 12), weights=10)
+
+
+def workers(long):
+    """One client, 16 workers that each compute a request of 16 MB in their turn."""
+    request = binary_request("wide", 8, 680, 768)
+    yield from resident("16 workers, 16 MB, budget 128 MiB", request, 1, 60 if long else 20, 128,
+                        "--model", wide_model(768, 12), "--workers", "16", weights=10)
+
+
+def fill_once(server, count, stopped):
+    """Opens `count` connections and closes them in one batch. Returns whether newcomers are then
+    answered within a second, on each of several connections."""
+    connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(count)]
+    time.sleep(0.05)
+    if stopped:
+        os.kill(server.process.pid, signal.SIGSTOP)
+    for connection in connections:
+        connection.close()
+    if stopped:
+        time.sleep(0.05)
+        os.kill(server.process.pid, signal.SIGCONT)
+    return all(answers_after(server.port, 1) <= 1 for _ in range(4))
+
+
+def fill(long):
+    """Reaches the connection limit and closes all connections, half of the times while attnd is
+    stopped. After a failure a new attnd goes on."""
+    tries = 200 if long else 50
+    for threads in (1, 2):
+        answered = number = 0
+        while number < tries:
+            with serve("--max-connections", "20", "--http-threads", str(threads)) as server:
+                while number < tries:
+                    number += 1
+                    if not fill_once(server, 21, number % 2):
+                        break
+                    answered += 1
+        yield Result(f"limit reached, {threads} HTTP thread(s)", f"answers in {tries} of {tries}",
+                     f"{answered} of {tries}", answered == tries)

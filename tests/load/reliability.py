@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the promises of docs/reliability.md and prints its table.
+
+    BINARY=build/src/attnd build/venv/bin/python tests/load/reliability.py [--long] [NAME]...
+
+NAME is one of the measurements, e.g. `slow` or `overload`; without one, all are made. --long takes
+more time and more connections. --write puts the figures into the page. Everything runs on
+127.0.0.1. Exits 1 if a figure is short of what was asked."""
+
+import argparse
+import shutil
+import sys
+
+import measure  # first: it adds tests/http to the path
+from memory import bodies, fill, headers, uploads, workers
+from mixed import batching, mixed, sizes
+from overload import overload, overload_proxy
+from server import ROOT
+from slow import chunk_extension, slow, slow_proxy, slowhttptest
+
+PAGE = ROOT / "docs/reliability.md"
+TITLE = "| name | what | asked | measured | | before |"
+
+MEASUREMENTS = {
+    "overload": overload,
+    "overload-proxy": overload_proxy,
+    "slow": slow,
+    "slow-proxy": slow_proxy,
+    "slowhttptest": slowhttptest,
+    "chunk-extension": chunk_extension,
+    "uploads": uploads,
+    "headers": headers,
+    "bodies": bodies,
+    "workers": workers,
+    "fill": fill,
+    "mixed": mixed,
+    "sizes": sizes,
+    "batching": batching,
+}
+NEED_PROXY = ("overload-proxy", "slow-proxy")
+
+
+def run(name, long):
+    if name in NEED_PROXY and not shutil.which("haproxy"):
+        yield measure.Result(name, "-", "haproxy is not installed", None)
+        return
+    yield from MEASUREMENTS[name](long)
+
+
+def page_rows():
+    """Returns the rows of the page's table as {what: cells}, and the lines of the page around it."""
+    lines = PAGE.read_text(encoding="utf-8").split("\n")
+    first = lines.index(TITLE) + 2
+    last = next(i for i in range(first, len(lines)) if not lines[i].startswith("|"))
+    cells = [line.strip("| ").split(" | ") for line in lines[first:last]]
+    return {row[1]: row for row in cells}, lines[:first], lines[last:]
+
+
+def print_table(results, write):
+    """Prints the rows that were measured, or puts them into the page, which keeps the others. The
+    last column is always the page's own."""
+    rows, above, below = page_rows()
+    measured = []
+    for name, result in results:
+        before = rows.get(result.name, ["-"])[-1]
+        rows[result.name] = [f"`{name}`", result.name, result.asked, result.measured,
+                             result.verdict, before]
+        measured.append(result.name)
+    table = ["| " + " | ".join(row) + " |" for what, row in rows.items()
+             if write or what in measured]
+    if write:
+        PAGE.write_text("\n".join([*above, *table, *below]), encoding="utf-8")
+    else:
+        print("", TITLE, "|---|---|---|---|---|---|", *table, sep="\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--long", action="store_true", help="more time and more connections")
+    parser.add_argument("--write", action="store_true", help="put the figures into the page")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(MEASUREMENTS)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(MEASUREMENTS)}")
+
+    results = []
+    try:
+        for name in arguments.names or MEASUREMENTS:
+            for result in run(name, arguments.long):
+                print(result, flush=True)
+                results.append((name, result))
+    finally:
+        shutil.rmtree(measure.WORK)
+    print_table(results, arguments.write)
+    return int(any(result.good is False for _, result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
