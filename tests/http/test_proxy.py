@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests deploy/haproxy.cfg before two replicas that only pretend: they say what they were sent."""
+
+import shutil
+import socket
+import threading
+import time
+
+import pytest
+
+from http1 import Connection, get_bytes, post_bytes
+from proxy import Proxy
+from server import Server
+
+pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+
+
+class Replica:
+    """Replies to each request with `status`, after `delay` seconds. Health checks get 200."""
+
+    def __init__(self, status=200, delay=0):
+        self.status, self.delay = status, delay
+        self.requests, self.hung_up = [], threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        try:
+            while data := connection.recv(65536):
+                if b"/v2/health/ready" in data:
+                    self.reply(connection, 200)
+                    continue
+                self.requests.append(data.decode("latin-1"))
+                if self.delay:
+                    self.wait_for_hang_up(connection)
+                self.reply(connection, self.status)
+        except OSError:
+            pass
+        finally:
+            connection.close()
+
+    def wait_for_hang_up(self, connection):
+        connection.settimeout(self.delay)
+        try:
+            if connection.recv(1) == b"":
+                self.hung_up.set()
+        except ConnectionResetError:
+            self.hung_up.set()
+        except TimeoutError:
+            pass
+        connection.settimeout(None)
+
+    @staticmethod
+    def reply(connection, status):
+        connection.sendall(f"HTTP/1.1 {status} Text\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def exchange(port, request, timeout=30):
+    with Connection(port, timeout) as connection:
+        connection.send(request)
+        return connection.read_reply()
+
+
+def test_a_503_is_retried_once_and_at_the_other_replica():
+    with Replica(503) as one, Replica(503) as two, Proxy((one.port, two.port)) as proxy:
+        assert exchange(proxy.port, post_bytes(b"{}")).status == 503
+        assert len(one.requests) == len(two.requests) == 1
+
+
+def test_a_client_gets_the_reply_of_the_replica_that_is_free():
+    with Replica(503) as one, Replica(200) as two, Proxy((one.port, two.port)) as proxy:
+        assert [exchange(proxy.port, post_bytes(b"{}")).status for _ in range(4)] == [200] * 4
+
+
+def test_what_a_client_says_about_its_address_is_replaced():
+    with Replica() as one, Proxy((one.port,)) as proxy:
+        exchange(proxy.port, get_bytes("/v1/models", "X-Forwarded-For: 192.0.2.1",
+                                       "X-Forwarded-For: 192.0.2.2"))
+        lines = [line.lower() for line in one.requests[0].split("\r\n")]
+        assert [line for line in lines if line.startswith("x-forwarded-for")] == [
+            "x-forwarded-for: 127.0.0.1"]
+
+
+def test_a_small_body_that_does_not_arrive_gets_408_and_reaches_no_replica():
+    with Replica() as one, Proxy((one.port,), {"http-request": "1s"}) as proxy:
+        reply = exchange(proxy.port, post_bytes(b"x" * 100)[:-1])
+        assert reply.status == 408 and reply.json()["title"] == "Request timeout"
+        assert reply.headers["content-type"] == "application/problem+json"
+        assert not one.requests
+
+
+def test_a_client_may_wait_longer_than_it_may_be_silent_while_it_sends():
+    with Replica(delay=2) as one, Proxy((one.port,), {"client": "500ms"}) as proxy:
+        assert exchange(proxy.port, post_bytes(b"{}")).status == 200
+        assert not one.hung_up.is_set()
+
+
+def test_a_client_that_hangs_up_is_noticed_by_the_replica():
+    with Replica(delay=20) as one, Proxy((one.port,)) as proxy:
+        with Connection(proxy.port) as connection:
+            connection.send(post_bytes(b"{}"))
+            for _ in range(100):
+                if one.requests:
+                    break
+                time.sleep(0.05)
+        assert one.hung_up.wait(10)
+
+
+def test_a_slow_large_body_holds_one_connection_of_the_proxy_and_no_other_client():
+    with Server("--demo") as server, Proxy((server.port,)) as proxy:
+        with Connection(proxy.port) as slow:
+            slow.send(post_bytes(b"x" * (1 << 20))[:100_000])
+            for _ in range(5):
+                assert exchange(proxy.port, get_bytes("/v1/models")).status == 200
