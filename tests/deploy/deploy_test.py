@@ -139,6 +139,16 @@ def test_memory_and_processors_are_limited(stack):
         assert host["Memory"] > 0 and host["NanoCpus"] > 0, "no limit"
 
 
+def test_replicas_trust_their_network_and_limit_each_client(stack):
+    for container in stack.containers("attnd"):
+        details = stack.inspect(container)
+        variables = dict(word.split("=", 1) for word in details["Config"]["Env"])
+        assert variables["ATTND_TRUSTED_PROXY"] == stack.subnet
+        assert int(variables["ATTND_MAX_PER_CLIENT"]) > 0
+        network, = details["NetworkSettings"]["Networks"].values()
+        assert network["IPAddress"].rsplit(".", 1)[0] == stack.subnet.rsplit(".", 1)[0], network
+
+
 def test_service_goes_on_when_a_replica_is_killed(stack):
     victim = stack.containers("attnd")[0]
     with clients_that_expect_right_replies(stack, a_replica_dies=True):

@@ -72,6 +72,8 @@ class Stack:
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             raise NoEngine(f"the engine cannot run a container: {error}") from error
         self.project = f"attnd-test-{os.getpid()}"
+        # Not the default range, which a project that runs already may have.
+        self.subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}.0/24"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.removed = False
@@ -99,7 +101,8 @@ class Stack:
     def run_compose(self, *arguments, check=True):
         command = [*self.compose, "-p", self.project, "-f", COMPOSE_FILE, *arguments]
         print("$", *command, flush=True)
-        environment = dict(os.environ, ATTND_PORT=str(self.port), PYTHONUNBUFFERED="1")
+        environment = dict(os.environ, ATTND_PORT=str(self.port),
+                           ATTND_SUBNET=self.subnet, PYTHONUNBUFFERED="1")
         # Compose prints to both streams; one stream keeps its lines in order.
         done = subprocess.run(command, env=environment, stderr=subprocess.STDOUT)
         if check and done.returncode != 0:
