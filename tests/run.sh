@@ -3,6 +3,8 @@
 # Builds attnd and runs every test: the cmocka suites, then pytest against the real binary. Ends
 # with one line `N passed, N failed, N skipped`. Exits 0 only when tests ran and none failed.
 #
+#   tests/run.sh [--long]    --long: the faults in their long forms, and a soak of an hour
+#
 #   CC                  compiler for a new build folder, e.g. CC=clang
 #   BUILD_DIR           build folder (build)
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
@@ -12,6 +14,15 @@
 #   PROPERTY_SEED       their seed, which is printed (random)
 #   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (10)
 set -eu
+
+case ${1:-} in
+--long) export FAULTS_LONG=1 SOAK_SECONDS="${SOAK_SECONDS:-3600}" ;;
+'') ;;
+*)
+    echo "usage: tests/run.sh [--long]" >&2
+    exit 2
+    ;;
+esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev
@@ -54,6 +65,7 @@ rm -f "$testlog" "$junit"
 CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs || true
 BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
-    "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" --junitxml="$junit" \
-    "$root/tests/http" || true
+    "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
+    --junitxml="$junit" \
+    "$root/tests/http" "$root/tests/faults" || true
 "$venv/bin/python" "$root/tests/count_results.py" "$testlog" "$junit"

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts of attnd that may fail."""
+
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from server import BINARY, clean_environment
+
+
+def run_start(arguments, control):
+    """Starts attnd and stops it with SIGTERM if it starts. Returns whether it did. If it did not,
+    it has said why in one line."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=log,
+                                   text=True, env=clean_environment(**control.environment()))
+        try:
+            started = process.stdout.readline() != ""
+            if started:
+                control.disarm()
+                process.send_signal(signal.SIGTERM)
+            code = process.wait(60)
+        finally:
+            process.kill()
+            process.communicate()
+        log.seek(0)
+        lines = log.read().decode(errors="replace").splitlines()
+    assert code == 0 if started else code in (1, 2), (code, control.site, lines)
+    assert started or sum(line.startswith("attnd: ") for line in lines) == 1, (control.site, lines)
+    return started
+
+
+@pytest.fixture
+def start_arguments(tmp_path):
+    """A start that reads a configuration and a model from files, too."""
+    model = Path(__file__).parents[2] / "src/weights/demo/journey.safetensors"
+    (tmp_path / "config.json").write_text('{"model": ["%s=%s,num_heads=2"], "workers": 2}' % (
+        "mine", model))
+    return ["--config", str(tmp_path / "config.json"), "--demo", "--listen", "127.0.0.1:0"]

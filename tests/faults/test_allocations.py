@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every allocation fails in turn: while attnd starts, on each path of a request, while it stops."""
+
+import itertools
+import signal
+from collections import Counter
+
+import pytest
+
+from all_requests import make_requests
+from fault import (ALLOCATIONS, LONG, Control, exchange, faulty_server, num_fds, wait_until,
+                   why_not)
+from http1 import Connection
+from starts import run_start, start_arguments
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+OPTIONS = ("--demo", "--workers", 1, "--http-threads", 1, "--idle-timeout", 5, "--max-body", 1048576)
+HEALTH = b"GET /v2/health/live HTTP/1.1\r\nHost: attnd\r\n\r\n"
+
+
+def describe(sites):
+    objects = Counter(site.split("+")[0] for site in sites)
+    counts = ", ".join(f"{count} in {name}" for name, count in sorted(objects.items()))
+    return f"{len(sites)} places ({counts})"
+
+
+def fail_each(server, control, data, status):
+    """Sends `data` with the 1st, 2nd, ... allocation failing until none fails. Each time there is
+    a reply that says so, or none. Returns how many failed, and where they are in the code."""
+    sites, replies = set(), {}
+    for nth in itertools.count(1):
+        control.arm(ALLOCATIONS, nth)
+        reply = exchange(server.port, data)
+        failed = control.disarm()
+        if not failed:
+            assert reply is not None and reply.status == status
+            return nth - 1, sites, replies
+        sites.add(control.site)
+        got = reply and reply.status
+        replies[got] = replies.get(got, 0) + 1
+        assert got in (None, status, 503), (nth, control.site, reply and (got, reply.body))
+        healthy = exchange(server.port, HEALTH)
+        assert healthy is not None and healthy.status == 200, (nth, control.site)
+
+
+def test_every_failing_allocation_of_a_request_is_survived():
+    """Afterwards as many blocks and descriptors are in use as before."""
+    requests, sites, count, replies = make_requests(), set(), 0, {}
+    with faulty_server(*OPTIONS) as (server, control):
+        for data, status in requests.values():  # what is allocated once and kept
+            for _ in range(3):
+                reply = exchange(server.port, data)
+                assert reply is not None and reply.status == status, (data[:200], reply)
+        for name, (data, status) in requests.items():
+            exchange(server.port, HEALTH)
+            live, fds = control.live, num_fds(server)
+            failed, found, got = fail_each(server, control, data, status)
+            print(f"{name}: {failed} allocations failed in turn, replies {got}")
+            wait_until(lambda: control.live <= live and num_fds(server) <= fds, 10,
+                       f"{name}: {control.live - live} blocks and {num_fds(server) - fds} "
+                       "descriptors are not released")
+            sites |= found
+            count += failed
+        print(f"{count} allocations of {len(requests)} requests failed at {describe(sites)}")
+    assert len(sites) >= 20
+
+
+def test_server_works_again_after_no_allocation_worked_for_a_while():
+    requests = make_requests()
+    with faulty_server(*OPTIONS) as (server, control):
+        for nth in range(1, 30):
+            control.arm(ALLOCATIONS, nth, count=1 << 40)
+            for data, status in itertools.islice(requests.values(), nth % 4, None, 4):
+                reply = exchange(server.port, data)
+                assert reply is None or reply.status in (status, 503), (nth, reply)
+            assert control.disarm() > 0
+            for data, status in itertools.islice(requests.values(), nth % 8, None, 8):
+                assert exchange(server.port, data).status == status
+
+
+def test_every_failing_allocation_of_a_start_is_survived(start_arguments):
+    """In the short form, one allocation of each stack of callers fails; in the long form, all."""
+    control, sites, started = Control(), set(), 0
+    control.arm(ALLOCATIONS, 0)
+    control.write(record=1)
+    assert run_start(start_arguments, control)
+    total, stacks = control.counted, control.first_of_each_stack()
+    numbers = range(1, total + 1) if LONG else stacks
+    control.write(record=0)
+    for nth in numbers:
+        control.write(in_main=0)
+        control.arm(ALLOCATIONS, nth)
+        started += run_start(start_arguments, control)
+        if control.failed:
+            sites.add(control.site)
+    print(f"start: {len(numbers)} of {total} allocations failed in turn ({len(stacks)} stacks of "
+          f"callers) at {describe(sites)}; {started} times attnd started all the same")
+    assert total > 50 and len(sites) > 10
+    control.close()
+
+
+def test_every_failing_allocation_of_a_stop_is_survived():
+    """The server stops while a request is being computed; faulty_server() checks how it ends."""
+    data, _ = make_requests()["streamed reply"]
+    failed = 1
+    for nth in itertools.count(1):
+        with faulty_server(*OPTIONS) as (server, control), Connection(server.port) as connection:
+            connection.send(data)
+            control.arm(ALLOCATIONS, nth)
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(60)
+            failed = control.disarm()
+        if not failed:
+            break
+    print(f"stop: {nth - 1} allocations failed in turn")
