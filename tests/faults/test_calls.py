@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from all_requests import ROWS, make_requests, native
-from fault import (ERRORS, LONG, Control, exchange, faulty_server, num_fds, wait_until, why_not)
+from fault import (ERRORS, LONG, Control, exchange, faulty_server, is_healthy, num_fds, wait_until,
+                   why_not)
 from http1 import Connection, post_bytes
 from starts import run_start, start_arguments
 
@@ -23,11 +24,6 @@ RUNNING = ("accept", "recv", "send", "write", "epoll_ctl", "epoll_wait")
 # Without "write": when the line that says where attnd listens is lost, it serves all the same.
 STARTING = ("epoll_ctl", "epoll_wait", "epoll_create", "eventfd", "socket", "bind", "listen", "open",
             "read")
-
-
-def is_healthy(server):
-    reply = exchange(server.port, HEALTH)
-    return reply is not None and reply.status == 200
 
 
 @pytest.mark.parametrize("kind", RUNNING)
