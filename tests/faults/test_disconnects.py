@@ -84,7 +84,7 @@ def test_client_that_leaves_while_its_reply_is_sent(reset):
 def test_client_that_leaves_while_its_job_waits_or_runs(tmp_path, reset):
     path = tmp_path / "slow.safetensors"
     write_slow_layer(path)
-    slow = post_bytes(json.dumps(slow_request(1, 100)).encode())
+    slow = post_bytes(json.dumps(slow_request(1, 100) | {"model": "slow"}).encode())
     with faulty_server(*OPTIONS, "--model", f"slow={path}") as (server, control):
         exchange(server.port, slow)  # the arena of the worker grows
         with nothing_stays(server, control):
