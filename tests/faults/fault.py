@@ -144,7 +144,10 @@ def exchange(port, data, timeout=20):
 
 
 def is_healthy(server):
-    reply = exchange(server.port, get_bytes("/v2/health/live"))
+    try:
+        reply = exchange(server.port, get_bytes("/v2/health/live"), timeout=5)
+    except OSError:
+        return False
     return reply is not None and reply.status == 200
 
 

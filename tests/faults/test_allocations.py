@@ -63,7 +63,7 @@ def test_every_failing_allocation_of_a_request_is_survived():
             sites |= found
             count += failed
         print(f"{count} allocations of {len(requests)} requests failed at {describe(sites)}")
-    assert len(sites) >= 20
+    assert len(sites) >= 15
 
 
 def test_server_works_again_after_no_allocation_worked_for_a_while():

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_math_sizes.c: sizes of a plan never wrap, whatever model and batch are. */
+#include "math/kernels/kernels.h"
+#include "math/model.h"
+#include "math/plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t random_state = 1;
+
+static uint64_t random_bits(unsigned bits) {
+    random_state = random_state * 6364136223846793005U + 1442695040888963407U;
+    return bits == 0 ? 0 : random_state >> (64 - bits);
+}
+
+/* Returns a number of at least 1 with at most `bits_max` bits; small ones are as likely
+ * as large ones. */
+static size_t random_size(unsigned bits_max) {
+    return (size_t)random_bits((unsigned)random_bits(16) % (bits_max + 1)) + 1;
+}
+
+/* Checks a plan against the same sizes in long double, which cannot wrap. */
+static void check_plan(const attn_model *model, const attn_request *request,
+                       const struct plan *plan) {
+    const attn_model_info *info = &model->info;
+    long double queries = 0, keys = 0, weights = 0;
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        long double matrices = request->need_weights == ATTN_WEIGHTS_ALL ? info->num_heads
+                               : request->need_weights == ATTN_WEIGHTS_MEAN ? 1
+                                                                            : 0;
+        queries += request->query_lens[s];
+        keys += request->key_lens[s];
+        weights += matrices * request->query_lens[s] * request->key_lens[s];
+    }
+    assert_true(plan->sizes.num_queries == queries && plan->sizes.num_keys == keys);
+    assert_true(plan->sizes.weights == weights);
+    assert_true(plan->sizes.outputs == queries * info->out_size);
+
+    long double floats = (queries + keys) * plan->score_width + keys * plan->hidden +
+                         (long double)plan->num_threads * plan->thread_floats;
+    assert_true(plan->sizes.scratch_bytes >= floats * sizeof(float));
+}
+
+/* Plans one random batch for a model that has sizes but no weights. */
+static bool plan_random_batch(const struct kernels *kernels) {
+    const size_t heads = random_size(20), head_size = random_size(40);
+    attn_model model = {
+        .info = {.num_heads = heads,
+                 .head_size = head_size,
+                 .query_size = random_size(62),
+                 .key_size = random_size(62),
+                 .value_size = random_size(62),
+                 .out_size = random_size(62),
+                 .output_projection = random_bits(1)},
+        .engine = {.kernels = kernels,
+                   .score_size = random_bits(1) ? head_size : random_size(40)},
+    };
+    size_t query_lens[3], key_lens[3];
+    attn_parallel parallel = {.num_threads = random_size(20)};
+    attn_request request = {.num_sequences = 1 + random_bits(8) % 3,
+                            .query_lens = query_lens,
+                            .key_lens = key_lens,
+                            .need_weights = random_bits(8) % 3,
+                            .parallel = random_bits(1) ? &parallel : NULL};
+    for (size_t i = 0; i < 3; i++) {
+        query_lens[i] = random_size(random_bits(4) == 0 ? 63 : 30);
+        key_lens[i] = random_size(random_bits(4) == 0 ? 63 : 30);
+    }
+
+    struct plan plan;
+    attn_error error = {ATTN_OK, ""};
+    attn_status status = plan_make(&model, &request, &plan, &error);
+    if (status != ATTN_OK) {
+        assert_int_equal(status, ATTN_E_OVERFLOW);
+        assert_string_equal(error.text, "the batch is too large");
+        return false;
+    }
+    check_plan(&model, &request, &plan);
+    return true;
+}
+
+static void test_sizes_of_a_plan_never_wrap(void **state) {
+    (void)state;
+    const struct kernels *kernels;
+    for (size_t set = 0; (kernels = kernels_available(set)) != NULL; set++) {
+        size_t planned = 0, tries = 100000;
+        for (size_t i = 0; i < tries; i++)
+            planned += plan_random_batch(kernels);
+        print_message("%s: %zu of %zu batches have sizes\n", kernels->name, planned,
+                      tries);
+        assert_true(planned > tries / 100 && planned < tries * 99 / 100);
+    }
+}
+
+static void test_model_whose_sizes_wrap_is_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 100000; i++) {
+        const attn_model_info info = {
+            .num_heads = random_size(62),
+            .head_size = random_size(62),
+            .query_size = random_size(62),
+            .key_size = random_size(62),
+            .value_size = random_size(62),
+            .out_size = random_size(62),
+            .additive_size = random_bits(1) ? random_size(62) : 0,
+            .scoring = random_bits(1) ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
+            .output_projection = random_bits(1),
+        };
+        attn_model *model = NULL;
+        long double hidden = (long double)info.num_heads * info.head_size;
+        if (hidden * info.query_size < 0x1p50L) /* the machine might have that much */
+            continue;
+        attn_status status = attn_model_create(&info, &model);
+        assert_true(status == ATTN_E_OVERFLOW || status == ATTN_E_NOMEM);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes_of_a_plan_never_wrap),
+        cmocka_unit_test(test_model_whose_sizes_wrap_is_refused),
+    };
+    return cmocka_run_group_tests_name("math_sizes", tests, NULL, NULL);
+}
