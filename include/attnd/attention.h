@@ -76,6 +76,8 @@ typedef struct attn_sizes {
     size_t outputs;       /* floats in attn_result.outputs */
     size_t weights;       /* floats in attn_result.weights */
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */
+    double
+        flops; /* operations, to compare requests by; a few rows count as more of them */
 } attn_sizes;
 
 /* Checks the lengths of a request against the model, and computes how much memory it

@@ -210,13 +210,12 @@ struct attend_tasks {
     size_t task_items; /* items in one task */
 };
 
-static void set_task_items(struct attend_tasks *t, size_t num_items) {
+/* Divides a step of so many items and operations into tasks, and runs them. */
+static void run_items(struct attend_tasks *t, size_t num_items, double flops,
+                      void (*task)(void *data, size_t index, size_t thread)) {
     t->num_items = num_items;
-    t->task_items = num_items / (t->run->plan->num_threads * RUN_TASKS_PER_THREAD) + 1;
-}
-
-static size_t num_tasks(const struct attend_tasks *t) {
-    return (t->num_items + t->task_items - 1) / t->task_items;
+    t->task_items = run_task_items(num_items, flops, t->run->plan->num_threads);
+    run_share(t->run, flops, (num_items + t->task_items - 1) / t->task_items, task, t);
 }
 
 /* Returns the position of item `index`; items are ordered by sequence, head, panel. */
@@ -304,11 +303,10 @@ static void convert_keys_and_values(const struct run *run) {
     const struct plan *plan = run->plan;
     struct attend_tasks t = {.run = run, .num_heads = run->model->info.num_heads};
 
-    set_task_items(&t, run->request->num_sequences * t.num_heads);
-    run_share(run,
+    run_items(&t, run->request->num_sequences * t.num_heads,
               RUN_CONVERT_FLOPS * 2.0 * (double)plan->sizes.num_keys *
                   (double)plan->hidden,
-              num_tasks(&t), convert_task, &t);
+              convert_task);
 }
 
 void run_attend(const struct run *run) {
@@ -318,17 +316,13 @@ void run_attend(const struct run *run) {
     bool mean = request->need_weights == ATTN_WEIGHTS_MEAN;
     struct attend_tasks t = {.run = run,
                              .num_heads = mean ? 1 : run->model->info.num_heads};
-    double pairs = 0; /* of a query and a key */
 
     run->first_panels[0] = 0;
-    for (size_t s = 0; s < request->num_sequences; s++) {
+    for (size_t s = 0; s < request->num_sequences; s++)
         run->first_panels[s + 1] =
             run->first_panels[s] + (request->query_lens[s] - 1) / columns + 1;
-        pairs += (double)request->query_lens[s] * (double)request->key_lens[s];
-    }
 
     if (run->model->engine.kernels->convert_bf16 != NULL)
         convert_keys_and_values(run);
-    set_task_items(&t, plan->num_panels * t.num_heads);
-    run_share(run, 4.0 * pairs * (double)plan->hidden, num_tasks(&t), attend_task, &t);
+    run_items(&t, plan->num_panels * t.num_heads, plan->attend_flops, attend_task);
 }

@@ -5,14 +5,26 @@
 #include "math/run.h"
 #include "math/steps.h"
 
-#define SHARE_FLOPS 2e6 /* fewer are done faster by one thread */
+#define SHARE_FLOPS      2e6 /* fewer are done faster by one thread */
+#define TASKS_PER_THREAD 8
+#define TASK_FLOPS_MAX   1e8
+
+size_t run_task_items(size_t count, double flops, size_t num_threads) {
+    size_t tasks = num_threads > 1 ? num_threads * TASKS_PER_THREAD : 1;
+    double min_tasks = flops / TASK_FLOPS_MAX;
+
+    if ((double)count <= min_tasks)
+        return 1;
+    if ((double)tasks < min_tasks)
+        tasks = (size_t)min_tasks;
+    return count > tasks ? count / tasks : 1;
+}
 
 void run_share(const struct run *run, double flops, size_t count,
                void (*task)(void *data, size_t index, size_t thread), void *data) {
     const attn_parallel *parallel = run->request->parallel;
 
-    if (parallel != NULL && parallel->num_threads > 1 && count > 1 &&
-        flops >= SHARE_FLOPS) {
+    if (parallel != NULL && count > 1 && flops >= SHARE_FLOPS) {
         parallel->run(parallel->context, count, task, data);
         return;
     }

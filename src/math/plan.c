@@ -12,6 +12,9 @@
 /* How many bytes of one head's keys and values a cache can hold. */
 #define GATHER_BYTES ((size_t)1 << 20)
 
+/* As many operations take as long as one of the tanh() of additive scoring. */
+#define TANH_FLOPS 40
+
 /* Fewer keys stay in the cache without being gathered. */
 #define GATHER_KEYS 256
 
@@ -73,6 +76,7 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
                          "valid_lens of sequence %zu is over its %zu keys", sequence,
                          key_len);
 
+    plan->pairs += (double)query_len * (double)key_len;
     plan->num_panels += (query_len - 1) / model->engine.kernels->columns + 1;
     return ATTN_OK;
 }
@@ -165,6 +169,29 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
     return true;
 }
 
+static double linear_flops(const struct linear *linear, size_t rows) {
+    double counted = (double)(rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : rows);
+    return 2 * counted * (double)linear->in * (double)linear->out;
+}
+
+/* Counts the operations of the attention, and of all three steps. */
+static void count_flops(const attn_model *model, size_t longest_key_len,
+                        struct plan *plan) {
+    const struct engine *engine = &model->engine;
+    size_t queries = plan->sizes.num_queries, keys = plan->sizes.num_keys;
+    double score = engine->additive_score != NULL ? TANH_FLOPS : 2;
+
+    plan->attend_flops =
+        plan->pairs * (score * (double)plan->score_width + 2 * (double)plan->hidden);
+    double flops = plan->attend_flops + linear_flops(&engine->to_value, keys);
+    if (longest_key_len > 1) /* else no score matters */
+        flops += linear_flops(&engine->to_query, queries) +
+                 linear_flops(&engine->to_key, keys);
+    if (model->info.output_projection)
+        flops += linear_flops(&engine->to_output, queries);
+    plan->sizes.flops = flops;
+}
+
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       struct plan *ret_plan, attn_error *ret_error) {
     const attn_model_info *info = &model->info;
@@ -178,6 +205,7 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
         return status;
     if (!plan_scratch(model, request, longest_key_len, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    count_flops(model, longest_key_len, &plan);
     *ret_plan = plan;
     return ATTN_OK;
 }

@@ -5,6 +5,8 @@
 
 #include <attnd/attention.h>
 
+#define PLAN_ROWS_MIN 8 /* fewer take as long: the weights must be read anyway */
+
 /* Offsets into scratch, and strides, are in floats. */
 struct plan {
     attn_sizes sizes;
@@ -26,6 +28,8 @@ struct plan {
     size_t gather_keys; /* longest sequence whose keys and values fit there */
     size_t num_threads;
     size_t num_panels; /* panels of queries in all sequences, for one head */
+    double pairs;      /* of a query and a key, in all sequences */
+    double attend_flops;
 };
 
 /* As attn_plan(), but also works out the offsets. */

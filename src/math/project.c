@@ -5,7 +5,6 @@
 
 #define STRIP_ROWS      192 /* rows that stay in the second-level cache */
 #define TASK_PANELS_MAX 8   /* panels of weights in one task */
-#define ROWS_MIN        8   /* fewer take as long: the weights must be read anyway */
 
 /* Rows to convert to bfloat16. */
 struct conversion {
@@ -96,21 +95,16 @@ static void convert_input(const struct run *run, struct projections *p) {
 
 static void run_projections(const struct run *run, struct projections *p) {
     size_t strips = num_strips(p->rows), num_threads = run->plan->num_threads;
-    double rows = (double)(p->rows < ROWS_MIN ? ROWS_MIN : p->rows), flops = 0;
+    double rows = (double)(p->rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : p->rows), flops = 0;
 
-    /* Large tasks for one thread; enough of them for several. */
-    p->task_panels = TASK_PANELS_MAX;
-    if (num_threads > 1)
-        p->task_panels = strips * p->all_panels / (num_threads * RUN_TASKS_PER_THREAD);
-    if (p->task_panels < 1)
-        p->task_panels = 1;
+    for (size_t i = 0; i < p->count; i++)
+        flops += 2 * rows * (double)p->linears[i]->in * (double)p->linears[i]->out;
+    /* Large tasks for one thread, but not too long; enough of them for several. */
+    p->task_panels = run_task_items(strips * p->all_panels, flops, num_threads);
     if (p->task_panels > TASK_PANELS_MAX)
         p->task_panels = TASK_PANELS_MAX;
-
-    for (size_t i = 0; i < p->count; i++) {
+    for (size_t i = 0; i < p->count; i++)
         p->strip_tasks += projection_tasks(p, i);
-        flops += 2 * rows * (double)p->linears[i]->in * (double)p->linears[i]->out;
-    }
     p->x_ld = p->linears[0]->in;
     if (p->engine->kernels->convert_bf16 != NULL)
         convert_input(run, p);

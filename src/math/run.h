@@ -7,9 +7,6 @@
 #include "math/model.h"
 #include "math/plan.h"
 
-/* Enough tasks that no thread waits long for the last one. */
-#define RUN_TASKS_PER_THREAD 8
-
 /* Operations that run_share() assumes for the conversion of one number to bfloat16. */
 #define RUN_CONVERT_FLOPS 4
 
@@ -27,8 +24,14 @@ struct run {
     float *thread_scratch; /* [num_threads][plan->thread_floats] */
 };
 
+/* Returns how many items a task has, of `count` items with so many operations in all. No
+ * thread shall wait long for the last task of another. Nor shall a task take longer than
+ * about 2 ms: between two tasks, a worker looks for cheap requests. */
+size_t run_task_items(size_t count, double flops, size_t num_threads);
+
 /* Calls task(data, index, thread) for every index below `count`: in parallel when
- * `flops`, the operations of all tasks together, are worth it, else here, in order. */
+ * `flops`, the operations of all tasks together, are worth it, else here, in order. The
+ * caller of attn_run() may omit calls, when it does not want the result any more. */
 void run_share(const struct run *run, double flops, size_t count,
                void (*task)(void *data, size_t index, size_t thread), void *data);
 
