@@ -132,6 +132,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     const struct sched_options sched = {
         .num_workers = workers,
         .queue_slots = config->queue,
+        .max_delay = (int64_t)config->max_queue_delay * 1000000,
         .arena_keep = arena_keep,
         .on_start = attn_warm_up,
     };

@@ -84,3 +84,11 @@ void arena_reset(struct arena *arena) {
     if (used > 0 && used <= arena->keep)
         (void)add_chunk(arena, used);
 }
+
+void arena_move(struct arena *from, struct arena *to) {
+    free_chunks(to->chunks);
+    to->chunks = from->chunks;
+    to->used = from->used;
+    from->chunks = NULL;
+    from->used = 0;
+}

@@ -302,6 +302,7 @@ static attn_status make_request(struct bench *b) {
 static attn_status run_bench(struct bench *b, attn_error *error) {
     const struct sched_options options = {.num_workers = b->report->threads,
                                           .queue_slots = 1};
+    struct sched_client client = {0};
     struct sched_pool *pool;
 
     attn_status status = make_contenders(b, error);
@@ -314,7 +315,8 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
 
     count_work(b);
     b->job.run = run_bench_job;
-    if (sched_reserve(pool)) { /* the queue is empty */
+    b->job.client = &client;
+    if (sched_reserve(pool, &b->job)) { /* the queue is empty */
         sched_submit(pool, &b->job);
         /* Wait before the pool stops: workers of a stopping pool do not share tasks. */
         while (sem_wait(&b->done) != 0)

@@ -36,9 +36,10 @@ struct config {
     size_t workers; /* 0: as many as CPUs */
 
     /* The daemon, read by main.c; health reads `listen` too. */
-    char *listen;        /* HOST:PORT */
-    size_t http_threads; /* 0: one per 8 CPUs */
-    size_t queue;        /* jobs that may wait */
+    char *listen;           /* HOST:PORT */
+    size_t http_threads;    /* 0: one per 8 CPUs */
+    size_t queue;           /* jobs that may wait */
+    size_t max_queue_delay; /* ms */
     size_t max_connections;
     size_t max_per_client; /* requests in progress; 0: no limit */
     struct config_texts trusted_proxies;

@@ -92,6 +92,16 @@ const struct option config_options[] = {
      .max = 1000000,
      .metavar = "N",
      .help = "Requests that may wait for a worker; further ones are refused with 503."},
+    {.name = "max-queue-delay",
+     .kind = OPTION_COUNT,
+     .offset = AT(max_queue_delay),
+     .value = "500",
+     .max = 3600000,
+     .metavar = "MS",
+     .help =
+         "Longest time that a request may have to wait for a worker, in milliseconds, "
+         "as estimated from what waits before it. A request that would wait longer is "
+         "refused with 503. How long the request itself takes does not matter."},
     {.name = "max-connections",
      .kind = OPTION_COUNT,
      .offset = AT(max_connections),

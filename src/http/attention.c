@@ -65,6 +65,7 @@ void attention_handle(struct exchange *exchange) {
         .writer = writers[reply],
         .content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL,
         .json_size = WIRE_NO_SIZE,
+        .text = request == WIRE_MEDIA_JSON,
         .models = options->models,
         .num_models = options->num_models};
 

@@ -74,11 +74,12 @@ void exchange_submit(struct exchange *exchange,
         exchange->peer->hung_up && !exchange->options->ignore_client_abort;
     if (exchange->abandoned)
         return;
-    if (!sched_reserve(pool)) {
+    exchange->job.client = &exchange->memory.client->jobs;
+    if (!sched_reserve(pool, &exchange->job)) {
         struct wire_problem problem;
         wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
-                         "as many requests as --queue allows are waiting; retry "
-                         "after " EXCHANGE_RETRY_AFTER " s");
+                         "the requests that wait are as many as --queue allows, or take "
+                         "longer than --max-queue-delay; retry later");
         exchange_set_problem(exchange, &problem);
         return;
     }
@@ -232,11 +233,10 @@ static bool check_client(const struct exchange *exchange, struct wire_problem *p
     size_t max = exchange->options->max_per_client;
     if (max == 0 || atomic_load(&exchange->memory.client->num_requests) <= max)
         return true;
-    return wire_problem_set(
-        problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
-        "as many requests of this client are in progress as "
-        "--max-per-client %zu allows; retry after " EXCHANGE_RETRY_AFTER " s",
-        max);
+    return wire_problem_set(problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
+                            "as many requests of this client are in progress as "
+                            "--max-per-client %zu allows; retry later",
+                            max);
 }
 
 /* The first call for a request, when its headers are complete. Replies at once when the

@@ -17,8 +17,6 @@
 
 #include <microhttpd.h>
 
-#define EXCHANGE_RETRY_AFTER "1" /* seconds */
-
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
     EXCHANGE_DISCARDS_BODY, /* the reply is known; bytes that arrive are dropped */
@@ -33,6 +31,7 @@ struct exchange_codec {
     const struct wire_writer *writer;
     size_t json_size;         /* wire_input.json_size */
     const char *content_type; /* replaces the writer's; NULL: keeps it */
+    bool text;                /* the numbers of the body are text */
     const attn_model *const *models;
     size_t num_models;
 };
@@ -48,6 +47,7 @@ struct exchange {
     struct exchange_codec codec;              /* set by infer_submit() */
     enum exchange_state state;
     struct buf body;
+    size_t body_size;     /* bytes, also when the body was released */
     struct upload upload; /* of `body`, until the request is complete */
     size_t max_body;      /* bytes */
     bool accepted;        /* the request is complete */
@@ -57,6 +57,8 @@ struct exchange {
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
     int64_t submitted; /* likewise; set by infer_submit() */
+    /* What waits for a worker once more, decoded; its memory is in stream.arena. */
+    struct inference *inference;
 
     /* The reply. */
     int status; /* HTTP */
@@ -101,8 +103,9 @@ bool exchange_reserve(struct exchange *exchange, size_t bytes,
 /* Releases what is reserved in excess of `bytes`. */
 void exchange_keep(struct exchange *exchange, size_t bytes);
 
-/* Suspends the connection and submits `run` to the workers; `run` ends with
- * exchange_resume(). A full queue makes the reply a 503 instead. */
+/* Suspends the connection and submits the job, whose estimates are set, to the workers.
+ * `run` ends with exchange_resume(). When the job should not wait, the reply is a 503
+ * instead. */
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker));
 

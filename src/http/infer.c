@@ -2,7 +2,11 @@
 /* infer.c: what a worker does for a request: read it, compute, write the reply.
  *
  * The worker owns the exchange meanwhile. All sizes are known, and reserved from the
- * budget, before memory is allocated for them. */
+ * budget, before memory is allocated for them.
+ *
+ * A request that is expected to be large waits in two parts: its decoding alone, which
+ * may be cheap, and then what follows, whose cost is known by then. It does not wait
+ * twice when nothing else waits, nor when its decoding was a large job already. */
 #include "http/infer.h"
 
 #include "base/clock.h"
@@ -18,7 +22,7 @@
  * in the arena. */
 #define STREAM_EXTRA_BYTES ((size_t)260 * 1024)
 
-/* One request on its worker. */
+/* One request on its worker. Allocated in the worker's arena. */
 struct inference {
     struct exchange *exchange;
     struct sched_worker *worker;
@@ -30,8 +34,7 @@ struct inference {
     struct arena *reply_arena; /* holds what the reply is written from */
     attn_result result;
     attn_result reply; /* the result with the weights that are selected */
-    /* clock_now_ns, when it began and when each of its phases ended. */
-    int64_t begun, decoded, computed, encoded;
+    int64_t decode_ns, compute_ns, encode_ns;
 };
 
 /* wire_input.reserve */
@@ -69,7 +72,9 @@ static bool infer_plan(struct inference *inference, struct wire_problem *problem
 
     inference->parallel =
         (attn_parallel){sched_num_workers(worker->pool), sched_parallel_for, worker};
-    inference->request.batch.parallel = &inference->parallel;
+    inference->request.batch.parallel = worker->inner != NULL
+                                            ? &inference->parallel
+                                            : NULL; /* cheap ones share nothing */
     if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
                   &error) != ATTN_OK)
         return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
@@ -200,13 +205,14 @@ static struct model_stats *find_model_stats(const struct inference *inference) {
 
 static void count_success(const struct inference *inference) {
     struct model_stats *stats = find_model_stats(inference);
-    int64_t submitted = inference->exchange->submitted;
+    int64_t total = clock_now_ns() - inference->exchange->submitted;
+    int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
 
-    model_stats_add(stats, MODEL_QUEUE, inference->begun - submitted);
-    model_stats_add(stats, MODEL_INPUT, inference->decoded - inference->begun);
-    model_stats_add(stats, MODEL_INFER, inference->computed - inference->decoded);
-    model_stats_add(stats, MODEL_OUTPUT, inference->encoded - inference->computed);
-    model_stats_add(stats, MODEL_SUCCESS, inference->encoded - submitted);
+    model_stats_add(stats, MODEL_QUEUE, total - worked);
+    model_stats_add(stats, MODEL_INPUT, inference->decode_ns);
+    model_stats_add(stats, MODEL_INFER, inference->compute_ns);
+    model_stats_add(stats, MODEL_OUTPUT, inference->encode_ns);
+    model_stats_add(stats, MODEL_SUCCESS, total);
     model_stats_touch(stats);
 }
 
@@ -217,51 +223,164 @@ static void count_failure(const struct inference *inference) {
                         clock_now_ns() - inference->exchange->submitted);
 }
 
-/* Does everything from reading the body to writing the reply. Returns false with *problem
- * set. */
-static bool infer_reply(struct inference *inference, struct wire_problem *problem) {
+/* --- what it will take --- */
+
+static struct estimate_body body_to_estimate(const struct exchange *exchange) {
+    const struct exchange_codec *codec = &exchange->codec;
+    return (struct estimate_body){.models = codec->models,
+                                  .num_models = codec->num_models,
+                                  .size = exchange->body_size,
+                                  .text = codec->text};
+}
+
+/* Returns how many bytes of the reply the job itself writes. */
+static size_t first_piece_bytes(const struct inference *inference) {
+    return inference->streamed ? STREAM_PIECE_BYTES : inference->reply_bound;
+}
+
+static void learn_times(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
+    const struct estimate_body body = body_to_estimate(exchange);
+    const struct estimate_measured measured = {
+        .model = inference->request.model,
+        .flops = inference->sizes.flops,
+        .reply = first_piece_bytes(inference),
+        .decode = inference->decode_ns,
+        .compute = inference->compute_ns + sched_helped_ns(inference->worker),
+        .encode = inference->encode_ns};
+
+    estimate_learn(exchange->thread->estimate, &body, &measured);
+}
+
+/* Sets the estimates of a job that was not decoded yet. */
+static void estimate_job(struct exchange *exchange) {
+    const struct estimate_body body = body_to_estimate(exchange);
+    struct sched_job *job = &exchange->job;
+
+    estimate_body(exchange->thread->estimate, &body, &job->cost, &job->later);
+    if (job->cost + job->later > SCHED_CHEAP_NS)
+        return;
+    job->cost += job->later;
+    job->later = 0;
+}
+
+/* Estimates what follows the decoding. */
+static int64_t estimate_rest(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
+    const struct estimate *estimate = exchange->thread->estimate;
+    return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
+           estimate_reply(estimate, exchange->codec.text, first_piece_bytes(inference));
+}
+
+/* --- the phases --- */
+
+static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
+    bool decoded = infer_decode(inference, problem);
+    inference->decode_ns = sched_used_ns(inference->worker);
+    return decoded && infer_plan(inference, problem);
+}
+
+/* Does everything that follows the decoding. Returns false with *problem set. */
+static bool compute_and_encode(struct inference *inference,
+                               struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
+    int64_t begun = sched_used_ns(inference->worker);
     size_t kept;
 
-    inference->begun = clock_now_ns();
-    if (!infer_decode(inference, problem))
-        return false;
-    inference->decoded = clock_now_ns();
-
-    if (!infer_plan(inference, problem) ||
-        !infer_reserve_all(inference, &kept, problem) ||
+    if (!infer_reserve_all(inference, &kept, problem) ||
         !infer_compute(inference, problem))
         return false;
-    inference->computed = clock_now_ns();
+    int64_t computed = sched_used_ns(inference->worker);
+    inference->compute_ns = computed - begun;
 
     buf_deinit(&exchange->body);
     if (!infer_encode(inference, problem))
         return false;
-    inference->encoded = clock_now_ns();
+    inference->encode_ns = sched_used_ns(inference->worker) - computed;
 
     exchange_keep(exchange, kept);
+    return true;
+}
+
+/* Ends the job; `problem` is the reply, unless it is NULL. */
+static void end_inference(struct inference *inference,
+                          const struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
+
+    if (problem == NULL) {
+        count_success(inference);
+        learn_times(inference);
+        exchange->status = MHD_HTTP_OK;
+    } else {
+        count_failure(inference);
+        stream_deinit(&exchange->stream);
+        exchange_set_problem(exchange, problem);
+    }
+    exchange_resume(exchange);
+}
+
+/* sched_job.run of a request that waited decoded. */
+static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
+    struct exchange *exchange = container_of(job, struct exchange, job);
+    struct inference *inference = exchange->inference;
+    struct wire_problem problem;
+
+    arena_move(&exchange->stream.arena, &worker->arena);
+    inference->worker = worker;
+    bool done = infer_plan(inference, &problem) && /* for another worker */
+                compute_and_encode(inference, &problem);
+    end_inference(inference, done ? NULL : &problem);
+}
+
+/* Lets a decoded request wait for its turn among the large ones, when its decoding was
+ * cheap and others wait. Returns whether it does; the caller then no longer owns it. */
+static bool wait_decoded(struct inference *inference) {
+    struct exchange *exchange = inference->exchange;
+    struct sched_worker *worker = inference->worker;
+    struct sched_job *job = &exchange->job;
+    int64_t rest = estimate_rest(inference);
+
+    if (job->cost > SCHED_CHEAP_NS || rest <= SCHED_CHEAP_NS ||
+        (worker->inner != NULL && !sched_any_waits(worker))) {
+        if (rest > SCHED_CHEAP_NS)
+            sched_go_on(worker, rest);
+        return false;
+    }
+
+    job->run = run_decoded;
+    job->cost = rest;
+    job->later = 0;
+    exchange->inference = inference;
+    arena_move(&worker->arena, &exchange->stream.arena);
+    sched_resubmit(worker->pool, job);
     return true;
 }
 
 /* sched_job.run */
 static void infer_run(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, job);
-    struct inference inference = {.exchange = exchange, .worker = worker};
+    struct inference *inference = arena_alloc(&worker->arena, 1, sizeof *inference);
     struct wire_problem problem;
 
-    if (infer_reply(&inference, &problem)) {
-        count_success(&inference);
-        exchange->status = MHD_HTTP_OK;
-    } else {
-        count_failure(&inference);
-        stream_deinit(&exchange->stream);
+    if (inference == NULL) {
+        wire_problem_set_no_memory(&problem);
         exchange_set_problem(exchange, &problem);
+        exchange_resume(exchange);
+        return;
     }
-    exchange_resume(exchange);
+    *inference = (struct inference){.exchange = exchange, .worker = worker};
+
+    if (!decode_and_plan(inference, &problem))
+        end_inference(inference, &problem);
+    else if (!wait_decoded(inference))
+        end_inference(inference,
+                      compute_and_encode(inference, &problem) ? NULL : &problem);
 }
 
 void infer_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     exchange->codec = *codec;
     exchange->submitted = clock_now_ns();
+    exchange->body_size = exchange->body.size;
+    estimate_job(exchange);
     exchange_submit(exchange, infer_run);
 }

@@ -14,7 +14,7 @@
 enum model_time {
     MODEL_SUCCESS, /* from the complete request to the reply or its first piece */
     MODEL_FAIL,    /* likewise, of a request that the worker refused */
-    MODEL_QUEUE,   /* waiting for a worker */
+    MODEL_QUEUE,   /* waiting for a worker, or while it ran cheaper requests */
     MODEL_INPUT,   /* reading the body */
     MODEL_INFER,   /* the layer */
     MODEL_OUTPUT,  /* writing the reply or its first piece */

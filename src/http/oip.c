@@ -121,10 +121,12 @@ void oip_handle_infer(struct exchange *exchange) {
     if (!find_path_model(exchange, &i))
         return;
     codec.models = &exchange->options->models[i];
-    if (find_json_size(exchange, &codec.json_size, &problem))
-        infer_submit(exchange, &codec);
-    else
+    if (!find_json_size(exchange, &codec.json_size, &problem)) {
         exchange_set_problem(exchange, &problem);
+        return;
+    }
+    codec.text = codec.json_size == WIRE_NO_SIZE;
+    infer_submit(exchange, &codec);
 }
 
 /* --- descriptions --- */

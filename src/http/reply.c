@@ -79,7 +79,8 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
 
-    /* In front of all jobs that wait: this reply holds memory until it is sent. */
+    exchange->job.cost = estimate_reply(exchange->thread->estimate, exchange->codec.text,
+                                        STREAM_PIECE_BYTES);
     exchange_hand_over(exchange, run_piece, sched_resubmit);
     return 0; /* not called again before the connection is resumed */
 }
@@ -107,9 +108,12 @@ static void add_headers(const struct exchange *exchange, struct MHD_Response *re
     MHD_add_response_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION);
     if (exchange->allow != NULL)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
-    if (exchange->retry_later)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
-                                EXCHANGE_RETRY_AFTER);
+    if (exchange->retry_later) {
+        char seconds[24];
+        snprintf(seconds, sizeof seconds, "%u",
+                 sched_retry_after(exchange->options->pool));
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    }
     if (exchange->close || atomic_load(exchange->thread->draining))
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }

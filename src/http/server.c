@@ -30,6 +30,7 @@ struct http_server {
     char url[NI_MAXHOST + 16];
     struct http_thread *threads; /* [num_threads] */
     struct model_stats *stats;   /* [num_models] */
+    struct estimate *estimate;
     size_t num_started;
     atomic_bool draining;            /* set once; `deadline` is written before */
     int64_t deadline;                /* clock_now_ns */
@@ -124,7 +125,9 @@ attn_status http_server_create(const struct http_options *options,
     init_limits(server);
     server->threads = calloc(num_threads, sizeof *server->threads);
     server->stats = calloc(options->num_models, sizeof *server->stats);
-    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0))
+    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0) ||
+        estimate_create(options->models, options->num_models, &server->estimate) !=
+            ATTN_OK)
         goto fail;
     if (options->budget->limit < MEMORY_CONNECTION_BYTES) {
         status =
@@ -144,6 +147,7 @@ attn_status http_server_create(const struct http_options *options,
             .options = &server->options,
             .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
             .stats = server->stats,
+            .estimate = server->estimate,
             .connections = {.limits = &server->limits},
             .draining = &server->draining,
             .deadline = &server->deadline};
@@ -195,6 +199,7 @@ void http_server_destroy(struct http_server *server) {
     memory_deinit(&server->limits.memory);
     client_table_deinit(&server->limits.clients);
     free(server->threads);
+    estimate_destroy(server->estimate);
     free(server->stats);
     free(server);
 }

@@ -20,8 +20,10 @@ typedef size_t stream_fill(void *source, char *piece, size_t size);
 
 /* A member of an exchange, with the same owner. */
 struct http_stream {
-    struct arena arena; /* holds `piece`, and may hold what `source` needs */
-    stream_fill *fill;  /* NULL until it begins */
+    /* Holds `piece`, and may hold what `source` needs. Before the stream begins, it may
+     * keep a decoded request while that waits. */
+    struct arena arena;
+    stream_fill *fill; /* NULL until it begins */
     void *source;
     char *piece;       /* [STREAM_PIECE_BYTES] */
     size_t size, sent; /* bytes of the piece, and how many of them were sent */

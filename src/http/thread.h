@@ -4,6 +4,7 @@
 #ifndef ATTND_HTTP_THREAD_H
 #define ATTND_HTTP_THREAD_H
 
+#include "http/estimate.h"
 #include "http/model_stats.h"
 #include "http/net/connection.h"
 #include "http/options.h"
@@ -36,6 +37,7 @@ struct http_thread {
     atomic_size_t num_with_workers;
     atomic_bool woken;         /* wake_fd was written to, and not read since */
     struct model_stats *stats; /* [options->num_models], owned by the server */
+    struct estimate *estimate; /* owned by the server */
     atomic_bool *draining;     /* of the server; set once */
     const int64_t *deadline;   /* of the server; valid once `draining` is set */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c: a bounded queue of jobs with many producers and many workers.
+/* pool.c: the workers, the slots of the queue, and the loops that workers share.
  *
  * A slot is reserved before a connection is suspended, and used afterwards, so that
  * submitting cannot fail (docs/threads.md). `lock` guards everything below it in struct
@@ -19,7 +19,8 @@
 /* How long a thread polls before it sleeps. Waking a thread takes as long as a step of a
  * small request, and the next step follows at once. So an idle worker stays awake from
  * step to step. */
-#define SPIN_NS 20000
+#define SPIN_NS         20000
+#define RETRY_AFTER_MAX 3600 /* seconds */
 /* How long a worker keeps its arena while it has nothing to do. */
 #define KEEP_SECONDS 5
 
@@ -27,6 +28,7 @@
  * the stack of its owner, the worker that runs the job. */
 struct loop {
     struct loop *next;
+    struct sched_worker *owner;
     void (*task)(void *data, size_t index, size_t thread);
     void *data;
     size_t count;
@@ -40,6 +42,7 @@ struct sched_pool {
     struct sched_options options; /* immutable */
     pthread_t *threads;           /* [num_workers]; used by the pool's owner alone */
     struct sched_worker *workers; /* [num_workers]; each used by its own thread */
+    struct sched_worker *inners;  /* [num_workers]: workers[i].inner */
     size_t num_started;
 
     pthread_mutex_t lock;
@@ -47,15 +50,16 @@ struct sched_pool {
     pthread_cond_t started;     /* num_at_start or num_ready has grown */
     pthread_cond_t helper_left; /* the last helper has left a loop */
     struct loop *loops;         /* those that may have tasks left */
-    struct sched_job *first;    /* the queue: resubmitted, then oldest first */
-    struct sched_job **tail;    /* where the next job is linked in */
-    size_t num_slots;           /* reserved or queued */
-    size_t num_ready;           /* workers that are past on_start */
-    size_t num_at_start;        /* workers that have reached on_start */
+    struct queue queue;
+    size_t num_slots;    /* reserved or queued */
+    size_t num_running;  /* outer workers that have a job */
+    size_t num_ready;    /* workers that are past on_start */
+    size_t num_at_start; /* workers that have reached on_start */
     bool stopping;
 
     /* Changed under the lock. Spinning threads and helpers read them without it. */
     atomic_size_t num_queued; /* jobs in the queue */
+    atomic_size_t num_cheap;  /* those of them that are cheap */
     atomic_size_t num_loops;  /* loops that were ever put on the list */
 };
 
@@ -68,14 +72,25 @@ static void relax_cpu(void) {
 #endif
 }
 
-/* Runs tasks until none is left. A helper leaves between two tasks when a job waits. */
-static void run_loop_tasks(struct sched_pool *pool, struct loop *loop, size_t thread,
-                           bool helps) {
-    while (!helps || atomic_load(&pool->num_queued) == 0) {
+bool sched_job_is_over(const struct sched_job *job) {
+    return atomic_load_explicit(&job->cancelled, memory_order_relaxed) ||
+           (job->deadline != 0 && clock_now_ns() > job->deadline);
+}
+
+/* Runs tasks until none is left. Between two tasks the owner runs cheap jobs that wait. A
+ * helper leaves when any job waits. */
+static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
+    const struct sched_job *job = loop->owner->job;
+    bool helps = worker != loop->owner;
+
+    while (!helps || atomic_load(&worker->pool->num_queued) == 0) {
         size_t index = atomic_fetch_add(&loop->next_index, 1);
         if (index >= loop->count)
             break;
-        loop->task(loop->data, index, thread);
+        if (!sched_job_is_over(job))
+            loop->task(loop->data, index, worker->index);
+        if (!helps)
+            sched_checkpoint(worker);
     }
 }
 
@@ -89,10 +104,14 @@ static struct loop *find_loop_locked(const struct sched_pool *pool) {
 
 /* Runs tasks of a loop, without the lock. The owner waits for all helpers before the loop
  * goes out of scope. */
-static void help_loop_locked(struct sched_pool *pool, struct loop *loop, size_t thread) {
+static void help_loop_locked(struct sched_worker *worker, struct loop *loop) {
+    struct sched_pool *pool = worker->pool;
+
     atomic_fetch_add(&loop->num_helpers, 1);
     pthread_mutex_unlock(&pool->lock);
-    run_loop_tasks(pool, loop, thread, true);
+    int64_t begun = clock_now_ns();
+    run_loop_tasks(worker, loop);
+    atomic_fetch_add(&loop->owner->helped_ns, clock_now_ns() - begun);
     pthread_mutex_lock(&pool->lock);
     if (atomic_fetch_sub(&loop->num_helpers, 1) == 1)
         pthread_cond_broadcast(&pool->helper_left);
@@ -126,32 +145,62 @@ static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
 
     pthread_mutex_unlock(&pool->lock);
     arena_deinit(&worker->arena);
+    arena_deinit(&worker->inner->arena);
     heap_trim(0);
     pthread_mutex_lock(&pool->lock);
     *keeps = false;
 }
 
-/* Removes the job that *link points to from the queue. */
-static void unlink_job_locked(struct sched_pool *pool, struct sched_job **link) {
-    struct sched_job *job = *link;
-    *link = job->next;
-    if (*link == NULL)
-        pool->tail = link;
-    pool->num_slots -= job->has_slot;
-    atomic_fetch_sub(&pool->num_queued, 1);
+/* Called after each change of the queue. */
+static void publish_counts_locked(struct sched_pool *pool) {
+    const size_t *num_jobs = pool->queue.num_jobs;
+    atomic_store(&pool->num_cheap, num_jobs[SCHED_CHEAP]);
+    atomic_store(&pool->num_queued, num_jobs[SCHED_CHEAP] + num_jobs[SCHED_LARGE]);
 }
 
-/* Returns the first job of the queue, or NULL when the queue is empty and the pool is
- * stopping. While no job waits, helps with loops of other workers. */
-static struct sched_job *take_job(struct sched_pool *pool, struct sched_worker *worker) {
+/* Notes that a worker begins the job that it took from the queue. */
+static void begin_job_locked(struct sched_worker *worker, struct sched_job *job) {
+    struct sched_pool *pool = worker->pool;
+
+    worker->job = job;
+    worker->begun = clock_now_ns();
+    worker->expected_end = worker->begun + job->cost;
+    worker->inner_ns = 0;
+    atomic_store(&worker->helped_ns, 0);
+
+    pool->num_slots -= job->has_slot;
+    pool->num_running += worker->inner != NULL;
+    publish_counts_locked(pool);
+}
+
+static void end_job_locked(struct sched_worker *worker) {
+    worker->pool->num_running -= worker->inner != NULL;
+    worker->job = NULL;
+    worker->expected_end = 0;
+}
+
+/* Runs the job that the worker has begun. */
+static void run_job(struct sched_worker *worker) {
+    worker->job->run(worker->job, worker);
+    arena_reset(&worker->arena);
+}
+
+/* Ends the worker's last job and begins the next one; returns false when the queue is
+ * empty and the pool is stopping. While no job waits, helps with loops of other
+ * workers. */
+static bool begin_next_job(struct sched_worker *worker) {
+    struct sched_pool *pool = worker->pool;
+    struct sched_job *job;
     struct loop *loop;
     bool keeps = true;
     bool may_spin = pool->options.num_workers > 1;
 
     pthread_mutex_lock(&pool->lock);
-    while (pool->first == NULL && !pool->stopping) {
+    if (worker->job != NULL)
+        end_job_locked(worker);
+    while ((job = queue_take(&pool->queue)) == NULL && !pool->stopping) {
         if ((loop = find_loop_locked(pool)) != NULL) {
-            help_loop_locked(pool, loop, worker->index);
+            help_loop_locked(worker, loop);
             may_spin = true;
         } else if (may_spin) {
             spin_locked(pool);
@@ -161,12 +210,69 @@ static struct sched_job *take_job(struct sched_pool *pool, struct sched_worker *
         }
     }
 
-    struct sched_job *job = pool->first;
     if (job != NULL)
-        unlink_job_locked(pool, &pool->first);
+        begin_job_locked(worker, job);
     pthread_mutex_unlock(&pool->lock);
-    return job;
+    return job != NULL;
 }
+
+/* --- what a job calls on its worker --- */
+
+int64_t sched_used_ns(const struct sched_worker *worker) {
+    return clock_now_ns() - worker->begun - worker->inner_ns;
+}
+
+int64_t sched_helped_ns(const struct sched_worker *worker) {
+    return atomic_load(&worker->helped_ns);
+}
+
+/* Begins a cheap job on the inner worker when it is its turn. Inner jobs get half of the
+ * time of the outer one at most, so that no number of them can hold it up for long. */
+static bool begin_inner_job(struct sched_worker *worker) {
+    struct sched_pool *pool = worker->pool;
+    struct sched_job *job = NULL;
+
+    if (atomic_load(&pool->num_cheap) == 0 ||
+        worker->inner_ns > sched_used_ns(worker) + SCHED_CHEAP_NS)
+        return false;
+    pthread_mutex_lock(&pool->lock);
+    job = queue_take_cheap(&pool->queue);
+    if (job != NULL)
+        begin_job_locked(worker->inner, job);
+    pthread_mutex_unlock(&pool->lock);
+    return job != NULL;
+}
+
+void sched_checkpoint(struct sched_worker *worker) {
+    struct sched_worker *inner = worker->inner;
+
+    while (inner != NULL && begin_inner_job(worker)) {
+        run_job(inner);
+
+        int64_t took = clock_now_ns() - inner->begun;
+        pthread_mutex_lock(&worker->pool->lock);
+        end_job_locked(inner);
+        worker->inner_ns += took;
+        worker->expected_end += took;
+        pthread_mutex_unlock(&worker->pool->lock);
+    }
+}
+
+bool sched_any_waits(const struct sched_worker *worker) {
+    return atomic_load(&worker->pool->num_queued) > 0;
+}
+
+void sched_go_on(struct sched_worker *worker, int64_t cost) {
+    struct sched_pool *pool = worker->pool;
+    int64_t now = clock_now_ns();
+
+    pthread_mutex_lock(&pool->lock);
+    queue_charge(&pool->queue, worker->job->client, cost);
+    worker->expected_end = now + cost;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* --- parallel loops --- */
 
 /* Removes a loop with no task left from the list; returns when all its tasks are done. */
 static void wait_for_loop_helpers(struct sched_pool *pool, struct loop *loop) {
@@ -193,7 +299,7 @@ void sched_parallel_for(void *context, size_t count,
                         void *data) {
     struct sched_worker *worker = context;
     struct sched_pool *pool = worker->pool;
-    struct loop loop = {.task = task, .data = data, .count = count};
+    struct loop loop = {.owner = worker, .task = task, .data = data, .count = count};
     size_t max_threads =
         pool->options.num_workers < count ? pool->options.num_workers : count;
     atomic_init(&loop.next_index, 0);
@@ -207,7 +313,7 @@ void sched_parallel_for(void *context, size_t count,
         pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);
 
-    run_loop_tasks(pool, &loop, worker->index, false);
+    run_loop_tasks(worker, &loop);
     wait_for_loop_helpers(pool, &loop);
 }
 
@@ -236,21 +342,20 @@ static void start_workers_together(struct sched_pool *pool) {
 
 static void *worker_main(void *argument) {
     struct sched_worker *worker = argument;
-    struct sched_job *job;
 
     start_workers_together(worker->pool);
-    while ((job = take_job(worker->pool, worker)) != NULL) {
-        job->run(job, worker);
-        arena_reset(&worker->arena);
-    }
+    while (begin_next_job(worker))
+        run_job(worker);
     return NULL;
 }
 
 static bool start_worker(struct sched_pool *pool, size_t index) {
-    struct sched_worker *worker = &pool->workers[index];
-    worker->pool = pool;
-    worker->index = index;
+    struct sched_worker *worker = &pool->workers[index], *inner = &pool->inners[index];
+
+    *worker = (struct sched_worker){.pool = pool, .index = index, .inner = inner};
+    *inner = (struct sched_worker){.pool = pool, .index = index};
     arena_init(&worker->arena, pool->options.arena_keep);
+    arena_init(&inner->arena, pool->options.arena_keep);
     if (pthread_create(&pool->threads[index], NULL, worker_main, worker) != 0)
         return false;
     pool->num_started++;
@@ -264,7 +369,7 @@ attn_status sched_pool_create(const struct sched_options *options,
         return ATTN_E_NOMEM;
 
     pool->options = *options;
-    pool->tail = &pool->first;
+    queue_init(&pool->queue);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -275,7 +380,8 @@ attn_status sched_pool_create(const struct sched_options *options,
     pthread_cond_init(&pool->helper_left, NULL);
     pool->threads = calloc(options->num_workers, sizeof *pool->threads);
     pool->workers = calloc(options->num_workers, sizeof *pool->workers);
-    if (pool->threads == NULL || pool->workers == NULL)
+    pool->inners = calloc(options->num_workers, sizeof *pool->inners);
+    if (pool->threads == NULL || pool->workers == NULL || pool->inners == NULL)
         goto fail;
 
     for (size_t i = 0; i < options->num_workers; i++) {
@@ -309,24 +415,48 @@ void sched_pool_destroy(struct sched_pool *pool) {
     for (size_t i = 0; i < pool->num_started; i++) {
         pthread_join(pool->threads[i], NULL);
         arena_deinit(&pool->workers[i].arena);
+        arena_deinit(&pool->inners[i].arena);
     }
 
     pthread_cond_destroy(&pool->helper_left);
     pthread_cond_destroy(&pool->started);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
+    free(pool->inners);
     free(pool->workers);
     free(pool->threads);
     free(pool);
 }
 
-bool sched_reserve(struct sched_pool *pool) {
+/* --- submitting --- */
+
+/* Returns the time in ns that the jobs that run still need. */
+static int64_t find_running_locked(const struct sched_pool *pool) {
+    int64_t now = clock_now_ns(), sum = 0;
+    for (size_t i = 0; i < pool->options.num_workers; i++) {
+        if (pool->workers[i].expected_end > now)
+            sum += pool->workers[i].expected_end - now;
+    }
+    return sum;
+}
+
+/* Whether the work before a job is done within max_delay. Cheap jobs do not wait for the
+ * end of those that run. */
+static bool is_soon_locked(const struct sched_pool *pool, const struct sched_job *job) {
+    int64_t work = queue_work_before(&pool->queue, job);
+    if (job->cost + job->later > SCHED_CHEAP_NS)
+        work += find_running_locked(pool);
+    return work / (int64_t)pool->options.num_workers <= pool->options.max_delay;
+}
+
+bool sched_reserve(struct sched_pool *pool, const struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
-    bool has_room = pool->num_slots < pool->options.queue_slots;
-    if (has_room)
-        pool->num_slots++;
+    bool idle = pool->num_running + pool->num_slots < pool->options.num_workers;
+    bool admitted = idle || (pool->num_slots < pool->options.queue_slots &&
+                             is_soon_locked(pool, job));
+    pool->num_slots += admitted;
     pthread_mutex_unlock(&pool->lock);
-    return has_room;
+    return admitted;
 }
 
 void sched_release(struct sched_pool *pool) {
@@ -335,41 +465,44 @@ void sched_release(struct sched_pool *pool) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-void sched_submit(struct sched_pool *pool, struct sched_job *job) {
-    job->next = NULL;
-    job->has_slot = true;
+static void add_job(struct sched_pool *pool, struct sched_job *job, bool has_slot) {
+    job->has_slot = has_slot;
 
     pthread_mutex_lock(&pool->lock);
-    *pool->tail = job;
-    pool->tail = &job->next;
-    atomic_fetch_add(&pool->num_queued, 1);
+    if (pool->num_running == 0 && atomic_load(&pool->num_queued) == 0)
+        queue_forget_shares(&pool->queue);
+    queue_add(&pool->queue, job);
+    publish_counts_locked(pool);
     pthread_cond_signal(&pool->work);
     pthread_mutex_unlock(&pool->lock);
+}
+
+void sched_submit(struct sched_pool *pool, struct sched_job *job) {
+    add_job(pool, job, true);
 }
 
 void sched_resubmit(struct sched_pool *pool, struct sched_job *job) {
-    job->has_slot = false;
-
-    pthread_mutex_lock(&pool->lock);
-    job->next = pool->first;
-    if (pool->first == NULL)
-        pool->tail = &job->next;
-    pool->first = job;
-    atomic_fetch_add(&pool->num_queued, 1);
-    pthread_cond_signal(&pool->work);
-    pthread_mutex_unlock(&pool->lock);
+    add_job(pool, job, false);
 }
 
 bool sched_cancel(struct sched_pool *pool, struct sched_job *job) {
+    atomic_store(&job->cancelled, true);
     pthread_mutex_lock(&pool->lock);
-    struct sched_job **link = &pool->first;
-    while (*link != NULL && *link != job)
-        link = &(*link)->next;
-    bool waited = *link != NULL;
-    if (waited)
-        unlink_job_locked(pool, link);
-    else
-        atomic_store(&job->cancelled, true);
+    bool waits = job->waits;
+    if (waits) {
+        queue_remove(&pool->queue, job);
+        pool->num_slots -= job->has_slot;
+        publish_counts_locked(pool);
+    }
     pthread_mutex_unlock(&pool->lock);
-    return waited;
+    return waits;
+}
+
+unsigned sched_retry_after(struct sched_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    int64_t work = queue_work(&pool->queue) + find_running_locked(pool);
+    pthread_mutex_unlock(&pool->lock);
+
+    int64_t seconds = work / (int64_t)pool->options.num_workers / 1000000000 + 1;
+    return seconds < RETRY_AFTER_MAX ? (unsigned)seconds : RETRY_AFTER_MAX;
 }

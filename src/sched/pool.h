@@ -4,36 +4,34 @@
 #define ATTND_SCHED_POOL_H
 
 #include "base/arena.h"
+#include "sched/queue.h"
 
 #include <attnd/status.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 struct sched_pool;
 
-/* What a worker thread owns; no other thread touches it. */
+/* What runs a job. A worker thread has two, one inside the other: while a large job runs
+ * on the outer one, the inner one runs cheap jobs between two of its tasks. */
 struct sched_worker {
     struct sched_pool *pool;
-    size_t index;       /* 0..num_workers-1 */
-    struct arena arena; /* reset after every job */
-};
+    size_t index;               /* of the thread, 0..num_workers-1 */
+    struct arena arena;         /* reset after every job */
+    struct sched_worker *inner; /* NULL: this is the inner one */
 
-/* A unit of work, embedded in the submitter's own struct. */
-struct sched_job {
-    struct sched_job *next; /* used by the queue, as is has_slot */
-    bool has_slot;
-    /* The submitter no longer wants the result, so `run` may end early. Cleared by the
-     * submitter, set by sched_cancel(). */
-    atomic_bool cancelled;
-    /* Called once, on a worker, with no lock held. The pool does not touch the job after
-     * that, so `run` may hand it over or free it. */
-    void (*run)(struct sched_job *job, struct sched_worker *worker);
+    /* About the job that runs. The thread itself changes them under the pool's lock, and
+     * reads them without it. */
+    struct sched_job *job;
+    int64_t begun;        /* clock_now_ns */
+    int64_t expected_end; /* likewise; 0: no job runs */
+    int64_t inner_ns;     /* that inner jobs took since it began */
+
+    atomic_int_fast64_t helped_ns; /* that other threads worked for it */
 };
 
 struct sched_options {
     size_t num_workers;     /* at least 1 */
     size_t queue_slots;     /* jobs that may wait, at least 1 */
+    int64_t max_delay;      /* ns of work before a job that waits */
     size_t arena_keep;      /* bytes that a worker keeps from job to job */
     void (*on_start)(void); /* called once on every worker at the same time, or NULL */
 };
@@ -48,28 +46,57 @@ attn_status sched_pool_create(const struct sched_options *options,
  * may be submitted once it is called. */
 void sched_pool_destroy(struct sched_pool *pool);
 
-/* Reserves a slot in the queue; returns false when the queue is full. Each slot is then
- * used by one sched_submit() or released by sched_release(). Thread-safe. */
-bool sched_reserve(struct sched_pool *pool);
+/* Reserves a slot for a job whose client and estimates are set; returns false when it
+ * should not wait. An idle worker takes any job. Otherwise the queue may be full, or the
+ * work before the job would take longer than max_delay; its own length does not count.
+ * Each slot is then used by one sched_submit() or released by sched_release().
+ * Thread-safe. */
+bool sched_reserve(struct sched_pool *pool, const struct sched_job *job);
 void sched_release(struct sched_pool *pool);
 
 /* Hands a job over, into a slot reserved before; cannot fail. The slot is free again when
  * a worker takes the job. Thread-safe. */
 void sched_submit(struct sched_pool *pool, struct sched_job *job);
 
-/* Hands over a job that continues one that has run, in front of all that wait: what has
- * begun holds memory until it is done. Needs no slot; cannot fail. Thread-safe. */
+/* Hands over a job that continues one that has run. Needs no slot, and is never refused:
+ * what has begun holds memory until it is done. Thread-safe. */
 void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
 
-/* Takes back a job that was submitted and whose `run` has not returned it yet. Returns
- * true when the job still waited: `run` is then never called. Otherwise sets
- * job->cancelled and returns false. Thread-safe. */
+/* Takes back a job that still waits and returns true; the caller then owns it. Otherwise
+ * sets job->cancelled and returns false. The caller makes sure that the job exists.
+ * Thread-safe. */
 bool sched_cancel(struct sched_pool *pool, struct sched_job *job);
 
-/* A parallel loop, run by a job on its worker: calls task(data, index, thread) once for
- * every index below `count`, on this worker and on those without a job. Returns when all
- * calls have returned. `thread` is the index of the worker that runs the task. `worker`
- * is the job's struct sched_worker; its type is void so that the function can be an
+/* Returns in how many whole seconds all present work is done, at least 1.
+ * Thread-safe. */
+unsigned sched_retry_after(struct sched_pool *pool);
+
+/* Whether nobody wants the result of a job: it was cancelled, or its deadline is over. */
+bool sched_job_is_over(const struct sched_job *job);
+
+/* --- for a job that runs, on its worker --- */
+
+/* Whether a job waits. */
+bool sched_any_waits(const struct sched_worker *worker);
+
+/* Goes on with a part that costs more than the job was estimated to, and counts it as a
+ * large job of its client. */
+void sched_go_on(struct sched_worker *worker, int64_t cost);
+
+/* Runs cheap jobs that wait, if it is their turn, on the inner worker. A large job calls
+ * this about every SCHED_CHEAP_NS; sched_parallel_for() does between two tasks. */
+void sched_checkpoint(struct sched_worker *worker);
+
+/* Return the time in ns that the job took so far: on its own thread, without inner jobs,
+ * and on other threads that helped with its loops. */
+int64_t sched_used_ns(const struct sched_worker *worker);
+int64_t sched_helped_ns(const struct sched_worker *worker);
+
+/* A parallel loop, run by a job on its outer worker: calls task(data, index, thread) once
+ * for every index below `count`, on this worker and on those without a job. When
+ * sched_job_is_over(), the calls that are left are omitted. Returns when all calls have
+ * returned. `thread` is the index of the worker that runs the task. `worker` is the job's
+ * struct sched_worker; its type is void so that the function can be an
  * attn_parallel.run. */
 void sched_parallel_for(void *worker, size_t count,
                         void (*task)(void *data, size_t index, size_t thread),

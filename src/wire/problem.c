@@ -83,7 +83,7 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
     [WIRE_E_TOO_MANY_REQUESTS] = {429, "Too many requests",
         "a client with as many requests in progress as --max-per-client allows"},
     [WIRE_E_QUEUE_FULL] = {503, "Queue full",
-        "as many requests as --queue allows are waiting"},
+        "as many requests wait as --queue and --max-queue-delay allow"},
     [WIRE_E_OUT_OF_MEMORY] = {503, "Out of memory",
         "not enough memory for this request now"},
 };

@@ -105,6 +105,7 @@ static void test_flag_beats_environment_beats_file_beats_default(void **state) {
     assert_int_equal(config.grace, 4);
     assert_true(config.demo);
     assert_int_equal(config.idle_timeout, 60);
+    assert_int_equal(config.max_queue_delay, 500);
     config_deinit(&config);
 }
 

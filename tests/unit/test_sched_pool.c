@@ -14,6 +14,13 @@
 #include <cmocka.h>
 
 static atomic_size_t num_starts, num_runs;
+static struct sched_client client;
+
+/* Reserves a slot for a job that costs nothing. */
+static bool reserve(struct sched_pool *pool) {
+    const struct sched_job job = {.client = &client};
+    return sched_reserve(pool, &job);
+}
 
 static void count_start(void) {
     atomic_fetch_add(&num_starts, 1);
@@ -53,9 +60,10 @@ static void *produce(void *argument) {
     struct producer *producer = argument;
     for (size_t i = 0; i < 2000; i++) {
         struct sched_job *job = &producer->load->jobs[producer->index][i];
-        while (!sched_reserve(producer->load->pool))
+        while (!reserve(producer->load->pool))
             usleep(10);
         job->run = count_run;
+        job->client = &client;
         sched_submit(producer->load->pool, job);
     }
     return NULL;
@@ -92,19 +100,20 @@ static void test_a_full_queue_refuses_and_a_taken_job_frees_its_slot(void **stat
     (void)state;
     const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
     struct sched_pool *pool;
-    struct sched_job first = {.run = wait_at_gate}, second = {.run = count_run};
+    struct sched_job first = {.run = wait_at_gate, .client = &client},
+                     second = {.run = count_run, .client = &client};
 
     assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
-    assert_true(sched_reserve(pool));
-    assert_false(sched_reserve(pool));
+    assert_true(reserve(pool));
+    assert_false(reserve(pool));
     sched_release(pool);
 
     pthread_mutex_lock(&gate);
-    assert_true(sched_reserve(pool));
+    assert_true(reserve(pool));
     sched_submit(pool, &first);
-    while (!sched_reserve(pool)) /* until the worker has taken the first */
+    while (!reserve(pool)) /* until the worker has taken the first */
         usleep(100);
-    assert_false(sched_reserve(pool));
+    assert_false(reserve(pool));
 
     atomic_store(&num_runs, 0);
     sched_submit(pool, &second);
@@ -113,47 +122,104 @@ static void test_a_full_queue_refuses_and_a_taken_job_frees_its_slot(void **stat
     assert_int_equal(atomic_load(&num_runs), 2);
 }
 
-static struct sched_job order_jobs[3];
+static atomic_bool holds, may_go_on;
 
-/* Each job notes when it runs: 0 for the first, and so on. */
-static atomic_size_t next_number;
-static size_t run_numbers[3]; /* of order_jobs[i] */
+static void wait_for(atomic_bool *flag) {
+    while (!atomic_load(flag))
+        usleep(100);
+}
 
-static void note_run_number(struct sched_job *job, struct sched_worker *worker) {
-    run_numbers[job - order_jobs] = atomic_fetch_add(&next_number, 1);
+static void hold_worker(struct sched_job *job, struct sched_worker *worker) {
+    atomic_store(&holds, true);
+    wait_for(&may_go_on);
     count_run(job, worker);
 }
 
-static void test_resubmitted_job_runs_first_and_needs_no_slot(void **state) {
+static void test_resubmitted_job_needs_no_slot(void **state) {
     (void)state;
-    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 2};
+    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
     struct sched_pool *pool;
-    struct sched_job first = {.run = wait_at_gate};
-    for (size_t i = 0; i < 3; i++)
-        order_jobs[i].run = note_run_number;
+    struct sched_job running = {.run = hold_worker, .client = &client},
+                     submitted = {.run = count_run, .client = &client},
+                     resubmitted = {.run = count_run, .client = &client};
 
-    /* The worker is held at the gate, or on its way there, while the queue fills. */
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
-    pthread_mutex_lock(&gate);
-    sched_resubmit(pool, &first); /* into an empty queue */
-    for (size_t i = 0; i < 2; i++) {
-        assert_true(sched_reserve(pool));
-        sched_submit(pool, &order_jobs[i]);
-    }
+    atomic_store(&holds, false);
+    atomic_store(&may_go_on, false);
+    atomic_store(&num_runs, 0);
+    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
+    sched_resubmit(pool, &running);
+    wait_for(&holds);
+    assert_true(reserve(pool));
+    sched_submit(pool, &submitted);
+    assert_false(reserve(pool));
+    sched_resubmit(pool, &resubmitted);
+    assert_false(reserve(pool));
 
-    usleep(1000); /* by now the worker may have taken the first, or not */
-    assert_false(sched_reserve(pool));
-    atomic_store(&next_number, 0);
-    sched_resubmit(pool, &order_jobs[2]);
-    pthread_mutex_unlock(&gate);
-    while (!sched_reserve(pool)) /* a slot is free once one of the two was taken */
-        usleep(100);
-    sched_release(pool);
+    atomic_store(&may_go_on, true);
     sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_runs), 3);
+}
 
-    assert_int_equal(run_numbers[2], 0);
-    assert_int_equal(run_numbers[0], 1);
-    assert_int_equal(run_numbers[1], 2);
+static void test_a_job_waits_only_behind_so_much_work(void **state) {
+    (void)state;
+    const struct sched_options one_second = {
+        .num_workers = 1, .queue_slots = 100, .max_delay = 1000000000};
+    const int64_t ms = 1000000;
+    struct sched_client other = {0};
+    struct sched_pool *pool;
+    struct sched_job running = {.run = hold_worker, .client = &client},
+                     large = {.run = count_run, .client = &client, .cost = 5000 * ms};
+    const struct sched_job cheap = {.client = &client, .cost = ms},
+                           same = {.client = &client, .cost = 3 * ms},
+                           from_other = {.client = &other, .cost = 3 * ms},
+                           decoded_later = {.client = &client, .later = 3 * ms};
+
+    atomic_store(&holds, false);
+    atomic_store(&may_go_on, false);
+    assert_int_equal(sched_pool_create(&one_second, &pool), ATTN_OK);
+    assert_true(sched_reserve(pool, &large)); /* the worker is idle */
+    sched_release(pool);
+    sched_resubmit(pool, &running);
+    wait_for(&holds);
+
+    assert_true(sched_reserve(pool, &large)); /* its own length does not count */
+    sched_submit(pool, &large);
+    assert_int_equal(sched_retry_after(pool), 6);
+    assert_false(sched_reserve(pool, &same));
+    assert_false(sched_reserve(pool, &decoded_later));
+    assert_true(sched_reserve(pool, &cheap)); /* passes the large ones */
+    sched_release(pool);
+    assert_true(sched_reserve(pool, &from_other)); /* has a share of its own */
+    sched_release(pool);
+
+    atomic_store(&may_go_on, true);
+    sched_pool_destroy(pool);
+}
+
+static void test_a_job_that_waits_can_be_taken_back(void **state) {
+    (void)state;
+    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
+    struct sched_pool *pool;
+    struct sched_job running = {.run = hold_worker, .client = &client},
+                     waiting = {.run = count_run, .client = &client};
+
+    atomic_store(&holds, false);
+    atomic_store(&may_go_on, false);
+    atomic_store(&num_runs, 0);
+    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
+    sched_resubmit(pool, &running);
+    wait_for(&holds);
+    assert_true(reserve(pool));
+    sched_submit(pool, &waiting);
+
+    assert_true(sched_cancel(pool, &waiting));
+    assert_false(sched_cancel(pool, &running));
+    assert_true(sched_job_is_over(&running));
+    assert_true(reserve(pool)); /* the slot is free */
+    sched_release(pool);
+    atomic_store(&may_go_on, true);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_runs), 1);
 }
 
 enum { TASKS = 5000 };
@@ -178,7 +244,7 @@ static void run_parallel_for(struct sched_job *job, struct sched_worker *worker)
 static void test_every_task_runs_once_and_no_thread_runs_two_at_a_time(void **state) {
     (void)state;
     struct sched_pool *pool;
-    struct sched_job jobs[6];
+    struct sched_job jobs[6] = {0};
 
     atomic_store(&num_runs, 0);
     for (size_t i = 0; i < TASKS; i++)
@@ -187,9 +253,10 @@ static void test_every_task_runs_once_and_no_thread_runs_two_at_a_time(void **st
     assert_int_equal(sched_num_workers(pool), 3);
 
     for (size_t i = 0; i < 6; i++) {
-        while (!sched_reserve(pool))
+        while (!reserve(pool))
             usleep(10);
         jobs[i].run = run_parallel_for;
+        jobs[i].client = &client;
         sched_submit(pool, &jobs[i]);
     }
 
@@ -201,11 +268,6 @@ static void test_every_task_runs_once_and_no_thread_runs_two_at_a_time(void **st
 
 static atomic_bool owner_works, helper_works, job_is_queued, job_has_run;
 static atomic_size_t tasks_begun, tasks_begun_before_job;
-
-static void wait_for(atomic_bool *flag) {
-    while (!atomic_load(flag))
-        usleep(100);
-}
 
 /* The owner is busy until the other job has run. A helper is in its first task when that
  * job is queued, and the owner too; other tasks take no time. */
@@ -237,11 +299,12 @@ static void note_tasks(struct sched_job *job, struct sched_worker *worker) {
 static void test_a_helper_leaves_when_a_job_waits(void **state) {
     (void)state;
     const struct sched_options two = {.num_workers = 2, .queue_slots = 2};
-    struct sched_job large = {.run = run_loop_and_wait}, small = {.run = note_tasks};
+    struct sched_job large = {.run = run_loop_and_wait, .client = &client},
+                     small = {.run = note_tasks, .client = &client};
     struct sched_pool *pool;
 
     assert_int_equal(sched_pool_create(&two, &pool), ATTN_OK);
-    assert_true(sched_reserve(pool) && sched_reserve(pool));
+    assert_true(reserve(pool) && reserve(pool));
     sched_submit(pool, &large);
     wait_for(&helper_works);
     sched_submit(pool, &small);
@@ -250,6 +313,96 @@ static void test_a_helper_leaves_when_a_job_waits(void **state) {
 
     assert_int_equal(atomic_load(&tasks_begun), TASKS);
     assert_int_equal(atomic_load(&tasks_begun_before_job), 2);
+}
+
+enum { INNER_TASKS = 100 };
+
+/* A large job that submits cheap ones in its first task, and counts how many have run
+ * when its last task begins. */
+static struct sched_job inner_jobs[3];
+static size_t num_before_last_task;
+
+static void submit_in_first_task(void *data, size_t index, size_t thread) {
+    struct sched_worker *worker = data;
+    (void)thread;
+    if (index == INNER_TASKS - 1)
+        num_before_last_task = atomic_load(&num_runs);
+    for (size_t i = 0; index == 0 && i < 3; i++)
+        sched_resubmit(worker->pool, &inner_jobs[i]);
+}
+
+static void run_large_loop(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    sched_parallel_for(worker, INNER_TASKS, submit_in_first_task, worker);
+}
+
+/* Runs a large job alone, on one worker, with `run` as its cheap jobs. */
+static void run_with_inner_jobs(void (*run)(struct sched_job *job,
+                                            struct sched_worker *worker)) {
+    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
+    struct sched_client other = {0};
+    struct sched_pool *pool;
+    struct sched_job large = {
+        .run = run_large_loop, .client = &client, .cost = 1000000000};
+
+    sched_client_init(&client);
+    atomic_store(&num_runs, 0);
+    for (size_t i = 0; i < 3; i++)
+        inner_jobs[i] = (struct sched_job){
+            .run = run, .cost = 1000, .client = i == 2 ? &other : &client};
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
+    sched_resubmit(pool, &large);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_runs), 3);
+}
+
+static void test_cheap_jobs_run_between_tasks_of_a_large_one(void **state) {
+    (void)state;
+    run_with_inner_jobs(count_run);
+    assert_int_equal(num_before_last_task, 3);
+}
+
+static atomic_size_t inner_depth;
+
+static void look_for_jobs(struct sched_job *job, struct sched_worker *worker) {
+    assert_int_equal(atomic_fetch_add(&inner_depth, 1), 0);
+    sched_checkpoint(worker);
+    atomic_fetch_sub(&inner_depth, 1);
+    count_run(job, worker);
+}
+
+static void test_inner_jobs_do_not_run_inner_jobs(void **state) {
+    (void)state;
+    run_with_inner_jobs(look_for_jobs);
+    assert_int_equal(num_before_last_task, 3);
+}
+
+static atomic_size_t tasks_run;
+
+static void cancel_in_first_task(void *data, size_t index, size_t thread) {
+    (void)thread;
+    atomic_fetch_add(&tasks_run, 1);
+    if (index == 0)
+        atomic_store((atomic_bool *)data, true);
+}
+
+static void run_cancelled_loop(struct sched_job *job, struct sched_worker *worker) {
+    sched_parallel_for(worker, TASKS, cancel_in_first_task, &job->cancelled);
+}
+
+static void test_tasks_that_nobody_wants_are_omitted(void **state) {
+    (void)state;
+    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
+    struct sched_pool *pool;
+    struct sched_job cancelled = {.run = run_cancelled_loop, .client = &client},
+                     late = {.run = run_cancelled_loop, .client = &client, .deadline = 1};
+
+    atomic_store(&tasks_run, 0);
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
+    sched_resubmit(pool, &cancelled);
+    sched_resubmit(pool, &late);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&tasks_run), 1);
 }
 
 static void test_pool_without_memory_is_not_created(void **state) {
@@ -286,9 +439,14 @@ int main(void) {
         cmocka_unit_test(test_every_worker_has_started_when_the_pool_is_created),
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_slot),
-        cmocka_unit_test(test_resubmitted_job_runs_first_and_needs_no_slot),
+        cmocka_unit_test(test_resubmitted_job_needs_no_slot),
+        cmocka_unit_test(test_a_job_waits_only_behind_so_much_work),
+        cmocka_unit_test(test_a_job_that_waits_can_be_taken_back),
         cmocka_unit_test(test_every_task_runs_once_and_no_thread_runs_two_at_a_time),
         cmocka_unit_test(test_a_helper_leaves_when_a_job_waits),
+        cmocka_unit_test(test_cheap_jobs_run_between_tasks_of_a_large_one),
+        cmocka_unit_test(test_inner_jobs_do_not_run_inner_jobs),
+        cmocka_unit_test(test_tasks_that_nobody_wants_are_omitted),
         cmocka_unit_test(test_pool_without_memory_is_not_created),
         cmocka_unit_test(test_budget_never_exceeds_its_limit),
     };

@@ -8,6 +8,7 @@
 #define ATTND_HTTP_NET_CLIENT_H
 
 #include "http/net/address.h"
+#include "sched/queue.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@ struct client {
     struct client *next; /* in its bucket */
     struct address address;
     size_t num_users;           /* guarded by the table's lock, as is `next` */
+    struct sched_client jobs;   /* guarded by the pool's lock */
     atomic_size_t held;         /* bytes of the budget */
     atomic_size_t num_requests; /* from the headers to the end of the reply */
 };

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* estimate.c: moving averages, and what is assumed until there are any. */
+#include "http/estimate.h"
+
+#include "base/clock.h"
+#include "base/noise.h"
+
+#include <attnd/attention.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define NUM_SIZES    48    /* powers of two */
+#define NEWEST_SHARE 0.125 /* of a moving average */
+
+/* Assumed until something was measured. */
+#define TEXT_NS_PER_BYTE   2.0
+#define BINARY_NS_PER_BYTE 0.2
+#define REPLY_NS_PER_BYTE  2.0
+#define TEXT_BYTES         4 /* of a number: few digits and a comma */
+
+/* What surrounds the operations of a request takes as long as so many of them. */
+#define OTHER_FLOPS 1e5
+#define TRIAL_ROWS  8
+/* Writing a smaller reply is not measured. */
+#define REPLY_BYTES_MIN 4096
+
+/* Nanoseconds; 0: not known yet. */
+typedef _Atomic double average;
+
+/* What requests of one model, form and size took. */
+struct size_times {
+    average decode, later;
+};
+
+struct estimate {
+    const attn_model *const *models; /* [num_models], borrowed */
+    size_t num_models;
+    average reply[2]; /* a byte of a reply, by estimate_body.text */
+    average *flop;    /* [num_models], an operation */
+    struct size_times
+        *times; /* [num_models + 1][2][NUM_SIZES]; the last: no known model */
+};
+
+static double load_average(const average *a) {
+    return atomic_load_explicit(a, memory_order_relaxed);
+}
+
+static void update_average(average *a, double value) {
+    double old = load_average(a);
+    if (old > 0)
+        value = old + NEWEST_SHARE * (value - old);
+    atomic_store_explicit(a, value, memory_order_relaxed);
+}
+
+/* Returns num_models when the model is not known. */
+static size_t find_model_index(const struct estimate *estimate, const attn_model *model) {
+    size_t i = 0;
+    while (i < estimate->num_models && estimate->models[i] != model)
+        i++;
+    return i;
+}
+
+static struct size_times *find_times(const struct estimate *estimate,
+                                     const struct estimate_body *body) {
+    size_t model = body->num_models == 1 ? find_model_index(estimate, body->models[0])
+                                         : estimate->num_models;
+    size_t power = 0;
+    while (power < NUM_SIZES - 1 && body->size >> power > 1)
+        power++;
+    return &estimate->times[(model * 2 + body->text) * NUM_SIZES + power];
+}
+
+/* Returns the operations of one sequence that has as many rows as fit in the body. */
+static double guess_flops(const attn_model *model, const struct estimate_body *body) {
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t row_bytes = info->query_size * (body->text ? TEXT_BYTES : sizeof(float));
+    size_t rows = body->size / row_bytes + 1;
+    attn_sizes sizes = {0};
+
+    if (info->context_length > 0 && rows > info->context_length)
+        rows = info->context_length;
+    const attn_request request = {
+        .num_sequences = 1, .query_lens = &rows, .key_lens = &rows};
+    attn_plan(model, &request, &sizes, NULL); /* can only fail on overflow */
+    return sizes.flops;
+}
+
+/* Returns the shortest time of the layer, of all models that the body may name: a request
+ * shall not be refused for a model that it does not use. */
+static double guess_compute(const struct estimate *estimate,
+                            const struct estimate_body *body) {
+    double shortest = 1e18;
+    for (size_t i = 0; i < body->num_models; i++) {
+        size_t model = find_model_index(estimate, body->models[i]);
+        double time =
+            guess_flops(body->models[i], body) * load_average(&estimate->flop[model]);
+        shortest = time < shortest ? time : shortest;
+    }
+    return shortest;
+}
+
+void estimate_body(const struct estimate *estimate, const struct estimate_body *body,
+                   int64_t *ret_decode, int64_t *ret_later) {
+    const struct size_times *times = find_times(estimate, body);
+    double decode = load_average(&times->decode), later = load_average(&times->later);
+
+    if (decode == 0) {
+        decode =
+            (double)body->size * (body->text ? TEXT_NS_PER_BYTE : BINARY_NS_PER_BYTE);
+        later = guess_compute(estimate, body);
+    }
+    *ret_decode = (int64_t)decode;
+    *ret_later = (int64_t)later;
+}
+
+int64_t estimate_reply(const struct estimate *estimate, bool text, size_t bytes) {
+    double per_byte = load_average(&estimate->reply[text]);
+    return (int64_t)((double)bytes * (per_byte > 0 ? per_byte : REPLY_NS_PER_BYTE));
+}
+
+int64_t estimate_compute(const struct estimate *estimate, const attn_model *model,
+                         double flops) {
+    size_t i = find_model_index(estimate, model);
+    return (int64_t)((flops + OTHER_FLOPS) * load_average(&estimate->flop[i]));
+}
+
+void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
+                    const struct estimate_measured *measured) {
+    struct size_times *times = find_times(estimate, body);
+    size_t i = find_model_index(estimate, measured->model);
+
+    update_average(&times->later, (double)(measured->compute + measured->encode));
+    update_average(&times->decode, (double)measured->decode + 1); /* not 0 */
+    update_average(&estimate->flop[i],
+                   (double)measured->compute / (measured->flops + OTHER_FLOPS));
+    if (measured->reply >= REPLY_BYTES_MIN)
+        update_average(&estimate->reply[body->text],
+                       (double)measured->encode / (double)measured->reply);
+}
+
+/* --- the warm-up --- */
+
+/* Runs one sequence of a few rows twice, and times the second run. Returns 0 when memory
+ * is short. */
+static double time_flop(const attn_model *model) {
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t width = info->query_size, rows = TRIAL_ROWS;
+    double ns = 0;
+
+    width = info->key_size > width ? info->key_size : width;
+    width = info->value_size > width ? info->value_size : width;
+    if (info->context_length > 0 && info->context_length < rows)
+        rows = info->context_length;
+    float *input = calloc(width, rows * sizeof *input);
+    attn_request request = {.num_sequences = 1,
+                            .query_lens = &rows,
+                            .key_lens = &rows,
+                            .queries = input,
+                            .keys = input,
+                            .values = input};
+    attn_sizes sizes;
+    if (input == NULL || attn_plan(model, &request, &sizes, NULL) != ATTN_OK)
+        goto done;
+
+    noise_fill(input, width * rows, 1.0F);
+    void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+    float *outputs = calloc(sizes.outputs, sizeof *outputs);
+    for (int i = 0; i < 2 && scratch != NULL && outputs != NULL; i++) {
+        int64_t begun = clock_now_ns();
+        attn_run(model, &request, scratch, &(attn_result){outputs, NULL});
+        ns = (double)(clock_now_ns() - begun) / (sizes.flops + OTHER_FLOPS);
+    }
+    free(scratch);
+    free(outputs);
+
+done:
+    free(input);
+    return ns;
+}
+
+attn_status estimate_create(const attn_model *const *models, size_t num_models,
+                            struct estimate **ret_estimate) {
+    struct estimate *estimate = calloc(1, sizeof *estimate);
+    if (estimate == NULL)
+        return ATTN_E_NOMEM;
+
+    estimate->models = models;
+    estimate->num_models = num_models;
+    estimate->flop = calloc(num_models + 1, sizeof *estimate->flop);
+    estimate->times = calloc((num_models + 1) * 2 * NUM_SIZES, sizeof *estimate->times);
+    if (estimate->flop == NULL || estimate->times == NULL)
+        goto fail;
+    for (size_t i = 0; i < num_models; i++) {
+        double ns = time_flop(models[i]);
+        if (ns <= 0)
+            goto fail;
+        atomic_init(&estimate->flop[i], ns);
+    }
+
+    *ret_estimate = estimate;
+    return ATTN_OK;
+
+fail:
+    estimate_destroy(estimate);
+    return ATTN_E_NOMEM;
+}
+
+void estimate_destroy(struct estimate *estimate) {
+    if (estimate == NULL)
+        return;
+    free(estimate->times);
+    free(estimate->flop);
+    free(estimate);
+}

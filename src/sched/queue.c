@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.c: two rings of flows that are sorted by tag, and a list of jobs in each flow.
+ *
+ * Only the first job of a flow needs a tag: the start tag of each other one is the finish
+ * tag of the job before it. So a job can be removed, or put before others of its flow,
+ * without touching tags. */
+#include "sched/queue.h"
+
+void queue_init(struct queue *queue) {
+    *queue = (struct queue){0};
+    for (size_t c = 0; c < SCHED_NUM_CLASSES; c++) {
+        struct sched_flow *ring = &queue->flows[c];
+        ring->next = ring->previous = ring;
+        ring->tag = INT64_MIN;
+    }
+}
+
+/* --- flows --- */
+
+/* Links a flow into its ring. It usually belongs near the end. */
+static void link_flow(struct queue *queue, struct sched_flow *flow,
+                      enum sched_class class) {
+    struct sched_flow *at = queue->flows[class].previous;
+    while (at->tag > flow->tag)
+        at = at->previous;
+
+    flow->previous = at;
+    flow->next = at->next;
+    flow->next->previous = at->next = flow;
+    queue->num_flows++;
+}
+
+static void unlink_flow(struct queue *queue, struct sched_flow *flow) {
+    flow->next->previous = flow->previous;
+    flow->previous->next = flow->next;
+    queue->num_flows--;
+}
+
+/* Returns the start tag of a job that is first in its flow. */
+static int64_t find_start(const struct queue *queue, const struct sched_flow *flow) {
+    if (flow->first != NULL || flow->tag > queue->time)
+        return flow->tag;
+    return queue->time;
+}
+
+/* Serves a flow that is in no ring: its tag and virtual time grow by `cost`. */
+static void serve_flow(struct queue *queue, struct sched_flow *flow, int64_t cost,
+                       enum sched_class class) {
+    if (flow->tag > queue->time)
+        queue->time = flow->tag;
+    queue->time += cost / ((int64_t)queue->num_flows + 2); /* this one, and a new one */
+    flow->tag += cost;
+
+    if (flow->tag > queue->max_finish)
+        queue->max_finish = flow->tag;
+    if (class == SCHED_LARGE && flow->tag > queue->max_large_finish)
+        queue->max_large_finish = flow->tag;
+}
+
+/* --- jobs --- */
+
+/* Returns the last job that is not behind a new job of this priority. */
+static struct sched_job *find_job_before(const struct sched_flow *flow,
+                                         uint32_t priority) {
+    struct sched_job *at = flow->last;
+    /* The default, 0, becomes the largest number. */
+    while (at != NULL && at->priority - 1 > priority - 1)
+        at = at->previous;
+    return at;
+}
+
+void queue_add(struct queue *queue, struct sched_job *job) {
+    if (job->cost > SCHED_COST_MAX)
+        job->cost = SCHED_COST_MAX;
+    job->class = job->cost > SCHED_CHEAP_NS ? SCHED_LARGE : SCHED_CHEAP;
+    struct sched_flow *flow = &job->client->flows[job->class];
+    if (flow->first == NULL) {
+        flow->tag = find_start(queue, flow);
+        link_flow(queue, flow, job->class);
+    }
+
+    job->previous = find_job_before(flow, job->priority);
+    job->next = job->previous != NULL ? job->previous->next : flow->first;
+    *(job->previous != NULL ? &job->previous->next : &flow->first) = job;
+    *(job->next != NULL ? &job->next->previous : &flow->last) = job;
+    job->waits = true;
+
+    flow->cost += job->cost;
+    flow->later += job->later;
+    queue->num_jobs[job->class]++;
+}
+
+/* Unlinks a job; its flow stays in the ring, also when it is empty. */
+static struct sched_flow *unlink_job(struct queue *queue, struct sched_job *job) {
+    struct sched_flow *flow = &job->client->flows[job->class];
+    *(job->previous != NULL ? &job->previous->next : &flow->first) = job->next;
+    *(job->next != NULL ? &job->next->previous : &flow->last) = job->previous;
+    job->waits = false;
+
+    flow->cost -= job->cost;
+    flow->later -= job->later;
+    queue->num_jobs[job->class]--;
+    return flow;
+}
+
+void queue_remove(struct queue *queue, struct sched_job *job) {
+    struct sched_flow *flow = unlink_job(queue, job);
+    if (flow->first == NULL)
+        unlink_flow(queue, flow);
+}
+
+/* Takes the first job of a flow, which then waits for its next turn. */
+static struct sched_job *take_from_flow(struct queue *queue, struct sched_flow *flow) {
+    struct sched_job *job = flow->first;
+
+    unlink_job(queue, job);
+    unlink_flow(queue, flow);
+    serve_flow(queue, flow, job->cost, job->class);
+    if (flow->first != NULL)
+        link_flow(queue, flow, job->class);
+    return job;
+}
+
+struct sched_job *queue_take(struct queue *queue) {
+    struct sched_flow *cheap = queue->flows[SCHED_CHEAP].next;
+    struct sched_flow *large = queue->flows[SCHED_LARGE].next;
+
+    if (cheap->first != NULL && (large->first == NULL || cheap->tag <= large->tag))
+        return take_from_flow(queue, cheap);
+    return large->first != NULL ? take_from_flow(queue, large) : NULL;
+}
+
+struct sched_job *queue_take_cheap(struct queue *queue) {
+    struct sched_flow *flow = queue->flows[SCHED_CHEAP].next;
+    if (flow->first == NULL || flow->tag >= queue->max_large_finish)
+        return NULL;
+    return take_from_flow(queue, flow);
+}
+
+void queue_charge(struct queue *queue, struct sched_client *client, int64_t cost) {
+    struct sched_flow *flow = &client->flows[SCHED_LARGE];
+    bool waits = flow->first != NULL;
+
+    if (waits)
+        unlink_flow(queue, flow);
+    else
+        flow->tag = find_start(queue, flow);
+    serve_flow(queue, flow, cost, SCHED_LARGE);
+    if (waits)
+        link_flow(queue, flow, SCHED_LARGE);
+}
+
+void queue_forget_shares(struct queue *queue) {
+    if (queue->time < queue->max_finish)
+        queue->time = queue->max_finish;
+}
+
+/* --- time --- */
+
+/* Adds up what the flows of a ring are served before the tag. */
+static int64_t ring_work_before(const struct sched_flow *ring, int64_t tag,
+                                bool with_later) {
+    int64_t sum = 0;
+    for (const struct sched_flow *at = ring->next; at != ring && at->tag < tag;
+         at = at->next) {
+        int64_t work = at->cost + (with_later ? at->later : 0);
+        sum += work < tag - at->tag ? work : tag - at->tag;
+    }
+    return sum;
+}
+
+int64_t queue_work_before(const struct queue *queue, const struct sched_job *job) {
+    bool large = job->cost + job->later > SCHED_CHEAP_NS;
+    const struct sched_flow *flows = job->client->flows;
+    const struct sched_flow *flow = &flows[large ? SCHED_LARGE : SCHED_CHEAP];
+    int64_t tag = find_start(queue, flow) + flow->cost;
+
+    for (const struct sched_job *at = flow->last;
+         at != NULL && at->priority - 1 > job->priority - 1; at = at->previous)
+        tag -= at->cost;
+    if (!large) /* large ones let it pass between two of their tasks */
+        return ring_work_before(&queue->flows[SCHED_CHEAP], tag, false);
+
+    tag += flows[SCHED_CHEAP].later;
+    return ring_work_before(&queue->flows[SCHED_CHEAP], tag, true) +
+           ring_work_before(&queue->flows[SCHED_LARGE], tag, true);
+}
+
+int64_t queue_work(const struct queue *queue) {
+    return ring_work_before(&queue->flows[SCHED_CHEAP], INT64_MAX, true) +
+           ring_work_before(&queue->flows[SCHED_LARGE], INT64_MAX, true);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.h: the jobs that wait, in an order that is fair to the clients.
+ *
+ * Start-time fair queueing (Goyal, Vin and Cheng 1996). The jobs of one client and class
+ * are a flow. A job's start tag is the virtual time when it arrives, or the finish tag of
+ * the job before it in its flow, whichever is later. Its finish tag is its start tag plus
+ * its cost. The job with the lowest start tag is next. So each flow gets an equal share
+ * of the workers, whatever the others submit, and a flow that uses less than its share
+ * does not wait behind those that use more. Cheap jobs are a flow of their own: they pass
+ * the large jobs of every client, and of their own, while they use less than a share.
+ *
+ * Virtual time is the largest start tag taken so far, plus a part of that job's cost: an
+ * equal part for each flow. So tags of new flows grow as work is done, and clients that
+ * come for the first time cannot delay a waiting job for ever.
+ *
+ * Nothing here has a lock: the pool's lock guards queue, flows and the jobs that wait. */
+#ifndef ATTND_SCHED_QUEUE_H
+#define ATTND_SCHED_QUEUE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A job is cheap when its cost is at most this. A large one looks for cheap ones about as
+ * often. */
+#define SCHED_CHEAP_NS ((int64_t)2000000)
+#define SCHED_COST_MAX ((int64_t)3600 * 1000000000) /* a higher cost counts as this */
+
+struct sched_worker;
+struct sched_job;
+
+enum sched_class { SCHED_CHEAP, SCHED_LARGE, SCHED_NUM_CLASSES };
+
+/* The jobs of one client and class. Zeroed, it has none. */
+struct sched_flow {
+    struct sched_flow *next, *previous; /* of the queue's list, while jobs wait */
+    struct sched_job *first, *last;     /* by priority, then oldest first */
+    int64_t tag;         /* start tag of `first`, or the last job's finish tag */
+    int64_t cost, later; /* of all jobs that wait here */
+};
+
+/* Whom jobs belong to. It must outlive its jobs while they wait. */
+struct sched_client {
+    struct sched_flow flows[SCHED_NUM_CLASSES];
+};
+
+static inline void sched_client_init(struct sched_client *client) {
+    *client = (struct sched_client){0};
+}
+
+/* A unit of work, embedded in the submitter's own struct. The submitter sets the first
+ * members before each submission. */
+struct sched_job {
+    /* Called once, on a worker, with no lock held. The pool does not touch the job after
+     * that, so `run` may hand it over or free it. */
+    void (*run)(struct sched_job *job, struct sched_worker *worker);
+    struct sched_client *client;
+    int64_t cost;  /* ns of one worker that run() will take, as estimated */
+    int64_t later; /* ns of a job that will follow this one as a part of it, or 0 */
+    /* Orders the jobs of one flow: 1 is the first, and 0, the default, the last. */
+    uint32_t priority;
+    int64_t deadline; /* clock_now_ns; 0: none. Later nobody wants the result. */
+    /* Nobody wants the result any more. `run` may end early, without one. */
+    atomic_bool cancelled;
+
+    /* Used by the queue and the pool. */
+    struct sched_job *next, *previous; /* of the flow */
+    enum sched_class class;
+    bool has_slot;
+    bool waits; /* in the queue */
+};
+
+struct queue {
+    struct sched_flow flows[SCHED_NUM_CLASSES]; /* rings of flows, lowest tag first */
+    size_t num_flows;                           /* in both rings */
+    size_t num_jobs[SCHED_NUM_CLASSES];
+    int64_t time; /* virtual */
+    /* The largest finish tags of the jobs that were taken. */
+    int64_t max_finish, max_large_finish;
+};
+
+void queue_init(struct queue *queue);
+
+/* Adds a job to its flow; its class follows from its cost. */
+void queue_add(struct queue *queue, struct sched_job *job);
+
+/* Removes a job that waits. */
+void queue_remove(struct queue *queue, struct sched_job *job);
+
+/* Removes the next job and returns it; NULL when none waits. */
+struct sched_job *queue_take(struct queue *queue);
+
+/* As queue_take(), but only a cheap job whose turn comes before the end of the large jobs
+ * that were taken. */
+struct sched_job *queue_take_cheap(struct queue *queue);
+
+/* Counts a large job that runs without having waited. */
+void queue_charge(struct queue *queue, struct sched_client *client, int64_t cost);
+
+/* Called when a job is added to an idle pool: all past shares are forgotten. */
+void queue_forget_shares(struct queue *queue);
+
+/* Returns the work in ns, of one worker, that would be done before the job if it were
+ * added now. Jobs that run already do not count. */
+int64_t queue_work_before(const struct queue *queue, const struct sched_job *job);
+
+/* Returns the work in ns of all jobs that wait, with what they will submit later. */
+int64_t queue_work(const struct queue *queue);
+
+#endif

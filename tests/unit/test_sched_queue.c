@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_sched_queue.c: tests of the order in which jobs are taken. */
+#include "sched/queue.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+enum { MS = 1000000 };
+
+static struct queue queue;
+static struct sched_client clients[3];
+static struct sched_job jobs[100];
+static size_t num_jobs;
+
+static int set_up(void **state) {
+    (void)state;
+    queue_init(&queue);
+    for (size_t i = 0; i < 3; i++)
+        sched_client_init(&clients[i]);
+    num_jobs = 0;
+    return 0;
+}
+
+/* Adds a job of clients[client], whose cost is in milliseconds. */
+static struct sched_job *add(size_t client, int64_t ms) {
+    struct sched_job *job = &jobs[num_jobs++];
+    *job = (struct sched_job){.client = &clients[client], .cost = ms * MS};
+    queue_add(&queue, job);
+    return job;
+}
+
+static size_t take_client(void) {
+    struct sched_job *job = queue_take(&queue);
+    assert_non_null(job);
+    assert_false(job->waits);
+    return (size_t)(job->client - clients);
+}
+
+static void test_an_empty_queue_has_no_job(void **state) {
+    (void)state;
+    assert_null(queue_take(&queue));
+    assert_null(queue_take_cheap(&queue));
+    assert_int_equal(queue_work(&queue), 0);
+}
+
+static void test_jobs_of_one_client_keep_their_order(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 10; i++)
+        add(0, 10 + (int64_t)i);
+    for (size_t i = 0; i < 10; i++)
+        assert_ptr_equal(queue_take(&queue), &jobs[i]);
+    assert_null(queue_take(&queue));
+}
+
+static void test_clients_share_equally_whatever_they_submit(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 20; i++)
+        add(0, 10);
+    for (size_t i = 0; i < 5; i++) {
+        add(1, 10);
+        add(2, 20);
+    }
+
+    size_t taken[3] = {0};
+    for (size_t i = 0; i < 10; i++)
+        taken[take_client()]++;
+    assert_int_equal(taken[0], 4);
+    assert_int_equal(taken[1], 4);
+    assert_int_equal(taken[2], 2); /* its jobs take twice as long */
+}
+
+static void test_a_newcomer_is_next_whatever_the_backlog_of_others(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 50; i++)
+        add(0, 10);
+    for (size_t i = 0; i < 20; i++)
+        take_client();
+    add(1, 10);
+    assert_int_equal(take_client(), 1);
+    assert_int_equal(take_client(), 0);
+}
+
+static void test_cheap_jobs_pass_large_ones_of_their_own_client(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 10; i++)
+        add(0, 100);
+    take_client();
+    struct sched_job *cheap = add(0, 1);
+    assert_ptr_equal(queue_take(&queue), cheap);
+}
+
+static void test_cheap_jobs_have_no_more_than_their_share(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 60; i++)
+        add(0, 2);
+    struct sched_job *large = add(1, 20);
+    add(1, 20);
+    size_t before_second = 0;
+
+    while (queue_take(&queue) != large)
+        ;
+    while (queue_take(&queue)->cost <= SCHED_CHEAP_NS)
+        before_second++;
+    assert_in_range(before_second, 9, 11); /* as long as the first large one */
+}
+
+static void test_a_job_is_not_delayed_for_ever_by_ever_new_clients(void **state) {
+    (void)state;
+    static struct sched_client many[1000];
+    static struct sched_job newcomers[1000];
+    struct sched_job *first, *second;
+    size_t taken = 0;
+
+    add(0, 10);
+    first = queue_take(&queue);
+    assert_non_null(first);
+    second = add(0, 10);
+    for (size_t i = 0; i < 1000; i++) {
+        newcomers[i] = (struct sched_job){.client = &many[i], .cost = MS};
+        queue_add(&queue, &newcomers[i]);
+        if (queue_take(&queue) == second)
+            break;
+        taken++;
+    }
+    assert_in_range(taken, 5, 100);
+}
+
+static void test_inner_jobs_are_cheap_and_within_their_share(void **state) {
+    (void)state;
+    add(0, 10);
+    add(0, 10);
+    assert_null(queue_take_cheap(&queue)); /* none is cheap */
+    take_client();
+    for (size_t i = 0; i < 20; i++)
+        add(1, 1);
+
+    size_t taken = 0;
+    while (queue_take_cheap(&queue) != NULL)
+        taken++;
+    assert_in_range(taken, 4, 10); /* the large one takes 10 ms */
+    assert_int_equal(take_client(), 1);
+}
+
+static void test_a_job_that_was_charged_counts_like_one_that_waited(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        add(0, 10);
+        add(1, 10);
+    }
+    queue_charge(&queue, &clients[0], 20 * MS);
+    assert_int_equal(take_client(), 1);
+    assert_int_equal(take_client(), 1);
+    assert_int_equal(take_client(), 0);
+}
+
+static void test_priority_orders_the_jobs_of_one_client_only(void **state) {
+    (void)state;
+    struct sched_job *normal = add(0, 10), *other = add(1, 10), urgent[3];
+    const uint32_t priorities[3] = {5, 1, 5};
+
+    for (size_t i = 0; i < 3; i++) {
+        urgent[i] = (struct sched_job){
+            .client = &clients[0], .cost = 10 * MS, .priority = priorities[i]};
+        queue_add(&queue, &urgent[i]);
+    }
+
+    assert_ptr_equal(queue_take(&queue), &urgent[1]);
+    assert_ptr_equal(queue_take(&queue), other); /* has its turn all the same */
+    assert_ptr_equal(queue_take(&queue), &urgent[0]);
+    assert_ptr_equal(queue_take(&queue), &urgent[2]);
+    assert_ptr_equal(queue_take(&queue), normal);
+}
+
+static void test_a_job_that_was_removed_leaves_no_trace(void **state) {
+    (void)state;
+    struct sched_job *a = add(0, 10), *b = add(0, 10), *c = add(0, 10), *d = add(1, 10);
+    queue_remove(&queue, b);
+    queue_remove(&queue, d);
+    assert_int_equal(queue_work(&queue), 20 * MS);
+    assert_ptr_equal(queue_take(&queue), a);
+    queue_remove(&queue, c);
+    assert_null(queue_take(&queue));
+    assert_int_equal(queue.num_flows, 0);
+}
+
+static void test_work_before_a_job_is_what_is_taken_before_it(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 10; i++)
+        add(0, 10);
+    struct sched_job same = {.client = &clients[0], .cost = 10 * MS},
+                     urgent = {.client = &clients[0], .cost = 10 * MS, .priority = 1},
+                     new = {.client = &clients[1], .cost = 10 * MS},
+                     cheap = {.client = &clients[0], .cost = MS},
+                     two_parts = {.client = &clients[0], .cost = MS, .later = 10 * MS};
+
+    assert_int_equal(queue_work_before(&queue, &same), 100 * MS);
+    assert_int_equal(queue_work_before(&queue, &urgent), 0);
+    assert_int_equal(queue_work_before(&queue, &new), 0);
+    assert_int_equal(queue_work_before(&queue, &cheap), 0);
+    assert_int_equal(queue_work_before(&queue, &two_parts), 100 * MS);
+
+    queue_add(&queue, &two_parts);
+    assert_int_equal(queue_work_before(&queue, &same), 111 * MS);
+    assert_int_equal(queue_work(&queue), 111 * MS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_an_empty_queue_has_no_job, set_up),
+        cmocka_unit_test_setup(test_jobs_of_one_client_keep_their_order, set_up),
+        cmocka_unit_test_setup(test_clients_share_equally_whatever_they_submit, set_up),
+        cmocka_unit_test_setup(test_a_newcomer_is_next_whatever_the_backlog_of_others,
+                               set_up),
+        cmocka_unit_test_setup(test_cheap_jobs_pass_large_ones_of_their_own_client,
+                               set_up),
+        cmocka_unit_test_setup(test_cheap_jobs_have_no_more_than_their_share, set_up),
+        cmocka_unit_test_setup(test_a_job_is_not_delayed_for_ever_by_ever_new_clients,
+                               set_up),
+        cmocka_unit_test_setup(test_inner_jobs_are_cheap_and_within_their_share, set_up),
+        cmocka_unit_test_setup(test_a_job_that_was_charged_counts_like_one_that_waited,
+                               set_up),
+        cmocka_unit_test_setup(test_priority_orders_the_jobs_of_one_client_only, set_up),
+        cmocka_unit_test_setup(test_a_job_that_was_removed_leaves_no_trace, set_up),
+        cmocka_unit_test_setup(test_work_before_a_job_is_what_is_taken_before_it, set_up),
+    };
+    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
+}
