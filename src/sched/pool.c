@@ -165,6 +165,7 @@ static void begin_job_locked(struct sched_worker *worker, struct sched_job *job)
     worker->job = job;
     worker->begun = clock_now_ns();
     worker->expected_end = worker->begun + job->cost;
+    worker->tag = job->tag;
     worker->inner_ns = 0;
     atomic_store(&worker->helped_ns, 0);
 
@@ -230,13 +231,15 @@ int64_t sched_helped_ns(const struct sched_worker *worker) {
  * time of the outer one at most, so that no number of them can hold it up for long. */
 static bool begin_inner_job(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;
-    struct sched_job *job = NULL;
+    struct sched_job *job;
 
-    if (atomic_load(&pool->num_cheap) == 0 ||
-        worker->inner_ns > sched_used_ns(worker) + SCHED_CHEAP_NS)
+    if (atomic_load(&pool->num_cheap) == 0)
+        return false;
+    int64_t used = sched_used_ns(worker);
+    if (worker->inner_ns > used + SCHED_CHEAP_NS)
         return false;
     pthread_mutex_lock(&pool->lock);
-    job = queue_take_cheap(&pool->queue);
+    job = queue_take_cheap(&pool->queue, worker->tag + used);
     if (job != NULL)
         begin_job_locked(worker->inner, job);
     pthread_mutex_unlock(&pool->lock);
@@ -267,7 +270,7 @@ void sched_go_on(struct sched_worker *worker, int64_t cost) {
     int64_t now = clock_now_ns();
 
     pthread_mutex_lock(&pool->lock);
-    queue_charge(&pool->queue, worker->job->client, cost);
+    worker->tag = queue_charge(&pool->queue, worker->job->client, cost);
     worker->expected_end = now + cost;
     pthread_mutex_unlock(&pool->lock);
 }

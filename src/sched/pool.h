@@ -23,6 +23,7 @@ struct sched_worker {
     struct sched_job *job;
     int64_t begun;        /* clock_now_ns */
     int64_t expected_end; /* likewise; 0: no job runs */
+    int64_t tag;          /* its start tag */
     int64_t inner_ns;     /* that inner jobs took since it began */
 
     atomic_int_fast64_t helped_ns; /* that other threads worked for it */

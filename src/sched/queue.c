@@ -113,6 +113,7 @@ void queue_remove(struct queue *queue, struct sched_job *job) {
 static struct sched_job *take_from_flow(struct queue *queue, struct sched_flow *flow) {
     struct sched_job *job = flow->first;
 
+    job->tag = flow->tag;
     unlink_job(queue, job);
     unlink_flow(queue, flow);
     serve_flow(queue, flow, job->cost, job->class);
@@ -130,14 +131,15 @@ struct sched_job *queue_take(struct queue *queue) {
     return large->first != NULL ? take_from_flow(queue, large) : NULL;
 }
 
-struct sched_job *queue_take_cheap(struct queue *queue) {
+struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached) {
     struct sched_flow *flow = queue->flows[SCHED_CHEAP].next;
-    if (flow->first == NULL || flow->tag >= queue->max_large_finish)
+    if (flow->first == NULL ||
+        (flow->tag >= queue->max_large_finish && flow->tag >= reached))
         return NULL;
     return take_from_flow(queue, flow);
 }
 
-void queue_charge(struct queue *queue, struct sched_client *client, int64_t cost) {
+int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t cost) {
     struct sched_flow *flow = &client->flows[SCHED_LARGE];
     bool waits = flow->first != NULL;
 
@@ -145,9 +147,11 @@ void queue_charge(struct queue *queue, struct sched_client *client, int64_t cost
         unlink_flow(queue, flow);
     else
         flow->tag = find_start(queue, flow);
+    int64_t tag = flow->tag;
     serve_flow(queue, flow, cost, SCHED_LARGE);
     if (waits)
         link_flow(queue, flow, SCHED_LARGE);
+    return tag;
 }
 
 void queue_forget_shares(struct queue *queue) {

@@ -67,6 +67,7 @@ struct sched_job {
     /* Used by the queue and the pool. */
     struct sched_job *next, *previous; /* of the flow */
     enum sched_class class;
+    int64_t tag; /* its start tag, once it was taken */
     bool has_slot;
     bool waits; /* in the queue */
 };
@@ -91,12 +92,12 @@ void queue_remove(struct queue *queue, struct sched_job *job);
 /* Removes the next job and returns it; NULL when none waits. */
 struct sched_job *queue_take(struct queue *queue);
 
-/* As queue_take(), but only a cheap job whose turn comes before the end of the large jobs
- * that were taken. */
-struct sched_job *queue_take_cheap(struct queue *queue);
+/* As queue_take(), but only a cheap job whose turn comes before the expected end of the
+ * large jobs that were taken, or before the virtual time `reached`. */
+struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached);
 
-/* Counts a large job that runs without having waited. */
-void queue_charge(struct queue *queue, struct sched_client *client, int64_t cost);
+/* Counts a large job that runs without having waited. Returns its start tag. */
+int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t cost);
 
 /* Called when a job is added to an idle pool: all past shares are forgotten. */
 void queue_forget_shares(struct queue *queue);
