@@ -102,6 +102,14 @@ const struct option config_options[] = {
          "Longest time that a request may have to wait for a worker, in milliseconds, "
          "as estimated from what waits before it. A request that would wait longer is "
          "refused with 503. How long the request itself takes does not matter."},
+    {.name = "default-timeout",
+     .kind = OPTION_COUNT,
+     .offset = AT(default_timeout),
+     .max = 86400000,
+     .metavar = "MS",
+     .help = "How long a request that states no timeout of its own may wait and be "
+             "computed, in milliseconds. After that it is dropped, and the reply is 504. "
+             "0 means no limit."},
     {.name = "max-connections",
      .kind = OPTION_COUNT,
      .offset = AT(max_connections),

@@ -28,6 +28,7 @@ struct inference {
     struct sched_worker *worker;
     struct wire_request request;
     attn_parallel parallel; /* of request.batch */
+    struct wire_pace pace;
     attn_sizes sizes;
     size_t reply_bound; /* bytes of text */
     bool streamed;
@@ -42,6 +43,27 @@ static bool infer_reserve(void *context, size_t bytes, struct wire_problem *ret_
     return exchange_reserve(context, bytes, ret_problem);
 }
 
+/* Returns false with *problem set when nobody waits for the reply any more. */
+static bool check_deadline(const struct inference *inference,
+                           struct wire_problem *problem) {
+    const struct sched_job *job = &inference->exchange->job;
+    if (!sched_job_is_over(job))
+        return true;
+
+    int64_t allowed = job->deadline - inference->exchange->submitted;
+    return wire_problem_set(
+        problem, WIRE_E_DEADLINE_EXCEEDED, NULL,
+        "the result was not computed within %g ms; allow more time, send a smaller "
+        "request, or send it when there is less to do",
+        job->deadline != 0 ? (double)allowed / 1e6 : 0);
+}
+
+/* wire_pace.checkpoint */
+static void infer_checkpoint(void *context) {
+    const struct inference *inference = context;
+    sched_checkpoint(inference->worker);
+}
+
 static bool infer_decode(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
     const struct exchange_codec *codec = &exchange->codec;
@@ -53,7 +75,8 @@ static bool infer_decode(struct inference *inference, struct wire_problem *probl
                                      .num_models = codec->num_models,
                                      .arena = &inference->worker->arena,
                                      .reserve = infer_reserve,
-                                     .context = exchange};
+                                     .context = exchange,
+                                     .pace = &inference->pace};
 
     if (!codec->read(&input, &inference->request, problem))
         return false;
@@ -143,8 +166,10 @@ static bool infer_compute(struct inference *inference, struct wire_problem *prob
                       &inference->result.weights))
         return wire_problem_set_no_memory(problem);
 
-    /* Cannot fail: attn_plan() has accepted this batch. */
+    /* Cannot fail: attn_plan() has accepted this batch. Tasks may have been omitted. */
     attn_run(request->model, &request->batch, scratch, &inference->result);
+    if (!check_deadline(inference, problem))
+        return false;
 
     inference->reply = inference->result;
     if (!selects)
@@ -152,7 +177,7 @@ static bool infer_compute(struct inference *inference, struct wire_problem *prob
     if (!alloc_floats(reply_arena, wire_reply_num_weights(request),
                       &inference->reply.weights))
         return wire_problem_set_no_memory(problem);
-    wire_selection_copy(request, inference->result.weights, NULL,
+    wire_selection_copy(request, inference->result.weights, &inference->pace,
                         inference->reply.weights);
     return true;
 }
@@ -174,8 +199,9 @@ static bool encode_unstreamed(struct inference *inference, void *encoder,
 static bool infer_encode(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
     const struct wire_writer *writer = exchange->codec.writer;
-    void *encoder = writer->begin(inference->reply_arena, &inference->request,
-                                  &inference->reply, NULL, &exchange->head, problem);
+    void *encoder =
+        writer->begin(inference->reply_arena, &inference->request, &inference->reply,
+                      &inference->pace, &exchange->head, problem);
 
     if (encoder == NULL)
         return false;
@@ -274,10 +300,28 @@ static int64_t estimate_rest(const struct inference *inference) {
 
 /* --- the phases --- */
 
+/* Applies what the request says about its deadline and priority. */
+static void apply_limits(const struct inference *inference) {
+    struct exchange *exchange = inference->exchange;
+    const struct wire_request *request = &inference->request;
+
+    int64_t timeout = request->timeout_ns != 0 ? request->timeout_ns
+                                               : exchange->options->default_timeout;
+    if (timeout != 0)
+        exchange->job.deadline = exchange->submitted + timeout;
+    exchange->job.priority = request->priority;
+}
+
 static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
+    if (!check_deadline(inference, problem))
+        return false;
     bool decoded = infer_decode(inference, problem);
     inference->decode_ns = sched_used_ns(inference->worker);
-    return decoded && infer_plan(inference, problem);
+    if (!decoded)
+        return false;
+
+    apply_limits(inference);
+    return check_deadline(inference, problem) && infer_plan(inference, problem);
 }
 
 /* Does everything that follows the decoding. Returns false with *problem set. */
@@ -316,6 +360,7 @@ static void end_inference(struct inference *inference,
         stream_deinit(&exchange->stream);
         exchange_set_problem(exchange, problem);
     }
+    sched_end_job(inference->worker);
     exchange_resume(exchange);
 }
 
@@ -327,7 +372,8 @@ static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
 
     arena_move(&exchange->stream.arena, &worker->arena);
     inference->worker = worker;
-    bool done = infer_plan(inference, &problem) && /* for another worker */
+    bool done = check_deadline(inference, &problem) &&
+                infer_plan(inference, &problem) && /* for another worker */
                 compute_and_encode(inference, &problem);
     end_inference(inference, done ? NULL : &problem);
 }
@@ -368,7 +414,8 @@ static void infer_run(struct sched_job *job, struct sched_worker *worker) {
         exchange_resume(exchange);
         return;
     }
-    *inference = (struct inference){.exchange = exchange, .worker = worker};
+    *inference = (struct inference){
+        .exchange = exchange, .worker = worker, .pace = {infer_checkpoint, inference, 0}};
 
     if (!decode_and_plan(inference, &problem))
         end_inference(inference, &problem);

@@ -16,6 +16,7 @@ struct http_options {
     size_t num_threads;     /* at least 1 */
     size_t max_connections; /* of all threads together */
     size_t header_timeout;  /* seconds; also the grace of bodies and replies */
+    int64_t default_timeout; /* ns, of requests that state none; 0: no limit */
     size_t idle_timeout;    /* seconds */
     size_t min_rate;        /* bytes per second, of bodies and replies */
     size_t max_per_client;  /* requests in progress; 0: no limit */

@@ -174,7 +174,10 @@ static void begin_job_locked(struct sched_worker *worker, struct sched_job *job)
     publish_counts_locked(pool);
 }
 
+/* Notes that the worker's job has ended, unless that was noted already. */
 static void end_job_locked(struct sched_worker *worker) {
+    if (worker->job == NULL)
+        return;
     worker->pool->num_running -= worker->inner != NULL;
     worker->job = NULL;
     worker->expected_end = 0;
@@ -197,8 +200,7 @@ static bool begin_next_job(struct sched_worker *worker) {
     bool may_spin = pool->options.num_workers > 1;
 
     pthread_mutex_lock(&pool->lock);
-    if (worker->job != NULL)
-        end_job_locked(worker);
+    end_job_locked(worker);
     while ((job = queue_take(&pool->queue)) == NULL && !pool->stopping) {
         if ((loop = find_loop_locked(pool)) != NULL) {
             help_loop_locked(worker, loop);
@@ -259,6 +261,12 @@ void sched_checkpoint(struct sched_worker *worker) {
         worker->expected_end += took;
         pthread_mutex_unlock(&worker->pool->lock);
     }
+}
+
+void sched_end_job(struct sched_worker *worker) {
+    pthread_mutex_lock(&worker->pool->lock);
+    end_job_locked(worker);
+    pthread_mutex_unlock(&worker->pool->lock);
 }
 
 bool sched_any_waits(const struct sched_worker *worker) {

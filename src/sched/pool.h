@@ -88,6 +88,10 @@ void sched_go_on(struct sched_worker *worker, int64_t cost);
  * this about every SCHED_CHEAP_NS; sched_parallel_for() does between two tasks. */
 void sched_checkpoint(struct sched_worker *worker);
 
+/* Called before the result is handed over: the worker counts as idle from now on, so that
+ * the next request of the same client is not refused for a job that has ended. */
+void sched_end_job(struct sched_worker *worker);
+
 /* Return the time in ns that the job took so far: on its own thread, without inner jobs,
  * and on other threads that helped with its loops. */
 int64_t sched_used_ns(const struct sched_worker *worker);

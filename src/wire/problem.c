@@ -86,6 +86,8 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
         "as many requests wait as --queue and --max-queue-delay allow"},
     [WIRE_E_OUT_OF_MEMORY] = {503, "Out of memory",
         "not enough memory for this request now"},
+    [WIRE_E_DEADLINE_EXCEEDED] = {504, "Deadline exceeded",
+        "the time that the request allowed is over"},
 };
 /* clang-format on */
 

@@ -5,10 +5,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import requests
 
+import oip
 from checkpoints import slow_request, write_slow_layer
 from compare import assert_problem
+from safetensors_file import make_safetensors
 
 CHEAP = {"model": "d2l", "queries": [[1.0] * 100], "keys": [[1.0] * 100] * 2}
 
@@ -71,3 +75,50 @@ def test_what_would_wait_too_long_is_refused_but_nothing_for_its_own_length(star
         assert_problem(reply, 503, "Queue full")
         assert int(reply.headers["Retry-After"]) >= 1
     assert server.attention(large).status_code == 200
+
+
+def test_a_timeout_is_obeyed_in_every_protocol(demo_server):
+    rows = np.ones((1, 3), np.float32)
+    json_request = {"model": "journey", "queries": rows.tolist()}
+    assert_problem(demo_server.attention(json_request | {"timeout_ms": 0.001}),
+                   504, "Deadline exceeded")
+    assert demo_server.attention(json_request | {"timeout_ms": 60000}).status_code == 200
+
+    body = make_safetensors({"queries": rows}, metadata={"model": "journey", "timeout_ms": "0.001"})
+    reply = requests.post(demo_server.url + "/v1/attention", data=body, timeout=60,
+                          headers={"Content-Type": "application/vnd.safetensors"})
+    assert_problem(reply, 504, "Deadline exceeded")
+
+    body, headers = oip.pack([oip.tensor("queries", rows)], parameters={"timeout": 1})
+    oip.assert_error(oip.post(demo_server, "journey", body, headers), 504, "not computed within")
+
+
+def test_default_timeout_is_for_requests_that_state_none(start_server, slow_model):
+    server = start_server("--model", slow_model, "--default-timeout", 1)
+    assert_problem(server.attention(slow_request()), 504, "Deadline exceeded")
+    assert server.attention(slow_request() | {"timeout_ms": 60000}).status_code == 200
+
+
+def test_an_expired_request_is_dropped_while_it_is_computed(start_server, slow_model):
+    server = start_server("--model", slow_model, "--workers", 2)
+    large = slow_request(tokens=6000) | {"timeout_ms": 300}
+    assert_problem(server.attention(large), 504, "Deadline exceeded")
+    assert server.attention(slow_request()).status_code == 200
+
+
+def test_priority_orders_the_requests_of_one_client(start_server, slow_model):
+    server = start_server("--model", slow_model, "--workers", 1, "--max-queue-delay", 60000)
+    done = []
+
+    def send(priority):
+        reply = server.attention(slow_request(tokens=1500) | {"priority": priority})
+        done.append(priority)
+        assert reply.status_code == 200
+
+    with ThreadPoolExecutor(4) as clients:
+        clients.submit(server.attention, slow_request(tokens=4000))
+        wait_until_a_worker_has_begun()
+        sent = [clients.submit(send, priority) for priority in (0, 7, 1)]
+        for future in sent:
+            future.result()
+    assert done == [1, 7, 0]
