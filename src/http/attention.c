@@ -3,7 +3,7 @@
  * and of its reply. */
 #include "http/exchange.h"
 #include "http/handlers.h"
-#include "http/infer.h"
+#include "http/work/infer.h"
 #include "wire/media.h"
 #include "wire/native/native.h"
 #include "wire/safetensors/safetensors.h"

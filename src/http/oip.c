@@ -5,7 +5,7 @@
 
 #include "http/exchange.h"
 #include "http/handlers.h"
-#include "http/infer.h"
+#include "http/work/infer.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 

@@ -4,10 +4,10 @@
 #ifndef ATTND_HTTP_THREAD_H
 #define ATTND_HTTP_THREAD_H
 
-#include "http/estimate.h"
 #include "http/model_stats.h"
 #include "http/net/connection.h"
 #include "http/options.h"
+#include "http/work/estimate.h"
 
 #include <microhttpd.h>
 #include <pthread.h>

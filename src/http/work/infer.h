@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* infer.h: runs a request for attention on a worker, for any protocol. */
-#ifndef ATTND_HTTP_INFER_H
-#define ATTND_HTTP_INFER_H
+#ifndef ATTND_HTTP_WORK_INFER_H
+#define ATTND_HTTP_WORK_INFER_H
 
 struct exchange;
 struct exchange_codec;

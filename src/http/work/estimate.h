@@ -8,8 +8,8 @@
  *
  * Workers and HTTP threads use one estimate at the same time, without a lock: each number
  * is an atomic of its own, and an update that is lost does no harm. */
-#ifndef ATTND_HTTP_ESTIMATE_H
-#define ATTND_HTTP_ESTIMATE_H
+#ifndef ATTND_HTTP_WORK_ESTIMATE_H
+#define ATTND_HTTP_WORK_ESTIMATE_H
 
 #include <attnd/model.h>
 #include <stdbool.h>

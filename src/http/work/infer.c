@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* infer.c: takes a request through its phases on workers, and counts what they took.
+ *
+ * A request that is expected to be large waits in two parts: its decoding alone, which
+ * may be cheap, and then what follows, whose cost is known by then. It does not wait
+ * twice when nothing else waits, nor when its decoding was a large job already. */
+#include "http/work/infer.h"
+
+#include "base/clock.h"
+#include "base/container_of.h"
+#include "http/work/inference.h"
+
+/* Returns the counters of the model, or NULL while the model is not known. */
+static struct model_stats *find_model_stats(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
+    const struct http_options *options = exchange->options;
+    const attn_model *model = inference->request.model;
+
+    if (model == NULL && exchange->codec.num_models == 1)
+        model = exchange->codec.models[0];
+    for (size_t i = 0; i < options->num_models; i++) {
+        if (options->models[i] == model)
+            return &exchange->thread->stats[i];
+    }
+    return NULL;
+}
+
+static void count_success(const struct inference *inference) {
+    struct model_stats *stats = find_model_stats(inference);
+    int64_t total = clock_now_ns() - inference->exchange->submitted;
+    int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
+
+    model_stats_add(stats, MODEL_QUEUE, total - worked);
+    model_stats_add(stats, MODEL_INPUT, inference->decode_ns);
+    model_stats_add(stats, MODEL_INFER, inference->compute_ns);
+    model_stats_add(stats, MODEL_OUTPUT, inference->encode_ns);
+    model_stats_add(stats, MODEL_SUCCESS, total);
+    model_stats_touch(stats);
+}
+
+static void count_failure(const struct inference *inference) {
+    struct model_stats *stats = find_model_stats(inference);
+    if (stats != NULL)
+        model_stats_add(stats, MODEL_FAIL,
+                        clock_now_ns() - inference->exchange->submitted);
+}
+
+/* --- what it will take --- */
+
+static struct estimate_body body_to_estimate(const struct exchange *exchange) {
+    const struct exchange_codec *codec = &exchange->codec;
+    return (struct estimate_body){.models = codec->models,
+                                  .num_models = codec->num_models,
+                                  .size = exchange->body_size,
+                                  .text = codec->text};
+}
+
+/* Returns how many bytes of the reply the job itself writes. */
+static size_t first_piece_bytes(const struct inference *inference) {
+    return inference->streamed ? STREAM_PIECE_BYTES : inference->reply_bound;
+}
+
+static void learn_times(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
+    const struct estimate_body body = body_to_estimate(exchange);
+    const struct estimate_measured measured = {.model = inference->request.model,
+                                               .flops = inference->sizes.flops,
+                                               .reply = first_piece_bytes(inference),
+                                               .decode = inference->decode_ns,
+                                               .compute = inference->compute_ns +
+                                                          inference->helped_ns,
+                                               .encode = inference->encode_ns};
+
+    estimate_learn(exchange->thread->estimate, &body, &measured);
+}
+
+/* Sets the estimates of a job that was not decoded yet. */
+static void estimate_job(struct exchange *exchange) {
+    const struct estimate_body body = body_to_estimate(exchange);
+    struct sched_job *job = &exchange->job;
+
+    estimate_body(exchange->thread->estimate, &body, &job->cost, &job->later);
+    if (job->cost + job->later > SCHED_CHEAP_NS)
+        return;
+    job->cost += job->later;
+    job->later = 0;
+}
+
+/* Estimates what follows the decoding. */
+static int64_t estimate_rest(const struct inference *inference) {
+    const struct exchange *exchange = inference->exchange;
+    const struct estimate *estimate = exchange->thread->estimate;
+    return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
+           estimate_reply(estimate, exchange->codec.text, first_piece_bytes(inference));
+}
+
+/* --- the phases --- */
+
+static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
+    return inference_check_deadline(inference, problem) &&
+           inference_decode(inference, problem) &&
+           inference_check_deadline(inference, problem) &&
+           inference_plan(inference, problem);
+}
+
+static bool compute_and_encode(struct inference *inference,
+                               struct wire_problem *problem) {
+    return inference_compute(inference, problem) && inference_encode(inference, problem);
+}
+
+/* Ends the job; `problem` is the reply, unless it is NULL. */
+static void end_inference(struct inference *inference,
+                          const struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
+
+    if (problem == NULL) {
+        count_success(inference);
+        learn_times(inference);
+        exchange->status = MHD_HTTP_OK;
+    } else {
+        count_failure(inference);
+        stream_deinit(&exchange->stream);
+        exchange_set_problem(exchange, problem);
+    }
+    sched_end_job(inference->worker);
+    exchange_resume(exchange);
+}
+
+/* sched_job.run of a request that waited decoded. */
+static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
+    struct exchange *exchange = container_of(job, struct exchange, job);
+    struct inference *inference = exchange->inference;
+    struct wire_problem problem;
+
+    arena_move(&exchange->stream.arena, &worker->arena);
+    inference->worker = worker;
+    bool done = inference_check_deadline(inference, &problem) &&
+                inference_plan(inference, &problem) && /* for another worker */
+                compute_and_encode(inference, &problem);
+    end_inference(inference, done ? NULL : &problem);
+}
+
+/* Lets a decoded request wait for its turn among the large ones, when its decoding was
+ * cheap and others wait. Returns whether it does; the caller then no longer owns it. */
+static bool wait_decoded(struct inference *inference) {
+    struct exchange *exchange = inference->exchange;
+    struct sched_worker *worker = inference->worker;
+    struct sched_job *job = &exchange->job;
+    int64_t rest = estimate_rest(inference);
+
+    if (job->cost > SCHED_CHEAP_NS || rest <= SCHED_CHEAP_NS ||
+        (worker->inner != NULL && !sched_any_waits(worker))) {
+        if (rest > SCHED_CHEAP_NS)
+            sched_go_on(worker, rest);
+        return false;
+    }
+
+    job->run = run_decoded;
+    job->cost = rest;
+    job->later = 0;
+    exchange->inference = inference;
+    arena_move(&worker->arena, &exchange->stream.arena);
+    sched_resubmit(worker->pool, job);
+    return true;
+}
+
+/* sched_job.run */
+static void infer_run(struct sched_job *job, struct sched_worker *worker) {
+    struct exchange *exchange = container_of(job, struct exchange, job);
+    struct inference *inference = arena_alloc(&worker->arena, 1, sizeof *inference);
+    struct wire_problem problem;
+
+    if (inference == NULL) {
+        wire_problem_set_no_memory(&problem);
+        exchange_set_problem(exchange, &problem);
+        exchange_resume(exchange);
+        return;
+    }
+    inference_init(inference, exchange, worker);
+
+    if (!decode_and_plan(inference, &problem))
+        end_inference(inference, &problem);
+    else if (!wait_decoded(inference))
+        end_inference(inference,
+                      compute_and_encode(inference, &problem) ? NULL : &problem);
+}
+
+void infer_submit(struct exchange *exchange, const struct exchange_codec *codec) {
+    exchange->codec = *codec;
+    exchange->submitted = clock_now_ns();
+    exchange->body_size = exchange->body.size;
+    estimate_job(exchange);
+    exchange_submit(exchange, infer_run);
+}

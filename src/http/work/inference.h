@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inference.h: one request on its worker, and the phases that it goes through: decode,
+ * plan, compute, encode.
+ *
+ * The worker owns the exchange meanwhile. All sizes are known, and reserved from the
+ * budget, before memory is allocated for them. Each phase returns false with *problem set
+ * when the request ends there. */
+#ifndef ATTND_HTTP_WORK_INFERENCE_H
+#define ATTND_HTTP_WORK_INFERENCE_H
+
+#include "http/exchange.h"
+#include "wire/pace.h"
+
+/* One request on its worker. Allocated in the worker's arena. */
+struct inference {
+    struct exchange *exchange;
+    struct sched_worker *worker;
+    struct wire_request request;
+    attn_parallel parallel; /* of request.batch */
+    struct wire_pace pace;
+    attn_sizes sizes;
+    size_t reply_bound; /* bytes of text */
+    bool streamed;
+    struct arena *reply_arena; /* holds what the reply is written from */
+    attn_result result;
+    attn_result reply; /* the result with the weights that are selected */
+    size_t kept;       /* bytes that the reply holds until it is sent */
+    /* Of this request. When several are computed as one, each counts an equal part of the
+     * computation. */
+    int64_t decode_ns, compute_ns, encode_ns;
+    int64_t helped_ns; /* that other threads worked for it */
+    bool joined;       /* computed together with others */
+};
+
+/* Initialises an inference on the worker that runs its job. */
+void inference_init(struct inference *inference, struct exchange *exchange,
+                    struct sched_worker *worker);
+
+/* Fails when nobody waits for the reply any more. */
+bool inference_check_deadline(const struct inference *inference,
+                              struct wire_problem *problem);
+
+bool inference_decode(struct inference *inference, struct wire_problem *problem);
+
+/* Plans the layer for this worker, and bounds the reply; decides whether it is
+ * streamed. */
+bool inference_plan(struct inference *inference, struct wire_problem *problem);
+
+/* Reserves the memory of everything that follows, and computes. */
+bool inference_compute(struct inference *inference, struct wire_problem *problem);
+
+/* Reserves the memory of the reply alone: the result is where others are. Not for replies
+ * that are streamed. */
+bool inference_reserve_reply(struct inference *inference, struct wire_problem *problem);
+
+/* Writes the reply, or its first piece; the stream writes the others. Then releases what
+ * the reply does not need. */
+bool inference_encode(struct inference *inference, struct wire_problem *problem);
+
+#endif
