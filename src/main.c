@@ -152,6 +152,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
         .idle_timeout = config->idle_timeout,
         .ignore_client_abort = config->ignore_client_abort,
         .default_timeout = (int64_t)config->default_timeout * 1000000,
+        .batch_delay = (int64_t)config->batch_delay_us * 1000,
         .max_body = config->max_body,
         .max_reply = config->max_reply,
         .models = (const attn_model *const *)daemon->models.items,

@@ -41,6 +41,7 @@ struct config {
     size_t queue;           /* jobs that may wait */
     size_t max_queue_delay; /* ms */
     size_t default_timeout; /* ms; 0: none */
+    size_t batch_delay_us;
     size_t max_connections;
     size_t max_per_client; /* requests in progress; 0: no limit */
     struct config_texts trusted_proxies;

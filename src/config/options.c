@@ -110,6 +110,14 @@ const struct option config_options[] = {
      .help = "How long a request that states no timeout of its own may wait and be "
              "computed, in milliseconds. After that it is dropped, and the reply is 504. "
              "0 means no limit."},
+    {.name = "batch-delay-us",
+     .kind = OPTION_COUNT,
+     .offset = AT(batch_delay_us),
+     .max = 1000000,
+     .metavar = "US",
+     .help = "How long a small request may wait for others of its model, in microseconds "
+             "from its arrival on. Small requests that wait are always computed together "
+             "by the native engine; 0 means not to wait for more of them."},
     {.name = "max-connections",
      .kind = OPTION_COUNT,
      .offset = AT(max_connections),

@@ -11,6 +11,10 @@ void model_stats_add(struct model_stats *stats, enum model_time time, int64_t ns
     atomic_fetch_add_explicit(&stats->times[time].count, 1, memory_order_relaxed);
 }
 
+void model_stats_execute(struct model_stats *stats) {
+    atomic_fetch_add_explicit(&stats->executions, 1, memory_order_relaxed);
+}
+
 void model_stats_touch(struct model_stats *stats) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -28,11 +32,10 @@ static struct wire_oip_duration get_duration(const struct model_stats *stats,
 
 void model_stats_get(const struct model_stats *stats,
                      struct wire_oip_statistics *ret_statistics) {
-    /* A request is executed alone, whatever its batch, so the two counts agree. */
     struct wire_oip_duration success = get_duration(stats, MODEL_SUCCESS);
     *ret_statistics = (struct wire_oip_statistics){
         .inference_count = success.count,
-        .execution_count = success.count,
+        .execution_count = atomic_load_explicit(&stats->executions, memory_order_relaxed),
         .last_inference = atomic_load_explicit(&stats->last, memory_order_relaxed),
         .success = success,
         .fail = get_duration(stats, MODEL_FAIL),

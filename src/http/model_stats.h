@@ -25,11 +25,16 @@ struct model_stats {
     struct {
         atomic_uint_fast64_t count, ns;
     } times[MODEL_NUM_TIMES];
+    atomic_uint_fast64_t executions;
     atomic_uint_fast64_t last; /* when the last inference ended, in ms since 1970 */
 };
 
 /* Counts one request and its time in nanoseconds. Any thread may call it. */
 void model_stats_add(struct model_stats *stats, enum model_time time, int64_t ns);
+
+/* Counts a run of the layer, for one request or for several that were joined. Any thread
+ * may call it. */
+void model_stats_execute(struct model_stats *stats);
 
 /* Records that an inference ends now. Any thread may call it. */
 void model_stats_touch(struct model_stats *stats);

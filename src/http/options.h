@@ -12,14 +12,15 @@ struct address_ranges;
 
 /* Everything is borrowed and must outlive the server. */
 struct http_options {
-    const char *listen;     /* HOST:PORT, [IPv6]:PORT */
-    size_t num_threads;     /* at least 1 */
-    size_t max_connections; /* of all threads together */
-    size_t header_timeout;  /* seconds; also the grace of bodies and replies */
+    const char *listen;      /* HOST:PORT, [IPv6]:PORT */
+    size_t num_threads;      /* at least 1 */
+    size_t max_connections;  /* of all threads together */
+    size_t header_timeout;   /* seconds; also the grace of bodies and replies */
     int64_t default_timeout; /* ns, of requests that state none; 0: no limit */
-    size_t idle_timeout;    /* seconds */
-    size_t min_rate;        /* bytes per second, of bodies and replies */
-    size_t max_per_client;  /* requests in progress; 0: no limit */
+    int64_t batch_delay;     /* ns that a request may wait for others to join */
+    size_t idle_timeout;     /* seconds */
+    size_t min_rate;         /* bytes per second, of bodies and replies */
+    size_t max_per_client;   /* requests in progress; 0: no limit */
     const struct address_ranges *trusted_proxies;
     bool ignore_client_abort; /* a client that hangs up still gets its reply */
     size_t max_body;          /* bytes */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c: the workers, the slots of the queue, and the loops that workers share.
+/* pool.c: the workers, and the slots of the queue.
  *
  * A slot is reserved before a connection is suspended, and used afterwards, so that
  * submitting cannot fail (docs/threads.md). `lock` guards everything below it in struct
@@ -9,112 +9,20 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
+#include "sched/pool_state.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
-/* How long a thread polls before it sleeps. Waking a thread takes as long as a step of a
- * small request, and the next step follows at once. So an idle worker stays awake from
- * step to step. */
-#define SPIN_NS         20000
 #define RETRY_AFTER_MAX 3600 /* seconds */
 /* How long a worker keeps its arena while it has nothing to do. */
-#define KEEP_SECONDS 5
-
-/* One sched_parallel_for(): tasks that a job shares with idle workers. It is stored on
- * the stack of its owner, the worker that runs the job. */
-struct loop {
-    struct loop *next;
-    struct sched_worker *owner;
-    void (*task)(void *data, size_t index, size_t thread);
-    void *data;
-    size_t count;
-    atomic_size_t next_index; /* the next task; at least `count` when all are taken */
-    /* Workers other than the owner that run tasks. Changed under the pool's lock; the
-     * owner also reads it without the lock. */
-    atomic_size_t num_helpers;
-};
-
-struct sched_pool {
-    struct sched_options options; /* immutable */
-    pthread_t *threads;           /* [num_workers]; used by the pool's owner alone */
-    struct sched_worker *workers; /* [num_workers]; each used by its own thread */
-    struct sched_worker *inners;  /* [num_workers]: workers[i].inner */
-    size_t num_started;
-
-    pthread_mutex_t lock;
-    pthread_cond_t work;        /* a job was queued, or `stopping` was set */
-    pthread_cond_t started;     /* num_at_start or num_ready has grown */
-    pthread_cond_t helper_left; /* the last helper has left a loop */
-    struct loop *loops;         /* those that may have tasks left */
-    struct queue queue;
-    size_t num_slots;    /* reserved or queued */
-    size_t num_running;  /* outer workers that have a job */
-    size_t num_ready;    /* workers that are past on_start */
-    size_t num_at_start; /* workers that have reached on_start */
-    bool stopping;
-
-    /* Changed under the lock. Spinning threads and helpers read them without it. */
-    atomic_size_t num_queued; /* jobs in the queue */
-    atomic_size_t num_cheap;  /* those of them that are cheap */
-    atomic_size_t num_loops;  /* loops that were ever put on the list */
-};
-
-/* Called while spinning: lets the other hardware thread of this core run. */
-static void relax_cpu(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
+#define KEEP_SECONDS     5
+#define INNER_KEEP_SHARE 8 /* of it, for the inner worker's cheap jobs */
 
 bool sched_job_is_over(const struct sched_job *job) {
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed) ||
            (job->deadline != 0 && clock_now_ns() > job->deadline);
-}
-
-/* Runs tasks until none is left. Between two tasks the owner runs cheap jobs that wait. A
- * helper leaves when any job waits. */
-static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
-    const struct sched_job *job = loop->owner->job;
-    bool helps = worker != loop->owner;
-
-    while (!helps || atomic_load(&worker->pool->num_queued) == 0) {
-        size_t index = atomic_fetch_add(&loop->next_index, 1);
-        if (index >= loop->count)
-            break;
-        if (!sched_job_is_over(job))
-            loop->task(loop->data, index, worker->index);
-        if (!helps)
-            sched_checkpoint(worker);
-    }
-}
-
-/* Returns a loop with tasks left, or NULL. */
-static struct loop *find_loop_locked(const struct sched_pool *pool) {
-    struct loop *loop = pool->loops;
-    while (loop != NULL && atomic_load(&loop->next_index) >= loop->count)
-        loop = loop->next;
-    return loop;
-}
-
-/* Runs tasks of a loop, without the lock. The owner waits for all helpers before the loop
- * goes out of scope. */
-static void help_loop_locked(struct sched_worker *worker, struct loop *loop) {
-    struct sched_pool *pool = worker->pool;
-
-    atomic_fetch_add(&loop->num_helpers, 1);
-    pthread_mutex_unlock(&pool->lock);
-    int64_t begun = clock_now_ns();
-    run_loop_tasks(worker, loop);
-    atomic_fetch_add(&loop->owner->helped_ns, clock_now_ns() - begun);
-    pthread_mutex_lock(&pool->lock);
-    if (atomic_fetch_sub(&loop->num_helpers, 1) == 1)
-        pthread_cond_broadcast(&pool->helper_left);
 }
 
 /* Polls for a new job or loop for SPIN_NS, with the lock released meanwhile. */
@@ -166,6 +74,7 @@ static void begin_job_locked(struct sched_worker *worker, struct sched_job *job)
     worker->begun = clock_now_ns();
     worker->expected_end = worker->begun + job->cost;
     worker->tag = job->tag;
+    worker->shares_loops = false;
     worker->inner_ns = 0;
     atomic_store(&worker->helped_ns, 0);
 
@@ -263,6 +172,23 @@ void sched_checkpoint(struct sched_worker *worker) {
     }
 }
 
+size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
+                        struct sched_job **ret_jobs, size_t max) {
+    struct sched_pool *pool = worker->pool;
+
+    pthread_mutex_lock(&pool->lock);
+    size_t count = queue_take_group(&pool->queue, group, max_rows, ret_jobs, max);
+    for (size_t i = 0; i < count; i++)
+        pool->num_slots -= ret_jobs[i]->has_slot;
+    publish_counts_locked(pool);
+    pthread_mutex_unlock(&pool->lock);
+    return count;
+}
+
+void sched_share_loops(struct sched_worker *worker, bool shared) {
+    worker->shares_loops = shared; /* the next loop is begun under the lock */
+}
+
 void sched_end_job(struct sched_worker *worker) {
     pthread_mutex_lock(&worker->pool->lock);
     end_job_locked(worker);
@@ -281,51 +207,6 @@ void sched_go_on(struct sched_worker *worker, int64_t cost) {
     worker->tag = queue_charge(&pool->queue, worker->job->client, cost);
     worker->expected_end = now + cost;
     pthread_mutex_unlock(&pool->lock);
-}
-
-/* --- parallel loops --- */
-
-/* Removes a loop with no task left from the list; returns when all its tasks are done. */
-static void wait_for_loop_helpers(struct sched_pool *pool, struct loop *loop) {
-    pthread_mutex_lock(&pool->lock);
-    struct loop **link = &pool->loops;
-    while (*link != loop)
-        link = &(*link)->next;
-    *link = loop->next;
-    pthread_mutex_unlock(&pool->lock);
-
-    int64_t spin_end = clock_now_ns() + SPIN_NS;
-    while (atomic_load(&loop->num_helpers) > 0 && clock_now_ns() < spin_end)
-        relax_cpu();
-
-    /* Even when no helper is left: the last one may not have released the lock yet. */
-    pthread_mutex_lock(&pool->lock);
-    while (atomic_load(&loop->num_helpers) > 0)
-        pthread_cond_wait(&pool->helper_left, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
-}
-
-void sched_parallel_for(void *context, size_t count,
-                        void (*task)(void *data, size_t index, size_t thread),
-                        void *data) {
-    struct sched_worker *worker = context;
-    struct sched_pool *pool = worker->pool;
-    struct loop loop = {.owner = worker, .task = task, .data = data, .count = count};
-    size_t max_threads =
-        pool->options.num_workers < count ? pool->options.num_workers : count;
-    atomic_init(&loop.next_index, 0);
-    atomic_init(&loop.num_helpers, 0);
-
-    pthread_mutex_lock(&pool->lock);
-    loop.next = pool->loops;
-    pool->loops = &loop;
-    atomic_fetch_add(&pool->num_loops, 1);
-    for (size_t i = 1; i < max_threads; i++)
-        pthread_cond_signal(&pool->work);
-    pthread_mutex_unlock(&pool->lock);
-
-    run_loop_tasks(worker, &loop);
-    wait_for_loop_helpers(pool, &loop);
 }
 
 size_t sched_num_workers(const struct sched_pool *pool) {
@@ -365,8 +246,9 @@ static bool start_worker(struct sched_pool *pool, size_t index) {
 
     *worker = (struct sched_worker){.pool = pool, .index = index, .inner = inner};
     *inner = (struct sched_worker){.pool = pool, .index = index};
-    arena_init(&worker->arena, pool->options.arena_keep);
-    arena_init(&inner->arena, pool->options.arena_keep);
+    /* Both together keep what one may. */
+    arena_init(&inner->arena, pool->options.arena_keep / INNER_KEEP_SHARE);
+    arena_init(&worker->arena, pool->options.arena_keep - inner->arena.keep);
     if (pthread_create(&pool->threads[index], NULL, worker_main, worker) != 0)
         return false;
     pool->num_started++;

@@ -3,39 +3,9 @@
 #ifndef ATTND_SCHED_POOL_H
 #define ATTND_SCHED_POOL_H
 
-#include "base/arena.h"
-#include "sched/queue.h"
+#include "sched/worker.h"
 
 #include <attnd/status.h>
-
-struct sched_pool;
-
-/* What runs a job. A worker thread has two, one inside the other: while a large job runs
- * on the outer one, the inner one runs cheap jobs between two of its tasks. */
-struct sched_worker {
-    struct sched_pool *pool;
-    size_t index;               /* of the thread, 0..num_workers-1 */
-    struct arena arena;         /* reset after every job */
-    struct sched_worker *inner; /* NULL: this is the inner one */
-
-    /* About the job that runs. The thread itself changes them under the pool's lock, and
-     * reads them without it. */
-    struct sched_job *job;
-    int64_t begun;        /* clock_now_ns */
-    int64_t expected_end; /* likewise; 0: no job runs */
-    int64_t tag;          /* its start tag */
-    int64_t inner_ns;     /* that inner jobs took since it began */
-
-    atomic_int_fast64_t helped_ns; /* that other threads worked for it */
-};
-
-struct sched_options {
-    size_t num_workers;     /* at least 1 */
-    size_t queue_slots;     /* jobs that may wait, at least 1 */
-    int64_t max_delay;      /* ns of work before a job that waits */
-    size_t arena_keep;      /* bytes that a worker keeps from job to job */
-    void (*on_start)(void); /* called once on every worker at the same time, or NULL */
-};
 
 /* Starts the workers and waits until each has run on_start. The caller owns *ret_pool.
  * Returns ATTN_E_NOMEM, with no thread left running, when memory or a thread is
@@ -87,6 +57,16 @@ void sched_go_on(struct sched_worker *worker, int64_t cost);
 /* Runs cheap jobs that wait, if it is their turn, on the inner worker. A large job calls
  * this about every SCHED_CHEAP_NS; sched_parallel_for() does between two tasks. */
 void sched_checkpoint(struct sched_worker *worker);
+
+/* Takes jobs of the group that wait, so that the worker runs them together with its own
+ * job, and writes them to ret_jobs [max]. Returns how many; they have at most max_rows
+ * rows in all. */
+size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
+                        struct sched_job **ret_jobs, size_t max);
+
+/* Declares whether the job's loops compute results of other jobs too. Then no task is
+ * omitted. */
+void sched_share_loops(struct sched_worker *worker, bool shared);
 
 /* Called before the result is handed over: the worker counts as idle from now on, so that
  * the next request of the same client is not refused for a job that has ended. */

@@ -139,6 +139,39 @@ struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached) {
     return take_from_flow(queue, flow);
 }
 
+/* Takes jobs of a group from one flow. */
+static size_t take_group_from_flow(struct queue *queue, struct sched_flow *flow,
+                                   uint64_t group, size_t *max_rows,
+                                   struct sched_job **ret_jobs, size_t max) {
+    size_t count = 0;
+    struct sched_job *next;
+
+    for (struct sched_job *job = flow->first; job != NULL && count < max; job = next) {
+        next = job->next;
+        if (job->group != group || job->rows > *max_rows)
+            continue;
+        *max_rows -= job->rows;
+        queue_remove(queue, job);
+        ret_jobs[count++] = job;
+    }
+    return count;
+}
+
+size_t queue_take_group(struct queue *queue, uint64_t group, size_t max_rows,
+                        struct sched_job **ret_jobs, size_t max) {
+    size_t count = 0;
+
+    for (size_t c = 0; c < SCHED_NUM_CLASSES; c++) {
+        struct sched_flow *ring = &queue->flows[c], *next;
+        for (struct sched_flow *flow = ring->next; flow != ring; flow = next) {
+            next = flow->next; /* the flow leaves the ring with its last job */
+            count += take_group_from_flow(queue, flow, group, &max_rows, ret_jobs + count,
+                                          max - count);
+        }
+    }
+    return count;
+}
+
 int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t cost) {
     struct sched_flow *flow = &client->flows[SCHED_LARGE];
     bool waits = flow->first != NULL;

@@ -61,6 +61,9 @@ struct sched_job {
     /* Orders the jobs of one flow: 1 is the first, and 0, the default, the last. */
     uint32_t priority;
     int64_t deadline; /* clock_now_ns; 0: none. Later nobody wants the result. */
+    /* Jobs of one group may be run as one; 0: none. `rows` say when that is enough. */
+    uint64_t group;
+    size_t rows;
     /* Nobody wants the result any more. `run` may end early, without one. */
     atomic_bool cancelled;
 
@@ -95,6 +98,11 @@ struct sched_job *queue_take(struct queue *queue);
 /* As queue_take(), but only a cheap job whose turn comes before the expected end of the
  * large jobs that were taken, or before the virtual time `reached`. */
 struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached);
+
+/* Removes jobs of the group, of any client, and writes them to ret_jobs, which
+ * has room for `max`. Returns how many; they have at most max_rows rows in all. */
+size_t queue_take_group(struct queue *queue, uint64_t group, size_t max_rows,
+                        struct sched_job **ret_jobs, size_t max);
 
 /* Counts a large job that runs without having waited. Returns its start tag. */
 int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t cost);

@@ -35,7 +35,7 @@ def test_full_queue_is_reported_with_503_and_recovers(start_server, tmp_path):
 def test_health_gets_a_reply_while_every_worker_is_busy(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     write_slow_layer(path)
-    server = start_server("--model", f"slow={path}", "--workers", 1)
+    server = start_server("--model", f"slow={path}", "--workers", 1, "--max-queue-delay", 3600000)
     with ThreadPoolExecutor(4) as clients:
         slow = [clients.submit(server.attention, slow_request(seed)) for seed in range(4)]
         seconds = [server.get("/v2/health/live").elapsed.total_seconds() for _ in range(5)]

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 import oip
-from checkpoints import slow_request, write_slow_layer
+from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_problem
 from safetensors_file import make_safetensors
 
@@ -107,7 +107,7 @@ def test_an_expired_request_is_dropped_while_it_is_computed(start_server, slow_m
 
 
 def test_priority_orders_the_requests_of_one_client(start_server, slow_model):
-    server = start_server("--model", slow_model, "--workers", 1, "--max-queue-delay", 60000)
+    server = start_server("--model", slow_model, "--workers", 1, "--max-queue-delay", 3600000)
     done = []
 
     def send(priority):
@@ -122,3 +122,66 @@ def test_priority_orders_the_requests_of_one_client(start_server, slow_model):
         for future in sent:
             future.result()
     assert done == [1, 7, 0]
+
+
+@pytest.fixture(scope="module")
+def wide_model(tmp_path_factory):
+    """A row takes some ms: the weights are 64 MB."""
+    path = tmp_path_factory.mktemp("wide") / "wide.safetensors"
+    write_layer(path, num_heads=16, head_size=128, query_size=2048)
+    return f"wide={path}"
+
+
+def execution_counts(server, model):
+    statistics, = server.get(f"/v2/models/{model}/stats").json()["model_stats"]
+    return statistics["inference_count"], statistics["execution_count"]
+
+
+def joined_requests():
+    """Small requests of different forms. All but the last can be computed as one."""
+    random = np.random.default_rng(3)
+    for i in range(12):
+        rows = random.normal(size=(1 + i % 3, 2048)).round(3)
+        request = {"model": "wide", "queries": rows.tolist()}
+        if i % 4 == 1:
+            request["causal"] = True
+        if i % 4 == 2:
+            request["valid_lens"] = 1
+        yield request
+    yield {"model": "wide", "queries": [[0.5] * 2048] * 2, "need_weights": True}
+
+
+def test_requests_that_wait_are_computed_together_with_the_same_bits(start_server, slow_model,
+                                                                    wide_model):
+    server = start_server("--model", slow_model, "--model", wide_model, "--workers", 1,
+                          "--engine", "native", "--max-queue-delay", 3600000)
+    requests_alone = list(joined_requests())
+    alone = [server.attention(request) for request in requests_alone]
+    assert {reply.status_code for reply in alone} == {200}
+    assert execution_counts(server, "wide") == (13, 13)
+
+    not_finite = {"model": "wide", "queries": [[3e38] * 2048]}
+    too_late = requests_alone[0] | {"timeout_ms": 0.001}
+    with ThreadPoolExecutor(20) as clients:
+        running = clients.submit(server.attention, slow_request(tokens=4000) | {"model": "slow"})
+        wait_until_a_worker_has_begun()
+        together = [clients.submit(server.attention, request)
+                    for request in [*requests_alone, not_finite, too_late]]
+        *together, refused, dropped = [future.result() for future in together]
+        assert running.result().status_code == 200
+    for reply, expected in zip(together, alone):
+        assert (reply.status_code, reply.content) == (200, expected.content)
+    assert_problem(refused, 422, "Result not finite")
+    assert_problem(dropped, 504, "Deadline exceeded")
+    inferences, executions = execution_counts(server, "wide")
+    assert inferences == 26 > executions
+
+
+def test_a_batch_delay_lets_requests_wait_for_each_other(start_server, wide_model):
+    server = start_server("--model", wide_model, "--workers", 1, "--engine", "native",
+                          "--batch-delay-us", 1000000)
+    with ThreadPoolExecutor(4) as clients:
+        replies = list(clients.map(server.attention, [{"queries": [[0.5] * 2048]}] * 4))
+    assert [reply.status_code for reply in replies] == [200] * 4
+    inferences, executions = execution_counts(server, "wide")
+    assert inferences == 4 and executions < 4

@@ -73,7 +73,7 @@ def test_every_accepted_request_gets_a_reply(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     layer = write_slow_layer(path)
     server = start_server("--model", f"slow={path}", "--workers", 1, "--http-threads", 1,
-                          "--grace", 100)
+                          "--max-queue-delay", 3600000, "--grace", 100)
     connections = [send_slow(server, seed, tokens=50 if seed > 0 else 400) for seed in range(8)]
     wait_until_read(server)
     server.process.send_signal(signal.SIGTERM)
@@ -140,7 +140,7 @@ def test_half_sent_request_does_not_delay_the_stop_beyond_the_grace(start_server
 def test_request_that_outlives_the_grace_is_reported_by_the_exit_code(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     write_slow_layer(path)
-    server = start_server("--model", f"slow={path}", "--workers", 1, "--http-threads", 1,
+    server = start_server("--model", f"slow={path}", "--workers", 1, "--max-queue-delay", 3600000, "--http-threads", 1,
                           "--grace", 0)
     connections = [send_slow(server, seed) for seed in range(8)]
     wait_until_read(server)

@@ -175,6 +175,33 @@ static void test_priority_orders_the_jobs_of_one_client_only(void **state) {
     assert_ptr_equal(queue_take(&queue), normal);
 }
 
+static struct sched_job *add_to_group(size_t client, int64_t ms, uint64_t group,
+                                      size_t rows) {
+    struct sched_job *job = add(client, ms);
+    job->group = group;
+    job->rows = rows;
+    return job;
+}
+
+static void test_a_group_is_taken_from_all_clients_and_classes(void **state) {
+    (void)state;
+    struct sched_job *taken[10],
+        *wanted[3] = {add_to_group(0, 1, 7, 1), add_to_group(0, 10, 7, 2),
+                      add_to_group(1, 10, 7, 3)};
+    add_to_group(1, 10, 8, 1);
+    struct sched_job *late = add_to_group(2, 10, 7, 2), *none = add(2, 10);
+
+    assert_int_equal(queue_take_group(&queue, 7, 7, taken, 10), 3);
+    assert_memory_equal(taken, wanted, sizeof wanted); /* `late` has too many rows */
+    assert_false(wanted[0]->waits);
+    assert_int_equal(queue_work(&queue), 30 * MS);
+    assert_int_equal(queue_take_group(&queue, 7, 100, taken, 0), 0);
+    assert_int_equal(queue_take_group(&queue, 7, 100, taken, 10), 1);
+    assert_ptr_equal(taken[0], late);
+    assert_int_equal(take_client(), 1);
+    assert_ptr_equal(queue_take(&queue), none);
+}
+
 static void test_a_job_that_was_removed_leaves_no_trace(void **state) {
     (void)state;
     struct sched_job *a = add(0, 10), *b = add(0, 10), *c = add(0, 10), *d = add(1, 10);
@@ -224,6 +251,8 @@ int main(void) {
         cmocka_unit_test_setup(test_a_job_that_was_charged_counts_like_one_that_waited,
                                set_up),
         cmocka_unit_test_setup(test_priority_orders_the_jobs_of_one_client_only, set_up),
+        cmocka_unit_test_setup(test_a_group_is_taken_from_all_clients_and_classes,
+                               set_up),
         cmocka_unit_test_setup(test_a_job_that_was_removed_leaves_no_trace, set_up),
         cmocka_unit_test_setup(test_work_before_a_job_is_what_is_taken_before_it, set_up),
     };

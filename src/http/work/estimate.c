@@ -131,8 +131,9 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
 
     update_average(&times->later, (double)(measured->compute + measured->encode));
     update_average(&times->decode, (double)measured->decode + 1); /* not 0 */
-    update_average(&estimate->flop[i],
-                   (double)measured->compute / (measured->flops + OTHER_FLOPS));
+    if (measured->flops > 0)
+        update_average(&estimate->flop[i],
+                       (double)measured->compute / (measured->flops + OTHER_FLOPS));
     if (measured->reply >= REPLY_BYTES_MIN)
         update_average(&estimate->reply[body->text],
                        (double)measured->encode / (double)measured->reply);

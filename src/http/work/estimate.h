@@ -46,7 +46,7 @@ int64_t estimate_reply(const struct estimate *estimate, bool text, size_t bytes)
 /* What a request has taken. */
 struct estimate_measured {
     const attn_model *model;
-    double flops;
+    double flops; /* 0: computed together with others */
     size_t reply; /* bytes that were written, as estimated */
     int64_t decode, compute, encode;
 };

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/container_of.h"
-#include "http/work/inference.h"
+#include "http/work/group.h"
 
 /* Returns the counters of the model, or NULL while the model is not known. */
 static struct model_stats *find_model_stats(const struct inference *inference) {
@@ -63,13 +63,13 @@ static size_t first_piece_bytes(const struct inference *inference) {
 static void learn_times(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
     const struct estimate_body body = body_to_estimate(exchange);
-    const struct estimate_measured measured = {.model = inference->request.model,
-                                               .flops = inference->sizes.flops,
-                                               .reply = first_piece_bytes(inference),
-                                               .decode = inference->decode_ns,
-                                               .compute = inference->compute_ns +
-                                                          inference->helped_ns,
-                                               .encode = inference->encode_ns};
+    const struct estimate_measured measured = {
+        .model = inference->request.model,
+        .flops = inference->joined ? 0 : inference->sizes.flops,
+        .reply = first_piece_bytes(inference),
+        .decode = inference->decode_ns,
+        .compute = inference->compute_ns + inference->helped_ns,
+        .encode = inference->encode_ns};
 
     estimate_learn(exchange->thread->estimate, &body, &measured);
 }
@@ -86,7 +86,7 @@ static void estimate_job(struct exchange *exchange) {
     job->later = 0;
 }
 
-/* Estimates what follows the decoding. */
+/* Estimates what follows the decoding of a request that is computed alone. */
 static int64_t estimate_rest(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
     const struct estimate *estimate = exchange->thread->estimate;
@@ -103,11 +103,6 @@ static bool decode_and_plan(struct inference *inference, struct wire_problem *pr
            inference_plan(inference, problem);
 }
 
-static bool compute_and_encode(struct inference *inference,
-                               struct wire_problem *problem) {
-    return inference_compute(inference, problem) && inference_encode(inference, problem);
-}
-
 /* Ends the job; `problem` is the reply, unless it is NULL. */
 static void end_inference(struct inference *inference,
                           const struct wire_problem *problem) {
@@ -119,11 +114,50 @@ static void end_inference(struct inference *inference,
         exchange->status = MHD_HTTP_OK;
     } else {
         count_failure(inference);
-        stream_deinit(&exchange->stream);
         exchange_set_problem(exchange, problem);
     }
-    sched_end_job(inference->worker);
+
+    struct sched_worker *worker = inference->worker;
+    if (problem != NULL || !inference->streamed)
+        stream_deinit(&exchange->stream); /* may hold the inference itself */
+    if (worker->job == &exchange->job)
+        sched_end_job(worker);
     exchange_resume(exchange);
+}
+
+/* Computes and encodes the request alone. */
+static void finish_alone(struct inference *inference) {
+    struct wire_problem problem;
+    bool done = inference_compute(inference, &problem);
+
+    if (done) {
+        model_stats_execute(find_model_stats(inference));
+        done = inference_encode(inference, &problem);
+    }
+    end_inference(inference, done ? NULL : &problem);
+}
+
+/* Computes and encodes the request, together with those that wait and can be joined. The
+ * first is the last to end, since the results of all are in memory that it reserved. */
+static void finish(struct inference *inference) {
+    struct inference *members[GROUP_MAX] = {inference};
+    struct wire_problem problem;
+    size_t count =
+        inference->exchange->job.group != 0 ? group_gather(members, end_inference) : 1;
+
+    if (count == 1 || !group_compute(members, count)) {
+        group_dissolve(members, count);
+        finish_alone(inference);
+        return;
+    }
+    model_stats_execute(find_model_stats(inference));
+    while (count-- > 0) {
+        struct inference *member = members[count];
+        bool done = inference_check_deadline(member, &problem) &&
+                    inference_reserve_reply(member, &problem) &&
+                    inference_encode(member, &problem);
+        end_inference(member, done ? NULL : &problem);
+    }
 }
 
 /* sched_job.run of a request that waited decoded. */
@@ -134,21 +168,34 @@ static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
 
     arena_move(&exchange->stream.arena, &worker->arena);
     inference->worker = worker;
-    bool done = inference_check_deadline(inference, &problem) &&
-                inference_plan(inference, &problem) && /* for another worker */
-                compute_and_encode(inference, &problem);
-    end_inference(inference, done ? NULL : &problem);
+    if (inference_check_deadline(inference, &problem) &&
+        inference_plan(inference, &problem)) /* for another worker */
+        finish(inference);
+    else
+        end_inference(inference, &problem);
 }
 
-/* Lets a decoded request wait for its turn among the large ones, when its decoding was
- * cheap and others wait. Returns whether it does; the caller then no longer owns it. */
+/* Estimates what follows the decoding of a request that will be joined: its part of what
+ * was needed for others like it. */
+static int64_t estimate_joined(const struct inference *inference, int64_t rest) {
+    const struct estimate_body body = body_to_estimate(inference->exchange);
+    int64_t decode, later;
+
+    estimate_body(inference->exchange->thread->estimate, &body, &decode, &later);
+    return later < rest ? later : rest;
+}
+
+/* Lets a decoded request wait for its turn among the large ones, or for others to join,
+ * when its decoding was cheap and others wait. Returns whether it does; the caller then
+ * no longer owns it. */
 static bool wait_decoded(struct inference *inference) {
     struct exchange *exchange = inference->exchange;
     struct sched_worker *worker = inference->worker;
     struct sched_job *job = &exchange->job;
     int64_t rest = estimate_rest(inference);
+    bool joins = rest >= GROUP_NS_MIN && group_mark(inference);
 
-    if (job->cost > SCHED_CHEAP_NS || rest <= SCHED_CHEAP_NS ||
+    if (job->cost > SCHED_CHEAP_NS || (rest <= SCHED_CHEAP_NS && !joins) ||
         (worker->inner != NULL && !sched_any_waits(worker))) {
         if (rest > SCHED_CHEAP_NS)
             sched_go_on(worker, rest);
@@ -156,7 +203,7 @@ static bool wait_decoded(struct inference *inference) {
     }
 
     job->run = run_decoded;
-    job->cost = rest;
+    job->cost = joins ? estimate_joined(inference, rest) : rest;
     job->later = 0;
     exchange->inference = inference;
     arena_move(&worker->arena, &exchange->stream.arena);
@@ -181,8 +228,7 @@ static void infer_run(struct sched_job *job, struct sched_worker *worker) {
     if (!decode_and_plan(inference, &problem))
         end_inference(inference, &problem);
     else if (!wait_decoded(inference))
-        end_inference(inference,
-                      compute_and_encode(inference, &problem) ? NULL : &problem);
+        finish(inference);
 }
 
 void infer_submit(struct exchange *exchange, const struct exchange_codec *codec) {

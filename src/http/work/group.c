@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c: finds requests that can be joined, and computes them in the arena of the
+ * worker that found them. The memory of the joined batch is reserved by the first. */
+#include "http/work/group.h"
+
+#include "base/clock.h"
+#include "base/container_of.h"
+#include "base/size.h"
+#include "math/join.h"
+#include "wire/selection.h"
+
+#include <time.h>
+
+/* More rows gain little. */
+#define MEMBER_ROWS_MAX (JOIN_ROWS_MAX / 2)
+/* How often a worker that waits for more requests looks for them. */
+#define LOOK_NS 20000
+
+/* FNV-1a (Fowler, Noll and Vo 1991). */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size) {
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ at[i]) * 1099511628211U;
+    return hash;
+}
+
+bool group_mark(struct inference *inference) {
+    const struct wire_request *request = &inference->request;
+    const attn_request *batch = &request->batch;
+    const attn_sizes *sizes = &inference->sizes;
+    struct sched_job *job = &inference->exchange->job;
+    size_t rows =
+        sizes->num_queries > sizes->num_keys ? sizes->num_queries : sizes->num_keys;
+    uint64_t hash = 14695981039346656037U;
+
+    job->group = 0;
+    if (rows > MEMBER_ROWS_MAX || inference->streamed ||
+        wire_selection_is_partial(request) ||
+        !join_possible(request->model, batch, batch)) /* a native engine */
+        return false;
+
+    hash = hash_bytes(hash, &request->model, sizeof request->model);
+    hash = hash_bytes(hash, &batch->need_weights, sizeof batch->need_weights);
+    if (batch->head_mask != NULL)
+        hash = hash_bytes(hash, batch->head_mask,
+                          attn_model_get_info(request->model)->num_heads * sizeof(float));
+    job->group = hash != 0 ? hash : 1;
+    job->rows = rows;
+    return true;
+}
+
+/* Runs cheap jobs, such as the decoding of requests to join, until the first request has
+ * waited for batch_delay. */
+static void wait_for_more(const struct inference *first) {
+    int64_t end = first->exchange->submitted + first->exchange->options->batch_delay;
+    const struct timespec pause = {.tv_nsec = LOOK_NS};
+
+    while (first->worker->inner != NULL && clock_now_ns() < end) {
+        sched_checkpoint(first->worker);
+        nanosleep(&pause, NULL);
+    }
+}
+
+size_t group_gather(struct inference *ret_members[GROUP_MAX],
+                    void (*end)(struct inference *inference,
+                                const struct wire_problem *problem)) {
+    struct inference *first = ret_members[0];
+    struct sched_worker *worker = first->worker;
+    struct sched_job *own = &first->exchange->job, *jobs[GROUP_MAX - 1];
+    uint64_t group = own->group;
+    size_t count = 1;
+
+    wait_for_more(first);
+    own->group = 0;
+    size_t num_jobs =
+        sched_take_group(worker, group, JOIN_ROWS_MAX - own->rows, jobs, GROUP_MAX - 1);
+
+    for (size_t i = 0; i < num_jobs; i++) {
+        struct inference *member = container_of(jobs[i], struct exchange, job)->inference;
+        struct wire_problem problem;
+        member->worker = worker;
+        if (!inference_check_deadline(member, &problem) ||
+            !inference_plan(member, &problem)) {
+            end(member, &problem);
+        } else if (join_possible(first->request.model, &first->request.batch,
+                                 &member->request.batch)) {
+            jobs[i]->group = 0;
+            ret_members[count++] = member;
+        } else { /* the same hash by chance */
+            sched_resubmit(worker->pool, jobs[i]);
+        }
+    }
+    return count;
+}
+
+/* What the members have in common while they are computed. */
+struct joined {
+    attn_request request;
+    attn_sizes sizes;
+    void *scratch;
+    attn_result result;
+};
+
+/* Copies the members to one batch; reserves and allocates its memory. */
+static bool join_members(struct inference *members[], size_t count,
+                         struct joined *ret_joined) {
+    struct exchange *exchange = members[0]->exchange;
+    struct arena *arena = &members[0]->worker->arena;
+    const attn_model *model = members[0]->request.model;
+    const attn_request *requests[GROUP_MAX];
+    struct joined joined = {0};
+    struct wire_problem problem;
+
+    for (size_t i = 0; i < count; i++)
+        requests[i] = &members[i]->request.batch;
+    size_t bytes = join_bytes(model, requests, count);
+    void *memory =
+        exchange_reserve(exchange, bytes, &problem) ? arena_alloc(arena, bytes, 1) : NULL;
+    if (memory == NULL)
+        return false;
+    join_pack(model, requests, count, memory, &joined.request);
+    if (attn_plan(model, &joined.request, &joined.sizes, NULL) != ATTN_OK)
+        return false;
+
+    bytes = joined.sizes.scratch_bytes;
+    size_add_mul_saturating(&bytes, joined.sizes.outputs, sizeof(float));
+    size_add_mul_saturating(&bytes, joined.sizes.weights, sizeof(float));
+    if (!exchange_reserve(exchange, bytes, &problem))
+        return false;
+    joined.scratch = arena_alloc(arena, joined.sizes.scratch_bytes, 1);
+    joined.result.outputs = arena_alloc(arena, joined.sizes.outputs, sizeof(float));
+    if (joined.sizes.weights > 0)
+        joined.result.weights = arena_alloc(arena, joined.sizes.weights, sizeof(float));
+
+    *ret_joined = joined;
+    return joined.scratch != NULL && joined.result.outputs != NULL &&
+           (joined.sizes.weights == 0 || joined.result.weights != NULL);
+}
+
+bool group_compute(struct inference *members[], size_t count) {
+    struct sched_worker *worker = members[0]->worker;
+    int64_t begun = sched_used_ns(worker);
+    struct joined joined;
+
+    if (!join_members(members, count, &joined))
+        return false;
+    sched_share_loops(worker, true);
+    attn_run(members[0]->request.model, &joined.request, joined.scratch, &joined.result);
+    sched_share_loops(worker, false);
+
+    int64_t used = sched_used_ns(worker) - begun, helped = sched_helped_ns(worker);
+    for (size_t i = 0; i < count; i++) {
+        members[i]->joined = true;
+        members[i]->result = join_take(&joined.result, &members[i]->sizes);
+        members[i]->reply = members[i]->result;
+        members[i]->compute_ns = used / (int64_t)count;
+        members[i]->helped_ns = helped / (int64_t)count;
+    }
+    return true;
+}
+
+void group_dissolve(struct inference *members[], size_t count) {
+    for (size_t i = 1; i < count; i++)
+        sched_resubmit(members[i]->worker->pool, &members[i]->exchange->job);
+}

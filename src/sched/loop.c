@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loop.c: parallel loops. The owner puts a loop on the pool's list, where idle workers
+ * find it. All take tasks from one counter. The pool's lock guards the list, and is not
+ * held while a task runs. */
+#include "base/clock.h"
+#include "sched/pool.h"
+#include "sched/pool_state.h"
+
+/* Runs tasks until none is left. Between two tasks the owner runs cheap jobs that wait. A
+ * helper leaves when any job waits. */
+static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
+    const struct sched_job *job = loop->owner->job;
+    bool helps = worker != loop->owner;
+
+    while (!helps || atomic_load(&worker->pool->num_queued) == 0) {
+        size_t index = atomic_fetch_add(&loop->next_index, 1);
+        if (index >= loop->count)
+            break;
+        if (loop->owner->shares_loops || !sched_job_is_over(job))
+            loop->task(loop->data, index, worker->index);
+        if (!helps)
+            sched_checkpoint(worker);
+    }
+}
+
+struct loop *find_loop_locked(const struct sched_pool *pool) {
+    struct loop *loop = pool->loops;
+    while (loop != NULL && atomic_load(&loop->next_index) >= loop->count)
+        loop = loop->next;
+    return loop;
+}
+
+void help_loop_locked(struct sched_worker *worker, struct loop *loop) {
+    struct sched_pool *pool = worker->pool;
+
+    atomic_fetch_add(&loop->num_helpers, 1);
+    pthread_mutex_unlock(&pool->lock);
+    int64_t begun = clock_now_ns();
+    run_loop_tasks(worker, loop);
+    atomic_fetch_add(&loop->owner->helped_ns, clock_now_ns() - begun);
+    pthread_mutex_lock(&pool->lock);
+    if (atomic_fetch_sub(&loop->num_helpers, 1) == 1)
+        pthread_cond_broadcast(&pool->helper_left);
+}
+
+/* Removes a loop with no task left from the list; returns when all its tasks are done. */
+static void wait_for_loop_helpers(struct sched_pool *pool, struct loop *loop) {
+    pthread_mutex_lock(&pool->lock);
+    struct loop **link = &pool->loops;
+    while (*link != loop)
+        link = &(*link)->next;
+    *link = loop->next;
+    pthread_mutex_unlock(&pool->lock);
+
+    int64_t spin_end = clock_now_ns() + SPIN_NS;
+    while (atomic_load(&loop->num_helpers) > 0 && clock_now_ns() < spin_end)
+        relax_cpu();
+
+    /* Even when no helper is left: the last one may not have released the lock yet. */
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&loop->num_helpers) > 0)
+        pthread_cond_wait(&pool->helper_left, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void sched_parallel_for(void *context, size_t count,
+                        void (*task)(void *data, size_t index, size_t thread),
+                        void *data) {
+    struct sched_worker *worker = context;
+    struct sched_pool *pool = worker->pool;
+    struct loop loop = {.owner = worker, .task = task, .data = data, .count = count};
+    size_t max_threads =
+        pool->options.num_workers < count ? pool->options.num_workers : count;
+    atomic_init(&loop.next_index, 0);
+    atomic_init(&loop.num_helpers, 0);
+
+    pthread_mutex_lock(&pool->lock);
+    loop.next = pool->loops;
+    pool->loops = &loop;
+    atomic_fetch_add(&pool->num_loops, 1);
+    for (size_t i = 1; i < max_threads; i++)
+        pthread_cond_signal(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+
+    run_loop_tasks(worker, &loop);
+    wait_for_loop_helpers(pool, &loop);
+}

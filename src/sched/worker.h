@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* worker.h: what a job sees of the worker that runs it, and how a pool is made. */
+#ifndef ATTND_SCHED_WORKER_H
+#define ATTND_SCHED_WORKER_H
+
+#include "base/arena.h"
+#include "sched/queue.h"
+
+struct sched_pool;
+
+/* What runs a job. A worker thread has two, one inside the other: while a large job runs
+ * on the outer one, the inner one runs cheap jobs between two of its tasks. */
+struct sched_worker {
+    struct sched_pool *pool;
+    size_t index;               /* of the thread, 0..num_workers-1 */
+    struct arena arena;         /* reset after every job */
+    struct sched_worker *inner; /* NULL: this is the inner one */
+
+    /* About the job that runs. The thread itself changes them under the pool's lock, and
+     * reads them without it. */
+    struct sched_job *job;
+    int64_t begun;        /* clock_now_ns */
+    int64_t expected_end; /* likewise; 0: no job runs */
+    int64_t tag;          /* its start tag */
+    bool shares_loops;    /* its loops compute results of other jobs too */
+    int64_t inner_ns;     /* that inner jobs took since it began */
+
+    atomic_int_fast64_t helped_ns; /* that other threads worked for it */
+};
+
+struct sched_options {
+    size_t num_workers;     /* at least 1 */
+    size_t queue_slots;     /* jobs that may wait, at least 1 */
+    int64_t max_delay;      /* ns of work before a job that waits */
+    size_t arena_keep;      /* bytes that a worker keeps from job to job */
+    void (*on_start)(void); /* called once on every worker at the same time, or NULL */
+};
+
+#endif
