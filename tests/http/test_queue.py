@@ -28,6 +28,12 @@ def wait_until_a_worker_has_begun():
     time.sleep(0.3)
 
 
+def hold_a_worker(server):
+    """Keeps a worker busy for two seconds on a machine of any speed."""
+    reply = server.attention(slow_request(tokens=20000) | {"model": "slow", "timeout_ms": 2000})
+    assert_problem(reply, 504, "Deadline exceeded")
+
+
 def test_cheap_requests_are_served_while_a_large_one_runs(start_server, slow_model):
     server = start_server("--demo", "--model", slow_model, "--workers", 1)
     large = slow_request(tokens=3000) | {"model": "slow"}
@@ -116,11 +122,12 @@ def test_priority_orders_the_requests_of_one_client(start_server, slow_model):
         assert reply.status_code == 200
 
     with ThreadPoolExecutor(4) as clients:
-        clients.submit(server.attention, slow_request(tokens=4000))
+        holder = clients.submit(hold_a_worker, server)
         wait_until_a_worker_has_begun()
         sent = [clients.submit(send, priority) for priority in (0, 7, 1)]
         for future in sent:
             future.result()
+        holder.result()
     assert done == [1, 7, 0]
 
 
@@ -163,12 +170,12 @@ def test_requests_that_wait_are_computed_together_with_the_same_bits(start_serve
     not_finite = {"model": "wide", "queries": [[3e38] * 2048]}
     too_late = requests_alone[0] | {"timeout_ms": 0.001}
     with ThreadPoolExecutor(20) as clients:
-        running = clients.submit(server.attention, slow_request(tokens=4000) | {"model": "slow"})
+        holder = clients.submit(hold_a_worker, server)
         wait_until_a_worker_has_begun()
         together = [clients.submit(server.attention, request)
                     for request in [*requests_alone, not_finite, too_late]]
         *together, refused, dropped = [future.result() for future in together]
-        assert running.result().status_code == 200
+        holder.result()
     for reply, expected in zip(together, alone):
         assert (reply.status_code, reply.content) == (200, expected.content)
     assert_problem(refused, 422, "Result not finite")
