@@ -21,6 +21,7 @@
 /* What surrounds the operations of a request takes as long as so many of them. */
 #define OTHER_FLOPS 1e5
 #define TRIAL_ROWS  8
+#define TRIALS      3
 /* Writing a smaller reply is not measured. */
 #define REPLY_BYTES_MIN 4096
 
@@ -141,8 +142,8 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
 
 /* --- the warm-up --- */
 
-/* Runs one sequence of a few rows twice, and times the second run. Returns 0 when memory
- * is short. */
+/* Runs one sequence of a few rows some times, and times the fastest run. Returns 0 when
+ * memory is short. */
 static double time_flop(const attn_model *model) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t width = info->query_size, rows = TRIAL_ROWS;
@@ -166,10 +167,11 @@ static double time_flop(const attn_model *model) {
     noise_fill(input, width * rows, 1.0F);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     float *outputs = calloc(sizes.outputs, sizeof *outputs);
-    for (int i = 0; i < 2 && scratch != NULL && outputs != NULL; i++) {
+    for (int i = 0; i < TRIALS && scratch != NULL && outputs != NULL; i++) {
         int64_t begun = clock_now_ns();
         attn_run(model, &request, scratch, &(attn_result){outputs, NULL});
-        ns = (double)(clock_now_ns() - begun) / (sizes.flops + OTHER_FLOPS);
+        double took = (double)(clock_now_ns() - begun) / (sizes.flops + OTHER_FLOPS);
+        ns = i == 0 || took < ns ? took : ns;
     }
     free(scratch);
     free(outputs);
