@@ -111,6 +111,17 @@ static void init_limits(struct http_server *server) {
     }
 }
 
+/* Allocates what belongs to threads and models. */
+static attn_status alloc_state(struct http_server *server) {
+    const struct http_options *options = &server->options;
+
+    server->threads = calloc(options->num_threads, sizeof *server->threads);
+    server->stats = calloc(options->num_models, sizeof *server->stats);
+    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0))
+        return ATTN_E_NOMEM;
+    return estimate_create(options->models, options->num_models, &server->estimate);
+}
+
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error) {
     attn_status status = ATTN_E_NOMEM;
@@ -123,11 +134,8 @@ attn_status http_server_create(const struct http_options *options,
     server->options = *options;
     atomic_init(&server->draining, false);
     init_limits(server);
-    server->threads = calloc(num_threads, sizeof *server->threads);
-    server->stats = calloc(options->num_models, sizeof *server->stats);
-    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0) ||
-        estimate_create(options->models, options->num_models, &server->estimate) !=
-            ATTN_OK)
+    status = alloc_state(server);
+    if (status != ATTN_OK)
         goto fail;
     if (options->budget->limit < MEMORY_CONNECTION_BYTES) {
         status =
