@@ -3,7 +3,8 @@
 # Builds attnd and runs every test: the cmocka suites, then pytest against the real binary. Ends
 # with one line `N passed, N failed, N skipped`. Exits 0 only when tests ran and none failed.
 #
-#   tests/run.sh [--long]    --long: the faults in their long forms, and a soak of an hour
+#   tests/run.sh [--long]    --long: the faults in their long forms, a soak of an hour,
+#                            and 10,000 slow connections by slowhttptest
 #
 #   CC                  compiler for a new build folder, e.g. CC=clang
 #   BUILD_DIR           build folder (build)
@@ -68,4 +69,10 @@ BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
     --junitxml="$junit" \
     "$root/tests/http" "$root/tests/faults" || true
-"$venv/bin/python" "$root/tests/count_results.py" "$testlog" "$junit"
+failed=0
+if [ -n "${FAULTS_LONG:-}" ]; then
+    BINARY=${BINARY:-$build/src/attnd} "$venv/bin/python" "$root/tests/load/reliability.py" --long \
+        slowhttptest || failed=1
+fi
+"$venv/bin/python" "$root/tests/count_results.py" "$testlog" "$junit" || failed=1
+exit $failed

@@ -33,7 +33,7 @@ ALLOCATIONS = KINDS[:6]
 # What the manual pages list for each call, without what would be a mistake of attnd (EBADF, EFAULT)
 # and without EAGAIN, after which Linux reports the descriptor again and a failing library does not.
 ERRORS = {
-    "accept": ("ECONNABORTED", "EINTR", "EPROTO"),
+    "accept": ("EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "ECONNABORTED", "EINTR", "EPROTO"),
     "recv": ("ECONNRESET", "EINTR", "EIO", "ENOMEM", "ETIMEDOUT"),
     "send": ("ECONNRESET", "EPIPE", "EINTR", "EIO", "ENOMEM", "ENOBUFS"),
     "write": ("EIO", "ENOSPC", "EPIPE", "EINTR"),

@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Builds attnd with gcov, runs every test with tests/run.sh and prints which share of the lines and
+# branches of src/ they execute. Exits 1 when a share is smaller than asked for.
+#
+#   BUILD_DIR    build folder (build-coverage); other variables as in tests/run.sh
+#   LINES        percent of the lines (98)
+#   BRANCHES     percent of the branches (92)
+#
+# The build is not optimised: then a branch is a condition as it is written, and not one of the
+# copies that the compiler makes of it. Not counted are
+# - branches of assert(), whose other side ends the process: they state what cannot be;
+# - lines that cannot be executed, which the compiler proves (gcov does not report them);
+# - src/math/kernels and src/wire/decimal/print_avx2.c for instruction sets that this CPU lacks:
+#   they are compiled, but the dispatcher does not choose them.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+build=${BUILD_DIR:-$root/build-coverage}
+
+missing=
+command -v gcovr >/dev/null || missing=gcovr
+if [ -n "$missing" ]; then
+    echo "installing $missing"
+    sudo=
+    [ "$(id -u)" -eq 0 ] || sudo=sudo
+    $sudo apt-get install -qq -y --no-install-recommends $missing
+fi
+
+[ ! -d "$build" ] || find "$build" -name '*.gcda' -delete
+BUILD_DIR=$build MESON_OPTIONS="-Db_coverage=true -Dbuildtype=debug ${MESON_OPTIONS:-}" \
+    sh tests/run.sh "$@"
+
+excluded=
+for set in avx512_bf16:avx512_bf16 avx512:avx512bw avx2:avx2; do
+    grep -qw "${set#*:}" /proc/cpuinfo ||
+        excluded="$excluded --exclude src/math/kernels/${set%:*}.c"
+done
+echo "excluded: branches of assert()$excluded"
+
+# shellcheck disable=SC2086 # a list of options
+gcovr --root "$root" --object-directory "$build" --filter src/ $excluded \
+    --exclude-unreachable-branches --exclude-throw-branches \
+    --exclude-branches-by-pattern '.*\bassert\(.*' \
+    --fail-under-line "${LINES:-98}" --fail-under-branch "${BRANCHES:-92}" \
+    --print-summary "$build"
