@@ -337,7 +337,7 @@ static struct exchange *create_exchange(struct http_thread *thread,
     peer->exchange = exchange;
     peer->request = &exchange->memory;
     connection_begin_phase(peer, CONNECTION_BODY);
-    memory_share_init(&exchange->memory, peer->memory.memory, peer->client);
+    memory_share_init(&exchange->memory, &peer->list->limits->memory, peer->client);
 
     exchange->thread = thread;
     exchange->options = thread->options;

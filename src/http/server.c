@@ -18,7 +18,7 @@
 
 #define LAST_WAIT_NS 1000000000 /* how long threads may take to end after the deadline */
 
-/* Connections get at most one part in so many of the budget. */
+/* Connections get at most one part in so many of the budget, but room for one. */
 #define CONNECTIONS_SHARE 4
 /* Descriptors that are not connections: of a thread, and of everything else, among them
  * connections that are about to be closed. */
@@ -90,15 +90,16 @@ static void init_limits(struct http_server *server) {
     const struct http_options *options = &server->options;
     struct connection_limits *limits = &server->limits;
     size_t by_memory =
-        options->budget->limit / CONNECTIONS_SHARE / MEMORY_CONNECTION_BYTES + 1;
+        options->budget->limit / CONNECTIONS_SHARE / MEMORY_CONNECTION_BYTES;
     size_t by_descriptors = find_descriptors(options->num_threads);
 
     limits->options = options;
     limits->max_connections = options->max_connections;
     atomic_init(&limits->num_connections, 0);
-    memory_init(&limits->memory, options->budget);
     client_table_init(&limits->clients);
 
+    if (by_memory == 0)
+        by_memory = 1;
     if (by_memory < limits->max_connections) {
         limits->max_connections = by_memory;
         log_write(LOG_WARN, "fewer connections, a quarter of --max-memory holds no more",
@@ -109,6 +110,8 @@ static void init_limits(struct http_server *server) {
         log_write(LOG_WARN, "fewer connections, the limit of open files allows no more",
                   LOG_NUMBER("max_connections", by_descriptors));
     }
+    memory_init(&limits->memory, options->budget,
+                limits->max_connections * MEMORY_CONNECTION_BYTES);
 }
 
 /* Allocates what belongs to threads and models. */

@@ -86,17 +86,12 @@ static bool is_lost_connection(int error) {
 /* Hands an accepted socket to libmicrohttpd, or closes it when there is no place. */
 static void add_connection(struct http_thread *thread, int fd,
                            const struct sockaddr *peer, socklen_t length) {
-    thread->newcomer = connection_create(&thread->connections, fd, peer);
-    if (thread->newcomer == NULL) {
+    if (connection_create(&thread->connections, fd, peer) == NULL) {
         close(fd);
         log_refused_accept(thread, "every connection has a request in progress");
-        return;
-    }
-    if (MHD_add_connection(thread->daemon, fd, peer, length) != MHD_YES)
+    } else if (MHD_add_connection(thread->daemon, fd, peer, length) != MHD_YES) {
         log_refused_accept(thread, strerror(errno));
-    if (thread->newcomer != NULL) /* libmicrohttpd has closed it without a word */
-        connection_destroy(thread->newcomer);
-    thread->newcomer = NULL;
+    }
 }
 
 /* Accepts what waits, up to ACCEPT_MAX connections. libmicrohttpd does not accept by
@@ -130,17 +125,17 @@ static void notice_connection(void *cls, struct MHD_Connection *connection,
                               void **socket_context,
                               enum MHD_ConnectionNotificationCode code) {
     struct http_thread *thread = cls;
-    (void)connection;
 
     thread->num_calls++;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
         connection_destroy(*socket_context);
         return;
     }
-    *socket_context = thread->newcomer;
+    int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+                 ->connect_fd;
+    *socket_context = connection_start(&thread->connections, fd);
     /* Without the watch a hang-up is noticed later. */
-    watch(thread, thread->newcomer->fd, EPOLLRDHUP | EPOLLET, thread->newcomer);
-    thread->newcomer = NULL;
+    watch(thread, fd, EPOLLRDHUP | EPOLLET, *socket_context);
 }
 
 /* MHD_OPTION_URI_LOG_CALLBACK: a request line was read. */
@@ -203,16 +198,18 @@ bool http_thread_replied_to_all(const struct http_thread *thread) {
     return thread->num_accepted == 0 && !thread->cut_off;
 }
 
-/* Waits for events. Returns whether there were any. */
-static bool wait_for_events(struct http_thread *thread, int ms) {
+/* Waits for events. Returns whether there were any; *ret_accepts: whether connections
+ * wait to be accepted. */
+static bool wait_for_events(struct http_thread *thread, int ms, bool *ret_accepts) {
     struct epoll_event events[EVENTS_MAX];
     int count = epoll_wait(thread->epoll_fd, events, EVENTS_MAX, ms);
 
+    *ret_accepts = false;
     for (int i = 0; i < count; i++) {
         void *what = events[i].data.ptr;
         uint64_t times;
         if (what == &thread->listen_fd) {
-            accept_waiting(thread);
+            *ret_accepts = true;
         } else if (what == &thread->wake_fd) {
             if (read(thread->wake_fd, &times, sizeof times) == sizeof times)
                 atomic_store(&thread->woken, false);
@@ -226,17 +223,22 @@ static bool wait_for_events(struct http_thread *thread, int ms) {
     return count > 0;
 }
 
-/* Waits, and runs the daemon. Returns whether there was an event. */
+/* Waits, runs the daemon, and then accepts, since connections that have ended leave their
+ * places. Returns whether there was an event. */
 static bool run_once(struct http_thread *thread, int ms) {
-    bool busy = wait_for_events(thread, ms);
+    bool accepts;
+    bool busy = wait_for_events(thread, ms, &accepts);
     size_t num_calls = thread->num_calls;
 
     if (atomic_load(thread->draining) && !thread->quiesced)
         stop_accepting(thread);
     MHD_run_wait(thread->daemon, 0);
+    connection_forget_newcomers(&thread->connections);
     connection_sweep(&thread->connections);
     if (!thread->quiesced)
         set_listens(thread, true);
+    if (!thread->quiesced && accepts)
+        accept_waiting(thread);
 
     bool empty = !busy && ms == 0 && num_calls == thread->num_calls;
     thread->num_empty_runs = empty ? thread->num_empty_runs + 1 : 0;

@@ -45,10 +45,9 @@ struct http_thread {
     bool quiesced; /* accepts no more connections */
     bool listens;  /* listen_fd is watched */
     struct connection_list connections;
-    struct connection *newcomer; /* until libmicrohttpd has begun to serve it */
-    size_t num_calls;            /* that libmicrohttpd has made */
-    size_t num_empty_runs;       /* of the daemon: no event, no wait, no call */
-    int64_t refused_at; /* clock_now_ns, when a refusal to accept was last logged */
+    size_t num_calls;      /* that libmicrohttpd has made */
+    size_t num_empty_runs; /* of the daemon: no event, no wait, no call */
+    int64_t refused_at;    /* clock_now_ns, when a refusal to accept was last logged */
     /* Exchanges that exist: from the request line to the end of the reply. */
     size_t num_exchanges;
     /* Those of them whose request has arrived complete. After the thread has ended: how

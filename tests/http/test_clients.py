@@ -118,7 +118,7 @@ def test_python_client_retries_after_503(start_server, tmp_path, monkeypatch):
     (tmp_path / "attention_client.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     from attention_client import Client
-    server = start_server("--demo", "--max-memory", 9_300_000, "--log-level", "debug")
+    server = start_server("--demo", "--max-memory", 11_100_000, "--log-level", "debug")
     client, histories = Client(server.url), []
     client.session.hooks["response"].append(
         lambda reply, *_, **__: histories.append([r.status for r in reply.raw.retries.history]))

@@ -15,7 +15,9 @@
 #define SECOND_NS ((int64_t)1000000000)
 /* A client that connects gets at least this long for its request while others are idle
  * or slow. */
-#define YOUNG_NS   SECOND_NS
+#define YOUNG_NS SECOND_NS
+/* How long a client may read nothing while memory is short. */
+#define STALLED_NS (2 * SECOND_NS)
 #define REPLY_SIZE 1024 /* bytes of a 408, more than it has */
 
 /* --- ending connections --- */
@@ -84,7 +86,7 @@ enum dispensable {
     IS_YOUNG,  /* without a complete request for less than YOUNG_NS */
     IS_SLOW,   /* for longer than that */
     IS_IDLE,   /* has had a request and waits for the next one for longer than that */
-    IS_CUT     /* was told that it took too long */
+    IS_GONE    /* its client left, or was told that it took too long */
 };
 
 /* Returns the class of a connection. *ret_order is larger for those that go first. */
@@ -97,8 +99,8 @@ static enum dispensable find_class(const struct connection *connection, int64_t 
     *ret_order = seconds;
     if (!connection->has_place || connection->phase > CONNECTION_BODY)
         return MUST_STAY;
-    if (connection->cut_at != 0)
-        return IS_CUT;
+    if (connection->cut_at != 0 || connection->hung_up)
+        return IS_GONE;
     if (elapsed < YOUNG_NS && connection->phase != CONNECTION_BODY)
         return IS_YOUNG;
     if (connection->phase == CONNECTION_WAITS && connection->served)
@@ -135,21 +137,13 @@ static bool take_place(struct connection_limits *limits) {
     return false;
 }
 
-/* Takes place and memory, from another connection when there are none left. */
-static bool take_room(struct connection *connection) {
-    struct connection_list *list = connection->list;
-    struct wire_problem problem;
-
-    if (take_place(list->limits)) {
-        if (memory_reserve(&connection->memory, MEMORY_CONNECTION_BYTES, &problem))
-            return true;
-        atomic_fetch_sub(&list->limits->num_connections, 1);
-    }
-
+/* Takes a place, from another connection when none is free. */
+static bool take_any_place(struct connection_list *list) {
+    if (take_place(list->limits))
+        return true;
     struct connection *other = find_dispensable(list);
     if (other == NULL)
         return false;
-    memory_move(&other->memory, &connection->memory);
     other->has_place = false;
     end_connection(other);
     return true;
@@ -176,8 +170,7 @@ struct connection *connection_create(struct connection_list *list, int fd,
     connection->client = client_acquire(&list->limits->clients, &address);
     if (connection->client == NULL)
         goto fail;
-    memory_share_init(&connection->memory, &list->limits->memory, connection->client);
-    if (!take_room(connection))
+    if (!take_any_place(list))
         goto fail;
 
     connection->has_place = true;
@@ -186,6 +179,7 @@ struct connection *connection_create(struct connection_list *list, int fd,
     if (connection->next != NULL)
         connection->next->previous = connection;
     list->first = connection;
+    list->num_newcomers++;
     return connection;
 
 fail:
@@ -195,9 +189,30 @@ fail:
     return NULL;
 }
 
+struct connection *connection_start(struct connection_list *list, int fd) {
+    struct connection *connection = list->first;
+    /* The newest: another of this number was closed without a word. */
+    while (connection->started || connection->fd != fd)
+        connection = connection->next;
+    connection->started = true;
+    list->num_newcomers--;
+    return connection;
+}
+
+void connection_forget_newcomers(struct connection_list *list) {
+    struct connection *next;
+    for (struct connection *each = list->first; list->num_newcomers > 0; each = next) {
+        next = each->next;
+        if (!each->started)
+            connection_destroy(each);
+    }
+}
+
 void connection_destroy(struct connection *connection) {
     struct connection_list *list = connection->list;
 
+    if (!connection->started)
+        list->num_newcomers--;
     if (connection->previous != NULL)
         connection->previous->next = connection->next;
     else
@@ -205,7 +220,6 @@ void connection_destroy(struct connection *connection) {
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
 
-    memory_keep(&connection->memory, 0);
     if (connection->has_place)
         atomic_fetch_sub(&list->limits->num_connections, 1);
     client_release(&list->limits->clients, connection->client);
@@ -263,7 +277,7 @@ static bool reads_too_slowly(struct connection *connection, int64_t now) {
         return true;
 
     struct memory *memory = &connection->list->limits->memory;
-    return now - connection->moved_at > SECOND_NS && connection->request != NULL &&
+    return now - connection->moved_at > STALLED_NS && connection->request != NULL &&
            atomic_load(&connection->request->bytes) > 0 &&
            memory_lacked_since(memory, now - 2 * SECOND_NS);
 }

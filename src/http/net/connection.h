@@ -39,16 +39,16 @@ struct connection_limits {
 
 struct connection_list {
     struct connection_limits *limits;
-    struct connection *first;
-    int64_t swept; /* clock_now_ns */
+    struct connection *first; /* the newest */
+    size_t num_newcomers;     /* those that are not started */
+    int64_t swept;            /* clock_now_ns */
 };
 
 struct connection {
     struct connection *previous, *next;
     struct connection_list *list;
     int fd;
-    struct client *client; /* the peer's */
-    struct memory_share memory;
+    struct client *client;        /* the peer's */
     struct framing_target target; /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
     /* What the present request has reserved, or NULL. */
@@ -60,6 +60,7 @@ struct connection {
         moved_at;   /* when bytes last moved; CONNECTION_REPLIES: 0 before it is known */
     uint64_t acked; /* CONNECTION_REPLIES: what the peer had confirmed by then */
     uint64_t acked_before; /* CONNECTION_REPLIES: likewise, at `since` */
+    bool started;          /* libmicrohttpd has begun to serve it */
     bool has_place;        /* is counted in num_connections */
     bool is_proxy;         /* the peer is a trusted proxy, so others are its clients */
     bool served;           /* has had a request */
@@ -67,12 +68,20 @@ struct connection {
     int64_t cut_at;        /* when it was told that it took too long; 0: it was not */
 };
 
-/* Makes a connection of an accepted socket and takes a place and memory for it. When
- * there are none, the most dispensable connection of the list is ended: one that is idle
- * for a second, else one whose headers or body are slow, else the youngest. A request
- * that is complete is never ended. Returns NULL when there is nothing to end. */
+/* Makes a connection of an accepted socket and takes a place for it. When there is none,
+ * the most dispensable connection of the list is ended: one that is idle for a second,
+ * else one whose headers or body are slow, else the one without a request that is oldest,
+ * else the slowest body. A request that is complete is never ended. Returns NULL when
+ * there is nothing to end. */
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer);
+
+/* Finds the connection of a socket that libmicrohttpd begins to serve: at once (0.9.75)
+ * or when it runs (1.0.1). */
+struct connection *connection_start(struct connection_list *list, int fd);
+
+/* Frees those that libmicrohttpd has closed without a word. Call it after each run. */
+void connection_forget_newcomers(struct connection_list *list);
 
 /* Frees the connection after its socket. */
 void connection_destroy(struct connection *connection);

@@ -15,8 +15,10 @@
 #define FIRST_BYTES  ((size_t)64 * 1024)
 #define LARGEST_STEP ((size_t)4 * 1024 * 1024)
 
-void memory_init(struct memory *memory, struct sched_budget *budget) {
+void memory_init(struct memory *memory, struct sched_budget *budget, size_t connections) {
     memory->budget = budget;
+    memory->connections = connections;
+    sched_budget_reserve(budget, connections);
     memory->uploads = NULL;
     atomic_init(&memory->lack, 0);
     pthread_mutex_init(&memory->lock, NULL);
@@ -125,8 +127,8 @@ static bool reserve_free(struct memory_share *share, size_t bytes) {
 bool memory_reserve(struct memory_share *share, size_t bytes,
                     struct wire_problem *ret_problem) {
     struct memory *memory = share->memory;
-    size_t limit = memory->budget->limit;
-    size_t total = MEMORY_CONNECTION_BYTES; /* which its connection holds */
+    size_t limit = memory->budget->limit - memory->connections;
+    size_t total = atomic_load(&share->bytes);
 
     if (reserve_free(share, bytes))
         return true;
@@ -135,7 +137,6 @@ bool memory_reserve(struct memory_share *share, size_t bytes,
         return true;
     }
 
-    size_add_saturating(&total, atomic_load(&share->bytes));
     size_add_saturating(&total, bytes);
     if (total > limit)
         return wire_problem_set(
@@ -155,13 +156,6 @@ void memory_keep(struct memory_share *share, size_t bytes) {
     atomic_store(&share->bytes, bytes);
     atomic_fetch_sub(&share->client->held, has - bytes);
     sched_budget_release(share->memory->budget, has - bytes);
-}
-
-void memory_move(struct memory_share *from, struct memory_share *to) {
-    size_t bytes = atomic_exchange(&from->bytes, 0);
-    atomic_fetch_sub(&from->client->held, bytes);
-    atomic_fetch_add(&to->client->held, bytes);
-    atomic_store(&to->bytes, bytes);
 }
 
 /* --- uploads --- */

@@ -30,13 +30,14 @@
 /* One for all threads. */
 struct memory {
     struct sched_budget *budget;
+    size_t connections;       /* bytes that are reserved for connections from the start */
     pthread_mutex_t lock;     /* guards the list of uploads */
     struct upload *uploads;   /* those that are unfinished and not dropped */
     atomic_int_fast64_t lack; /* clock_now_ns, when a reservation last failed; or 0 */
 };
 
-/* What one connection or request has reserved. Its owner changes it; an upload's is
- * released by the thread that drops the upload. */
+/* What one request has reserved. Its owner changes it; an upload's is released by the
+ * thread that drops the upload. */
 struct memory_share {
     struct memory *memory;
     struct client *client;
@@ -60,7 +61,9 @@ struct upload {
     atomic_int state; /* enum upload_state */
 };
 
-void memory_init(struct memory *memory, struct sched_budget *budget);
+/* `connections` bytes are reserved for good, so that a lack of memory closes no
+ * connection. They are not more than the budget has left. */
+void memory_init(struct memory *memory, struct sched_budget *budget, size_t connections);
 void memory_deinit(struct memory *memory);
 
 void memory_share_init(struct memory_share *share, struct memory *memory,
@@ -74,9 +77,6 @@ bool memory_reserve(struct memory_share *share, size_t bytes,
 
 /* Releases what the share has in excess of `bytes`. */
 void memory_keep(struct memory_share *share, size_t bytes);
-
-/* Gives all that one share has to another, which has nothing. */
-void memory_move(struct memory_share *from, struct memory_share *to);
 
 /* Whether a reservation has failed since `time` (clock_now_ns). */
 bool memory_lacked_since(struct memory *memory, int64_t time);

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_http_net.c: tests of addresses, of clients, and of which uploads are dropped. */
+#include "fail_alloc.h"
+#include "http/net/memory.h"
+
+#include "base/clock.h"
+
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+#define SECOND_NS ((int64_t)1000000000)
+#define KIB       ((size_t)1024)
+
+/* --- addresses --- */
+
+static struct address read_valid(const char *text) {
+    struct address address;
+    assert_true(address_read(text, strlen(text), &address));
+    return address;
+}
+
+static void assert_same_address(const char *a, const char *b) {
+    const struct address first = read_valid(a), second = read_valid(b);
+    assert_memory_equal(&first, &second, sizeof first);
+}
+
+static void test_addresses_are_read_with_blanks_ports_and_brackets(void **state) {
+    (void)state;
+    assert_same_address("10.0.0.1", " \t10.0.0.1:8080 ");
+    assert_same_address("10.0.0.1", "::ffff:10.0.0.1");
+    assert_same_address("2001:db8::1", "[2001:db8:0::1]");
+    assert_same_address("2001:db8::1", "[2001:db8::1]:80");
+}
+
+static void test_malformed_addresses_are_refused(void **state) {
+    static const char *const texts[] = {
+        "",
+        " ",
+        "unknown",
+        "10.0.0",
+        "10.0.0.256",
+        "[::1",
+        "::1]",
+        "10.0.0.1 2",
+        "_id",
+        "1111111111111111111111111111111111111111111111111111111111111111111111111"};
+    struct address address;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_false(address_read(texts[i], strlen(texts[i]), &address));
+}
+
+static void test_ranges_contain_their_addresses_alone(void **state) {
+    char *const texts[] = {(char[]){"10.8.0.0/13"}, (char[]){"fd00::/8"},
+                           (char[]){"192.0.2.7"}, (char[]){"2001:db8::/128"}};
+    static const struct {
+        const char *text;
+        bool inside;
+    } cases[] = {{"10.8.0.0", true},      {"10.15.255.255", true}, {"10.16.0.0", false},
+                 {"10.7.255.255", false}, {"fd12::1", true},       {"fe00::1", false},
+                 {"192.0.2.7", true},     {"192.0.2.6", false},    {"2001:db8::", true},
+                 {"2001:db8::1", false}};
+    struct address_ranges ranges;
+    attn_error error;
+    (void)state;
+
+    assert_int_equal(address_ranges_read(texts, 4, &ranges, &error), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct address address = read_valid(cases[i].text);
+        assert_int_equal(address_is_in(&address, &ranges), cases[i].inside);
+    }
+    free(ranges.items);
+}
+
+static void test_malformed_ranges_are_refused_with_their_text(void **state) {
+    static const char *const texts[] = {
+        "10.0.0.0/33",  "10.0.0.0/", "10.0.0.0/x", "::/129",
+        "10.0.0.0/8/8", "localhost", "/8",         ""};
+    struct address_ranges ranges;
+    attn_error error;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[32];
+        strcpy(text, texts[i]);
+        assert_int_equal(address_ranges_read(&(char *){text}, 1, &ranges, &error),
+                         ATTN_E_VALUE);
+        assert_non_null(strstr(error.text, "--trusted-proxy"));
+        assert_non_null(strstr(error.text, text));
+    }
+}
+
+static void test_a_socket_of_another_family_has_the_empty_address(void **state) {
+    const struct sockaddr other = {.sa_family = AF_UNIX};
+    const struct address address = address_of_socket(&other), empty = {{0}};
+    (void)state;
+    assert_memory_equal(&address, &empty, sizeof empty);
+}
+
+/* --- clients --- */
+
+static void test_client_is_shared_until_its_last_user_leaves(void **state) {
+    struct client_table table;
+    const struct address a = read_valid("2001:db8::1"), b = read_valid("2001:db8::2"),
+                         c = read_valid("2001:db8:0:1::1");
+    (void)state;
+
+    client_table_init(&table);
+    struct client *first = client_acquire(&table, &a),
+                  *second = client_acquire(&table, &b);
+    struct client *other = client_acquire(&table, &c);
+    assert_ptr_equal(first, second);
+    assert_ptr_not_equal(first, other);
+    assert_int_equal(first->num_users, 2);
+
+    client_release(&table, other);
+    client_release(&table, first);
+    assert_ptr_equal(client_acquire(&table, &a), second);
+    client_release(&table, second);
+    client_release(&table, second);
+    client_table_deinit(&table);
+}
+
+/* --- memory --- */
+
+/* A budget, a client with a complete request, and uploads of two clients. */
+struct scene {
+    struct sched_budget budget;
+    struct memory memory;
+    struct client clients[2];
+    struct memory_share complete, shares[3];
+    struct buf bodies[3];
+    struct upload uploads[3];
+};
+
+static void receive(struct scene *scene, size_t i, size_t size) {
+    struct wire_problem problem;
+    char *data = calloc(1, size);
+    assert_true(upload_append(&scene->uploads[i], data, size, &problem));
+    free(data);
+}
+
+/* Each upload has received 64 KiB, upload 0 in 9 s and the others in 3 s and 1 s. Upload
+ * 2 is of the other client, and `left` bytes of the budget are free. */
+static void begin_scene(struct scene *scene, size_t left) {
+    static const int64_t seconds[] = {9, 3, 1};
+
+    memset(scene, 0, sizeof *scene);
+    sched_budget_init(&scene->budget, 3 * 64 * KIB + left);
+    memory_init(&scene->memory, &scene->budget, 0);
+    memory_share_init(&scene->complete, &scene->memory, &scene->clients[0]);
+    for (size_t i = 0; i < 3; i++) {
+        memory_share_init(&scene->shares[i], &scene->memory, &scene->clients[i / 2]);
+        buf_init(&scene->bodies[i], 1024 * KIB);
+        upload_begin(&scene->uploads[i], &scene->shares[i], &scene->bodies[i]);
+        scene->uploads[i].started -= seconds[i] * SECOND_NS;
+        receive(scene, i, 64 * KIB);
+    }
+}
+
+/* Ends everything, and checks that all is released. */
+static void end_scene(struct scene *scene) {
+    for (size_t i = 0; i < 3; i++) {
+        upload_end(&scene->uploads[i]);
+        memory_keep(&scene->shares[i], 0);
+        buf_deinit(&scene->bodies[i]);
+    }
+    memory_keep(&scene->complete, 0);
+    assert_int_equal(sched_budget_left(&scene->budget), scene->budget.limit);
+    assert_int_equal(atomic_load(&scene->clients[0].held), 0);
+    assert_int_equal(atomic_load(&scene->clients[1].held), 0);
+    assert_null(scene->memory.uploads);
+    memory_deinit(&scene->memory);
+}
+
+static bool is_dropped(const struct scene *scene, size_t i) {
+    bool dropped = atomic_load(&scene->uploads[i].state) == UPLOAD_DROPPED;
+    if (dropped) {
+        assert_int_equal(atomic_load(&scene->shares[i].bytes), 0);
+        assert_null(scene->bodies[i].data);
+    }
+    return dropped;
+}
+
+static void test_slowest_upload_is_dropped_first(void **state) {
+    struct scene scene;
+    struct wire_problem problem;
+    (void)state;
+
+    begin_scene(&scene, 10 * KIB);
+    assert_true(memory_reserve(&scene.complete, 10 * KIB, &problem));
+    assert_false(is_dropped(&scene, 0));
+    assert_true(memory_reserve(&scene.complete, 20 * KIB, &problem));
+    assert_true(is_dropped(&scene, 0) && !is_dropped(&scene, 1) &&
+                !is_dropped(&scene, 2));
+
+    assert_false(upload_append(&scene.uploads[0], "x", 1, &problem));
+    assert_int_equal(problem.status, 503);
+    assert_false(upload_end(&scene.uploads[0]));
+    assert_true(upload_end(&scene.uploads[1]));
+    end_scene(&scene);
+}
+
+static void test_upload_of_a_client_that_holds_much_is_dropped_first(void **state) {
+    struct scene scene;
+    struct wire_problem problem;
+    (void)state;
+
+    begin_scene(&scene, 2048 * KIB);
+    struct memory_share held;
+    memory_share_init(&held, &scene.memory, &scene.clients[1]);
+    assert_true(memory_reserve(&held, 2048 * KIB, &problem));
+    assert_true(memory_reserve(&scene.complete, 1, &problem));
+    assert_true(is_dropped(&scene, 2) && !is_dropped(&scene, 0));
+    memory_keep(&held, 0);
+    end_scene(&scene);
+}
+
+static void test_nothing_is_dropped_in_vain(void **state) {
+    struct scene scene;
+    struct wire_problem problem;
+    int64_t before = clock_now_ns();
+    (void)state;
+
+    begin_scene(&scene, 0);
+    struct memory_share held;
+    memory_share_init(&held, &scene.memory, &scene.clients[1]);
+    assert_true(upload_end(&scene.uploads[2])); /* complete, so it stays */
+    assert_false(memory_reserve(&scene.complete, 193 * KIB, &problem));
+    assert_int_equal(problem.status, 413);
+    assert_false(memory_lacked_since(&scene.memory, before)); /* it could never fit */
+    scene.budget.limit += 100 * KIB;
+    assert_true(memory_reserve(&held, 100 * KIB, &problem));
+    assert_false(memory_reserve(&scene.complete, 129 * KIB, &problem));
+    assert_int_equal(problem.status, 503);
+    assert_true(memory_lacked_since(&scene.memory, before));
+    assert_false(is_dropped(&scene, 0) || is_dropped(&scene, 1));
+    memory_keep(&held, 0);
+    end_scene(&scene);
+}
+
+static void test_slowest_upload_drops_no_other(void **state) {
+    struct scene scene;
+    struct wire_problem problem;
+    (void)state;
+
+    begin_scene(&scene, 0);
+    assert_false(upload_append(&scene.uploads[0], "x", 1, &problem));
+    assert_int_equal(problem.status, 503);
+    assert_true(upload_append(&scene.uploads[1], "x", 1, &problem));
+    assert_true(is_dropped(&scene, 0) && !is_dropped(&scene, 2));
+    end_scene(&scene);
+}
+
+static void test_body_grows_in_steps_up_to_its_maximum(void **state) {
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene, 1024 * KIB);
+    receive(&scene, 0, 1);
+    assert_int_equal(scene.bodies[0].capacity, 96 * KIB);
+    receive(&scene, 0, 500 * KIB);
+    assert_int_equal(scene.bodies[0].capacity, 564 * KIB + 1);
+    receive(&scene, 0, 460 * KIB - 1);
+    assert_int_equal(scene.bodies[0].size, scene.bodies[0].max);
+    assert_int_equal(scene.bodies[0].capacity, scene.bodies[0].max);
+    assert_int_equal(atomic_load(&scene.shares[0].bytes), scene.bodies[0].max);
+    end_scene(&scene);
+}
+
+static void test_body_takes_no_spare_room_that_another_would_lose(void **state) {
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene, 1);
+    receive(&scene, 2, 1);
+    assert_int_equal(scene.bodies[2].capacity, 64 * KIB + 1);
+    assert_false(is_dropped(&scene, 0));
+    end_scene(&scene);
+}
+
+static void test_lack_of_memory_is_reported(void **state) {
+    struct scene scene;
+    struct client_table table;
+    struct wire_problem problem;
+    const struct address address = read_valid("10.0.0.1");
+    (void)state;
+
+    begin_scene(&scene, 1024 * KIB);
+    fail_alloc_at(1);
+    assert_false(upload_append(&scene.uploads[0], "x", 1, &problem));
+    assert_true(fail_alloc_stop());
+    assert_int_equal(problem.status, 503);
+    end_scene(&scene);
+
+    client_table_init(&table);
+    fail_alloc_at(1);
+    assert_null(client_acquire(&table, &address));
+    assert_true(fail_alloc_stop());
+    client_table_deinit(&table);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_addresses_are_read_with_blanks_ports_and_brackets),
+        cmocka_unit_test(test_malformed_addresses_are_refused),
+        cmocka_unit_test(test_ranges_contain_their_addresses_alone),
+        cmocka_unit_test(test_malformed_ranges_are_refused_with_their_text),
+        cmocka_unit_test(test_a_socket_of_another_family_has_the_empty_address),
+        cmocka_unit_test(test_client_is_shared_until_its_last_user_leaves),
+        cmocka_unit_test(test_slowest_upload_is_dropped_first),
+        cmocka_unit_test(test_upload_of_a_client_that_holds_much_is_dropped_first),
+        cmocka_unit_test(test_nothing_is_dropped_in_vain),
+        cmocka_unit_test(test_slowest_upload_drops_no_other),
+        cmocka_unit_test(test_body_grows_in_steps_up_to_its_maximum),
+        cmocka_unit_test(test_lack_of_memory_is_reported),
+        cmocka_unit_test(test_body_takes_no_spare_room_that_another_would_lose),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
