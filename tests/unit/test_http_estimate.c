@@ -57,6 +57,13 @@ static void test_an_unknown_body_is_guessed_by_its_size(void **state) {
     assert_true(total_of(&text) > 10 * 1000 * 1000);
 }
 
+static void test_a_guess_grows_no_faster_than_the_body(void **state) {
+    (void)state;
+    const struct estimate_body large = body_of(1000000, true),
+                               larger = body_of(50000000, true);
+    assert_true(total_of(&larger) < 60 * total_of(&large));
+}
+
 static void test_a_body_of_any_model_is_guessed_by_the_fastest(void **state) {
     (void)state;
     struct estimate_body any = body_of(10000000, true), journey = any;

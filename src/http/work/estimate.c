@@ -16,7 +16,8 @@
 #define TEXT_NS_PER_BYTE   2.0
 #define BINARY_NS_PER_BYTE 0.2
 #define REPLY_NS_PER_BYTE  2.0
-#define TEXT_BYTES         4 /* of a number: few digits and a comma */
+#define TEXT_BYTES         4   /* of a number: few digits and a comma */
+#define SHORT_ROWS         128 /* of a sequence */
 
 /* What surrounds the operations of a request takes as long as so many of them. */
 #define OTHER_FLOPS 1e5
@@ -71,19 +72,21 @@ static struct size_times *find_times(const struct estimate *estimate,
     return &estimate->times[(model * 2 + body->text) * NUM_SIZES + power];
 }
 
-/* Returns the operations of one sequence that has as many rows as fit in the body. */
+/* Returns the operations of as many rows as fit in the body, in sequences of SHORT_ROWS:
+ * the work per row grows with their length, and a guess shall not refuse others. */
 static double guess_flops(const attn_model *model, const struct estimate_body *body) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t row_bytes = info->query_size * (body->text ? TEXT_BYTES : sizeof(float));
     size_t rows = body->size / row_bytes + 1;
     attn_sizes sizes = {0};
 
-    if (info->context_length > 0 && rows > info->context_length)
-        rows = info->context_length;
+    size_t length = rows < SHORT_ROWS ? rows : SHORT_ROWS;
+    if (info->context_length > 0 && length > info->context_length)
+        length = info->context_length;
     const attn_request request = {
-        .num_sequences = 1, .query_lens = &rows, .key_lens = &rows};
-    attn_plan(model, &request, &sizes, NULL); /* can only fail on overflow */
-    return sizes.flops;
+        .num_sequences = 1, .query_lens = &length, .key_lens = &length};
+    attn_plan(model, &request, &sizes, NULL); /* cannot fail */
+    return sizes.flops * ((double)rows / (double)length);
 }
 
 /* Returns the shortest time of the layer, of all models that the body may name: a request
