@@ -140,7 +140,7 @@ int64_t sched_helped_ns(const struct sched_worker *worker) {
 
 /* Begins a cheap job on the inner worker when it is its turn. Inner jobs get half of the
  * time of the outer one at most, so that no number of them can hold it up for long. */
-static bool begin_inner_job(struct sched_worker *worker) {
+static bool begin_inner_job(struct sched_worker *worker, uint64_t except) {
     struct sched_pool *pool = worker->pool;
     struct sched_job *job;
 
@@ -150,7 +150,7 @@ static bool begin_inner_job(struct sched_worker *worker) {
     if (worker->inner_ns > used + SCHED_CHEAP_NS)
         return false;
     pthread_mutex_lock(&pool->lock);
-    job = queue_take_cheap(&pool->queue, worker->tag + used);
+    job = queue_take_cheap(&pool->queue, worker->tag + used, except);
     if (job != NULL)
         begin_job_locked(worker->inner, job);
     pthread_mutex_unlock(&pool->lock);
@@ -158,9 +158,13 @@ static bool begin_inner_job(struct sched_worker *worker) {
 }
 
 void sched_checkpoint(struct sched_worker *worker) {
+    sched_run_others(worker, 0);
+}
+
+void sched_run_others(struct sched_worker *worker, uint64_t group) {
     struct sched_worker *inner = worker->inner;
 
-    while (inner != NULL && begin_inner_job(worker)) {
+    while (inner != NULL && begin_inner_job(worker, group)) {
         run_job(inner);
 
         int64_t took = clock_now_ns() - inner->begun;

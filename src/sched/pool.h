@@ -58,6 +58,9 @@ void sched_go_on(struct sched_worker *worker, int64_t cost);
  * this about every SCHED_CHEAP_NS; sched_parallel_for() does between two tasks. */
 void sched_checkpoint(struct sched_worker *worker);
 
+/* As sched_checkpoint(), but leaves jobs of the group for sched_take_group(). */
+void sched_run_others(struct sched_worker *worker, uint64_t group);
+
 /* Takes jobs of the group that wait, so that the worker runs them together with its own
  * job, and writes them to ret_jobs [max]. Returns how many; they have at most max_rows
  * rows in all. */

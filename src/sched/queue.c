@@ -109,10 +109,9 @@ void queue_remove(struct queue *queue, struct sched_job *job) {
         unlink_flow(queue, flow);
 }
 
-/* Takes the first job of a flow, which then waits for its next turn. */
-static struct sched_job *take_from_flow(struct queue *queue, struct sched_flow *flow) {
-    struct sched_job *job = flow->first;
-
+/* Takes a job of a flow, which then waits for its next turn. */
+static struct sched_job *take_from_flow(struct queue *queue, struct sched_flow *flow,
+                                        struct sched_job *job) {
     job->tag = flow->tag;
     unlink_job(queue, job);
     unlink_flow(queue, flow);
@@ -127,16 +126,25 @@ struct sched_job *queue_take(struct queue *queue) {
     struct sched_flow *large = queue->flows[SCHED_LARGE].next;
 
     if (cheap->first != NULL && (large->first == NULL || cheap->tag <= large->tag))
-        return take_from_flow(queue, cheap);
-    return large->first != NULL ? take_from_flow(queue, large) : NULL;
+        return take_from_flow(queue, cheap, cheap->first);
+    return large->first != NULL ? take_from_flow(queue, large, large->first) : NULL;
 }
 
-struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached) {
-    struct sched_flow *flow = queue->flows[SCHED_CHEAP].next;
-    if (flow->first == NULL ||
-        (flow->tag >= queue->max_large_finish && flow->tag >= reached))
-        return NULL;
-    return take_from_flow(queue, flow);
+struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached,
+                                   uint64_t except) {
+    const struct sched_flow *ring = &queue->flows[SCHED_CHEAP];
+
+    if (reached < queue->max_large_finish)
+        reached = queue->max_large_finish;
+    for (struct sched_flow *flow = ring->next; flow != ring && flow->tag < reached;
+         flow = flow->next) {
+        struct sched_job *job = flow->first;
+        while (job != NULL && except != 0 && job->group == except)
+            job = job->next;
+        if (job != NULL)
+            return take_from_flow(queue, flow, job);
+    }
+    return NULL;
 }
 
 /* Takes jobs of a group from one flow. */

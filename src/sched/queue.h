@@ -96,8 +96,9 @@ void queue_remove(struct queue *queue, struct sched_job *job);
 struct sched_job *queue_take(struct queue *queue);
 
 /* As queue_take(), but only a cheap job whose turn comes before the expected end of the
- * large jobs that were taken, or before the virtual time `reached`. */
-struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached);
+ * large jobs that were taken, or before the virtual time `reached`. Passes over jobs of
+ * the group `except`, unless it is 0. */
+struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached, uint64_t except);
 
 /* Removes jobs of the group, of any client, and writes them to ret_jobs, which
  * has room for `max`. Returns how many; they have at most max_rows rows in all. */

@@ -56,7 +56,7 @@ static void wait_for_more(const struct inference *first) {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
 
     while (first->worker->inner != NULL && clock_now_ns() < end) {
-        sched_checkpoint(first->worker);
+        sched_run_others(first->worker, first->exchange->job.group);
         nanosleep(&pause, NULL);
     }
 }
