@@ -124,6 +124,8 @@ int main(void) {
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_body_of_any_model_is_guessed_by_the_fastest, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_guess_grows_no_faster_than_the_body,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_operations_and_bytes_cost_time, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_measured_replaces_the_guess, set_up,
