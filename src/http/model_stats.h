@@ -25,16 +25,19 @@ struct model_stats {
     struct {
         atomic_uint_fast64_t count, ns;
     } times[MODEL_NUM_TIMES];
-    atomic_uint_fast64_t executions;
+    struct {
+        atomic_uint_fast64_t count, input_ns, infer_ns, output_ns;
+    } batches[WIRE_OIP_BATCH_MAX];
     atomic_uint_fast64_t last; /* when the last inference ended, in ms since 1970 */
 };
 
 /* Counts one request and its time in nanoseconds. Any thread may call it. */
 void model_stats_add(struct model_stats *stats, enum model_time time, int64_t ns);
 
-/* Counts a run of the layer, for one request or for several that were joined. Any thread
- * may call it. */
-void model_stats_execute(struct model_stats *stats);
+/* Counts runs of the layer for `num_requests` that were joined, at most
+ * WIRE_OIP_BATCH_MAX, and what they took. Any thread may call it. */
+void model_stats_execute(struct model_stats *stats, size_t num_requests,
+                         const struct wire_oip_batch *took);
 
 /* Records that an inference ends now. Any thread may call it. */
 void model_stats_touch(struct model_stats *stats);

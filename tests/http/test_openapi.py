@@ -31,7 +31,7 @@ DOCUMENT = json.loads(FILE.read_text())
 SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", 10))
 # Keys of models and of statistics whose values depend on the machine or on time.
 MACHINE_KEYS = {"engine", "cpu", "memory", "last_inference", "inference_count",
-                "execution_count", "count", "ns"}
+                "execution_count", "batch_stats", "count", "ns"}
 # Examples that need more than one request; each has its own test.
 STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining", "request_timeout",
                    "too_many_requests", "too_many_oip_requests"}

@@ -140,7 +140,13 @@ def wide_model(tmp_path_factory):
 
 
 def execution_counts(server, model):
+    """Returns the inferences and executions, after a comparison with the statistics of batches."""
     statistics, = server.get(f"/v2/models/{model}/stats").json()["model_stats"]
+    batches = [(batch["batch_size"], batch["compute_infer"]["count"])
+               for batch in statistics["batch_stats"]]
+    # More when a request was refused after it had been computed.
+    assert sum(size * count for size, count in batches) >= statistics["inference_count"]
+    assert sum(count for _, count in batches) == statistics["execution_count"]
     return statistics["inference_count"], statistics["execution_count"]
 
 

@@ -11,7 +11,7 @@
 
 #include "http/work/inference.h"
 
-#define GROUP_MAX 64 /* requests */
+#define GROUP_MAX WIRE_OIP_BATCH_MAX /* requests */
 /* Computing a request takes at least so many ns, else joining gains nothing. */
 #define GROUP_NS_MIN 100000
 

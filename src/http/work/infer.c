@@ -45,6 +45,12 @@ static void count_failure(const struct inference *inference) {
                         clock_now_ns() - inference->exchange->submitted);
 }
 
+static void add_times(struct wire_oip_batch *sum, const struct inference *inference) {
+    sum->input_ns += (uint64_t)inference->decode_ns;
+    sum->infer_ns += (uint64_t)inference->compute_ns;
+    sum->output_ns += (uint64_t)inference->encode_ns;
+}
+
 /* --- what it will take --- */
 
 static struct estimate_body body_to_estimate(const struct exchange *exchange) {
@@ -127,12 +133,14 @@ static void end_inference(struct inference *inference,
 
 /* Computes and encodes the request alone. */
 static void finish_alone(struct inference *inference) {
+    struct wire_oip_batch took = {.count = 1};
     struct wire_problem problem;
     bool done = inference_compute(inference, &problem);
 
     if (done) {
-        model_stats_execute(find_model_stats(inference));
         done = inference_encode(inference, &problem);
+        add_times(&took, inference);
+        model_stats_execute(find_model_stats(inference), 1, &took);
     }
     end_inference(inference, done ? NULL : &problem);
 }
@@ -150,12 +158,17 @@ static void finish(struct inference *inference) {
         finish_alone(inference);
         return;
     }
-    model_stats_execute(find_model_stats(inference));
+
+    struct wire_oip_batch took = {.count = 1};
+    size_t num_requests = count;
     while (count-- > 0) {
         struct inference *member = members[count];
         bool done = inference_check_deadline(member, &problem) &&
                     inference_reserve_reply(member, &problem) &&
                     inference_encode(member, &problem);
+        add_times(&took, member);
+        if (count == 0)
+            model_stats_execute(find_model_stats(member), num_requests, &took);
         end_inference(member, done ? NULL : &problem);
     }
 }

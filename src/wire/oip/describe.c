@@ -133,6 +133,32 @@ static attn_status print_duration(const char *before, const char *name,
                                 before, name, duration->count, duration->ns);
 }
 
+/* Adds those numbers of requests that were computed together at least once. */
+static attn_status print_batches(const struct wire_oip_batch *batches, struct buf *body) {
+    const char *before = "";
+    attn_status status = buf_append_text(body, ",\"batch_stats\":[");
+
+    for (size_t i = 0; i < WIRE_OIP_BATCH_MAX && status == ATTN_OK; i++) {
+        const struct wire_oip_batch *batch = &batches[i];
+        if (batch->count == 0)
+            continue;
+        const struct wire_oip_duration input = {batch->count, batch->input_ns},
+                                       infer = {batch->count, batch->infer_ns},
+                                       output = {batch->count, batch->output_ns};
+        status = wire_json_add_format(body, "%s{\"batch_size\":%zu", before, i + 1);
+        if (status == ATTN_OK)
+            status = print_duration(",", "compute_input", &input, body);
+        if (status == ATTN_OK)
+            status = print_duration(",", "compute_infer", &infer, body);
+        if (status == ATTN_OK)
+            status = print_duration(",", "compute_output", &output, body);
+        if (status == ATTN_OK)
+            status = buf_append_text(body, "}");
+        before = ",";
+    }
+    return status == ATTN_OK ? buf_append_text(body, "]") : status;
+}
+
 static attn_status print_statistics(const attn_model_info *info,
                                     const struct wire_oip_statistics *statistics,
                                     struct buf *body) {
@@ -159,7 +185,11 @@ static attn_status print_statistics(const attn_model_info *info,
     for (size_t i = 0; i < count && status == ATTN_OK; i++)
         status = print_duration(i == 0 ? "{" : ",", durations[i].name,
                                 durations[i].duration, body);
-    return status == ATTN_OK ? buf_append_text(body, "},\"batch_stats\":[]}") : status;
+    if (status == ATTN_OK)
+        status = buf_append_text(body, "}");
+    if (status == ATTN_OK)
+        status = print_batches(statistics->batches, body);
+    return status == ATTN_OK ? buf_append_text(body, "}") : status;
 }
 
 attn_status wire_oip_print_statistics(const attn_model *const *models,

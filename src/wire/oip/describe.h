@@ -14,11 +14,19 @@ struct wire_oip_duration {
     uint64_t count, ns;
 };
 
+#define WIRE_OIP_BATCH_MAX 64 /* requests */
+
+/* The executions for one number of requests, and what all their requests took in ns. */
+struct wire_oip_batch {
+    uint64_t count, input_ns, infer_ns, output_ns;
+};
+
 /* One model's requests for inference, as the statistics extension counts them. */
 struct wire_oip_statistics {
     uint64_t inference_count, execution_count, last_inference; /* ms since 1970 */
     struct wire_oip_duration success, fail, queue;
     struct wire_oip_duration compute_input, compute_infer, compute_output;
+    struct wire_oip_batch batches[WIRE_OIP_BATCH_MAX]; /* of 1 request, of 2, ... */
 };
 
 attn_status wire_oip_print_server(struct buf *body);
