@@ -16,6 +16,8 @@
 #include <time.h>
 
 #define RETRY_AFTER_MAX 3600 /* seconds */
+/* Jobs of one client that may wait for each slot that is free. */
+#define CLIENT_FREE_SLOTS 8
 /* How long a worker keeps its arena while it has nothing to do. */
 #define KEEP_SECONDS     5
 #define INNER_KEEP_SHARE 8 /* of it, for the inner worker's cheap jobs */
@@ -346,11 +348,22 @@ static bool is_soon_locked(const struct sched_pool *pool, const struct sched_job
     return work / (int64_t)pool->options.num_workers <= pool->options.max_delay;
 }
 
+/* Whether the job's client may use one more slot. Its jobs are at most some times as many
+ * as the slots that are free, however many clients there are. */
+static bool has_slot_locked(const struct sched_pool *pool, const struct sched_job *job) {
+    const struct sched_flow *flows = job->client->flows;
+    if (pool->num_slots >= pool->options.queue_slots) /* idle workers may use more */
+        return false;
+
+    size_t num_free = pool->options.queue_slots - pool->num_slots;
+    return flows[SCHED_CHEAP].num_jobs + flows[SCHED_LARGE].num_jobs <
+           num_free * CLIENT_FREE_SLOTS;
+}
+
 bool sched_reserve(struct sched_pool *pool, const struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
     bool idle = pool->num_running + pool->num_slots < pool->options.num_workers;
-    bool admitted = idle || (pool->num_slots < pool->options.queue_slots &&
-                             is_soon_locked(pool, job));
+    bool admitted = idle || (has_slot_locked(pool, job) && is_soon_locked(pool, job));
     pool->num_slots += admitted;
     pthread_mutex_unlock(&pool->lock);
     return admitted;

@@ -20,6 +20,8 @@ void sched_pool_destroy(struct sched_pool *pool);
 /* Reserves a slot for a job whose client and estimates are set; returns false when it
  * should not wait. An idle worker takes any job. Otherwise the queue may be full, or the
  * work before the job would take longer than max_delay; its own length does not count.
+ * The queue is full earlier for a client whose jobs wait in most of its slots, so that
+ * others find one.
  * Each slot is then used by one sched_submit() or released by sched_release().
  * Thread-safe. */
 bool sched_reserve(struct sched_pool *pool, const struct sched_job *job);

@@ -87,6 +87,7 @@ void queue_add(struct queue *queue, struct sched_job *job) {
 
     flow->cost += job->cost;
     flow->later += job->later;
+    flow->num_jobs++;
     queue->num_jobs[job->class]++;
 }
 
@@ -99,6 +100,7 @@ static struct sched_flow *unlink_job(struct queue *queue, struct sched_job *job)
 
     flow->cost -= job->cost;
     flow->later -= job->later;
+    flow->num_jobs--;
     queue->num_jobs[job->class]--;
     return flow;
 }

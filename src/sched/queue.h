@@ -38,6 +38,7 @@ struct sched_flow {
     struct sched_job *first, *last;     /* by priority, then oldest first */
     int64_t tag;         /* start tag of `first`, or the last job's finish tag */
     int64_t cost, later; /* of all jobs that wait here */
+    size_t num_jobs;     /* that wait here */
 };
 
 /* Whom jobs belong to. It must outlive its jobs while they wait. */

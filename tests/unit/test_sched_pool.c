@@ -196,6 +196,35 @@ static void test_a_job_waits_only_behind_so_much_work(void **state) {
     sched_pool_destroy(pool);
 }
 
+static void test_one_client_leaves_slots_to_others(void **state) {
+    (void)state;
+    const struct sched_options ten_slots = {
+        .num_workers = 1, .queue_slots = 10, .max_delay = INT64_MAX};
+    struct sched_client other = {0};
+    struct sched_pool *pool;
+    struct sched_job running = {.run = hold_worker, .client = &client}, jobs[9],
+                     from_other = {.run = count_run, .client = &other};
+
+    atomic_store(&holds, false);
+    atomic_store(&may_go_on, false);
+    assert_int_equal(sched_pool_create(&ten_slots, &pool), ATTN_OK);
+    sched_resubmit(pool, &running);
+    wait_for(&holds);
+
+    for (size_t i = 0; i < 9; i++) {
+        jobs[i] = (struct sched_job){.run = count_run, .client = &client};
+        assert_true(sched_reserve(pool, &jobs[i]));
+        sched_submit(pool, &jobs[i]);
+    }
+    assert_false(reserve(pool));
+    assert_true(sched_reserve(pool, &from_other));
+    sched_submit(pool, &from_other);
+    assert_false(sched_reserve(pool, &from_other)); /* none is free */
+
+    atomic_store(&may_go_on, true);
+    sched_pool_destroy(pool);
+}
+
 static void test_a_job_that_waits_can_be_taken_back(void **state) {
     (void)state;
     const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
@@ -441,6 +470,7 @@ int main(void) {
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_slot),
         cmocka_unit_test(test_resubmitted_job_needs_no_slot),
         cmocka_unit_test(test_a_job_waits_only_behind_so_much_work),
+        cmocka_unit_test(test_one_client_leaves_slots_to_others),
         cmocka_unit_test(test_a_job_that_waits_can_be_taken_back),
         cmocka_unit_test(test_every_task_runs_once_and_no_thread_runs_two_at_a_time),
         cmocka_unit_test(test_a_helper_leaves_when_a_job_waits),
