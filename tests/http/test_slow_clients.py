@@ -3,6 +3,7 @@
 
 import json
 import socket
+import threading
 import time
 
 import pytest
@@ -201,6 +202,51 @@ def test_reader_that_drips_is_cut_off(start_server):
         connection.send(post_bytes(json.dumps(request).encode()))
         wait_for_log(server, "status=200 ")
         assert "sent=no" in server.read_log()
+
+
+def test_slow_readers_make_room_for_a_request(start_server):
+    """They read faster than --min-rate, but would keep the memory for an hour."""
+    server = start_server("--demo", "--max-memory", 100 * MB, "--header-timeout", 3,
+                          "--idle-timeout", 1000)
+    request = post_bytes(json.dumps(
+        {"model": "d2l", "queries": [[0.5] * 100] * 900, "need_weights": True}).encode())
+    readers = [socket.socket() for _ in range(8)]
+    for reader in readers:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.connect(("127.0.0.1", server.port))
+        reader.sendall(request)
+        reader.recv(1024)  # waits for the reply
+        reader.setblocking(False)
+
+    def begin_reply():
+        with Connection(server.port) as connection:
+            connection.send(request)
+            connection.receive()
+            return connection.unread.split()[1].decode()
+
+    ended = threading.Event()
+
+    def drip():
+        while not ended.wait(0.05):
+            for reader in readers:
+                try:
+                    reader.recv(2048)
+                except OSError:
+                    pass  # nothing there, or cut off
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        assert begin_reply() == "503"
+        deadline = time.monotonic() + 30
+        while begin_reply() != "200":
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    finally:
+        ended.set()
+        thread.join()
+        for reader in readers:
+            reader.close()
 
 
 def test_large_body_at_an_honest_rate_is_not_cut(start_server):

@@ -18,7 +18,10 @@
 #define YOUNG_NS SECOND_NS
 /* How long a client may read nothing while memory is short. */
 #define STALLED_NS (2 * SECOND_NS)
-#define REPLY_SIZE 1024 /* bytes of a 408, more than it has */
+/* While memory is short, replies should be read so fast that what their client holds
+ * would be free after this time. */
+#define HOLD_SECONDS 60.0
+#define REPLY_SIZE   1024 /* bytes of a 408, more than it has */
 
 /* --- ending connections --- */
 
@@ -229,8 +232,16 @@ void connection_destroy(struct connection *connection) {
 /* --- time --- */
 
 void connection_begin_phase(struct connection *connection, enum connection_phase phase) {
+    int64_t now = clock_now_ns();
+
+    if (connection->phase == CONNECTION_REPLIES && phase == CONNECTION_WORKS) {
+        connection->reply_ns += now - connection->since; /* the next piece is written */
+    } else if (phase < CONNECTION_WORKS) {
+        connection->reply_ns = 0;
+        connection->reply_seen = false;
+    }
     connection->phase = phase;
-    connection->since = clock_now_ns();
+    connection->since = now;
     connection->received = 0;
     connection->moved_at = phase == CONNECTION_BODY ? connection->since : 0;
     if (phase == CONNECTION_HEADERS)
@@ -273,6 +284,9 @@ static bool reads_too_slowly(struct connection *connection, int64_t now) {
     if (connection->moved_at == 0 || info.tcpi_bytes_acked != connection->acked)
         connection->moved_at = now;
     connection->acked = info.tcpi_bytes_acked;
+    if (!connection->reply_seen)
+        connection->reply_acked = connection->acked;
+    connection->reply_seen = true;
     if (is_below_rate(connection, connection->acked - connection->acked_before, now))
         return true;
 
@@ -280,6 +294,23 @@ static bool reads_too_slowly(struct connection *connection, int64_t now) {
     return now - connection->moved_at > STALLED_NS && connection->request != NULL &&
            atomic_load(&connection->request->bytes) > 0 &&
            memory_lacked_since(memory, now - 2 * SECOND_NS);
+}
+
+/* How much a reply holds up others: what its client holds, by the time for each byte that
+ * was read. Returns 0 during --header-timeout, and when it is read fast enough. */
+static double find_hold(const struct connection *connection, int64_t now) {
+    if (connection->phase != CONNECTION_REPLIES || !connection->reply_seen ||
+        connection->request == NULL || atomic_load(&connection->request->bytes) == 0)
+        return 0;
+
+    double grace = (double)connection->list->limits->options->header_timeout;
+    double seconds =
+        (double)(connection->reply_ns + now - connection->since) / (double)SECOND_NS;
+    double bytes = (double)(connection->acked - connection->reply_acked);
+    double held = (double)atomic_load(&connection->request->client->held);
+    if (seconds < grace || bytes >= (seconds - grace) * held / HOLD_SECONDS)
+        return 0;
+    return seconds / (bytes + 1) * held;
 }
 
 static bool is_late(struct connection *connection, int64_t now) {
@@ -318,6 +349,8 @@ static bool is_stuck(const struct connection *connection, int64_t now) {
 void connection_sweep(struct connection_list *list) {
     int64_t now = clock_now_ns();
     int64_t passed = now - list->swept;
+    struct connection *slowest = NULL;
+    double largest = 0;
     if (passed < SECOND_NS)
         return;
 
@@ -329,6 +362,15 @@ void connection_sweep(struct connection_list *list) {
             end_connection(each);
         else if (each->cut_at == 0 && is_late(each, now))
             end_late_connection(each, now);
+
+        double hold = find_hold(each, now);
+        if (hold > largest) {
+            largest = hold;
+            slowest = each;
+        }
     }
+    if (slowest != NULL &&
+        memory_lacked_since(&list->limits->memory, now - 2 * SECOND_NS))
+        end_connection(slowest);
     list->swept = now;
 }

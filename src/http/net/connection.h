@@ -60,12 +60,16 @@ struct connection {
         moved_at;   /* when bytes last moved; CONNECTION_REPLIES: 0 before it is known */
     uint64_t acked; /* CONNECTION_REPLIES: what the peer had confirmed by then */
     uint64_t acked_before; /* CONNECTION_REPLIES: likewise, at `since` */
-    bool started;          /* libmicrohttpd has begun to serve it */
-    bool has_place;        /* is counted in num_connections */
-    bool is_proxy;         /* the peer is a trusted proxy, so others are its clients */
-    bool served;           /* has had a request */
-    bool hung_up;          /* the peer will send no more */
-    int64_t cut_at;        /* when it was told that it took too long; 0: it was not */
+    /* Of the whole reply, of which CONNECTION_REPLIES may be one piece. */
+    int64_t reply_ns;     /* how long earlier pieces were read */
+    uint64_t reply_acked; /* what the peer had confirmed when it was first looked at */
+    bool reply_seen;      /* it was looked at */
+    bool started;         /* libmicrohttpd has begun to serve it */
+    bool has_place;       /* is counted in num_connections */
+    bool is_proxy;        /* the peer is a trusted proxy, so others are its clients */
+    bool served;          /* has had a request */
+    bool hung_up;         /* the peer will send no more */
+    int64_t cut_at;       /* when it was told that it took too long; 0: it was not */
 };
 
 /* Makes a connection of an accepted socket and takes a place for it. When there is none,
@@ -98,8 +102,10 @@ void connection_count_received(struct connection *connection, size_t bytes);
 /* Whether it may begin a request: it was not told that it took too long. */
 bool connection_is_welcome(const struct connection *connection);
 
-/* Ends every connection that has taken too long. Does nothing when the last time was less
- * than a second ago. */
+/* Ends every connection that has taken too long. While memory is short, also ends one
+ * whose reply would hold memory for long because it is read slowly: the slowest, weighted
+ * by what its client holds. Does nothing when the last time was less than a second
+ * ago. */
 void connection_sweep(struct connection_list *list);
 
 #endif
