@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include "base/log.h"
+#include "http/net/address.h"
 #include "http/server.h"
 
 #include <arpa/inet.h>
@@ -37,8 +38,11 @@ static struct {
 } shared;
 
 static void start_server(void) {
-    const struct sched_options sched = {
-        .num_workers = 1, .queue_slots = 4, .arena_keep = 1 << 20};
+    static const struct address_ranges no_proxies;
+    const struct sched_options sched = {.num_workers = 1,
+                                        .queue_slots = 4,
+                                        .max_delay = 1000000000,
+                                        .arena_keep = 1 << 20};
     attn_error error;
     unsigned port;
 
@@ -52,7 +56,10 @@ static void start_server(void) {
         (struct http_options){.listen = "127.0.0.1:0",
                               .num_threads = 1,
                               .max_connections = 64,
+                              .header_timeout = 1,
                               .idle_timeout = 1,
+                              .min_rate = 4096,
+                              .trusted_proxies = &no_proxies,
                               .max_body = 1 << 20,
                               .max_reply = 1 << 24,
                               .models = (const attn_model *const *)&shared.model,
