@@ -249,15 +249,15 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     if (listen_check(config->listen, &error) != ATTN_OK ||
         address_ranges_read(config->trusted_proxies.items, config->trusted_proxies.count,
                             &daemon.trusted_proxies, &error) != ATTN_OK ||
-        load_check(config, &error) != ATTN_OK)
-        return report_error(&error, EXIT_USAGE);
-    if (attn_init(&error) != ATTN_OK)
-        return report_error(&error, EXIT_FAILURE);
-
-    if (load_models(config, &daemon.models, &error) != ATTN_OK ||
+        load_check(config, &error) != ATTN_OK) {
+        exit_code = report_error(&error, EXIT_USAGE);
+        goto done;
+    }
+    if (attn_init(&error) != ATTN_OK ||
+        load_models(config, &daemon.models, &error) != ATTN_OK ||
         verify_models(&daemon.models, &error) != ATTN_OK) {
-        load_models_deinit(&daemon.models);
-        return report_error(&error, EXIT_FAILURE);
+        report_error(&error, exit_code);
+        goto done;
     }
     if (config->check_config) {
         printf("configuration ok: %zu models\n", daemon.models.count);
@@ -275,6 +275,7 @@ done:
     sched_pool_destroy(daemon.pool);
     http_server_destroy(daemon.server);
     load_models_deinit(&daemon.models);
+    free(daemon.trusted_proxies.items);
     return exit_code;
 }
 
