@@ -31,7 +31,8 @@ def test_soak_gets_only_right_replies_and_leaks_nothing(capfd):
 def wide_server(tmp_path_factory):
     path = tmp_path_factory.mktemp("wide") / "wide.safetensors"
     subprocess.run([sys.executable, LOAD / "make_wide.py", path], check=True, timeout=60)
-    with Server("--demo", "--model", f"wide={path}") as server:
+    # A sanitizer may take a second for one request, and four wait.
+    with Server("--demo", "--model", f"wide={path}", "--max-queue-delay", 60_000) as server:
         yield server
 
 
