@@ -11,6 +11,7 @@
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
 #   SOAK_SECONDS        length of the soak (20)
+#   BACKGROUND_LOAD     requests a second that each server gets besides those of its test (0)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
 #   PROPERTY_SEED       their seed, which is printed (random)
 #   SCHEMATHESIS_SECONDS  length of each of three runs of schemathesis on docs/openapi.json (10)

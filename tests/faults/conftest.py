@@ -9,7 +9,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
+from background import pause_background_load
 from server import Server
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet():
+    """Holds back the load of background.py: these tests count calls, descriptors and bytes."""
+    with pause_background_load():
+        yield
 
 
 @pytest.fixture

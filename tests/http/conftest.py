@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from background import pause_background_load
 from server import BINARY, Server
 
 os.environ.setdefault("PROPERTY_SEED", str(random.randrange(2**32)))
@@ -18,6 +19,16 @@ def pytest_report_header():
 def pytest_sessionstart():
     if not BINARY.exists():
         pytest.exit(f"{BINARY} is not built; set BINARY or run tests/run.sh", returncode=4)
+
+
+@pytest.fixture(autouse=True)
+def quiet(request):
+    """Holds back the load of background.py for a test that is marked `alone`."""
+    if request.node.get_closest_marker("alone"):
+        with pause_background_load():
+            yield
+    else:
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import requests
 
+from background import BackgroundLoad
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/data/golden"
 BINARY = Path(os.environ.get("BINARY") or ROOT / "build/src/attnd").resolve()
@@ -57,6 +59,7 @@ class Server:
             self.process.kill()
             raise AssertionError(f"attnd did not start: {self.line!r}\n{self.read_log()}")
         self.url, self.port = match[1], int(match[2])
+        self.load = BackgroundLoad(self.port)
 
     def read_log(self):
         return Path(self.log_path).read_text(errors="replace")
@@ -85,6 +88,7 @@ class Server:
                     self.process.kill()
                     raise AssertionError(f"attnd did not stop in {timeout} s\n{self.read_log()}")
                 self.process.send_signal(signal.SIGTERM)
+        self.load.end()
         log = self.read_log()
         os.unlink(self.log_path)
         assert self.process.returncode == 0, f"exit {self.process.returncode}\n{log}"
@@ -104,6 +108,7 @@ class Server:
         if kind is None:
             self.stop()
         else:  # a test has failed already: do not hide its reason behind another
+            self.load.end()
             self.process.kill()
             self.process.wait()
             os.unlink(self.log_path)

@@ -112,6 +112,7 @@ def wait_for_refusals(server, count):
         time.sleep(0.01)
 
 
+@pytest.mark.alone
 def test_python_client_retries_after_503(start_server, tmp_path, monkeypatch):
     """A reply that its client does not read holds most of the memory until the client leaves."""
     module, = (text for _, text, _ in read_page() if text.startswith("# attention_client.py"))

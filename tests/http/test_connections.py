@@ -97,6 +97,7 @@ def test_half_closed_client_gets_its_reply_if_that_is_asked_for(start_server):
         assert connection.read_reply().status == 200
 
 
+@pytest.mark.alone
 def test_client_may_leave_at_any_byte_of_its_request(start_server):
     """libmicrohttpd does not notice that a client leaves just after it has sent bytes. attnd does,
     long before any timeout."""
@@ -110,6 +111,7 @@ def test_client_may_leave_at_any_byte_of_its_request(start_server):
     assert server.is_alive()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("abort", [False, True])
 def test_clients_may_leave_while_their_request_is_computed(start_server, abort):
     """With `abort` the kernel sends RST instead of FIN. There are several rounds, because a client
@@ -173,6 +175,7 @@ def test_server_accepts_again_after_the_connection_limit(start_server, http_thre
             assert connection.read_reply().status == 200
 
 
+@pytest.mark.alone
 def test_connection_limit_is_that_of_all_threads_together(start_server):
     """The kernel spreads connections over the threads unevenly, and none of them waits."""
     server = start_server("--demo", "--max-connections", 40, "--http-threads", 4)

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_close, assert_problem
@@ -14,6 +15,7 @@ from http1 import Connection
 from reference import attend
 
 
+@pytest.mark.alone
 def test_full_queue_is_reported_with_503_and_recovers(start_server, tmp_path):
     path = tmp_path / "slow.safetensors"
     layer = write_slow_layer(path)
@@ -73,6 +75,7 @@ def test_memory_is_released_after_each_request(start_server, tmp_path):
         assert server.attention({"queries": [[1, 2], [3, "x"]]}).status_code == 400
 
 
+@pytest.mark.alone
 def test_lack_of_memory_is_reported_with_503(start_server, tmp_path):
     """There are four workers, and memory for one request of 1.8 MB at a time."""
     path = tmp_path / "x.safetensors"

@@ -18,6 +18,7 @@ SECONDS = float(os.environ.get("SOAK_SECONDS", 20))
 sys.path.insert(0, str(LOAD))
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(SECONDS + 180)
 def test_soak_gets_only_right_replies_and_leaks_nothing(capfd):
     import soak

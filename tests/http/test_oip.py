@@ -304,6 +304,7 @@ def test_repository_index_lists_every_model(client, server):
                      400, error)
 
 
+@pytest.mark.alone
 def test_statistics_count_requests_of_both_protocols(start_server):
     server = start_server("--demo")
     with triton.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
@@ -326,6 +327,7 @@ def test_statistics_count_requests_of_both_protocols(start_server):
     assert phases_ns == times["success"]["ns"] > 0
 
 
+@pytest.mark.alone
 def test_statistics_add_up_across_threads(start_server):
     server = start_server("--demo", "--http-threads", 2)
     body, headers = pack([tensor("queries", RANDOM, binary=True)])

@@ -114,6 +114,7 @@ def test_newcomers_get_the_places_of_slow_connections(start_server):
     close_all(slow)
 
 
+@pytest.mark.alone
 def test_idle_connection_goes_before_an_unfinished_request(start_server):
     server = start_server("--demo", "--max-connections", 2)
     with Connection(server.port) as unfinished, Connection(server.port) as idle:
@@ -127,6 +128,7 @@ def test_idle_connection_goes_before_an_unfinished_request(start_server):
         assert unfinished.read_reply().status == 200
 
 
+@pytest.mark.alone
 def test_newcomer_is_closed_when_every_request_is_complete(start_server, tmp_path):
     write_slow_layer(tmp_path / "slow.safetensors")
     server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
@@ -193,6 +195,7 @@ def test_kept_connection_may_not_drip_empty_lines_for_ever(start_server):
                 pass
 
 
+@pytest.mark.alone
 def test_reader_that_drips_is_cut_off(start_server):
     server = start_server("--demo", "--header-timeout", 1, "--idle-timeout", 1000, "--log-level",
                           "debug")
@@ -276,6 +279,7 @@ def forwarded(addresses):
     return post_bytes(SMALL, *(f"X-Forwarded-For: {address}" for address in addresses))
 
 
+@pytest.mark.alone
 def test_requests_of_one_client_beyond_its_limit_get_429(start_server):
     server = start_server("--demo", "--max-per-client", 2)
     unfinished = [Connection(server.port) for _ in range(2)]
@@ -294,6 +298,7 @@ def test_requests_of_one_client_beyond_its_limit_get_429(start_server):
     close_all(unfinished)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("first, second, same", [
     (["10.0.0.1"], ["10.0.0.1"], True), (["10.0.0.1"], ["10.0.0.2"], False),
     (["6.6.6.6, 10.0.0.1"], ["7.7.7.7, 10.0.0.1:99"], True), (["nonsense, 10.0.0.1"], ["10.0.0.1"], True),
@@ -310,6 +315,7 @@ def test_client_behind_a_trusted_proxy_is_the_last_untrusted_address(start_serve
         assert other.read_reply().status == (429 if same else 200)
 
 
+@pytest.mark.alone
 def test_header_of_a_peer_that_is_not_trusted_is_ignored(start_server):
     server = start_server("--demo", "--max-per-client", 1, "--trusted-proxy", "10.0.0.0/8")
     with Connection(server.port) as unfinished, Connection(server.port) as other:
@@ -319,6 +325,7 @@ def test_header_of_a_peer_that_is_not_trusted_is_ignored(start_server):
         assert other.read_reply().status == 429
 
 
+@pytest.mark.alone
 def test_request_that_waits_is_not_computed_when_its_client_leaves(start_server, tmp_path):
     write_slow_layer(tmp_path / "slow.safetensors")
     server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,

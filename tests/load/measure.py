@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
+from background import start_generator
 from checkpoints import write_layer
 from http1 import Connection, get_bytes, post_bytes
 from proxy import Proxy
@@ -102,15 +102,6 @@ def wide_model(width, num_heads, name="wide"):
 
 # The generator.
 
-@functools.cache
-def generator():
-    program = WORK / "loadgen"
-    compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", program,
-                    Path(__file__).with_name("loadgen.c")], check=True)
-    return program
-
-
 class Samples:
     """What became of the requests of one generator."""
 
@@ -155,18 +146,12 @@ class Load:
     def __init__(self, port, requests, seconds, *, rate=0, connections=1, give_up=60, fresh=False,
                  source="127.0.0.1", classes=None):
         self.seconds = seconds
-        with tempfile.NamedTemporaryFile(dir=WORK, delete=False) as file:
-            for index, request in enumerate(requests):
-                kind = classes[index] if classes else index
-                file.write(struct.pack("=II", len(request), kind) + request)
-        self.process = subprocess.Popen(
-            [generator(), *map(str, (port, file.name, seconds, give_up, rate, connections,
-                                     int(fresh), source))], stdout=subprocess.PIPE)
-        self.path = file.name
+        kinds = classes or range(len(requests))
+        self.process = start_generator(port, list(zip(requests, kinds)), seconds, give_up, rate,
+                                       connections, fresh, source, subprocess.PIPE)
 
     def wait(self):
         raw, _ = self.process.communicate()
-        os.unlink(self.path)
         assert self.process.returncode == 0, "the generator failed"
         return Samples(raw, self.seconds)
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generator of tests/load as a load behind the tests: each server of a test also serves others.
+
+BACKGROUND_LOAD is the number of such requests a second and server, 0 by default. A test that counts
+what it sent, or that fills a server itself, is marked `alone`: it runs without."""
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+
+from http1 import get_bytes, post_bytes
+
+RATE = float(os.environ.get("BACKGROUND_LOAD", 0))
+SECONDS = 900      # of one load at most
+GIVE_UP = 0.5      # seconds, after which a client leaves
+CONNECTIONS = 1    # of each of the two generators, so the load follows a slow server
+LOADGEN = Path(__file__).resolve().parents[1] / "load/loadgen.c"
+
+folder = tempfile.TemporaryDirectory(prefix="attnd-loadgen-")  # removed at exit
+running = weakref.WeakSet()
+is_paused = False
+
+
+@functools.cache
+def generator():
+    """Compiles loadgen.c once; returns the path of the program."""
+    program = Path(folder.name) / "loadgen"
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run([*compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", program, LOADGEN],
+                   check=True)
+    return program
+
+
+def start_generator(port, requests, seconds, give_up, rate, connections, fresh, source, output):
+    """`requests` is a list of pairs: the bytes of a request, and its class. See loadgen.c."""
+    with tempfile.TemporaryFile() as file:
+        for request, kind in requests:
+            file.write(struct.pack("=II", len(request), kind) + request)
+        file.flush()
+        arguments = (port, "/dev/stdin", seconds, give_up, rate, connections, int(fresh), source)
+        return subprocess.Popen([generator(), *map(str, arguments)], stdin=file, stdout=output)
+
+
+def background_requests():
+    """Requests for every server; those without --demo refuse some of them."""
+    for tokens, fields in ((1, {}), (2, {"timeout_ms": 5}), (8, {"causal": True}),
+                           (24, {"need_weights": True}), (60, {"priority": 1})):
+        for model, width in (("d2l", 100), ("journey", 3)):
+            body = {"model": model, "queries": [[0.5] * width] * tokens} | fields
+            yield post_bytes(json.dumps(body).encode())
+    yield post_bytes(b'{"queries": [[1, "x"]]}')
+    yield get_bytes("/v2/health/ready")
+    yield get_bytes("/v2/models/stats")
+    yield get_bytes("/v1/models/d2l", "Connection: close")
+
+
+class BackgroundLoad:
+    """Keeps the server on `port` busy until it is dropped; nothing where RATE is 0."""
+
+    def __init__(self, port):
+        self.processes = []
+        self.end = weakref.finalize(self, end_processes, self.processes)
+        if RATE == 0 or is_paused:
+            return
+        requests = [(request, 0) for request in background_requests()]
+        for fresh in (False, True):
+            self.processes.append(start_generator(port, requests, SECONDS, GIVE_UP, RATE / 2,
+                                                  CONNECTIONS, fresh, "127.0.0.1",
+                                                  subprocess.DEVNULL))
+        running.add(self)
+
+    def send_signal(self, number):
+        for process in self.processes:
+            process.send_signal(number)
+
+
+def end_processes(processes):
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def pause_background_load():
+    """Meanwhile no load is started, and those that run send nothing."""
+    global is_paused
+    is_paused = True
+    for load in list(running):
+        load.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        is_paused = False
+        for load in list(running):
+            load.send_signal(signal.SIGCONT)
