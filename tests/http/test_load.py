@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the soak of tests/load for SOAK_SECONDS (20), its wrk scripts and its generator."""
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,8 @@ import sys
 
 import pytest
 
+from checkpoints import write_slow_layer
+from http1 import post_bytes
 from server import ROOT, Server
 
 LOAD = ROOT / "tests/load"
@@ -83,3 +86,34 @@ def test_client_of_the_generator_gives_up(measure):
         samples = measure.run_load(listener.getsockname()[1], [measure.d2l_request()], 0.2,
                                    connections=1, give_up=0.5)
     assert samples.count() == samples.count(measure.GAVE_UP) == 1
+
+
+@pytest.mark.alone
+def test_jobs_of_every_kind_are_served_at_one_time(measure, tmp_path):
+    """Jobs that are joined, cheap ones inside large ones, expired and abandoned ones meet each
+    other. What a sanitizer finds there fails the stop of the server."""
+    slow = tmp_path / "slow.safetensors"
+    write_slow_layer(slow)
+
+    def post(model, tokens, width, **fields):
+        body = {"model": model, "queries": [[0.5] * width] * tokens} | fields
+        return post_bytes(json.dumps(body).encode())
+
+    small = [post("wide", tokens, 512, **fields) for tokens in (1, 2, 3)
+             for fields in ({}, {"causal": True}, {"need_weights": True}, {"timeout_ms": 20})]
+    large = [post("slow", tokens, 2, **fields)
+             for tokens, fields in ((400, {}), (800, {"timeout_ms": 400}), (2, {"scale": 1}))]
+    with Server("--demo", "--model", f"slow={slow}", "--model", measure.wide_model(512, 8),
+                "--engine", "native", "--workers", 3, "--http-threads", 2,
+                "--max-queue-delay", 3600000) as server:
+        loads = [measure.Load(server.port, requests, 4, connections=connections, fresh=fresh,
+                              give_up=give_up)
+                 for requests, connections, fresh, give_up in (
+                     (small, 12, False, 60), (large, 4, False, 60),
+                     (small, 6, True, 0.02), (large, 4, True, 0.1))]
+        samples = [load.wait() for load in loads]
+        assert server.is_alive()
+    for kept in samples[:2]:
+        assert kept.count(200) and kept.count([200, 400, 504]) == kept.count(), kept.outcomes()
+    for abandoned in samples[2:]:
+        assert abandoned.count(measure.FAILED) == 0, abandoned.outcomes()
