@@ -338,12 +338,13 @@ def run_schemathesis(server, document, seconds, *options):
 
 @pytest.mark.timeout(SECONDS + 300)
 def test_schemathesis_finds_no_undocumented_reply(servers, tmp_path):
-    """All checks but one are made. Sizes in a request that conforms may still disagree with each
-    other or with the model, which a schema cannot express."""
+    """All checks but two are made. Sizes in a request that conforms may still disagree with each
+    other or with the model, which a schema cannot express. A request may ask for its result within
+    a nanosecond and then gets 504. A 5xx that is not documented is still found."""
     path = tmp_path / "openapi.json"
     path.write_bytes(servers().get("/openapi.json").content)
     run_schemathesis(servers(), path, SECONDS, "--checks", "all", "--exclude-checks",
-                     "positive_data_acceptance")
+                     "positive_data_acceptance,not_a_server_error")
 
 
 @pytest.mark.timeout(SECONDS + 300)
