@@ -28,7 +28,8 @@ esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev
-    libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl"
+    libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables"
+[ -z "${FAULTS_LONG:-}" ] || packages="$packages slowhttptest"
 
 missing=
 for package in $packages; do
