@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DIGITS_MAX   18          /* of a size */
-#define ID_BYTES_MAX (64 * 1024) /* jansson reads it at once, so it is short */
+#define DIGITS_MAX   18    /* of a size */
+#define ID_BYTES_MAX 65536 /* jansson reads it at once, so it is short */
 
 enum { ID, PARAMETERS, INPUTS, OUTPUTS, NUM_MEMBERS };
 
