@@ -161,6 +161,16 @@ static void stop_accepting(struct http_thread *thread) {
 
 /* --- the loop --- */
 
+/* Frees connections that the daemon has closed without a word. A run that is interrupted
+ * leaves those that are new to the next one, for which the daemon then asks at once. */
+static void forget_newcomers(struct http_thread *thread) {
+    MHD_UNSIGNED_LONG_LONG timeout;
+
+    if (thread->connections.num_newcomers > 0 &&
+        (MHD_get_timeout(thread->daemon, &timeout) != MHD_YES || timeout > 0))
+        connection_forget_newcomers(&thread->connections);
+}
+
 /* Returns how long to wait for events in milliseconds. There is always a limit, so that
  * an event that is missed delays the thread and does not stop it. libmicrohttpd may ask
  * for one run after another while it does nothing; it then gets a thousand a second. */
@@ -233,7 +243,7 @@ static bool run_once(struct http_thread *thread, int ms) {
     if (atomic_load(thread->draining) && !thread->quiesced)
         stop_accepting(thread);
     MHD_run_wait(thread->daemon, 0);
-    connection_forget_newcomers(&thread->connections);
+    forget_newcomers(thread);
     connection_sweep(&thread->connections);
     if (!thread->quiesced)
         set_listens(thread, true);

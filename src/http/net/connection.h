@@ -84,7 +84,8 @@ struct connection *connection_create(struct connection_list *list, int fd,
  * or when it runs (1.0.1). */
 struct connection *connection_start(struct connection_list *list, int fd);
 
-/* Frees those that libmicrohttpd has closed without a word. Call it after each run. */
+/* Frees those that libmicrohttpd has closed without a word: all that are not started
+ * although it has run. */
 void connection_forget_newcomers(struct connection_list *list);
 
 /* Frees the connection after its socket. */
