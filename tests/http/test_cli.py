@@ -283,6 +283,13 @@ def test_health_of_a_malformed_address_exits_2(listen):
     assert result.returncode == 2 and "--listen" in one_line(result.stderr), result
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:1", "0.0.0.0:1", "[::1]:1", "[::]:1", "a..b:1"])
+def test_health_of_an_address_where_nobody_listens_exits_1(listen):
+    result = run_attnd("health", "--listen", listen)
+    assert result.returncode == 1, result
+    assert f"no server listens at http://{listen}" in one_line(result.stderr), result
+
+
 def test_unsupported_precision_is_refused_with_a_remedy():
     for options, remedy in ((["--cpu", "portable"], "needs a CPU with AVX512-BF16"),
                             (["--engine", "openblas"], "use precision f32, or engine native")):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_http_net.c: tests of addresses, of clients, and of which uploads are dropped. */
 #include "fail_alloc.h"
+#include "http/net/listen.h"
 #include "http/net/memory.h"
 
 #include "base/clock.h"
@@ -103,6 +104,30 @@ static void test_a_socket_of_another_family_has_the_empty_address(void **state) 
     const struct address address = address_of_socket(&other), empty = {{0}};
     (void)state;
     assert_memory_equal(&address, &empty, sizeof empty);
+}
+
+static void test_listen_must_be_a_host_and_a_port(void **state) {
+    static const char *const valid[] = {"127.0.0.1:0", "localhost:65535", "[::1]:8080"};
+    static const char *const invalid[] = {
+        "",           "localhost",        ":80",
+        "localhost:", "localhost:655350", "localhost:65536",
+        "a:8x0",      "::1:80",           "[::1]",
+        "[]:80"};
+    char long_host[2048];
+    attn_error error;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof valid / sizeof *valid; i++)
+        assert_int_equal(listen_check(valid[i], &error), ATTN_OK);
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
+        assert_int_equal(listen_check(invalid[i], &error), ATTN_E_VALUE);
+        assert_non_null(strstr(error.text, "--listen"));
+        assert_non_null(strstr(error.text, invalid[i]));
+    }
+
+    memset(long_host, 'a', sizeof long_host);
+    strcpy(long_host + sizeof long_host - 4, ":80");
+    assert_int_equal(listen_check(long_host, &error), ATTN_E_VALUE);
 }
 
 /* --- clients --- */
@@ -315,6 +340,7 @@ int main(void) {
         cmocka_unit_test(test_ranges_contain_their_addresses_alone),
         cmocka_unit_test(test_malformed_ranges_are_refused_with_their_text),
         cmocka_unit_test(test_a_socket_of_another_family_has_the_empty_address),
+        cmocka_unit_test(test_listen_must_be_a_host_and_a_port),
         cmocka_unit_test(test_client_is_shared_until_its_last_user_leaves),
         cmocka_unit_test(test_slowest_upload_is_dropped_first),
         cmocka_unit_test(test_upload_of_a_client_that_holds_much_is_dropped_first),
