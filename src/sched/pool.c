@@ -20,7 +20,9 @@
 #define CLIENT_FREE_SLOTS 8
 /* How long a worker keeps its arena while it has nothing to do. */
 #define KEEP_SECONDS     5
-#define INNER_KEEP_SHARE 8 /* of it, for the inner worker's cheap jobs */
+#define INNER_KEEP_SHARE 8 /* of it, for each inner worker */
+/* A job runs inside another large one that has taken so many times as long already. */
+#define SHORTER_SHARE 8
 
 bool sched_job_is_over(const struct sched_job *job) {
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed) ||
@@ -54,8 +56,8 @@ static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
         return;
 
     pthread_mutex_unlock(&pool->lock);
-    arena_deinit(&worker->arena);
-    arena_deinit(&worker->inner->arena);
+    for (struct sched_worker *at = worker; at != NULL; at = at->inner)
+        arena_deinit(&at->arena);
     heap_trim(0);
     pthread_mutex_lock(&pool->lock);
     *keeps = false;
@@ -81,7 +83,7 @@ static void begin_job_locked(struct sched_worker *worker, struct sched_job *job)
     atomic_store(&worker->helped_ns, 0);
 
     pool->num_slots -= job->has_slot;
-    pool->num_running += worker->inner != NULL;
+    pool->num_running += worker->is_outer;
     publish_counts_locked(pool);
 }
 
@@ -89,7 +91,7 @@ static void begin_job_locked(struct sched_worker *worker, struct sched_job *job)
 static void end_job_locked(struct sched_worker *worker) {
     if (worker->job == NULL)
         return;
-    worker->pool->num_running -= worker->inner != NULL;
+    worker->pool->num_running -= worker->is_outer;
     worker->job = NULL;
     worker->expected_end = 0;
 }
@@ -140,23 +142,34 @@ int64_t sched_helped_ns(const struct sched_worker *worker) {
     return atomic_load(&worker->helped_ns);
 }
 
-/* Begins a cheap job on the inner worker when it is its turn. Inner jobs get half of the
- * time of the outer one at most, so that no number of them can hold it up for long. */
-static bool begin_inner_job(struct sched_worker *worker, uint64_t except) {
+/* Begins a job inside the worker's when it is its turn: a cheap one on the innermost
+ * worker, else one that is much shorter than what the outer one has used. Inner jobs get
+ * half of the time of the outer one at most, so that no number of them can hold it up for
+ * long. Returns the worker that has the job, or NULL. */
+static struct sched_worker *begin_inner_job(struct sched_worker *worker,
+                                            uint64_t except) {
     struct sched_pool *pool = worker->pool;
-    struct sched_job *job;
-
-    if (atomic_load(&pool->num_cheap) == 0)
-        return false;
+    struct sched_worker *inner = worker->inner, *innermost = inner;
     int64_t used = sched_used_ns(worker);
-    if (worker->inner_ns > used + SCHED_CHEAP_NS)
-        return false;
+    int64_t max_cost = inner->inner != NULL && except == 0 ? used / SHORTER_SHARE : 0;
+    bool may_be_large = max_cost > SCHED_CHEAP_NS;
+
+    if (atomic_load(may_be_large ? &pool->num_queued : &pool->num_cheap) == 0 ||
+        worker->inner_ns > used + SCHED_CHEAP_NS)
+        return NULL;
+    while (innermost->inner != NULL)
+        innermost = innermost->inner;
+
     pthread_mutex_lock(&pool->lock);
-    job = queue_take_cheap(&pool->queue, worker->tag + used, except);
+    struct sched_job *job = queue_take_cheap(&pool->queue, worker->tag + used, except);
     if (job != NULL)
-        begin_job_locked(worker->inner, job);
+        inner = innermost;
+    else if (may_be_large)
+        job = queue_take_shorter(&pool->queue, worker->tag + used, max_cost);
+    if (job != NULL)
+        begin_job_locked(inner, job);
     pthread_mutex_unlock(&pool->lock);
-    return job != NULL;
+    return job != NULL ? inner : NULL;
 }
 
 void sched_checkpoint(struct sched_worker *worker) {
@@ -164,9 +177,9 @@ void sched_checkpoint(struct sched_worker *worker) {
 }
 
 void sched_run_others(struct sched_worker *worker, uint64_t group) {
-    struct sched_worker *inner = worker->inner;
+    struct sched_worker *inner;
 
-    while (inner != NULL && begin_inner_job(worker, group)) {
+    while (worker->inner != NULL && (inner = begin_inner_job(worker, group)) != NULL) {
         run_job(inner);
 
         int64_t took = clock_now_ns() - inner->begun;
@@ -248,14 +261,19 @@ static void *worker_main(void *argument) {
 }
 
 static bool start_worker(struct sched_pool *pool, size_t index) {
-    struct sched_worker *worker = &pool->workers[index], *inner = &pool->inners[index];
+    size_t num_workers = pool->options.num_workers;
+    size_t keep = pool->options.arena_keep, inner_keep = keep / INNER_KEEP_SHARE;
+    struct sched_worker *inner = NULL;
 
-    *worker = (struct sched_worker){.pool = pool, .index = index, .inner = inner};
-    *inner = (struct sched_worker){.pool = pool, .index = index};
-    /* Both together keep what one may. */
-    arena_init(&inner->arena, pool->options.arena_keep / INNER_KEEP_SHARE);
-    arena_init(&worker->arena, pool->options.arena_keep - inner->arena.keep);
-    if (pthread_create(&pool->threads[index], NULL, worker_main, worker) != 0)
+    for (size_t level = SCHED_LEVELS; level-- > 0;) {
+        struct sched_worker *worker = &pool->workers[level * num_workers + index];
+        *worker = (struct sched_worker){
+            .pool = pool, .index = index, .inner = inner, .is_outer = level == 0};
+        arena_init(&worker->arena,
+                   level > 0 ? inner_keep : keep - inner_keep * (SCHED_LEVELS - 1));
+        inner = worker;
+    }
+    if (pthread_create(&pool->threads[index], NULL, worker_main, inner) != 0)
         return false;
     pool->num_started++;
     return true;
@@ -278,9 +296,8 @@ attn_status sched_pool_create(const struct sched_options *options,
     pthread_cond_init(&pool->started, NULL);
     pthread_cond_init(&pool->helper_left, NULL);
     pool->threads = calloc(options->num_workers, sizeof *pool->threads);
-    pool->workers = calloc(options->num_workers, sizeof *pool->workers);
-    pool->inners = calloc(options->num_workers, sizeof *pool->inners);
-    if (pool->threads == NULL || pool->workers == NULL || pool->inners == NULL)
+    pool->workers = calloc(options->num_workers, SCHED_LEVELS * sizeof *pool->workers);
+    if (pool->threads == NULL || pool->workers == NULL)
         goto fail;
 
     for (size_t i = 0; i < options->num_workers; i++) {
@@ -313,15 +330,14 @@ void sched_pool_destroy(struct sched_pool *pool) {
 
     for (size_t i = 0; i < pool->num_started; i++) {
         pthread_join(pool->threads[i], NULL);
-        arena_deinit(&pool->workers[i].arena);
-        arena_deinit(&pool->inners[i].arena);
+        for (struct sched_worker *at = &pool->workers[i]; at != NULL; at = at->inner)
+            arena_deinit(&at->arena);
     }
 
     pthread_cond_destroy(&pool->helper_left);
     pthread_cond_destroy(&pool->started);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
-    free(pool->inners);
     free(pool->workers);
     free(pool->threads);
     free(pool);
@@ -329,12 +345,23 @@ void sched_pool_destroy(struct sched_pool *pool) {
 
 /* --- submitting --- */
 
-/* Returns the time in ns that the jobs that run still need. */
-static int64_t find_running_locked(const struct sched_pool *pool) {
+static int64_t smaller_ns(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Returns the time in ns before the running jobs let another of `cost` run: until they
+ * end, or until they have used SHORTER_SHARE times as much. */
+static int64_t find_running_locked(const struct sched_pool *pool, int64_t cost) {
     int64_t now = clock_now_ns(), sum = 0;
+    int64_t shorter = smaller_ns(cost, SCHED_COST_MAX) * SHORTER_SHARE;
+
     for (size_t i = 0; i < pool->options.num_workers; i++) {
-        if (pool->workers[i].expected_end > now)
-            sum += pool->workers[i].expected_end - now;
+        const struct sched_worker *worker = &pool->workers[i];
+        if (worker->expected_end <= now)
+            continue;
+        int64_t used = now - worker->begun - worker->inner_ns;
+        sum +=
+            smaller_ns(worker->expected_end - now, used < shorter ? shorter - used : 0);
     }
     return sum;
 }
@@ -344,7 +371,7 @@ static int64_t find_running_locked(const struct sched_pool *pool) {
 static bool is_soon_locked(const struct sched_pool *pool, const struct sched_job *job) {
     int64_t work = queue_work_before(&pool->queue, job);
     if (job->cost + job->later > SCHED_CHEAP_NS)
-        work += find_running_locked(pool);
+        work += find_running_locked(pool, job->cost + job->later);
     return work / (int64_t)pool->options.num_workers <= pool->options.max_delay;
 }
 
@@ -410,7 +437,7 @@ bool sched_cancel(struct sched_pool *pool, struct sched_job *job) {
 
 unsigned sched_retry_after(struct sched_pool *pool) {
     pthread_mutex_lock(&pool->lock);
-    int64_t work = queue_work(&pool->queue) + find_running_locked(pool);
+    int64_t work = queue_work(&pool->queue) + find_running_locked(pool, SCHED_COST_MAX);
     pthread_mutex_unlock(&pool->lock);
 
     int64_t seconds = work / (int64_t)pool->options.num_workers / 1000000000 + 1;

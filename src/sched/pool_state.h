@@ -28,8 +28,8 @@ struct loop {
 struct sched_pool {
     struct sched_options options; /* immutable */
     pthread_t *threads;           /* [num_workers]; used by the pool's owner alone */
-    struct sched_worker *workers; /* [num_workers]; each used by its own thread */
-    struct sched_worker *inners;  /* [num_workers]: workers[i].inner */
+    /* Level by level, each used by its own thread; the outermost come first. */
+    struct sched_worker *workers; /* [SCHED_LEVELS][num_workers] */
     size_t num_started;
 
     pthread_mutex_t lock;

@@ -132,12 +132,16 @@ struct sched_job *queue_take(struct queue *queue) {
     return large->first != NULL ? take_from_flow(queue, large, large->first) : NULL;
 }
 
+/* Returns the virtual time before which the turn of an inner job must come. */
+static int64_t find_inner_end(const struct queue *queue, int64_t reached) {
+    return reached < queue->max_large_finish ? queue->max_large_finish : reached;
+}
+
 struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached,
                                    uint64_t except) {
     const struct sched_flow *ring = &queue->flows[SCHED_CHEAP];
 
-    if (reached < queue->max_large_finish)
-        reached = queue->max_large_finish;
+    reached = find_inner_end(queue, reached);
     for (struct sched_flow *flow = ring->next; flow != ring && flow->tag < reached;
          flow = flow->next) {
         struct sched_job *job = flow->first;
@@ -145,6 +149,19 @@ struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached,
             job = job->next;
         if (job != NULL)
             return take_from_flow(queue, flow, job);
+    }
+    return NULL;
+}
+
+struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
+                                     int64_t max_cost) {
+    const struct sched_flow *ring = &queue->flows[SCHED_LARGE];
+
+    reached = find_inner_end(queue, reached);
+    for (struct sched_flow *flow = ring->next; flow != ring && flow->tag < reached;
+         flow = flow->next) {
+        if (flow->first->cost <= max_cost)
+            return take_from_flow(queue, flow, flow->first);
     }
     return NULL;
 }

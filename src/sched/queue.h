@@ -101,6 +101,10 @@ struct sched_job *queue_take(struct queue *queue);
  * the group `except`, unless it is 0. */
 struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached, uint64_t except);
 
+/* Likewise, but only a large job of at most `max_cost`, the next one of its flow. */
+struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
+                                     int64_t max_cost);
+
 /* Removes jobs of the group, of any client, and writes them to ret_jobs, which
  * has room for `max`. Returns how many; they have at most max_rows rows in all. */
 size_t queue_take_group(struct queue *queue, uint64_t group, size_t max_rows,

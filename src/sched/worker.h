@@ -8,13 +8,18 @@
 
 struct sched_pool;
 
-/* What runs a job. A worker thread has two, one inside the other: while a large job runs
- * on the outer one, the inner one runs cheap jobs between two of its tasks. */
+/* A worker thread has so many workers, one inside the other: one for a job of any length,
+ * one for a much shorter job meanwhile, and one for cheap jobs. */
+#define SCHED_LEVELS 3
+
+/* What runs a job. While a large job runs on it, its inner worker runs others between two
+ * of its tasks. */
 struct sched_worker {
     struct sched_pool *pool;
     size_t index;               /* of the thread, 0..num_workers-1 */
     struct arena arena;         /* reset after every job */
-    struct sched_worker *inner; /* NULL: this is the inner one */
+    struct sched_worker *inner; /* NULL: this is the innermost, for cheap jobs alone */
+    bool is_outer;              /* the outermost of its thread */
 
     /* About the job that runs. The thread itself changes them under the pool's lock, and
      * reads them without it. */

@@ -344,68 +344,6 @@ static void test_a_helper_leaves_when_a_job_waits(void **state) {
     assert_int_equal(atomic_load(&tasks_begun_before_job), 2);
 }
 
-enum { INNER_TASKS = 100 };
-
-/* A large job that submits cheap ones in its first task, and counts how many have run
- * when its last task begins. */
-static struct sched_job inner_jobs[3];
-static size_t num_before_last_task;
-
-static void submit_in_first_task(void *data, size_t index, size_t thread) {
-    struct sched_worker *worker = data;
-    (void)thread;
-    if (index == INNER_TASKS - 1)
-        num_before_last_task = atomic_load(&num_runs);
-    for (size_t i = 0; index == 0 && i < 3; i++)
-        sched_resubmit(worker->pool, &inner_jobs[i]);
-}
-
-static void run_large_loop(struct sched_job *job, struct sched_worker *worker) {
-    (void)job;
-    sched_parallel_for(worker, INNER_TASKS, submit_in_first_task, worker);
-}
-
-/* Runs a large job alone, on one worker, with `run` as its cheap jobs. */
-static void run_with_inner_jobs(void (*run)(struct sched_job *job,
-                                            struct sched_worker *worker)) {
-    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
-    struct sched_client other = {0};
-    struct sched_pool *pool;
-    struct sched_job large = {
-        .run = run_large_loop, .client = &client, .cost = 1000000000};
-
-    sched_client_init(&client);
-    atomic_store(&num_runs, 0);
-    for (size_t i = 0; i < 3; i++)
-        inner_jobs[i] = (struct sched_job){
-            .run = run, .cost = 1000, .client = i == 2 ? &other : &client};
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
-    sched_resubmit(pool, &large);
-    sched_pool_destroy(pool);
-    assert_int_equal(atomic_load(&num_runs), 3);
-}
-
-static void test_cheap_jobs_run_between_tasks_of_a_large_one(void **state) {
-    (void)state;
-    run_with_inner_jobs(count_run);
-    assert_int_equal(num_before_last_task, 3);
-}
-
-static atomic_size_t inner_depth;
-
-static void look_for_jobs(struct sched_job *job, struct sched_worker *worker) {
-    assert_int_equal(atomic_fetch_add(&inner_depth, 1), 0);
-    sched_checkpoint(worker);
-    atomic_fetch_sub(&inner_depth, 1);
-    count_run(job, worker);
-}
-
-static void test_inner_jobs_do_not_run_inner_jobs(void **state) {
-    (void)state;
-    run_with_inner_jobs(look_for_jobs);
-    assert_int_equal(num_before_last_task, 3);
-}
-
 static atomic_size_t tasks_run;
 
 static void cancel_in_first_task(void *data, size_t index, size_t thread) {
@@ -474,8 +412,6 @@ int main(void) {
         cmocka_unit_test(test_a_job_that_waits_can_be_taken_back),
         cmocka_unit_test(test_every_task_runs_once_and_no_thread_runs_two_at_a_time),
         cmocka_unit_test(test_a_helper_leaves_when_a_job_waits),
-        cmocka_unit_test(test_cheap_jobs_run_between_tasks_of_a_large_one),
-        cmocka_unit_test(test_inner_jobs_do_not_run_inner_jobs),
         cmocka_unit_test(test_tasks_that_nobody_wants_are_omitted),
         cmocka_unit_test(test_pool_without_memory_is_not_created),
         cmocka_unit_test(test_budget_never_exceeds_its_limit),

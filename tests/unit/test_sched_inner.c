@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_sched_inner.c: tests of jobs that run inside larger ones. */
+#include "sched/pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+static atomic_size_t num_runs;
+static struct sched_client client;
+
+static void count_run(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    assert_non_null(arena_alloc(&worker->arena, 1000, 1));
+    atomic_fetch_add(&num_runs, 1);
+}
+
+static atomic_bool holds, may_go_on;
+
+static void wait_for(atomic_bool *flag) {
+    while (!atomic_load(flag))
+        usleep(100);
+}
+
+static void hold_worker(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    (void)worker;
+    atomic_store(&holds, true);
+    wait_for(&may_go_on);
+}
+
+enum { INNER_TASKS = 100 };
+
+/* A large job that submits cheap ones in its first task, and counts how many have run
+ * when its last task begins. */
+static struct sched_job inner_jobs[3];
+static size_t num_before_last_task;
+
+static void submit_in_first_task(void *data, size_t index, size_t thread) {
+    struct sched_worker *worker = data;
+    (void)thread;
+    if (index == INNER_TASKS - 1)
+        num_before_last_task = atomic_load(&num_runs);
+    for (size_t i = 0; index == 0 && i < 3; i++)
+        sched_resubmit(worker->pool, &inner_jobs[i]);
+}
+
+static void run_large_loop(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    sched_parallel_for(worker, INNER_TASKS, submit_in_first_task, worker);
+}
+
+/* Runs a large job alone, on one worker, with `run` as its cheap jobs. */
+static void run_with_inner_jobs(void (*run)(struct sched_job *job,
+                                            struct sched_worker *worker)) {
+    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
+    struct sched_client other = {0};
+    struct sched_pool *pool;
+    struct sched_job large = {
+        .run = run_large_loop, .client = &client, .cost = 1000000000};
+
+    sched_client_init(&client);
+    atomic_store(&num_runs, 0);
+    for (size_t i = 0; i < 3; i++)
+        inner_jobs[i] = (struct sched_job){
+            .run = run, .cost = 1000, .client = i == 2 ? &other : &client};
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
+    sched_resubmit(pool, &large);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_runs), 3);
+}
+
+static void test_cheap_jobs_run_between_tasks_of_a_large_one(void **state) {
+    (void)state;
+    run_with_inner_jobs(count_run);
+    assert_int_equal(num_before_last_task, 3);
+}
+
+static atomic_size_t inner_depth;
+
+static void look_for_jobs(struct sched_job *job, struct sched_worker *worker) {
+    assert_int_equal(atomic_fetch_add(&inner_depth, 1), 0);
+    sched_checkpoint(worker);
+    atomic_fetch_sub(&inner_depth, 1);
+    count_run(job, worker);
+}
+
+static void test_inner_jobs_do_not_run_inner_jobs(void **state) {
+    (void)state;
+    run_with_inner_jobs(look_for_jobs);
+    assert_int_equal(num_before_last_task, 3);
+}
+
+static atomic_int large_steps; /* what has happened, digit by digit */
+
+static void add_step(int digit) {
+    atomic_store(&large_steps, atomic_load(&large_steps) * 10 + digit);
+}
+
+static void run_innermost(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    assert_null(worker->inner);
+    add_step(3);
+}
+
+static struct sched_job cheap_job = {.run = run_innermost, .cost = 1000};
+
+static void run_middle(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    add_step(2);
+    sched_resubmit(worker->pool, &cheap_job);
+    sched_checkpoint(worker);
+    add_step(4);
+}
+
+static struct sched_job middle_job = {.run = run_middle, .cost = 3000000};
+
+/* Offers the middle job before and after the large one has used 8 times its cost. */
+static void run_outermost(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    add_step(1);
+    sched_resubmit(worker->pool, &middle_job);
+    sched_checkpoint(worker);
+    add_step(1);
+    usleep(30000);
+    sched_checkpoint(worker);
+    add_step(1);
+}
+
+static void test_a_much_shorter_job_runs_inside_a_long_one(void **state) {
+    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
+    struct sched_pool *pool;
+    struct sched_job large = {
+        .run = run_outermost, .client = &client, .cost = 100000000000};
+    struct sched_client other = {0};
+    (void)state;
+
+    sched_client_init(&client);
+    middle_job.client = cheap_job.client = &other;
+    atomic_store(&large_steps, 0);
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
+    sched_resubmit(pool, &large);
+    sched_pool_destroy(pool);
+    /* The middle one at the second checkpoint, with the cheap one inside. */
+    assert_int_equal(atomic_load(&large_steps), 112341);
+}
+
+static void test_a_short_job_is_admitted_beside_a_long_one(void **state) {
+    const struct sched_options one_worker = {
+        .num_workers = 1, .queue_slots = 9, .max_delay = 500000000};
+    struct sched_client other = {0};
+    const struct sched_job short_job = {.client = &other, .cost = 10000000},
+                           long_job = {.client = &other, .cost = 1000000000};
+    struct sched_pool *pool;
+    struct sched_job large = {
+        .run = hold_worker, .client = &client, .cost = 1000000000000};
+    (void)state;
+
+    sched_client_init(&client);
+    atomic_store(&holds, false);
+    atomic_store(&may_go_on, false);
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
+    sched_resubmit(pool, &large);
+    wait_for(&holds);
+    assert_true(sched_reserve(pool, &short_job));
+    assert_false(sched_reserve(pool, &long_job));
+
+    sched_release(pool);
+    atomic_store(&may_go_on, true);
+    sched_pool_destroy(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cheap_jobs_run_between_tasks_of_a_large_one),
+        cmocka_unit_test(test_inner_jobs_do_not_run_inner_jobs),
+        cmocka_unit_test(test_a_much_shorter_job_runs_inside_a_long_one),
+        cmocka_unit_test(test_a_short_job_is_admitted_beside_a_long_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
