@@ -333,7 +333,7 @@ def test_request_that_waits_is_not_computed_when_its_client_leaves(start_server,
     with Connection(server.port, timeout=120) as first, Connection(server.port) as second:
         first.send(post_bytes(json.dumps(slow_request(tokens=3000)).encode()))
         time.sleep(0.2)
-        second.send(post_bytes(json.dumps(slow_request()).encode()))
+        second.send(post_bytes(json.dumps(slow_request(tokens=3000)).encode()))
         time.sleep(0.2)
         second.socket.close()
         wait_for_log(server, "status=0 ")
