@@ -25,7 +25,8 @@ if [ -n "$missing" ]; then
     echo "installing $missing"
     sudo=
     [ "$(id -u)" -eq 0 ] || sudo=sudo
-    $sudo apt-get install -qq -y --no-install-recommends $missing
+    $sudo apt-get update -qq
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing
 fi
 
 [ ! -d "$build" ] || find "$build" -name '*.gcda' -delete
