@@ -17,8 +17,8 @@ class Reply:
 
 
 class Connection:
-    def __init__(self, port, timeout=30):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+    def __init__(self, port, timeout=30, source="127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout, (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
 

@@ -252,6 +252,35 @@ def test_slow_readers_make_room_for_a_request(start_server):
             reader.close()
 
 
+def test_slow_readers_make_room_for_other_clients(start_server):
+    """They hold every place. A newcomer of another client gets one, and one of theirs does not."""
+    server = start_server("--demo", "--max-connections", 6, "--header-timeout", 3,
+                          "--idle-timeout", 1000, "--min-rate", 1)
+    request = post_bytes(json.dumps(
+        {"model": "d2l", "queries": [[0.5] * 100] * 900, "need_weights": True}).encode())
+    readers = [Connection(server.port) for _ in range(6)]
+    for reader in readers:
+        reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.send(request)
+        reader.receive()  # waits for the reply
+
+    def drip(seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for reader in readers:
+                reader.socket.recv(2048)
+            time.sleep(0.05)
+
+    drip(6)
+    with Connection(server.port) as newcomer:
+        drip(1)
+        assert is_closed(newcomer, within=5)
+    with Connection(server.port, source="127.0.0.2") as newcomer:
+        newcomer.send(post_bytes(SMALL))
+        assert newcomer.read_reply().status == 200
+    close_all(readers)
+
+
 def test_large_body_at_an_honest_rate_is_not_cut(start_server):
     """It takes three times --header-timeout."""
     server = start_server("--demo", "--header-timeout", 1)

@@ -82,9 +82,27 @@ static void end_late_connection(struct connection *connection, int64_t now) {
 
 /* --- places --- */
 
+/* How much a reply holds up others: what its client holds, by the time for each byte that
+ * was read. Returns 0 during --header-timeout, and when it is read fast enough. */
+static double find_hold(const struct connection *connection, int64_t now) {
+    if (connection->phase != CONNECTION_REPLIES || !connection->reply_seen ||
+        connection->request == NULL || atomic_load(&connection->request->bytes) == 0)
+        return 0;
+
+    double grace = (double)connection->list->limits->options->header_timeout;
+    double seconds =
+        (double)(connection->reply_ns + now - connection->since) / (double)SECOND_NS;
+    double bytes = (double)(connection->acked - connection->reply_acked);
+    double held = (double)atomic_load(&connection->request->client->held);
+    if (seconds < grace || bytes >= (seconds - grace) * held / HOLD_SECONDS)
+        return 0;
+    return seconds / (bytes + 1) * held;
+}
+
 /* How dispensable a connection is. Those of a higher class go first. */
 enum dispensable {
     MUST_STAY, /* its request is complete, or it ends already */
+    IS_READ,   /* a reply, slowly, and its client has more requests than the newcomer */
     RECEIVES,  /* a body, fast enough */
     IS_YOUNG,  /* without a complete request for less than YOUNG_NS */
     IS_SLOW,   /* for longer than that */
@@ -92,16 +110,30 @@ enum dispensable {
     IS_GONE    /* its client left, or was told that it took too long */
 };
 
-/* Returns the class of a connection. *ret_order is larger for those that go first. */
-static enum dispensable find_class(const struct connection *connection, int64_t now,
+/* Whether the client of a reply has more requests in progress than `client` would. */
+static bool has_more_requests(const struct connection *connection,
+                              const struct client *client) {
+    return client != NULL && atomic_load(&connection->request->client->num_requests) >
+                                 atomic_load(&client->num_requests) + 1;
+}
+
+/* Returns the class of a connection for a newcomer of `client`; NULL: for no newcomer.
+ * *ret_order is larger for those that go first. */
+static enum dispensable find_class(const struct connection *connection,
+                                   const struct client *client, int64_t now,
                                    double *ret_order) {
     int64_t elapsed = now - connection->since;
     size_t min_rate = connection->list->limits->options->min_rate;
     double seconds = (double)elapsed / (double)SECOND_NS;
 
     *ret_order = seconds;
-    if (!connection->has_place || connection->phase > CONNECTION_BODY)
+    if (!connection->has_place)
         return MUST_STAY;
+    if (connection->phase > CONNECTION_BODY) {
+        *ret_order = find_hold(connection, now);
+        return *ret_order > 0 && has_more_requests(connection, client) ? IS_READ
+                                                                       : MUST_STAY;
+    }
     if (connection->cut_at != 0 || connection->hung_up)
         return IS_GONE;
     if (elapsed < YOUNG_NS && connection->phase != CONNECTION_BODY)
@@ -115,7 +147,8 @@ static enum dispensable find_class(const struct connection *connection, int64_t 
     return RECEIVES;
 }
 
-static struct connection *find_dispensable(const struct connection_list *list) {
+static struct connection *find_dispensable(const struct connection_list *list,
+                                           const struct client *client) {
     struct connection *found = NULL;
     int64_t now = clock_now_ns();
     enum dispensable best = MUST_STAY;
@@ -123,7 +156,7 @@ static struct connection *find_dispensable(const struct connection_list *list) {
 
     for (struct connection *each = list->first; each != NULL; each = each->next) {
         double order;
-        enum dispensable class = find_class(each, now, &order);
+        enum dispensable class = find_class(each, client, now, &order);
         if (class > best || (class == best && class > MUST_STAY && order > largest)) {
             found = each;
             best = class;
@@ -141,10 +174,10 @@ static bool take_place(struct connection_limits *limits) {
 }
 
 /* Takes a place, from another connection when none is free. */
-static bool take_any_place(struct connection_list *list) {
+static bool take_any_place(struct connection_list *list, const struct client *client) {
     if (take_place(list->limits))
         return true;
-    struct connection *other = find_dispensable(list);
+    struct connection *other = find_dispensable(list, client);
     if (other == NULL)
         return false;
     other->has_place = false;
@@ -153,7 +186,7 @@ static bool take_any_place(struct connection_list *list) {
 }
 
 bool connection_end_one(struct connection_list *list) {
-    struct connection *connection = find_dispensable(list);
+    struct connection *connection = find_dispensable(list, NULL);
     if (connection != NULL)
         end_connection(connection);
     return connection != NULL;
@@ -173,7 +206,7 @@ struct connection *connection_create(struct connection_list *list, int fd,
     connection->client = client_acquire(&list->limits->clients, &address);
     if (connection->client == NULL)
         goto fail;
-    if (!take_any_place(list))
+    if (!take_any_place(list, connection->client))
         goto fail;
 
     connection->has_place = true;
@@ -294,23 +327,6 @@ static bool reads_too_slowly(struct connection *connection, int64_t now) {
     return now - connection->moved_at > STALLED_NS && connection->request != NULL &&
            atomic_load(&connection->request->bytes) > 0 &&
            memory_lacked_since(memory, now - 2 * SECOND_NS);
-}
-
-/* How much a reply holds up others: what its client holds, by the time for each byte that
- * was read. Returns 0 during --header-timeout, and when it is read fast enough. */
-static double find_hold(const struct connection *connection, int64_t now) {
-    if (connection->phase != CONNECTION_REPLIES || !connection->reply_seen ||
-        connection->request == NULL || atomic_load(&connection->request->bytes) == 0)
-        return 0;
-
-    double grace = (double)connection->list->limits->options->header_timeout;
-    double seconds =
-        (double)(connection->reply_ns + now - connection->since) / (double)SECOND_NS;
-    double bytes = (double)(connection->acked - connection->reply_acked);
-    double held = (double)atomic_load(&connection->request->client->held);
-    if (seconds < grace || bytes >= (seconds - grace) * held / HOLD_SECONDS)
-        return 0;
-    return seconds / (bytes + 1) * held;
 }
 
 static bool is_late(struct connection *connection, int64_t now) {
