@@ -99,6 +99,12 @@ static void test_what_was_measured_replaces_the_guess(void **state) {
     assert_in_range(estimate_reply(estimate, true, 1 << 20), 2900000, 3100000);
     assert_in_range(estimate_compute(estimate, models[0], 1e6), 6800000, 7100000);
     assert_true(total_of(&other) >= other_total); /* of another size: not replaced */
+
+    struct estimate_measured outlier = measured;
+    outlier.compute *= 1000;
+    estimate_learn(estimate, &body, &outlier);
+    estimate_body(estimate, &body, &decode, &later);
+    assert_in_range(later, 10000000, 12000000);
 }
 
 static void test_estimate_without_memory_is_not_created(void **state) {

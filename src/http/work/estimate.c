@@ -11,6 +11,9 @@
 
 #define NUM_SIZES    48    /* powers of two */
 #define NEWEST_SHARE 0.125 /* of a moving average */
+/* A value counts as so many times the average at most: a thread may lose its CPU for much
+ * longer than it works. */
+#define OUTLIER      2.0
 
 /* Assumed until something was measured. */
 #define TEXT_NS_PER_BYTE   2.0
@@ -49,8 +52,11 @@ static double load_average(const average *a) {
 
 static void update_average(average *a, double value) {
     double old = load_average(a);
-    if (old > 0)
+    if (old > 0) {
+        if (value > OUTLIER * old)
+            value = OUTLIER * old;
         value = old + NEWEST_SHARE * (value - old);
+    }
     atomic_store_explicit(a, value, memory_order_relaxed);
 }
 
