@@ -134,6 +134,7 @@ static bool find_options(const struct safetensors_header *header,
     /* jansson does not change the object, but its functions have no const parameter. */
     json_t *metadata = (json_t *)(uintptr_t)safetensors_header_get_metadata(header);
     void *at = json_object_iter(metadata);
+
     for (; at != NULL; at = json_object_iter_next(metadata, at)) {
         const char *key = json_object_iter_key(at);
         const char *value = json_string_value(json_object_iter_value(at));
