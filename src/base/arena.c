@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define ARENA_CHUNK_MIN ((size_t)256 * 1024) /* bytes */
+#define ARENA_CHUNK_MIN ((size_t)32 * 1024) /* bytes */
 
 struct arena_chunk {
     struct arena_chunk *next;
@@ -83,12 +83,4 @@ void arena_reset(struct arena *arena) {
     /* A failure here does no harm: the next allocation tries again. */
     if (used > 0 && used <= arena->keep)
         (void)add_chunk(arena, used);
-}
-
-void arena_move(struct arena *from, struct arena *to) {
-    free_chunks(to->chunks);
-    to->chunks = from->chunks;
-    to->used = from->used;
-    from->chunks = NULL;
-    from->used = 0;
 }

@@ -35,8 +35,4 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size);
  * for the next job, as one chunk. */
 void arena_reset(struct arena *arena);
 
-/* Hands the memory of `from` over, with all that was allocated; what `to` had is freed.
- * `from` is then empty. */
-void arena_move(struct arena *from, struct arena *to);
-
 #endif

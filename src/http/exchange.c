@@ -345,6 +345,7 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->connection = connection;
     exchange->started = clock_now_ns();
     buf_init(&exchange->reply, SIZE_MAX); /* its bytes are reserved from the budget */
+    arena_init(&exchange->decoded, 0);
     stream_init(&exchange->stream);
     thread->num_exchanges++;
     find_client(exchange);
@@ -400,6 +401,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     exchange->thread->num_accepted -= exchange->accepted ? 1 : 0;
     buf_deinit(&exchange->body);
     buf_deinit(&exchange->reply);
+    arena_deinit(&exchange->decoded);
     stream_deinit(&exchange->stream);
     memory_keep(&exchange->memory, 0);
     leave_client(exchange);

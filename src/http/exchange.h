@@ -57,8 +57,9 @@ struct exchange {
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
     int64_t submitted; /* likewise; set by infer_submit() */
-    /* What waits for a worker once more, decoded; its memory is in stream.arena. */
-    struct inference *inference;
+    /* What a worker has decoded. It may wait for a worker once more. */
+    struct arena decoded;        /* released when the request has been computed */
+    struct inference *inference; /* in `decoded` */
 
     /* The reply. */
     int status; /* HTTP */

@@ -124,8 +124,9 @@ static void end_inference(struct inference *inference,
     }
 
     struct sched_worker *worker = inference->worker;
-    if (problem != NULL || !inference->streamed)
-        stream_deinit(&exchange->stream); /* may hold the inference itself */
+    if (problem != NULL)
+        stream_deinit(&exchange->stream);
+    arena_deinit(&exchange->decoded); /* holds the inference itself */
     if (worker->job == &exchange->job)
         sched_end_job(worker);
     exchange_resume(exchange);
@@ -179,7 +180,6 @@ static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
     struct inference *inference = exchange->inference;
     struct wire_problem problem;
 
-    arena_move(&exchange->stream.arena, &worker->arena);
     inference->worker = worker;
     if (inference_check_deadline(inference, &problem) &&
         inference_plan(inference, &problem)) /* for another worker */
@@ -219,7 +219,6 @@ static bool wait_decoded(struct inference *inference) {
     job->cost = joins ? estimate_joined(inference, rest) : rest;
     job->later = 0;
     exchange->inference = inference;
-    arena_move(&worker->arena, &exchange->stream.arena);
     sched_resubmit(worker->pool, job);
     return true;
 }
@@ -227,7 +226,7 @@ static bool wait_decoded(struct inference *inference) {
 /* sched_job.run */
 static void infer_run(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, job);
-    struct inference *inference = arena_alloc(&worker->arena, 1, sizeof *inference);
+    struct inference *inference = arena_alloc(&exchange->decoded, 1, sizeof *inference);
     struct wire_problem problem;
 
     if (inference == NULL) {

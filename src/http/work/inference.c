@@ -66,7 +66,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .json_size = codec->json_size,
                                      .models = codec->models,
                                      .num_models = codec->num_models,
-                                     .arena = &inference->worker->arena,
+                                     .arena = &exchange->decoded,
                                      .reserve = reserve_for_input,
                                      .context = exchange,
                                      .pace = &inference->pace};

@@ -11,7 +11,7 @@
 #include "http/exchange.h"
 #include "wire/pace.h"
 
-/* One request on its worker. Allocated in the worker's arena. */
+/* One request on its worker. Allocated in exchange->decoded. */
 struct inference {
     struct exchange *exchange;
     struct sched_worker *worker;
