@@ -13,7 +13,7 @@
 #define NEWEST_SHARE 0.125 /* of a moving average */
 /* A value counts as so many times the average at most: a thread may lose its CPU for much
  * longer than it works. */
-#define OUTLIER      2.0
+#define OUTLIER 2.0
 
 /* Assumed until something was measured. */
 #define TEXT_NS_PER_BYTE   2.0
