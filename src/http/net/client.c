@@ -2,6 +2,8 @@
 /* client.c: the table of clients. */
 #include "http/net/client.h"
 
+#include "base/hash.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +17,10 @@ void client_table_deinit(struct client_table *table) {
     pthread_mutex_destroy(&table->lock);
 }
 
-/* Fowler, Noll and Vo's hash, FNV-1a. */
 static struct client **find_bucket(struct client_table *table,
                                    const struct address *address) {
-    uint32_t hash = 2166136261U;
-    for (size_t i = 0; i < sizeof address->bytes; i++)
-        hash = (hash ^ address->bytes[i]) * 16777619U;
-    return &table->buckets[(hash ^ hash >> 16) % CLIENT_BUCKETS];
+    uint64_t hash = hash_bytes(HASH_START, address->bytes, sizeof address->bytes);
+    return &table->buckets[(hash ^ hash >> 32) % CLIENT_BUCKETS];
 }
 
 /* Returns the link to the client, or to NULL at the end of its bucket. */

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/container_of.h"
+#include "base/hash.h"
 #include "base/size.h"
 #include "math/join.h"
 #include "wire/selection.h"
@@ -16,14 +17,6 @@
 /* How often a worker that waits for more requests looks for them. */
 #define LOOK_NS 20000
 
-/* FNV-1a (Fowler, Noll and Vo 1991). */
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size) {
-    const unsigned char *at = bytes;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ at[i]) * 1099511628211U;
-    return hash;
-}
-
 bool group_mark(struct inference *inference) {
     const struct wire_request *request = &inference->request;
     const attn_request *batch = &request->batch;
@@ -31,7 +24,7 @@ bool group_mark(struct inference *inference) {
     struct sched_job *job = &inference->exchange->job;
     size_t rows =
         sizes->num_queries > sizes->num_keys ? sizes->num_queries : sizes->num_keys;
-    uint64_t hash = 14695981039346656037U;
+    uint64_t hash = HASH_START;
 
     job->group = 0;
     if (rows > MEMBER_ROWS_MAX || inference->streamed ||
