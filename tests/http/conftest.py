@@ -7,6 +7,7 @@ import random
 import pytest
 
 from background import pause_background_load
+from fixtures import start_server  # noqa: F401 (a fixture)
 from server import BINARY, Server
 
 os.environ.setdefault("PROPERTY_SEED", str(random.randrange(2**32)))
@@ -36,18 +37,3 @@ def demo_server():
     """attnd --demo: the models `journey` and `d2l`, a body limit of 1 MiB, two HTTP threads."""
     with Server("--demo", "--max-body", 1048576, "--grace", 5, "--http-threads", 2) as server:
         yield server
-
-
-@pytest.fixture
-def start_server():
-    """Starts servers for one test. Those that still run afterwards are stopped and checked."""
-    servers = []
-
-    def start(*arguments, **options):
-        servers.append(Server(*arguments, **options))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        if server.process.poll() is None:
-            server.stop()

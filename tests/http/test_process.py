@@ -72,12 +72,16 @@ def test_full_standard_output_does_not_stop_the_server(tmp_path):
         assert process.wait(60) == 0
 
 
+def start_with_output(stdout, log_path):
+    with open(log_path, "w") as log:
+        return subprocess.Popen([BINARY, "--demo", "--listen", "127.0.0.1:0"], stdout=stdout,
+                                stderr=log, env=clean_environment())
+
+
 def test_address_is_printed_once_a_full_pipe_has_room(tmp_path):
     reader, writer = full_pipe()
     log_path = tmp_path / "log"
-    with open(log_path, "w") as log:
-        process = subprocess.Popen([BINARY, "--demo", "--listen", "127.0.0.1:0"], stdout=writer,
-                                   stderr=log, env=clean_environment())
+    process = start_with_output(writer, log_path)
     url = wait_for(lambda: re.search(r"url=(http://\S+)", log_path.read_text()))[1]
     assert requests.get(url + "/v2/health/live", timeout=60).status_code == 200
     os.close(writer)
@@ -90,9 +94,7 @@ def test_address_is_printed_once_a_full_pipe_has_room(tmp_path):
 def test_full_standard_output_does_not_delay_a_stop(tmp_path):
     reader, writer = full_pipe()
     log_path = tmp_path / "log"
-    with open(log_path, "w") as log:
-        process = subprocess.Popen([BINARY, "--demo", "--listen", "127.0.0.1:0"], stdout=writer,
-                                   stderr=log, env=clean_environment())
+    process = start_with_output(writer, log_path)
     wait_for(lambda: "listening" in log_path.read_text())
     process.terminate()
     assert process.wait(60) == 0
