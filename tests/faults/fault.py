@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from http1 import Connection, get_bytes
-from server import Server, is_sanitized
+from server import SCRATCH, Server, is_sanitized
 
 FOLDER = Path(__file__).resolve().parent
 LONG = os.environ.get("FAULTS_LONG") == "1"
@@ -52,8 +52,7 @@ ERRORS = {
 @functools.cache
 def build_preload():
     """Compiles preload.c once; returns the path of the library."""
-    folder = tempfile.mkdtemp(prefix="attnd-preload-")
-    library = Path(folder) / "preload.so"
+    library = Path(SCRATCH.name) / "preload.so"
     subprocess.run([os.environ.get("CC", "cc"), "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra",
                     "-Werror", "-shared", "-fPIC", "-o", library, FOLDER / "preload.c", "-ldl"],
                    check=True)
@@ -69,7 +68,7 @@ class Control:
     """The block of memory that preload.c shares with the test."""
 
     def __init__(self):
-        with tempfile.NamedTemporaryFile(prefix="attnd-faults-", delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=SCRATCH.name, delete=False) as file:
             self.path = file.name
             file.truncate(STACKS_AT + 8 * STACKS_MAX)
             self.memory = mmap.mmap(file.fileno(), 0)

@@ -17,6 +17,7 @@ from background import BackgroundLoad
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/data/golden"
 BINARY = Path(os.environ.get("BINARY") or ROOT / "build/src/attnd").resolve()
+SCRATCH = tempfile.TemporaryDirectory(prefix="attnd-tests-")  # removed when the tests end
 SANITIZER_REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:",
                      "WARNING: ThreadSanitizer", "ThreadSanitizer: ")
 
@@ -46,7 +47,7 @@ class Server:
     """A running attnd. stderr goes to a file, so that a full pipe can never stop it."""
 
     def __init__(self, *arguments, listen="127.0.0.1:0", cwd=None, **environment):
-        log, self.log_path = tempfile.mkstemp(prefix="attnd-log-")
+        log, self.log_path = tempfile.mkstemp(dir=SCRATCH.name, prefix="log-")
         self.process = subprocess.Popen(
             [BINARY, *map(str, arguments), *(["--listen", listen] if listen else [])],
             stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd,
