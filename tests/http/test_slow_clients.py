@@ -129,6 +129,19 @@ def test_idle_connection_goes_before_an_unfinished_request(start_server):
 
 
 @pytest.mark.alone
+def test_body_that_pauses_goes_before_a_newcomer(start_server):
+    server = start_server("--demo", "--max-connections", 2)
+    with Connection(server.port) as paused:
+        paused.send(HEAD + f"Content-Length: {2 * MB}\r\n\r\n".encode() + b" " * MB)
+        time.sleep(1.5)  # in which a megabyte is far more than --min-rate asks for
+        with Connection(server.port) as newcomer:
+            assert exchange(server.port, post_bytes(SMALL)).status == 200
+            newcomer.send(post_bytes(SMALL))
+            assert newcomer.read_reply().status == 200
+        assert is_closed(paused)
+
+
+@pytest.mark.alone
 def test_newcomer_is_closed_when_every_request_is_complete(start_server, tmp_path):
     write_slow_layer(tmp_path / "slow.safetensors")
     server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,

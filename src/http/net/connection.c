@@ -105,7 +105,7 @@ enum dispensable {
     IS_READ,   /* a reply, slowly, and its client has more requests than the newcomer */
     RECEIVES,  /* a body, fast enough */
     IS_YOUNG,  /* without a complete request for less than YOUNG_NS */
-    IS_SLOW,   /* for longer than that */
+    IS_SLOW,   /* for longer than that, or its body pauses for as long */
     IS_IDLE,   /* has had a request and waits for the next one for longer than that */
     IS_GONE    /* its client left, or was told that it took too long */
 };
@@ -136,11 +136,12 @@ static enum dispensable find_class(const struct connection *connection,
     }
     if (connection->cut_at != 0 || connection->hung_up)
         return IS_GONE;
-    if (elapsed < YOUNG_NS && connection->phase != CONNECTION_BODY)
+    if (connection->phase != CONNECTION_BODY && elapsed < YOUNG_NS)
         return IS_YOUNG;
-    if (connection->phase == CONNECTION_WAITS && connection->served)
-        return IS_IDLE;
-    if (connection->phase != CONNECTION_BODY ||
+    if (connection->phase != CONNECTION_BODY)
+        return connection->phase == CONNECTION_WAITS && connection->served ? IS_IDLE
+                                                                           : IS_SLOW;
+    if (now - connection->moved_at > YOUNG_NS ||
         (elapsed > YOUNG_NS && (double)connection->received < seconds * (double)min_rate))
         return IS_SLOW;
     *ret_order = seconds / ((double)connection->received + 1);
