@@ -2,6 +2,7 @@
 /* fail_alloc.c: wrappers of the allocating functions, of which one chosen call fails. */
 #include "fail_alloc.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,19 +18,22 @@ void *__wrap_realloc(void *memory, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 char *__wrap_strdup(const char *text);
 
-static size_t countdown; /* 0: nothing fails */
-static bool failed;
-static size_t counted, counted_from = SIZE_MAX;
+static atomic_size_t countdown; /* 0: nothing fails */
+static atomic_bool failed;
+static atomic_size_t counted, counted_from = SIZE_MAX;
 
 static bool fails_now(void) {
-    if (countdown == 0 || --countdown > 0)
-        return false;
-    failed = true;
-    return true;
+    size_t left = countdown;
+    while (left > 0 && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
+        ;
+    if (left == 1)
+        failed = true;
+    return left == 1;
 }
 
 static void count_alloc(size_t size) {
-    counted += size >= counted_from;
+    if (size >= counted_from)
+        counted++;
 }
 
 void fail_alloc_at(size_t nth) {

@@ -11,8 +11,8 @@
  *     }
  *
  * Works by the linker's --wrap on malloc, calloc, realloc, aligned_alloc and strdup;
- * jansson takes part after wire_init(), or after json_set_alloc_funcs(malloc, free). One
- * thread at a time. */
+ * jansson takes part after wire_init(), or after json_set_alloc_funcs(malloc, free). All
+ * threads count. */
 #ifndef ATTND_TESTS_FAIL_ALLOC_H
 #define ATTND_TESTS_FAIL_ALLOC_H
 

@@ -33,16 +33,19 @@ static void hold_worker(struct sched_job *job, struct sched_worker *worker) {
     wait_for(&may_go_on);
 }
 
-enum { INNER_TASKS = 100 };
+enum { INNER_TASKS = 20000 };
 
 /* A large job that submits cheap ones in its first task, and counts how many have run
- * when its last task begins. */
+ * when its last task begins. It goes on until they have run: they get a share of its time
+ * alone, and this thread may be put aside for long in one of them. */
 static struct sched_job inner_jobs[3];
 static size_t num_before_last_task;
 
 static void submit_in_first_task(void *data, size_t index, size_t thread) {
     struct sched_worker *worker = data;
     (void)thread;
+    if (index > 0 && atomic_load(&num_runs) < 3)
+        usleep(100);
     if (index == INNER_TASKS - 1)
         num_before_last_task = atomic_load(&num_runs);
     for (size_t i = 0; index == 0 && i < 3; i++)
@@ -117,7 +120,7 @@ static void run_middle(struct sched_job *job, struct sched_worker *worker) {
     add_step(4);
 }
 
-static struct sched_job middle_job = {.run = run_middle, .cost = 3000000};
+static struct sched_job middle_job = {.run = run_middle, .cost = 30000000};
 
 /* Offers the middle job before and after the large one has used 8 times its cost. */
 static void run_outermost(struct sched_job *job, struct sched_worker *worker) {
@@ -126,7 +129,7 @@ static void run_outermost(struct sched_job *job, struct sched_worker *worker) {
     sched_resubmit(worker->pool, &middle_job);
     sched_checkpoint(worker);
     add_step(1);
-    usleep(30000);
+    usleep(300000);
     sched_checkpoint(worker);
     add_step(1);
 }
