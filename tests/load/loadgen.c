@@ -165,8 +165,7 @@ static void watch(struct client *client, int operation, uint32_t events) {
 
 static bool open_socket(struct client *client) {
     client->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    if (client->fd < 0)
-        return false;
+    check(client->fd >= 0, "socket"); /* the server did not cause it */
 
     int one = 1;
     setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,10 +32,14 @@ REFUSALS = (429, 503)
 GAVE_UP, FAILED = 0, -1  # as loadgen.c
 
 
+class Impossible(Exception):
+    """A measurement needs what this machine does not have."""
+
+
 @dataclass
 class Result:
     """One line of the table: what was asked and what was measured. `good` is None where nothing is
-    asked, or where the measurement cannot run here; then `measured` has the reason."""
+    asked."""
     name: str
     asked: str
     measured: str
@@ -105,10 +110,12 @@ def wide_model(width, num_heads, name="wide"):
 class Samples:
     """What became of the requests of one generator."""
 
-    def __init__(self, raw, seconds):
+    def __init__(self, raw, seconds, rate):
         self.table = np.frombuffer(raw, [("at", "f8"), ("latency", "f8"), ("class", "i4"),
                                          ("outcome", "i4")])
         self.seconds = seconds
+        # Those of an open loop for which all connections were busy.
+        self.num_unsent = max(int(rate * seconds * 0.99) - len(self.table), 0)
 
     def chosen(self, outcome=None, kind=None):
         rows = self.table
@@ -128,15 +135,22 @@ class Samples:
         """Returns the share of requests that got 200."""
         return self.count(200) / max(self.count(), 1)
 
-    def ms(self, quantile, outcome=200, kind=None):
-        latencies = self.chosen(outcome, kind)["latency"]
-        return float(np.quantile(latencies, quantile)) * 1e3 if len(latencies) else float("inf")
+    def p99_ms(self, outcome=None, kind=None):
+        """Returns the latency of the slowest in 100. One of all requests counts as infinite
+        unless it got 200, so that a server gains nothing by refusing."""
+        rows = self.chosen(outcome, kind)
+        served = (rows["outcome"] == 200) | (outcome is not None)
+        latencies = np.where(served, rows["latency"], np.inf)
+        if len(latencies) == 0:
+            return float("inf")
+        return float(np.quantile(latencies, 0.99, method="higher")) * 1e3
 
     def outcomes(self):
         values, counts = np.unique(self.table["outcome"], return_counts=True)
         names = {GAVE_UP: "given up", FAILED: "failed"}
-        return ", ".join(f"{count} x {names.get(value, value)}"
-                         for value, count in zip(values.tolist(), counts))
+        texts = [f"{count} x {names.get(value, value)}"
+                 for value, count in zip(values.tolist(), counts)]
+        return ", ".join(texts + [f"{self.num_unsent} not sent"] * (self.num_unsent > 0))
 
 
 class Load:
@@ -145,7 +159,7 @@ class Load:
 
     def __init__(self, port, requests, seconds, *, rate=0, connections=1, give_up=60, fresh=False,
                  source="127.0.0.1", classes=None):
-        self.seconds = seconds
+        self.seconds, self.rate = seconds, rate
         kinds = classes or range(len(requests))
         self.process = start_generator(port, list(zip(requests, kinds)), seconds, give_up, rate,
                                        connections, fresh, source, subprocess.PIPE)
@@ -153,7 +167,7 @@ class Load:
     def wait(self):
         raw, _ = self.process.communicate()
         assert self.process.returncode == 0, "the generator failed"
-        return Samples(raw, self.seconds)
+        return Samples(raw, self.seconds, self.rate)
 
 
 def run_load(*arguments, **options):
@@ -204,6 +218,8 @@ def serve(*arguments, must_live=True):
 @contextlib.contextmanager
 def serve_behind_proxy(*arguments):
     """Runs two replicas behind HAProxy, all with the settings of deploy/, and yields its port."""
+    if not shutil.which("haproxy"):
+        raise Impossible("haproxy is not installed")
     arguments = (*arguments, "--workers", "1", "--max-memory", "512MiB",
                  *known("--trusted-proxy", "127.0.0.1/32"), *known("--max-per-client", "64"))
     with serve(*arguments) as one, serve(*arguments) as two, Proxy((one.port, two.port)) as proxy:

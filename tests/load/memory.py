@@ -11,12 +11,14 @@ from pathlib import Path
 
 import server as server_module
 from http1 import Connection
-from measure import (BINARY, MIB, WORK, Result, answers_after, binary_request, body_of,
+from measure import (BINARY, MIB, WORK, Impossible, Result, answers_after, binary_request, body_of,
                      memory_mib, run_load, serve, wide_model, write_layer)
 from slow import CHUNKED, DECLARED, FILL_SECONDS, Attack, good_client
 
 SLACK_MIB = 64  # beside budget and weights
 REST_MIB = 16   # what may stay beside a fresh start
+WIDE_MIB = 10   # weights of wide_model(768, 12)
+NUM_WORKERS = 16
 CGROUP_MIB = 200
 HOARDERS = 5000
 
@@ -135,8 +137,7 @@ def headers(long):
     name = f"{HOARDERS:,} x 60 kB of headers in {CGROUP_MIB} MiB"
     with memory_cgroup(CGROUP_MIB) as folder:
         if not folder:
-            yield Result(name, "≥ 99 % served", "no memory cgroup can be made here", None)
-            return
+            raise Impossible("no memory cgroup can be made")
         with program_in(folder), serve(must_live=False) as server:
             good = good_client(server.port, 15)
             connections = hoard(server.port, HOARDERS)
@@ -150,16 +151,20 @@ def headers(long):
     yield Result(name, "≥ 99 % served", f"{share:.1%}, {state}", share >= 0.99 and ended is None)
 
 
-def resident(name, request, connections, seconds, budget, *arguments, weights=0):
-    with serve("--max-memory", f"{budget}MiB", *arguments) as server:
+def resident(name, request, connections, seconds, budget, served, *arguments):
+    """Measures the memory of a server with WIDE_MIB of weights. A server that refuses everything
+    needs none, so at least `served` requests must get 200."""
+    arguments = ("--model", wide_model(768, 12), "--max-memory", f"{budget}MiB", *arguments)
+    with serve(*arguments) as server:
         pid = server.process.pid
         fresh = memory_mib(pid)
         samples = run_load(server.port, [request], seconds, connections=connections)
         peak = memory_mib(pid, "VmHWM")
         time.sleep(10)
         rest = memory_mib(pid)
-    limit = budget + weights + SLACK_MIB
-    print(f"  {name}: {samples.outcomes()}")
+    limit = budget + WIDE_MIB + SLACK_MIB
+    yield Result(f"{name}: served", f"≥ {served}", samples.outcomes(),
+                 samples.count(200) >= served)
     yield Result(f"{name}: peak", f"≤ {limit} MiB", f"{peak:.0f} MiB", peak <= limit)
     yield Result(f"{name}: after 10 s of rest", f"≤ {fresh + REST_MIB:.0f} MiB",
                  f"{rest:.0f} MiB", rest <= fresh + REST_MIB)
@@ -169,14 +174,14 @@ def bodies(long):
     """200 clients that each post 6.3 MB and ask for all weights: 200 MB a reply."""
     request = binary_request("wide", 1, 2048, 768, need_weights="true")
     yield from resident("200 bodies of 6.3 MB, budget 512 MiB", request, 200, 60 if long else 15,
-                        512, "--model", wide_model(768, 12), weights=10)
+                        512, 1)
 
 
 def workers(long):
-    """One client, 16 workers that each compute a request of 16 MB in their turn."""
-    request = binary_request("wide", 8, 680, 768)
-    yield from resident("16 workers, 16 MB, budget 128 MiB", request, 1, 60 if long else 20, 128,
-                        "--model", wide_model(768, 12), "--workers", "16", weights=10)
+    """One client, 16 workers that each compute a request of 8 MB in their turn."""
+    request = binary_request("wide", 4, 680, 768)
+    yield from resident("16 workers, 8 MB, budget 128 MiB", request, 1, 60 if long else 20, 128,
+                        NUM_WORKERS, "--workers", str(NUM_WORKERS))
 
 
 def fill_once(server, count, stopped):

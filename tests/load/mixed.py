@@ -19,7 +19,7 @@ def mixed(long):
     large = binary_request("wide", 8, 512, 768)
     with serve("--model", wide_model(768, 12), *PATIENT) as server:
         alone = run_load(server.port, [d2l_request()], 5, rate=SMALL_RATE, connections=64)
-        yield Result("d2l alone: p99", "-", f"{alone.ms(0.99):.1f} ms", None)
+        yield Result("d2l alone: p99", "-", f"{alone.p99_ms():.1f} ms", None)
         for count in (1, 2, 4, 16):
             undisturbed = run_load(server.port, [large], seconds, connections=count,
                                    source="127.0.0.2").rate()
@@ -28,7 +28,7 @@ def mixed(long):
                              connections=2000)
             beside = big.wait().rate()
             share = beside / max(undisturbed, 1e-9)
-            name, p99 = f"d2l beside {count} of (8,512,768)", small.ms(0.99)
+            name, p99 = f"d2l beside {count} of (8,512,768)", small.p99_ms()
             print(f"  {name}: these get {undisturbed:.1f}/s alone, {beside:.1f}/s beside d2l")
             asked = count >= 4
             yield Result(f"{name}: p99", "≤ 10 ms" if asked else "-", f"{p99:.1f} ms",
@@ -46,7 +46,7 @@ def sizes(long):
     with serve("--model", wide_model(WIDTH, 4, "narrow"), *PATIENT) as server:
         samples = run_load(server.port, requests, 60 if long else 15, connections=16,
                            classes=classes)
-    small, large = samples.ms(0.99, kind=0), samples.ms(0.99, kind=1)
+    small, large = samples.p99_ms(kind=0), samples.p99_ms(kind=1)
     yield Result(f"{SIZES:,} sizes: p99 up to {SMALL_TOKENS} tokens", "≤ 10 ms",
                  f"{small:.1f} ms", small <= 10)
     yield Result(f"{SIZES:,} sizes: p99 of the longer", "-", f"{large:.0f} ms", None)

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from http1 import get_bytes
-from measure import (MIB, SAFETENSORS, WORK, Load, Result, binary_request, d2l_request, run_load,
+from measure import (MIB, SAFETENSORS, WORK, Impossible, Load, Result, binary_request, d2l_request, run_load,
                      serve, serve_behind_proxy)
 
 GOOD_RATE = 50  # requests/s of the good client
@@ -79,7 +80,7 @@ class Attack:
         self.slices = [[] for _ in range(SLICES)]
         self.oldest, self.num_cut = 0.0, 0
         self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.executor = ThreadPoolExecutor(1)
 
     def run(self):
         """Looks at each connection once a second, and at one slice of them at a time."""
@@ -105,12 +106,13 @@ class Attack:
         connection.close()
 
     def __enter__(self):
-        self.thread.start()
+        self.future = self.executor.submit(self.run)
         return self
 
     def __exit__(self, *_):
         self.stop.set()
-        self.thread.join()
+        self.future.result()  # raises what has ended the thread
+        self.executor.shutdown()
 
 
 def good_client(port, seconds):
@@ -169,8 +171,7 @@ def slowhttptest(long):
     """The tool of that name, which judges by a request of its own every few seconds."""
     count = 10000 if long else 1000
     if not shutil.which("slowhttptest"):
-        yield Result("slowhttptest", "service available", "slowhttptest is not installed", None)
-        return
+        raise Impossible("slowhttptest is not installed")
     modes = (("headers", "-H", ()), ("bodies", "-B", ("-s", "1000000")),
              ("readers", "-X", ("-w", "10", "-y", "20", "-n", "5", "-z", "32")))
     for name, mode, options in modes:
@@ -216,6 +217,6 @@ def chunk_extension(long):
             connection.close()
     yield Result("chunk extension of 100 kB: closed after", f"≤ {DEADLINE} s", f"{closed:.1f} s",
                  closed <= DEADLINE)
-    before, after = alone.ms(0.99), beside.ms(0.99)
+    before, after = alone.p99_ms(), beside.p99_ms()
     yield Result("chunk extension: p99 of others", "≤ 2x alone",
                  f"{after:.1f} ms, alone {before:.1f} ms", after <= 2 * before)
