@@ -6,7 +6,6 @@ import errno
 import functools
 import mmap
 import os
-import re
 import struct
 import subprocess
 import tempfile
@@ -152,11 +151,6 @@ def is_healthy(server):
 
 def num_fds(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
-
-
-def resident_kb(server):
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
 
 
 def wait_until(condition, seconds, what):

@@ -9,9 +9,9 @@ import threading
 import time
 from pathlib import Path
 
-import server as server_module
+from cgroup import memory_cgroup
 from http1 import Connection
-from measure import (BINARY, MIB, WORK, Impossible, Result, answers_after, binary_request, body_of,
+from measure import (MIB, WORK, Impossible, Result, answers_after, binary_request, body_of,
                      memory_mib, run_load, serve, wide_model, write_layer)
 from slow import CHUNKED, DECLARED, FILL_SECONDS, Attack, good_client
 
@@ -76,46 +76,6 @@ def uploads(long):
         yield Result("d2l beside these uploads", "≥ 99 % served", f"{share:.1%}", share >= 0.99)
 
 
-@contextlib.contextmanager
-def memory_cgroup(mib):
-    """Makes a cgroup with that limit. Yields its folder, or None where this is not allowed."""
-    roots = ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
-             (Path("/sys/fs/cgroup"), "memory.max"))
-    folder = None
-    for root, limit in roots:
-        try:
-            folder = root / f"attnd-load-{os.getpid()}"
-            folder.mkdir()
-            (folder / limit).write_text(str(mib * MIB))
-            break
-        except OSError:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-            folder = None
-    try:
-        yield folder
-    finally:
-        for _ in range(50 if folder else 0):  # the kernel needs a moment after the last process
-            try:
-                folder.rmdir()
-                break
-            except OSError:
-                time.sleep(0.1)
-
-
-@contextlib.contextmanager
-def program_in(folder):
-    """Makes the servers that are started meanwhile run in the cgroup."""
-    script = WORK / "in-cgroup"
-    script.write_text(f'#!/bin/sh\necho $$ > {folder}/cgroup.procs\nexec {BINARY} "$@"\n')
-    script.chmod(0o755)
-    server_module.BINARY = script
-    try:
-        yield
-    finally:
-        server_module.BINARY = BINARY
-
-
 def hoard(port, count):
     """Opens connections with 60 kB of a header that does not end. Returns them."""
     lines = "".join(f"X-{i}: {'x' * 1000}\r\n" for i in range(60))
@@ -134,21 +94,19 @@ def hoard(port, count):
 def headers(long):
     """60 kB of unfinished headers on each of 5,000 connections, in a cgroup of 200 MiB."""
     del long
-    name = f"{HOARDERS:,} x 60 kB of headers in {CGROUP_MIB} MiB"
-    with memory_cgroup(CGROUP_MIB) as folder:
-        if not folder:
+    with memory_cgroup(CGROUP_MIB * MIB) as cgroup:
+        if not cgroup:
             raise Impossible("no memory cgroup can be made")
-        with program_in(folder), serve(must_live=False) as server:
+        with cgroup.holds_new_servers(), serve(must_live=False) as server:
             good = good_client(server.port, 15)
             connections = hoard(server.port, HOARDERS)
-            share, resident = good.wait().share(), 0
-            ended = server.process.poll()
-            if ended is None:
-                resident = memory_mib(server.process.pid, "VmHWM")
+            share, ended = good.wait().share(), server.process.poll()
+            state = (f"killed by signal {-ended}" if ended is not None else
+                     f"peak {memory_mib(server.process.pid, 'VmHWM'):.0f} MiB")
             for connection in connections:
                 connection.close()
-    state = f"killed by signal {-ended}" if ended else f"peak {resident:.0f} MiB"
-    yield Result(name, "≥ 99 % served", f"{share:.1%}, {state}", share >= 0.99 and ended is None)
+    yield Result(f"{HOARDERS:,} x 60 kB of headers in {CGROUP_MIB} MiB", "≥ 99 % served",
+                 f"{share:.1%}, {state}", share >= 0.99 and ended is None)
 
 
 def resident(name, request, connections, seconds, budget, served, *arguments):
