@@ -77,3 +77,9 @@ def make_requests():
     }
     return ({name: (data, 200) for name, data in posts.items()} |
             {path: (get_bytes(path), 200) for path in gets} | refused)
+
+
+def make_repeatable():
+    """Returns a dict of name to bytes: the requests whose replies are always the same. Statistics
+    are not."""
+    return {name: data for name, (data, _) in make_requests().items() if not name.endswith("/stats")}

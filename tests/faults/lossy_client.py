@@ -9,16 +9,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
-from all_requests import make_requests
+from all_requests import make_repeatable
 from fault import exchange
 from server import Server
 
 times, count, began = int(sys.argv[1]), 0, time.monotonic()
-requests = {name: data for name, (data, _) in make_requests().items() if not name.endswith("/stats")}
 with Server("--demo", "--max-body", 1048576) as server:
     first = {}
     for _ in range(times + 1):
-        for name, data in requests.items():
+        for name, data in make_repeatable().items():
             reply = exchange(server.port, data, timeout=120)
             first.setdefault(name, reply)
             assert reply is not None and reply.body == first[name].body, (name, reply, first[name])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fault import Control
 from server import BINARY, clean_environment
 
 
@@ -31,6 +32,14 @@ def run_start(arguments, control):
     assert code == 0 if started else code in (1, 2), (code, control.site, lines)
     assert started or sum(line.startswith("attnd: ") for line in lines) == 1, (control.site, lines)
     return started
+
+
+@pytest.fixture
+def control():
+    """Steers starts, one after another."""
+    made = Control()
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from all_requests import make_requests
-from fault import (ALLOCATIONS, LONG, Control, exchange, faulty_server, num_fds, wait_until,
+from fault import (ALLOCATIONS, LONG, exchange, faulty_server, num_fds, wait_until,
                    why_not)
 from http1 import Connection
-from starts import run_start, start_arguments
+from starts import control, run_start, start_arguments  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -79,9 +79,9 @@ def test_server_works_again_after_no_allocation_worked_for_a_while():
                 assert exchange(server.port, data).status == status
 
 
-def test_every_failing_allocation_of_a_start_is_survived(start_arguments):
+def test_every_failing_allocation_of_a_start_is_survived(control, start_arguments):
     """In the short form, one allocation of each stack of callers fails; in the long form, all."""
-    control, sites, started = Control(), set(), 0
+    sites, started = set(), 0
     control.arm(ALLOCATIONS, 0)
     control.write(record=1)
     assert run_start(start_arguments, control)
@@ -97,13 +97,11 @@ def test_every_failing_allocation_of_a_start_is_survived(start_arguments):
     print(f"start: {len(numbers)} of {total} allocations failed in turn ({len(stacks)} stacks of "
           f"callers) at {describe(sites)}; {started} times attnd started all the same")
     assert total > 50 and len(sites) > 10
-    control.close()
 
 
 def test_every_failing_allocation_of_a_stop_is_survived():
     """The server stops while a request is being computed; faulty_server() checks how it ends."""
     data, _ = make_requests()["streamed reply"]
-    failed = 1
     for nth in itertools.count(1):
         with faulty_server(*OPTIONS) as (server, control), Connection(server.port) as connection:
             connection.send(data)
@@ -114,3 +112,4 @@ def test_every_failing_allocation_of_a_stop_is_survived():
         if not failed:
             break
     print(f"stop: {nth - 1} allocations failed in turn")
+    assert nth > 1

@@ -36,11 +36,6 @@ def find_loss():
     return None, reasons
 
 
-def exchange_all(port):
-    return {name: exchange(port, data, timeout=120) for name, (data, _) in make_requests().items()
-            if not name.endswith("/stats")}
-
-
 def test_replies_are_the_same_when_packets_are_lost():
     """Client and server are in a network namespace of their own, in a process of its own."""
     loss, reasons = find_loss()
