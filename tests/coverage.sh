@@ -4,8 +4,8 @@
 # branches of src/ they execute. Exits 1 when a share is smaller than asked for.
 #
 #   BUILD_DIR    build folder (build-coverage); other variables as in tests/run.sh
-#   LINES        percent of the lines (98)
-#   BRANCHES     percent of the branches (92)
+#   LINES_MIN    percent of the lines (98)
+#   BRANCHES_MIN percent of the branches (92)
 #
 # The build is not optimised: then a branch is a condition as it is written, and not one of the
 # copies that the compiler makes of it. Not counted are
@@ -19,14 +19,12 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 build=${BUILD_DIR:-$root/build-coverage}
 
-missing=
-command -v gcovr >/dev/null || missing=gcovr
-if [ -n "$missing" ]; then
-    echo "installing $missing"
+if ! command -v gcovr >/dev/null; then
+    echo "installing gcovr"
     sudo=
     [ "$(id -u)" -eq 0 ] || sudo=sudo
     $sudo apt-get update -qq
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends gcovr
 fi
 
 [ ! -d "$build" ] || find "$build" -name '*.gcda' -delete
@@ -44,5 +42,5 @@ echo "excluded: branches of assert()$excluded"
 gcovr --root "$root" --object-directory "$build" --filter src/ $excluded \
     --exclude-unreachable-branches --exclude-throw-branches \
     --exclude-branches-by-pattern '.*\bassert\(.*' \
-    --fail-under-line "${LINES:-98}" --fail-under-branch "${BRANCHES:-92}" \
+    --fail-under-line "${LINES_MIN:-98}" --fail-under-branch "${BRANCHES_MIN:-92}" \
     --print-summary "$build"
