@@ -160,7 +160,7 @@ struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
     reached = find_inner_end(queue, reached);
     for (struct sched_flow *flow = ring->next; flow != ring && flow->tag < reached;
          flow = flow->next) {
-        if (flow->first->cost <= max_cost)
+        if (flow->first->cost + flow->first->later <= max_cost)
             return take_from_flow(queue, flow, flow->first);
     }
     return NULL;

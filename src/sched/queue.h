@@ -101,7 +101,8 @@ struct sched_job *queue_take(struct queue *queue);
  * the group `except`, unless it is 0. */
 struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached, uint64_t except);
 
-/* Likewise, but only a large job of at most `max_cost`, the next one of its flow. */
+/* Likewise, but only a large job of at most `max_cost`, with what it will submit later,
+ * and the next one of its flow. */
 struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
                                      int64_t max_cost);
 

@@ -145,6 +145,20 @@ static void test_inner_jobs_are_cheap_and_within_their_share(void **state) {
     assert_non_null(queue_take_cheap(&queue, 20 * MS, 0)); /* it takes longer */
 }
 
+static void test_a_shorter_job_is_short_with_what_follows_it(void **state) {
+    (void)state;
+    add(0, 100);
+    take_client();
+    struct sched_job two_parts = {
+        .client = &clients[1], .cost = 3 * MS, .later = 100 * MS};
+    queue_add(&queue, &two_parts);
+    struct sched_job *shorter = add(2, 5);
+
+    assert_ptr_equal(queue_take_shorter(&queue, 0, 10 * MS), shorter);
+    assert_null(queue_take_shorter(&queue, 0, 10 * MS));
+    assert_ptr_equal(queue_take_shorter(&queue, 0, 103 * MS), &two_parts);
+}
+
 static void test_a_job_that_was_charged_counts_like_one_that_waited(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -257,6 +271,7 @@ int main(void) {
         cmocka_unit_test_setup(test_a_job_is_not_delayed_for_ever_by_ever_new_clients,
                                set_up),
         cmocka_unit_test_setup(test_inner_jobs_are_cheap_and_within_their_share, set_up),
+        cmocka_unit_test_setup(test_a_shorter_job_is_short_with_what_follows_it, set_up),
         cmocka_unit_test_setup(test_a_job_that_was_charged_counts_like_one_that_waited,
                                set_up),
         cmocka_unit_test_setup(test_priority_orders_the_jobs_of_one_client_only, set_up),
