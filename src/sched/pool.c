@@ -145,17 +145,18 @@ int64_t sched_helped_ns(const struct sched_worker *worker) {
 /* Begins a job inside the worker's when it is its turn: a cheap one on the innermost
  * worker, else one that is much shorter than what the outer one has used. Inner jobs get
  * half of the time of the outer one at most, so that no number of them can hold it up for
- * long. Returns the worker that has the job, or NULL. */
+ * long. A shorter one that would exceed the half does not begin: cheap ones would then
+ * wait for as long as it took. Returns the worker that has the job, or NULL. */
 static struct sched_worker *begin_inner_job(struct sched_worker *worker,
                                             uint64_t except) {
     struct sched_pool *pool = worker->pool;
     struct sched_worker *inner = worker->inner, *innermost = inner;
-    int64_t used = sched_used_ns(worker);
-    int64_t max_cost = inner->inner != NULL && except == 0 ? used / SHORTER_SHARE : 0;
-    bool may_be_large = max_cost > SCHED_CHEAP_NS;
+    int64_t used = sched_used_ns(worker), left = used - worker->inner_ns;
+    int64_t max_cost = left < used / SHORTER_SHARE ? left : used / SHORTER_SHARE;
+    bool may_be_large = inner->inner != NULL && except == 0 && max_cost > SCHED_CHEAP_NS;
 
     if (atomic_load(may_be_large ? &pool->num_queued : &pool->num_cheap) == 0 ||
-        worker->inner_ns > used + SCHED_CHEAP_NS)
+        left < -SCHED_CHEAP_NS)
         return NULL;
     while (innermost->inner != NULL)
         innermost = innermost->inner;

@@ -152,6 +152,53 @@ static void test_a_much_shorter_job_runs_inside_a_long_one(void **state) {
     assert_int_equal(atomic_load(&large_steps), 112341);
 }
 
+enum { SHORTER_JOBS = 20, SHORTER_US = 3000 };
+
+static struct sched_worker *outermost;
+static struct sched_job shorter_jobs[SHORTER_JOBS];
+static size_t num_inside, num_beyond_half;
+
+/* Takes as long as was estimated. */
+static void run_shorter(struct sched_job *job, struct sched_worker *worker) {
+    if (!worker->is_outer) {
+        num_inside++;
+        num_beyond_half += outermost->inner_ns + job->cost > sched_used_ns(outermost);
+    }
+    usleep(SHORTER_US);
+    count_run(job, worker);
+}
+
+static void offer_shorter_jobs(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    outermost = worker;
+    for (size_t i = 0; i < SHORTER_JOBS; i++)
+        sched_resubmit(worker->pool, &shorter_jobs[i]);
+    usleep(10 * SHORTER_US);
+    sched_checkpoint(worker);
+}
+
+static void test_shorter_jobs_get_half_of_the_time_at_most(void **state) {
+    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
+    struct sched_pool *pool;
+    struct sched_job large = {
+        .run = offer_shorter_jobs, .client = &client, .cost = 100000000000};
+    struct sched_client other = {0};
+    (void)state;
+
+    sched_client_init(&client);
+    atomic_store(&num_runs, 0);
+    num_inside = num_beyond_half = 0;
+    for (size_t i = 0; i < SHORTER_JOBS; i++)
+        shorter_jobs[i] = (struct sched_job){
+            .run = run_shorter, .client = &other, .cost = SHORTER_US * 1000};
+    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
+    sched_resubmit(pool, &large);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_runs), SHORTER_JOBS);
+    assert_true(num_inside > 0);
+    assert_int_equal(num_beyond_half, 0);
+}
+
 static void test_a_short_job_is_admitted_beside_a_long_one(void **state) {
     const struct sched_options one_worker = {
         .num_workers = 1, .queue_slots = 9, .max_delay = 500000000};
@@ -182,6 +229,7 @@ int main(void) {
         cmocka_unit_test(test_cheap_jobs_run_between_tasks_of_a_large_one),
         cmocka_unit_test(test_inner_jobs_do_not_run_inner_jobs),
         cmocka_unit_test(test_a_much_shorter_job_runs_inside_a_long_one),
+        cmocka_unit_test(test_shorter_jobs_get_half_of_the_time_at_most),
         cmocka_unit_test(test_a_short_job_is_admitted_beside_a_long_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
