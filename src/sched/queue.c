@@ -43,11 +43,16 @@ static int64_t find_start(const struct queue *queue, const struct sched_flow *fl
     return queue->time;
 }
 
-/* Serves a flow that is in no ring: its tag and virtual time grow by `cost`. */
+/* Notes that the workers have come to a job with this start tag. */
+static void reach_tag(struct queue *queue, int64_t tag) {
+    if (tag > queue->time)
+        queue->time = tag;
+}
+
+/* Serves a flow that is in no ring: its tag grows by `cost`, and virtual time by a part
+ * of it. */
 static void serve_flow(struct queue *queue, struct sched_flow *flow, int64_t cost,
                        enum sched_class class) {
-    if (flow->tag > queue->time)
-        queue->time = flow->tag;
     queue->time += cost / ((int64_t)queue->num_flows + 2); /* this one, and a new one */
     flow->tag += cost;
 
@@ -125,11 +130,14 @@ static struct sched_job *take_from_flow(struct queue *queue, struct sched_flow *
 
 struct sched_job *queue_take(struct queue *queue) {
     struct sched_flow *cheap = queue->flows[SCHED_CHEAP].next;
-    struct sched_flow *large = queue->flows[SCHED_LARGE].next;
+    struct sched_flow *flow = queue->flows[SCHED_LARGE].next;
 
-    if (cheap->first != NULL && (large->first == NULL || cheap->tag <= large->tag))
-        return take_from_flow(queue, cheap, cheap->first);
-    return large->first != NULL ? take_from_flow(queue, large, large->first) : NULL;
+    if (cheap->first != NULL && (flow->first == NULL || cheap->tag <= flow->tag))
+        flow = cheap;
+    if (flow->first == NULL)
+        return NULL;
+    reach_tag(queue, flow->tag);
+    return take_from_flow(queue, flow, flow->first);
 }
 
 /* Returns the virtual time before which the turn of an inner job must come. */
@@ -208,6 +216,7 @@ int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t c
     else
         flow->tag = find_start(queue, flow);
     int64_t tag = flow->tag;
+    reach_tag(queue, tag);
     serve_flow(queue, flow, cost, SCHED_LARGE);
     if (waits)
         link_flow(queue, flow, SCHED_LARGE);

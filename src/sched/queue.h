@@ -9,9 +9,11 @@
  * does not wait behind those that use more. Cheap jobs are a flow of their own: they pass
  * the large jobs of every client, and of their own, while they use less than a share.
  *
- * Virtual time is the largest start tag taken so far, plus a part of that job's cost: an
- * equal part for each flow. So tags of new flows grow as work is done, and clients that
- * come for the first time cannot delay a waiting job for ever.
+ * Virtual time is the largest start tag that an outer worker has taken, plus a part of
+ * the cost of every job since: an equal part for each flow. So tags of new flows grow as
+ * work is done, and clients that come for the first time cannot delay a waiting job for
+ * ever. The tags of inner jobs do not count: these run ahead of their turn, up to the
+ * end of the job around them, and a new flow must still find its turn before that end.
  *
  * Nothing here has a lock: the pool's lock guards queue, flows and the jobs that wait. */
 #ifndef ATTND_SCHED_QUEUE_H

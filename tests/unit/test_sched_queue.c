@@ -145,6 +145,20 @@ static void test_inner_jobs_are_cheap_and_within_their_share(void **state) {
     assert_non_null(queue_take_cheap(&queue, 20 * MS, 0)); /* it takes longer */
 }
 
+static void test_a_new_client_has_a_turn_inside_a_large_job_too(void **state) {
+    (void)state;
+    add(0, 10);
+    take_client();
+    for (size_t i = 0; i < 20; i++)
+        add(1, 2);
+    while (queue_take_cheap(&queue, 0, 0) != NULL)
+        ;
+    struct sched_job *newcomer = add(2, 1);
+
+    assert_ptr_equal(queue_take_cheap(&queue, 0, 0), newcomer);
+    assert_null(queue_take_cheap(&queue, 0, 0));
+}
+
 static void test_a_shorter_job_is_short_with_what_follows_it(void **state) {
     (void)state;
     add(0, 100);
@@ -271,6 +285,8 @@ int main(void) {
         cmocka_unit_test_setup(test_a_job_is_not_delayed_for_ever_by_ever_new_clients,
                                set_up),
         cmocka_unit_test_setup(test_inner_jobs_are_cheap_and_within_their_share, set_up),
+        cmocka_unit_test_setup(test_a_new_client_has_a_turn_inside_a_large_job_too,
+                               set_up),
         cmocka_unit_test_setup(test_a_shorter_job_is_short_with_what_follows_it, set_up),
         cmocka_unit_test_setup(test_a_job_that_was_charged_counts_like_one_that_waited,
                                set_up),
