@@ -146,7 +146,7 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
                        (double)measured->compute / (measured->flops + OTHER_FLOPS));
     if (measured->reply >= REPLY_BYTES_MIN)
         update_average(&estimate->reply[body->text],
-                       (double)measured->encode / (double)measured->reply);
+                       (double)measured->write / (double)measured->reply);
 }
 
 /* --- the warm-up --- */

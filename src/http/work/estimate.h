@@ -49,6 +49,7 @@ struct estimate_measured {
     double flops; /* 0: computed together with others */
     size_t reply; /* bytes that were written, as estimated */
     int64_t decode, compute, encode;
+    int64_t write; /* of `encode`: the bytes alone, without the check of the results */
 };
 
 void estimate_learn(struct estimate *estimate, const struct estimate_body *body,

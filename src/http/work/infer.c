@@ -75,7 +75,8 @@ static void learn_times(const struct inference *inference) {
         .reply = first_piece_bytes(inference),
         .decode = inference->decode_ns,
         .compute = inference->compute_ns + inference->helped_ns,
-        .encode = inference->encode_ns};
+        .encode = inference->encode_ns,
+        .write = inference->write_ns};
 
     estimate_learn(exchange->thread->estimate, &body, &measured);
 }

@@ -194,20 +194,19 @@ bool inference_compute(struct inference *inference, struct wire_problem *problem
     return true;
 }
 
-/* Writes a reply that is not streamed. */
-static bool encode_unstreamed(struct inference *inference, void *encoder,
-                              struct wire_problem *problem) {
+/* Writes the bytes of a reply that is not streamed; false when memory is short. */
+static bool write_unstreamed(struct inference *inference, void *encoder) {
     struct buf *text = &inference->exchange->reply;
     size_t max = inference->reply_bound + WIRE_PIECE_MIN;
 
     buf_init(text, max);
     if (buf_reserve(text, max) != ATTN_OK)
-        return wire_problem_set_no_memory(problem);
+        return false;
     text->size = inference->exchange->codec.writer->fill(encoder, text->data, max);
     return true;
 }
 
-/* Writes the reply or its first piece. */
+/* Checks the results, and writes the reply or its first piece. */
 static bool write_reply(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
     const struct wire_writer *writer = exchange->codec.writer;
@@ -219,11 +218,13 @@ static bool write_reply(struct inference *inference, struct wire_problem *proble
         return false;
     if (exchange->codec.content_type != NULL)
         exchange->head.content_type = exchange->codec.content_type;
-    if (!inference->streamed)
-        return encode_unstreamed(inference, encoder, problem);
-    if (stream_begin(&exchange->stream, writer->fill, encoder))
-        return true;
-    return wire_problem_set_no_memory(problem);
+
+    int64_t begun = sched_used_ns(inference->worker);
+    if (!(inference->streamed ? stream_begin(&exchange->stream, writer->fill, encoder)
+                              : write_unstreamed(inference, encoder)))
+        return wire_problem_set_no_memory(problem);
+    inference->write_ns = sched_used_ns(inference->worker) - begun;
+    return true;
 }
 
 bool inference_encode(struct inference *inference, struct wire_problem *problem) {

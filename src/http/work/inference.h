@@ -28,6 +28,7 @@ struct inference {
     /* Of this request. When several are computed as one, each counts an equal part of the
      * computation. */
     int64_t decode_ns, compute_ns, encode_ns;
+    int64_t write_ns;  /* of encode_ns: the bytes alone */
     int64_t helped_ns; /* that other threads worked for it */
     bool joined;       /* computed together with others */
 };
