@@ -199,9 +199,10 @@ static int64_t estimate_joined(const struct inference *inference, int64_t rest) 
     return later < rest ? later : rest;
 }
 
-/* Lets a decoded request wait for its turn among the large ones, or for others to join,
- * when its decoding was cheap and others wait. Returns whether it does; the caller then
- * no longer owns it. */
+/* Lets a decoded request wait for its turn among the large ones, or for others to join.
+ * On an outer worker it goes on when its decoding was a large job already, or when
+ * nothing else waits. Inside another job it never does, since it may be longer than was
+ * expected. Returns whether it waits; the caller then no longer owns it. */
 static bool wait_decoded(struct inference *inference) {
     struct exchange *exchange = inference->exchange;
     struct sched_worker *worker = inference->worker;
@@ -209,8 +210,8 @@ static bool wait_decoded(struct inference *inference) {
     int64_t rest = estimate_rest(inference);
     bool joins = rest >= GROUP_NS_MIN && group_mark(inference);
 
-    if (job->cost > SCHED_CHEAP_NS || (rest <= SCHED_CHEAP_NS && !joins) ||
-        (worker->inner != NULL && !sched_any_waits(worker))) {
+    if ((rest <= SCHED_CHEAP_NS && !joins) ||
+        (worker->is_outer && (job->cost > SCHED_CHEAP_NS || !sched_any_waits(worker)))) {
         if (rest > SCHED_CHEAP_NS)
             sched_go_on(worker, rest);
         return false;
