@@ -346,23 +346,18 @@ void sched_pool_destroy(struct sched_pool *pool) {
 
 /* --- submitting --- */
 
-static int64_t smaller_ns(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Returns the time in ns before the running jobs let another of `cost` run: until they
  * end, or until they have used SHORTER_SHARE times as much. */
 static int64_t find_running_locked(const struct sched_pool *pool, int64_t cost) {
     int64_t now = clock_now_ns(), sum = 0;
-    int64_t shorter = smaller_ns(cost, SCHED_COST_MAX) * SHORTER_SHARE;
+    int64_t shorter = (cost < SCHED_COST_MAX ? cost : SCHED_COST_MAX) * SHORTER_SHARE;
 
     for (size_t i = 0; i < pool->options.num_workers; i++) {
         const struct sched_worker *worker = &pool->workers[i];
-        if (worker->expected_end <= now)
-            continue;
-        int64_t used = now - worker->begun - worker->inner_ns;
-        sum +=
-            smaller_ns(worker->expected_end - now, used < shorter ? shorter - used : 0);
+        int64_t left = worker->expected_end - now;
+        int64_t until_shorter = shorter - (now - worker->begun - worker->inner_ns);
+        left = until_shorter < left ? until_shorter : left;
+        sum += left > 0 ? left : 0;
     }
     return sum;
 }
@@ -395,12 +390,6 @@ bool sched_reserve(struct sched_pool *pool, const struct sched_job *job) {
     pool->num_slots += admitted;
     pthread_mutex_unlock(&pool->lock);
     return admitted;
-}
-
-void sched_release(struct sched_pool *pool) {
-    pthread_mutex_lock(&pool->lock);
-    pool->num_slots--;
-    pthread_mutex_unlock(&pool->lock);
 }
 
 static void add_job(struct sched_pool *pool, struct sched_job *job, bool has_slot) {

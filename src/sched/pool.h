@@ -22,10 +22,8 @@ void sched_pool_destroy(struct sched_pool *pool);
  * work before the job would take longer than max_delay; its own length does not count.
  * The queue is full earlier for a client whose jobs wait in most of its slots, so that
  * others find one.
- * Each slot is then used by one sched_submit() or released by sched_release().
- * Thread-safe. */
+ * Each slot is then used by one sched_submit(). Thread-safe. */
 bool sched_reserve(struct sched_pool *pool, const struct sched_job *job);
-void sched_release(struct sched_pool *pool);
 
 /* Hands a job over, into a slot reserved before; cannot fail. The slot is free again when
  * a worker takes the job. Thread-safe. */

@@ -34,7 +34,7 @@ struct sched_job;
 
 enum sched_class { SCHED_CHEAP, SCHED_LARGE, SCHED_NUM_CLASSES };
 
-/* The jobs of one client and class. Zeroed, it has none. */
+/* The jobs of one client and class. */
 struct sched_flow {
     struct sched_flow *next, *previous; /* of the queue's list, while jobs wait */
     struct sched_job *first, *last;     /* by priority, then oldest first */
@@ -43,14 +43,10 @@ struct sched_flow {
     size_t num_jobs;     /* that wait here */
 };
 
-/* Whom jobs belong to. It must outlive its jobs while they wait. */
+/* Whom jobs belong to. Zeroed, it has none. It must outlive its jobs while they wait. */
 struct sched_client {
     struct sched_flow flows[SCHED_NUM_CLASSES];
 };
-
-static inline void sched_client_init(struct sched_client *client) {
-    *client = (struct sched_client){0};
-}
 
 /* A unit of work, embedded in the submitter's own struct. The submitter sets the first
  * members before each submission. */

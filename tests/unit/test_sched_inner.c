@@ -1,37 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sched_inner.c: tests of jobs that run inside larger ones. */
-#include "sched/pool.h"
+#include "sched_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <unistd.h>
-/* cmocka.h needs the headers above. */
-#include <cmocka.h>
-
-static atomic_size_t num_runs;
-static struct sched_client client;
-
-static void count_run(struct sched_job *job, struct sched_worker *worker) {
-    (void)job;
-    assert_non_null(arena_alloc(&worker->arena, 1000, 1));
-    atomic_fetch_add(&num_runs, 1);
-}
-
-static atomic_bool holds, may_go_on;
-
-static void wait_for(atomic_bool *flag) {
-    while (!atomic_load(flag))
-        usleep(100);
-}
-
-static void hold_worker(struct sched_job *job, struct sched_worker *worker) {
-    (void)job;
-    (void)worker;
-    atomic_store(&holds, true);
-    wait_for(&may_go_on);
-}
+static const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
 
 enum { INNER_TASKS = 20000 };
 
@@ -60,18 +31,14 @@ static void run_large_loop(struct sched_job *job, struct sched_worker *worker) {
 /* Runs a large job alone, on one worker, with `run` as its cheap jobs. */
 static void run_with_inner_jobs(void (*run)(struct sched_job *job,
                                             struct sched_worker *worker)) {
-    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
     struct sched_client other = {0};
-    struct sched_pool *pool;
     struct sched_job large = {
         .run = run_large_loop, .client = &client, .cost = 1000000000};
+    struct sched_pool *pool = create_pool(&one_worker);
 
-    sched_client_init(&client);
-    atomic_store(&num_runs, 0);
     for (size_t i = 0; i < 3; i++)
         inner_jobs[i] = (struct sched_job){
             .run = run, .cost = 1000, .client = i == 2 ? &other : &client};
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
     sched_resubmit(pool, &large);
     sched_pool_destroy(pool);
     assert_int_equal(atomic_load(&num_runs), 3);
@@ -135,17 +102,14 @@ static void run_outermost(struct sched_job *job, struct sched_worker *worker) {
 }
 
 static void test_a_much_shorter_job_runs_inside_a_long_one(void **state) {
-    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
-    struct sched_pool *pool;
     struct sched_job large = {
         .run = run_outermost, .client = &client, .cost = 100000000000};
     struct sched_client other = {0};
+    struct sched_pool *pool = create_pool(&one_worker);
     (void)state;
 
-    sched_client_init(&client);
     middle_job.client = cheap_job.client = &other;
     atomic_store(&large_steps, 0);
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
     sched_resubmit(pool, &large);
     sched_pool_destroy(pool);
     /* The middle one at the second checkpoint, with the cheap one inside. */
@@ -178,20 +142,16 @@ static void offer_shorter_jobs(struct sched_job *job, struct sched_worker *worke
 }
 
 static void test_shorter_jobs_get_half_of_the_time_at_most(void **state) {
-    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
-    struct sched_pool *pool;
     struct sched_job large = {
         .run = offer_shorter_jobs, .client = &client, .cost = 100000000000};
     struct sched_client other = {0};
+    struct sched_pool *pool = create_pool(&one_worker);
     (void)state;
 
-    sched_client_init(&client);
-    atomic_store(&num_runs, 0);
     num_inside = num_beyond_half = 0;
     for (size_t i = 0; i < SHORTER_JOBS; i++)
         shorter_jobs[i] = (struct sched_job){
             .run = run_shorter, .client = &other, .cost = SHORTER_US * 1000};
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
     sched_resubmit(pool, &large);
     sched_pool_destroy(pool);
     assert_int_equal(atomic_load(&num_runs), SHORTER_JOBS);
@@ -200,28 +160,18 @@ static void test_shorter_jobs_get_half_of_the_time_at_most(void **state) {
 }
 
 static void test_a_short_job_is_admitted_beside_a_long_one(void **state) {
-    const struct sched_options one_worker = {
+    const struct sched_options half_a_second = {
         .num_workers = 1, .queue_slots = 9, .max_delay = 500000000};
     struct sched_client other = {0};
     const struct sched_job short_job = {.client = &other, .cost = 10000000},
                            long_job = {.client = &other, .cost = 1000000000};
-    struct sched_pool *pool;
-    struct sched_job large = {
-        .run = hold_worker, .client = &client, .cost = 1000000000000};
+    struct sched_job large = {.cost = 1000000000000};
+    struct sched_pool *pool = create_held_pool(&half_a_second, &large);
     (void)state;
 
-    sched_client_init(&client);
-    atomic_store(&holds, false);
-    atomic_store(&may_go_on, false);
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
-    sched_resubmit(pool, &large);
-    wait_for(&holds);
     assert_true(sched_reserve(pool, &short_job));
     assert_false(sched_reserve(pool, &long_job));
-
-    sched_release(pool);
-    atomic_store(&may_go_on, true);
-    sched_pool_destroy(pool);
+    release_and_destroy(pool);
 }
 
 int main(void) {

@@ -2,44 +2,24 @@
 /* test_sched_pool.c: tests of the queue of jobs, of parallel loops and of the budget. */
 #include "fail_alloc.h"
 #include "sched/budget.h"
-#include "sched/pool.h"
+#include "sched_fixture.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <unistd.h>
-/* cmocka.h needs the headers above. */
-#include <cmocka.h>
 
-static atomic_size_t num_starts, num_runs;
-static struct sched_client client;
-
-/* Reserves a slot for a job that costs nothing. */
-static bool reserve(struct sched_pool *pool) {
-    const struct sched_job job = {.client = &client};
-    return sched_reserve(pool, &job);
-}
+static atomic_size_t num_starts;
 
 static void count_start(void) {
     atomic_fetch_add(&num_starts, 1);
 }
 
-static void count_run(struct sched_job *job, struct sched_worker *worker) {
-    (void)job;
-    assert_non_null(arena_alloc(&worker->arena, 1000, 1));
-    atomic_fetch_add(&num_runs, 1);
-}
-
 static const struct sched_options options = {
     .num_workers = 3, .queue_slots = 8, .arena_keep = 1 << 20, .on_start = count_start};
+static const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
 
 static void test_every_worker_has_started_when_the_pool_is_created(void **state) {
     (void)state;
-    struct sched_pool *pool;
     atomic_store(&num_starts, 0);
-    assert_int_equal(sched_pool_create(&options, &pool), ATTN_OK);
+    struct sched_pool *pool = create_pool(&options);
     assert_int_equal(atomic_load(&num_starts), 3);
     sched_pool_destroy(pool);
     sched_pool_destroy(NULL);
@@ -75,8 +55,7 @@ static void test_every_job_of_many_producers_runs_once(void **state) {
     struct producer producers[4];
     pthread_t threads[4];
 
-    atomic_store(&num_runs, 0);
-    assert_int_equal(sched_pool_create(&options, &load.pool), ATTN_OK);
+    load.pool = create_pool(&options);
     for (size_t i = 0; i < 4; i++) {
         producers[i] = (struct producer){&load, i};
         assert_int_equal(pthread_create(&threads[i], NULL, produce, &producers[i]), 0);
@@ -88,75 +67,37 @@ static void test_every_job_of_many_producers_runs_once(void **state) {
     assert_int_equal(atomic_load(&num_runs), 8000);
 }
 
-static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-
-static void wait_at_gate(struct sched_job *job, struct sched_worker *worker) {
-    pthread_mutex_lock(&gate);
-    pthread_mutex_unlock(&gate);
-    count_run(job, worker);
-}
-
 static void test_a_full_queue_refuses_and_a_taken_job_frees_its_slot(void **state) {
     (void)state;
-    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
-    struct sched_pool *pool;
-    struct sched_job first = {.run = wait_at_gate, .client = &client},
+    struct sched_job first = {.run = hold_worker, .client = &client},
                      second = {.run = count_run, .client = &client};
+    struct sched_pool *pool = create_pool(&one_slot);
 
-    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
     assert_true(reserve(pool));
     assert_false(reserve(pool));
-    sched_release(pool);
-
-    pthread_mutex_lock(&gate);
-    assert_true(reserve(pool));
     sched_submit(pool, &first);
-    while (!reserve(pool)) /* until the worker has taken the first */
-        usleep(100);
+    wait_for(&holds);
+    assert_true(reserve(pool));
     assert_false(reserve(pool));
 
-    atomic_store(&num_runs, 0);
     sched_submit(pool, &second);
-    pthread_mutex_unlock(&gate);
-    sched_pool_destroy(pool);
+    release_and_destroy(pool);
     assert_int_equal(atomic_load(&num_runs), 2);
-}
-
-static atomic_bool holds, may_go_on;
-
-static void wait_for(atomic_bool *flag) {
-    while (!atomic_load(flag))
-        usleep(100);
-}
-
-static void hold_worker(struct sched_job *job, struct sched_worker *worker) {
-    atomic_store(&holds, true);
-    wait_for(&may_go_on);
-    count_run(job, worker);
 }
 
 static void test_resubmitted_job_needs_no_slot(void **state) {
     (void)state;
-    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
-    struct sched_pool *pool;
-    struct sched_job running = {.run = hold_worker, .client = &client},
-                     submitted = {.run = count_run, .client = &client},
-                     resubmitted = {.run = count_run, .client = &client};
+    struct sched_job running = {0}, submitted = {.run = count_run, .client = &client},
+                     resubmitted = submitted;
+    struct sched_pool *pool = create_held_pool(&one_slot, &running);
 
-    atomic_store(&holds, false);
-    atomic_store(&may_go_on, false);
-    atomic_store(&num_runs, 0);
-    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
-    sched_resubmit(pool, &running);
-    wait_for(&holds);
     assert_true(reserve(pool));
     sched_submit(pool, &submitted);
     assert_false(reserve(pool));
     sched_resubmit(pool, &resubmitted);
     assert_false(reserve(pool));
 
-    atomic_store(&may_go_on, true);
-    sched_pool_destroy(pool);
+    release_and_destroy(pool);
     assert_int_equal(atomic_load(&num_runs), 3);
 }
 
@@ -166,34 +107,22 @@ static void test_a_job_waits_only_behind_so_much_work(void **state) {
         .num_workers = 1, .queue_slots = 100, .max_delay = 1000000000};
     const int64_t ms = 1000000;
     struct sched_client other = {0};
-    struct sched_pool *pool;
-    struct sched_job running = {.run = hold_worker, .client = &client},
+    struct sched_job running = {0},
                      large = {.run = count_run, .client = &client, .cost = 5000 * ms};
     const struct sched_job cheap = {.client = &client, .cost = ms},
                            same = {.client = &client, .cost = 3 * ms},
                            from_other = {.client = &other, .cost = 3 * ms},
                            decoded_later = {.client = &client, .later = 3 * ms};
-
-    atomic_store(&holds, false);
-    atomic_store(&may_go_on, false);
-    assert_int_equal(sched_pool_create(&one_second, &pool), ATTN_OK);
-    assert_true(sched_reserve(pool, &large)); /* the worker is idle */
-    sched_release(pool);
-    sched_resubmit(pool, &running);
-    wait_for(&holds);
+    struct sched_pool *pool = create_held_pool(&one_second, &running);
 
     assert_true(sched_reserve(pool, &large)); /* its own length does not count */
     sched_submit(pool, &large);
     assert_int_equal(sched_retry_after(pool), 6);
     assert_false(sched_reserve(pool, &same));
     assert_false(sched_reserve(pool, &decoded_later));
-    assert_true(sched_reserve(pool, &cheap)); /* passes the large ones */
-    sched_release(pool);
+    assert_true(sched_reserve(pool, &cheap));      /* passes the large ones */
     assert_true(sched_reserve(pool, &from_other)); /* has a share of its own */
-    sched_release(pool);
-
-    atomic_store(&may_go_on, true);
-    sched_pool_destroy(pool);
+    release_and_destroy(pool);
 }
 
 static void test_one_client_leaves_slots_to_others(void **state) {
@@ -201,15 +130,9 @@ static void test_one_client_leaves_slots_to_others(void **state) {
     const struct sched_options ten_slots = {
         .num_workers = 1, .queue_slots = 10, .max_delay = INT64_MAX};
     struct sched_client other = {0};
-    struct sched_pool *pool;
-    struct sched_job running = {.run = hold_worker, .client = &client}, jobs[9],
+    struct sched_job running = {0}, jobs[9],
                      from_other = {.run = count_run, .client = &other};
-
-    atomic_store(&holds, false);
-    atomic_store(&may_go_on, false);
-    assert_int_equal(sched_pool_create(&ten_slots, &pool), ATTN_OK);
-    sched_resubmit(pool, &running);
-    wait_for(&holds);
+    struct sched_pool *pool = create_held_pool(&ten_slots, &running);
 
     for (size_t i = 0; i < 9; i++) {
         jobs[i] = (struct sched_job){.run = count_run, .client = &client};
@@ -220,24 +143,13 @@ static void test_one_client_leaves_slots_to_others(void **state) {
     assert_true(sched_reserve(pool, &from_other));
     sched_submit(pool, &from_other);
     assert_false(sched_reserve(pool, &from_other)); /* none is free */
-
-    atomic_store(&may_go_on, true);
-    sched_pool_destroy(pool);
+    release_and_destroy(pool);
 }
 
 static void test_a_job_that_waits_can_be_taken_back(void **state) {
     (void)state;
-    const struct sched_options one_slot = {.num_workers = 1, .queue_slots = 1};
-    struct sched_pool *pool;
-    struct sched_job running = {.run = hold_worker, .client = &client},
-                     waiting = {.run = count_run, .client = &client};
-
-    atomic_store(&holds, false);
-    atomic_store(&may_go_on, false);
-    atomic_store(&num_runs, 0);
-    assert_int_equal(sched_pool_create(&one_slot, &pool), ATTN_OK);
-    sched_resubmit(pool, &running);
-    wait_for(&holds);
+    struct sched_job running = {0}, waiting = {.run = count_run, .client = &client};
+    struct sched_pool *pool = create_held_pool(&one_slot, &running);
     assert_true(reserve(pool));
     sched_submit(pool, &waiting);
 
@@ -245,9 +157,7 @@ static void test_a_job_that_waits_can_be_taken_back(void **state) {
     assert_false(sched_cancel(pool, &running));
     assert_true(sched_job_is_over(&running));
     assert_true(reserve(pool)); /* the slot is free */
-    sched_release(pool);
-    atomic_store(&may_go_on, true);
-    sched_pool_destroy(pool);
+    release_and_destroy(pool);
     assert_int_equal(atomic_load(&num_runs), 1);
 }
 
@@ -272,13 +182,11 @@ static void run_parallel_for(struct sched_job *job, struct sched_worker *worker)
 
 static void test_every_task_runs_once_and_no_thread_runs_two_at_a_time(void **state) {
     (void)state;
-    struct sched_pool *pool;
     struct sched_job jobs[6] = {0};
+    struct sched_pool *pool = create_pool(&options);
 
-    atomic_store(&num_runs, 0);
     for (size_t i = 0; i < TASKS; i++)
         atomic_store(&task_runs[i], 0);
-    assert_int_equal(sched_pool_create(&options, &pool), ATTN_OK);
     assert_int_equal(sched_num_workers(pool), 3);
 
     for (size_t i = 0; i < 6; i++) {
@@ -330,9 +238,8 @@ static void test_a_helper_leaves_when_a_job_waits(void **state) {
     const struct sched_options two = {.num_workers = 2, .queue_slots = 2};
     struct sched_job large = {.run = run_loop_and_wait, .client = &client},
                      small = {.run = note_tasks, .client = &client};
-    struct sched_pool *pool;
+    struct sched_pool *pool = create_pool(&two);
 
-    assert_int_equal(sched_pool_create(&two, &pool), ATTN_OK);
     assert_true(reserve(pool) && reserve(pool));
     sched_submit(pool, &large);
     wait_for(&helper_works);
@@ -359,13 +266,12 @@ static void run_cancelled_loop(struct sched_job *job, struct sched_worker *worke
 
 static void test_tasks_that_nobody_wants_are_omitted(void **state) {
     (void)state;
-    const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
-    struct sched_pool *pool;
     struct sched_job cancelled = {.run = run_cancelled_loop, .client = &client},
                      late = {.run = run_cancelled_loop, .client = &client, .deadline = 1};
 
+    struct sched_pool *pool = create_pool(&one_slot);
+
     atomic_store(&tasks_run, 0);
-    assert_int_equal(sched_pool_create(&one_worker, &pool), ATTN_OK);
     sched_resubmit(pool, &cancelled);
     sched_resubmit(pool, &late);
     sched_pool_destroy(pool);

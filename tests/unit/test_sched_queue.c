@@ -20,7 +20,7 @@ static int set_up(void **state) {
     (void)state;
     queue_init(&queue);
     for (size_t i = 0; i < 3; i++)
-        sched_client_init(&clients[i]);
+        clients[i] = (struct sched_client){0};
     num_jobs = 0;
     return 0;
 }
