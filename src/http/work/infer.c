@@ -162,8 +162,10 @@ static void finish(struct inference *inference) {
     }
 
     struct wire_oip_batch took = {.count = 1};
+    struct sched_worker *worker = inference->worker;
     size_t num_requests = count;
     while (count-- > 0) {
+        sched_checkpoint(worker); /* all replies together may take some 20 ms */
         struct inference *member = members[count];
         bool done = inference_check_deadline(member, &problem) &&
                     inference_reserve_reply(member, &problem) &&
