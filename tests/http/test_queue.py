@@ -140,14 +140,15 @@ def wide_model(tmp_path_factory):
 
 
 def execution_counts(server, model):
-    """Returns the inferences and executions, after a comparison with the statistics of batches."""
+    """Returns the inferences, the executions, and the requests in all executions, which are more
+    when one was refused after it had been computed."""
     statistics, = server.get(f"/v2/models/{model}/stats").json()["model_stats"]
     batches = [(batch["batch_size"], batch["compute_infer"]["count"])
                for batch in statistics["batch_stats"]]
-    # More when a request was refused after it had been computed.
-    assert sum(size * count for size, count in batches) >= statistics["inference_count"]
+    num_computed = sum(size * count for size, count in batches)
+    assert num_computed >= statistics["inference_count"]
     assert sum(count for _, count in batches) == statistics["execution_count"]
-    return statistics["inference_count"], statistics["execution_count"]
+    return statistics["inference_count"], statistics["execution_count"], num_computed
 
 
 def joined_requests():
@@ -171,7 +172,7 @@ def test_requests_that_wait_are_computed_together_with_the_same_bits(start_serve
     requests_alone = list(joined_requests())
     alone = [server.attention(request) for request in requests_alone]
     assert {reply.status_code for reply in alone} == {200}
-    assert execution_counts(server, "wide") == (13, 13)
+    assert execution_counts(server, "wide") == (13, 13, 13)
 
     not_finite = {"model": "wide", "queries": [[3e38] * 2048]}
     too_late = requests_alone[0] | {"timeout_ms": 0.001}
@@ -186,8 +187,48 @@ def test_requests_that_wait_are_computed_together_with_the_same_bits(start_serve
         assert (reply.status_code, reply.content) == (200, expected.content)
     assert_problem(refused, 422, "Result not finite")
     assert_problem(dropped, 504, "Deadline exceeded")
-    inferences, executions = execution_counts(server, "wide")
+    inferences, executions, _ = execution_counts(server, "wide")
     assert inferences == 26 > executions
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("memory", [5_000_000, 6_000_000])
+def test_requests_that_fit_only_one_by_one_are_all_served(start_server, wide_model, memory):
+    """In the smaller memory they cannot be joined. In the larger one they are, but there is no
+    memory for all replies while the results of all are kept."""
+    server = start_server("--model", wide_model, "--workers", 1, "--engine", "native",
+                          "--batch-delay-us", 1000000, "--max-memory", memory,
+                          "--max-connections", 16)
+    request = {"queries": [[0.5] * 2048] * 7}
+    with ThreadPoolExecutor(9) as clients:
+        replies = list(clients.map(server.attention, [request] * 9))
+    assert [reply.status_code for reply in replies] == [200] * 9
+    assert len({reply.content for reply in replies}) == 1
+
+
+@pytest.mark.alone
+def test_a_deadline_inside_a_running_batch_ends_one_request_only(start_server, wide_model):
+    """The first request waits 200 ms for others, whose deadlines end about then, 1 ms apart."""
+    server = start_server("--model", wide_model, "--workers", 1, "--engine", "native",
+                          "--batch-delay-us", 200000)
+    request = {"queries": [[0.5] * 2048] * 2}
+    alone = server.attention(request).content
+    for _ in range(30):
+        with ThreadPoolExecutor(20) as clients:
+            first = clients.submit(server.attention, request)
+            time.sleep(0.05)
+            others = [clients.submit(server.attention, request | {"timeout_ms": 140 + i})
+                      for i in range(19)]
+            assert first.result().content == alone
+            for reply in [other.result() for other in others]:
+                if reply.status_code == 200:
+                    assert reply.content == alone
+                else:
+                    assert_problem(reply, 504, "Deadline exceeded")
+        inferences, _, num_computed = execution_counts(server, "wide")
+        if num_computed > inferences:
+            return
+    pytest.fail("no deadline ended while a batch was computed")
 
 
 def test_a_batch_delay_lets_requests_wait_for_each_other(start_server, wide_model):
@@ -196,5 +237,5 @@ def test_a_batch_delay_lets_requests_wait_for_each_other(start_server, wide_mode
     with ThreadPoolExecutor(4) as clients:
         replies = list(clients.map(server.attention, [{"queries": [[0.5] * 2048]}] * 4))
     assert [reply.status_code for reply in replies] == [200] * 4
-    inferences, executions = execution_counts(server, "wide")
+    inferences, executions, _ = execution_counts(server, "wide")
     assert inferences == 4 and executions < 4

@@ -131,19 +131,25 @@ static bool join_members(struct inference *members[], size_t count,
 }
 
 bool group_compute(struct inference *members[], size_t count) {
+    struct exchange *exchange = members[0]->exchange;
     struct sched_worker *worker = members[0]->worker;
+    size_t held = atomic_load(&exchange->memory.bytes);
     int64_t begun = sched_used_ns(worker);
+    struct wire_problem problem;
     struct joined joined;
 
-    if (!join_members(members, count, &joined))
+    if (!inference_reserve_reply(members[0], &problem) ||
+        !join_members(members, count, &joined)) {
+        exchange_keep(exchange, held);
+        arena_reset(&worker->arena);
         return false;
+    }
     sched_share_loops(worker, true);
     attn_run(members[0]->request.model, &joined.request, joined.scratch, &joined.result);
     sched_share_loops(worker, false);
 
     int64_t used = sched_used_ns(worker) - begun, helped = sched_helped_ns(worker);
     for (size_t i = 0; i < count; i++) {
-        members[i]->joined = true;
         members[i]->result = join_take(&joined.result, &members[i]->sizes);
         members[i]->reply = members[i]->result;
         members[i]->compute_ns = used / (int64_t)count;
@@ -153,6 +159,6 @@ bool group_compute(struct inference *members[], size_t count) {
 }
 
 void group_dissolve(struct inference *members[], size_t count) {
-    for (size_t i = 1; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         sched_resubmit(members[i]->worker->pool, &members[i]->exchange->job);
 }

@@ -26,11 +26,12 @@ size_t group_gather(struct inference *ret_members[GROUP_MAX],
                     void (*end)(struct inference *inference,
                                 const struct wire_problem *problem));
 
-/* Computes all members at once, in the arena of their worker. Returns false, with nothing
- * computed, when there is not enough memory. */
+/* Computes all members at once, in the arena of their worker. Memory for the reply of the
+ * first is then reserved, too. Returns false, with nothing computed or reserved, when
+ * there is not enough memory. */
 bool group_compute(struct inference *members[], size_t count);
 
-/* Lets all members but the first wait again. */
+/* Lets members wait again, to be computed alone. */
 void group_dissolve(struct inference *members[], size_t count);
 
 #endif

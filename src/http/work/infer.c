@@ -148,7 +148,8 @@ static void finish_alone(struct inference *inference) {
 }
 
 /* Computes and encodes the request, together with those that wait and can be joined. The
- * first is the last to end, since the results of all are in memory that it reserved. */
+ * first is the last to end, since the results of all are in memory that it reserved. What
+ * has no memory for its reply until then is computed once more, alone. */
 static void finish(struct inference *inference) {
     struct inference *members[GROUP_MAX] = {inference};
     struct wire_problem problem;
@@ -156,25 +157,30 @@ static void finish(struct inference *inference) {
         inference->exchange->job.group != 0 ? group_gather(members, end_inference) : 1;
 
     if (count == 1 || !group_compute(members, count)) {
-        group_dissolve(members, count);
+        group_dissolve(members + 1, count - 1);
         finish_alone(inference);
         return;
     }
 
     struct wire_oip_batch took = {.count = 1};
     struct sched_worker *worker = inference->worker;
-    size_t num_requests = count;
+    size_t num_requests = count, first_left = count;
     while (count-- > 0) {
         sched_checkpoint(worker); /* all replies together may take some 20 ms */
         struct inference *member = members[count];
-        bool done = inference_check_deadline(member, &problem) &&
-                    inference_reserve_reply(member, &problem) &&
-                    inference_encode(member, &problem);
+        bool done = inference_check_deadline(member, &problem);
+        if (done && count > 0 && !inference_reserve_reply(member, &problem)) {
+            members[--first_left] = member;
+            continue;
+        }
+        member->joined = true;
+        done = done && inference_encode(member, &problem);
         add_times(&took, member);
         if (count == 0)
             model_stats_execute(find_model_stats(member), num_requests, &took);
         end_inference(member, done ? NULL : &problem);
     }
+    group_dissolve(members + first_left, num_requests - first_left);
 }
 
 /* sched_job.run of a request that waited decoded. */
