@@ -11,6 +11,7 @@
  * small request, and the next step follows at once. So an idle worker stays awake from
  * step to step. */
 #define SPIN_NS 20000
+
 /* One sched_parallel_for(): tasks that a job shares with idle workers. It is stored on
  * the stack of its owner, the worker that runs the job. */
 struct loop {

@@ -8,12 +8,12 @@
 
 struct sched_pool;
 
-/* A worker thread has so many workers, one inside the other: one for a job of any length,
- * one for a much shorter job meanwhile, and one for cheap jobs. */
+/* How many workers a thread has, one inside the other: one for a job of any length, one
+ * for a much shorter job meanwhile, and one for cheap jobs. */
 #define SCHED_LEVELS 3
 
-/* What runs a job. While a large job runs on it, its inner worker runs others between two
- * of its tasks. */
+/* Runs one job at a time. Between two tasks of a large one, its inner worker runs
+ * others. */
 struct sched_worker {
     struct sched_pool *pool;
     size_t index;               /* of the thread, 0..num_workers-1 */

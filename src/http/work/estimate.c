@@ -20,7 +20,7 @@
 #define BINARY_NS_PER_BYTE 0.2
 #define REPLY_NS_PER_BYTE  2.0
 #define TEXT_BYTES         4   /* of a number: few digits and a comma */
-#define SHORT_ROWS         128 /* of a sequence */
+#define SHORT_ROWS         128 /* rows of a sequence */
 
 /* What surrounds the operations of a request takes as long as so many of them. */
 #define OTHER_FLOPS 1e5
@@ -42,8 +42,9 @@ struct estimate {
     size_t num_models;
     average reply[2]; /* a byte of a reply, by estimate_body.text */
     average *flop;    /* [num_models], an operation */
-    struct size_times
-        *times; /* [num_models + 1][2][NUM_SIZES]; the last: no known model */
+    /* [num_models + 1][2][NUM_SIZES]: by model, estimate_body.text and size in powers of
+     * two. The last model stands for a body that may name any. */
+    struct size_times *times;
 };
 
 static double load_average(const average *a) {
@@ -78,8 +79,9 @@ static struct size_times *find_times(const struct estimate *estimate,
     return &estimate->times[(model * 2 + body->text) * NUM_SIZES + power];
 }
 
-/* Returns the operations of as many rows as fit in the body, in sequences of SHORT_ROWS:
- * the work per row grows with their length, and a guess shall not refuse others. */
+/* Returns the operations of as many rows as fit in the body, in sequences of SHORT_ROWS.
+ * Longer ones take more time per row, but a guess that is too high would refuse
+ * others. */
 static double guess_flops(const attn_model *model, const struct estimate_body *body) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t row_bytes = info->query_size * (body->text ? TEXT_BYTES : sizeof(float));
@@ -95,8 +97,8 @@ static double guess_flops(const attn_model *model, const struct estimate_body *b
     return sizes.flops * ((double)rows / (double)length);
 }
 
-/* Returns the shortest time of the layer, of all models that the body may name: a request
- * shall not be refused for a model that it does not use. */
+/* Returns the shortest time of the layer among the models that the body may name: a
+ * request must not be refused for a model that it does not use. */
 static double guess_compute(const struct estimate *estimate,
                             const struct estimate_body *body) {
     double shortest = 1e18;
@@ -151,8 +153,8 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
 
 /* --- the warm-up --- */
 
-/* Runs one sequence of a few rows some times, and times the fastest run. Returns 0 when
- * memory is short. */
+/* Runs one sequence of a few rows TRIALS times. Returns the time of an operation in the
+ * fastest run, or 0 when memory is short. */
 static double time_flop(const attn_model *model) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t width = info->query_size, rows = TRIAL_ROWS;
