@@ -218,6 +218,7 @@ static bool wait_decoded(struct inference *inference) {
     int64_t rest = estimate_rest(inference);
     bool joins = rest >= GROUP_NS_MIN && group_mark(inference);
 
+    job->later = 0; /* it follows now; a piece of the reply has no second part */
     if ((rest <= SCHED_CHEAP_NS && !joins) ||
         (worker->is_outer && (job->cost > SCHED_CHEAP_NS || !sched_any_waits(worker)))) {
         if (rest > SCHED_CHEAP_NS)
@@ -227,7 +228,6 @@ static bool wait_decoded(struct inference *inference) {
 
     job->run = run_decoded;
     job->cost = joins ? estimate_joined(inference, rest) : rest;
-    job->later = 0;
     exchange->inference = inference;
     sched_resubmit(worker->pool, job);
     return true;
