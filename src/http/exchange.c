@@ -139,7 +139,7 @@ static bool refuse_size(const struct exchange *exchange, const char *size,
 /* Begins to receive the body, when it is not too large by its headers. */
 static bool prepare_body(struct exchange *exchange, const struct framing *framing,
                          struct wire_problem *problem) {
-    size_t budget = exchange->options->budget->limit;
+    size_t limit = memory_limit(exchange->memory.memory);
     uint64_t size = framing->chunked ? 0 : framing->content_length;
 
     if (size > exchange->max_body) {
@@ -147,11 +147,12 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
         snprintf(text, sizeof text, "%llu", (unsigned long long)size);
         return refuse_size(exchange, text, problem);
     }
-    if (size > budget)
+    if (size > limit)
         return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
-                                "the body has %llu bytes, more than --max-memory %zu; "
-                                "send fewer or shorter sequences",
-                                (unsigned long long)size, budget);
+                                "the body has %llu bytes, more than the %zu that "
+                                "--max-memory leaves for requests; send fewer or shorter "
+                                "sequences",
+                                (unsigned long long)size, limit);
 
     buf_init(&exchange->body, framing->chunked ? exchange->max_body : (size_t)size);
     upload_begin(&exchange->upload, &exchange->memory, &exchange->body);

@@ -268,7 +268,7 @@ def test_lack_of_memory_gets_its_example(start_server):
     server = start_server("--demo", "--max-memory", 1_000_000)
     body = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode()
     with Connection(server.port) as slow, Connection(server.port) as quick:
-        request = post_bytes(body.ljust(800_000))
+        request = post_bytes(body.ljust(650_000))
         slow.send(request[:600_000])
         time.sleep(0.5)
         quick.send(post_bytes(body.ljust(500_000)))

@@ -58,6 +58,14 @@ def test_announced_bodies_take_no_memory_before_they_arrive(start_server):
     close_all(slow)
 
 
+def test_body_that_could_never_fit_is_refused_by_its_headers(start_server):
+    """Requests get what connections and workers leave of --max-memory."""
+    server = start_server("--demo", "--max-memory", 4 << 20)
+    for size, status in ((2 << 20, 100), (3 << 20, 413)):
+        head = HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size
+        assert exchange(server.port, head).status == status
+
+
 def test_slowest_uploads_make_room_for_a_request_and_get_503(start_server):
     """Together they hold all memory. Those that are dropped learn of it when they have sent the
     rest."""

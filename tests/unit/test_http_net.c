@@ -7,12 +7,14 @@
 #include "base/clock.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
@@ -285,6 +287,93 @@ static void test_slowest_upload_drops_no_other(void **state) {
     end_scene(&scene);
 }
 
+static void test_upload_that_asks_in_vain_drops_itself_alone(void **state) {
+    struct scene scene;
+    struct wire_problem problem;
+    char *data = calloc(1, 65 * KIB);
+    (void)state;
+
+    begin_scene(&scene, 0);
+    assert_false(upload_append(&scene.uploads[1], data, 65 * KIB, &problem));
+    assert_int_equal(problem.status, 503);
+    assert_true(!is_dropped(&scene, 0) && is_dropped(&scene, 1) &&
+                !is_dropped(&scene, 2));
+    free(data);
+    end_scene(&scene);
+}
+
+static void test_upload_that_holds_nothing_is_not_dropped(void **state) {
+    struct scene scene;
+    struct wire_problem problem;
+    struct memory_share share;
+    struct upload announced;
+    struct buf body;
+    (void)state;
+
+    begin_scene(&scene, 0);
+    memory_share_init(&share, &scene.memory, &scene.clients[0]);
+    buf_init(&body, 64 * KIB);
+    upload_begin(&announced, &share, &body);
+    announced.started -= 100 * SECOND_NS;
+    assert_true(memory_reserve(&scene.complete, 1, &problem));
+    assert_true(is_dropped(&scene, 0));
+    assert_true(upload_end(&announced));
+    end_scene(&scene);
+}
+
+/* Makes upload 0 idle after a while. */
+static void *end_busy(void *argument) {
+    const struct timespec pause = {.tv_nsec = 50000000};
+    struct scene *scene = argument;
+    nanosleep(&pause, NULL);
+    atomic_store(&scene->uploads[0].state, UPLOAD_IDLE);
+    return NULL;
+}
+
+static void test_busy_upload_is_dropped_when_it_is_idle_again(void **state) {
+    struct scene scene;
+    struct wire_problem problem;
+    pthread_t thread;
+    (void)state;
+
+    begin_scene(&scene, 0);
+    atomic_store(&scene.uploads[0].state, UPLOAD_BUSY);
+    assert_int_equal(pthread_create(&thread, NULL, end_busy, &scene), 0);
+    assert_true(memory_reserve(&scene.complete, 1, &problem));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(is_dropped(&scene, 0) && !is_dropped(&scene, 1));
+    end_scene(&scene);
+}
+
+/* Adds a byte to an upload; returns it unless it was refused. */
+static void *append_byte(void *upload) {
+    struct wire_problem problem;
+    return upload_append(upload, "x", 1, &problem) ? upload : NULL;
+}
+
+static void test_of_two_uploads_that_ask_at_once_one_goes_on(void **state) {
+    const struct timespec pause = {.tv_nsec = 50000000};
+    struct scene scene;
+    pthread_t threads[2];
+    void *results[2];
+    (void)state;
+
+    begin_scene(&scene, 0);
+    pthread_mutex_lock(&scene.memory.lock); /* so that both must wait for it */
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(
+            pthread_create(&threads[i], NULL, append_byte, &scene.uploads[i]), 0);
+    nanosleep(&pause, NULL);
+    pthread_mutex_unlock(&scene.memory.lock);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], &results[i]), 0);
+
+    assert_null(results[0]);
+    assert_ptr_equal(results[1], &scene.uploads[1]);
+    assert_true(is_dropped(&scene, 0) && !is_dropped(&scene, 2));
+    end_scene(&scene);
+}
+
 static void test_body_grows_in_steps_up_to_its_maximum(void **state) {
     struct scene scene;
     (void)state;
@@ -346,6 +435,10 @@ int main(void) {
         cmocka_unit_test(test_upload_of_a_client_that_holds_much_is_dropped_first),
         cmocka_unit_test(test_nothing_is_dropped_in_vain),
         cmocka_unit_test(test_slowest_upload_drops_no_other),
+        cmocka_unit_test(test_upload_that_asks_in_vain_drops_itself_alone),
+        cmocka_unit_test(test_upload_that_holds_nothing_is_not_dropped),
+        cmocka_unit_test(test_busy_upload_is_dropped_when_it_is_idle_again),
+        cmocka_unit_test(test_of_two_uploads_that_ask_at_once_one_goes_on),
         cmocka_unit_test(test_body_grows_in_steps_up_to_its_maximum),
         cmocka_unit_test(test_lack_of_memory_is_reported),
         cmocka_unit_test(test_body_takes_no_spare_room_that_another_would_lose),

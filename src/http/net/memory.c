@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c: reserves bytes, and drops uploads when there are not enough.
  *
- * `lock` guards the list of uploads alone. It is taken once when an upload begins, once
- * when it ends, and when a reservation does not fit. Nothing else is locked meanwhile. */
+ * `lock` guards the list of uploads, and that an upload is dropped. It is taken once when
+ * an upload begins, once when it ends, and when a reservation does not fit. No other lock
+ * is taken meanwhile. A thread that drops a busy upload waits until it is idle; no thread
+ * takes the lock while its upload is busy, so that is soon. */
 #include "http/net/memory.h"
 
 #include "base/clock.h"
 #include "base/size.h"
 
-#include <string.h>
+#include <sched.h>
 
 /* How a body grows: at first to this, then by half of what it has, but at most by the
  * largest step. */
@@ -32,7 +34,6 @@ void memory_share_init(struct memory_share *share, struct memory *memory,
                        struct client *client) {
     share->memory = memory;
     share->client = client;
-    share->upload = NULL;
     atomic_init(&share->bytes, 0);
 }
 
@@ -58,53 +59,65 @@ static void unlink_locked(struct upload *upload) {
         upload->next->previous = upload->previous;
 }
 
-/* Returns the idle upload with the largest score, or NULL. *ret_bytes is what all idle
- * ones together hold. */
-static struct upload *find_victim_locked(struct memory *memory, int64_t now,
-                                         double *ret_score, size_t *ret_bytes) {
+/* Returns the upload that is dropped first when `asker` needs `bytes`, or NULL when those
+ * with a larger score hold too little. `asker` is NULL for a complete request, for which
+ * any upload is dropped. */
+static struct upload *find_victim_locked(struct memory *memory,
+                                         const struct upload *asker, size_t bytes,
+                                         int64_t now) {
     struct upload *victim = NULL;
+    double largest = asker != NULL ? find_score(asker, now) : -1;
+    double least = largest;
+    size_t available = sched_budget_left(memory->budget);
 
-    *ret_score = 0;
-    *ret_bytes = 0;
     for (struct upload *upload = memory->uploads; upload != NULL; upload = upload->next) {
-        if (atomic_load(&upload->state) != UPLOAD_IDLE)
-            continue;
         double score = find_score(upload, now);
-        size_add_saturating(ret_bytes, atomic_load(&upload->share->bytes));
-        if (victim == NULL || score > *ret_score) {
+        size_t holds = atomic_load(&upload->share->bytes);
+        if (holds == 0 || score <= least)
+            continue;
+        size_add_saturating(&available, holds);
+        if (score > largest) {
             victim = upload;
-            *ret_score = score;
+            largest = score;
         }
     }
-    return victim;
+    return available >= bytes ? victim : NULL;
 }
 
-/* Drops uploads until `bytes` are reserved. Returns false when the uploads that may be
- * dropped do not hold enough, or when one of them has a smaller score than the upload
- * that asks. */
-static bool reserve_by_dropping(struct memory_share *share, size_t bytes) {
-    struct memory *memory = share->memory;
-    struct sched_budget *budget = memory->budget;
-    int64_t now = clock_now_ns();
-    bool reserved = false, hopeless = false;
-
-    pthread_mutex_lock(&memory->lock);
-    while (!hopeless && !(reserved = sched_budget_reserve(budget, bytes))) {
-        double score;
-        size_t droppable;
-        struct upload *victim = find_victim_locked(memory, now, &score, &droppable);
-        size_add_saturating(&droppable, sched_budget_left(budget));
-
-        int idle = UPLOAD_IDLE;
-        hopeless = victim == NULL || droppable < bytes ||
-                   (share->upload != NULL && find_score(share->upload, now) >= score);
-        if (hopeless ||
-            !atomic_compare_exchange_strong(&victim->state, &idle, UPLOAD_DROPPED))
-            continue;
-        unlink_locked(victim);
-        buf_deinit(victim->body);
-        memory_keep(victim->share, 0);
+/* Drops an upload. One that is busy is soon idle: its thread waits for no lock. */
+static void drop_locked(struct upload *upload) {
+    int idle = UPLOAD_IDLE;
+    while (!atomic_compare_exchange_weak(&upload->state, &idle, UPLOAD_DROPPED)) {
+        idle = UPLOAD_IDLE;
+        sched_yield();
     }
+    unlink_locked(upload);
+    buf_deinit(upload->body);
+    memory_keep(upload->share, 0);
+}
+
+/* Drops uploads until `bytes` are reserved. When they do not hold enough, drops `asker`
+ * instead, whose memory others may need, and returns false. An asker waits for the lock
+ * as idle, so that one that has the lock does not wait for it. */
+static bool reserve_by_dropping(struct memory *memory, struct upload *asker,
+                                size_t bytes) {
+    bool reserved = false;
+
+    if (asker != NULL)
+        atomic_store(&asker->state, UPLOAD_IDLE);
+    pthread_mutex_lock(&memory->lock);
+    int64_t now = clock_now_ns();
+    while (asker == NULL || atomic_load(&asker->state) == UPLOAD_IDLE) {
+        reserved = sched_budget_reserve(memory->budget, bytes);
+        if (reserved)
+            break;
+        struct upload *victim = find_victim_locked(memory, asker, bytes, now);
+        if (victim == NULL && asker == NULL)
+            break;
+        drop_locked(victim != NULL ? victim : asker);
+    }
+    if (reserved && asker != NULL)
+        atomic_store(&asker->state, UPLOAD_BUSY);
     pthread_mutex_unlock(&memory->lock);
     return reserved;
 }
@@ -124,18 +137,17 @@ static bool reserve_free(struct memory_share *share, size_t bytes) {
     return reserved;
 }
 
-bool memory_reserve(struct memory_share *share, size_t bytes,
-                    struct wire_problem *ret_problem) {
-    struct memory *memory = share->memory;
-    size_t limit = memory->budget->limit - memory->connections;
-    size_t total = atomic_load(&share->bytes);
+size_t memory_limit(const struct memory *memory) {
+    return memory->budget->limit - memory->connections;
+}
 
-    if (reserve_free(share, bytes))
-        return true;
-    if (bytes <= limit && reserve_by_dropping(share, bytes)) {
-        count_reserved(share, bytes);
-        return true;
-    }
+/* As memory_reserve(). `asker` is the upload that has the share while it is
+ * unfinished. */
+static bool reserve_for(struct memory_share *share, struct upload *asker, size_t bytes,
+                        struct wire_problem *ret_problem) {
+    struct memory *memory = share->memory;
+    size_t limit = memory_limit(memory);
+    size_t total = atomic_load(&share->bytes);
 
     size_add_saturating(&total, bytes);
     if (total > limit)
@@ -145,8 +157,20 @@ bool memory_reserve(struct memory_share *share, size_t bytes,
             "--max-memory leaves for requests; send fewer or shorter sequences, or ask "
             "for \"need_weights\": \"mean\" or false",
             total, limit);
+
+    if (reserve_free(share, bytes))
+        return true;
+    if (reserve_by_dropping(memory, asker, bytes)) {
+        count_reserved(share, bytes);
+        return true;
+    }
     atomic_store(&memory->lack, clock_now_ns());
     return wire_problem_set_no_memory(ret_problem);
+}
+
+bool memory_reserve(struct memory_share *share, size_t bytes,
+                    struct wire_problem *ret_problem) {
+    return reserve_for(share, NULL, bytes, ret_problem);
 }
 
 void memory_keep(struct memory_share *share, size_t bytes) {
@@ -166,7 +190,6 @@ void upload_begin(struct upload *upload, struct memory_share *share, struct buf 
     *upload = (struct upload){.share = share, .body = body, .started = clock_now_ns()};
     atomic_init(&upload->received, 0);
     atomic_init(&upload->state, UPLOAD_IDLE);
-    share->upload = upload;
 
     pthread_mutex_lock(&memory->lock);
     upload->next = memory->uploads;
@@ -192,7 +215,7 @@ static bool grow_body(struct upload *upload, size_t size, struct wire_problem *p
     wanted = smaller(wanted < needed ? needed : wanted, body->max);
     if (!reserve_free(upload->share, wanted - body->capacity)) {
         wanted = needed; /* for which others may be dropped */
-        if (!memory_reserve(upload->share, wanted - body->capacity, problem))
+        if (!reserve_for(upload->share, upload, wanted - body->capacity, problem))
             return false;
     }
     if (buf_set_capacity(body, wanted) == ATTN_OK)
@@ -212,24 +235,21 @@ bool upload_append(struct upload *upload, const char *data, size_t size,
     if (added)
         buf_append(body, data, size); /* cannot fail: there is room */
     atomic_store(&upload->received, body->size);
-    atomic_store(&upload->state, UPLOAD_IDLE);
+    int busy = UPLOAD_BUSY; /* unless it was dropped */
+    atomic_compare_exchange_strong(&upload->state, &busy, UPLOAD_IDLE);
     return added;
 }
 
 bool upload_end(struct upload *upload) {
-    struct memory *memory;
-    int idle = UPLOAD_IDLE;
-
     if (upload->share == NULL)
         return true;
-    memory = upload->share->memory;
-    bool kept = atomic_compare_exchange_strong(&upload->state, &idle, UPLOAD_BUSY);
-    /* Also when it was dropped: the thread that does it may still be at work. */
+    struct memory *memory = upload->share->memory;
+
     pthread_mutex_lock(&memory->lock);
+    bool kept = atomic_load(&upload->state) != UPLOAD_DROPPED;
     if (kept)
         unlink_locked(upload);
     pthread_mutex_unlock(&memory->lock);
-    upload->share->upload = NULL;
     upload->share = NULL;
     return kept;
 }

@@ -10,7 +10,7 @@
  * so the first to go is slow, and its client holds much. A request that is complete is
  * never dropped. Any thread may drop an upload of any other, so an upload has a state of
  * its own, which changes atomically: its HTTP thread makes it busy while it adds bytes,
- * and only an idle one is dropped. */
+ * and it is dropped while it is idle. */
 #ifndef ATTND_HTTP_NET_MEMORY_H
 #define ATTND_HTTP_NET_MEMORY_H
 
@@ -41,13 +41,12 @@ struct memory {
 struct memory_share {
     struct memory *memory;
     struct client *client;
-    struct upload *upload; /* the one that has this share while it is unfinished */
     atomic_size_t bytes;
 };
 
 enum upload_state {
     UPLOAD_IDLE,
-    UPLOAD_BUSY,   /* its thread adds bytes, or has ended it */
+    UPLOAD_BUSY,   /* its thread adds bytes */
     UPLOAD_DROPPED /* `body` is empty and nothing is reserved */
 };
 
@@ -66,12 +65,16 @@ struct upload {
 void memory_init(struct memory *memory, struct sched_budget *budget, size_t connections);
 void memory_deinit(struct memory *memory);
 
+/* Returns how many bytes one request may hold, at most. */
+size_t memory_limit(const struct memory *memory);
+
 void memory_share_init(struct memory_share *share, struct memory *memory,
                        struct client *client);
 
-/* Adds `bytes` to the share. Otherwise returns false with *ret_problem set: 413 when the
- * request could never fit, 503 when it does not fit now. Called by the owner; the shares
- * of other threads may be changed at the same time. */
+/* Adds `bytes` to the share of a complete request, for which uploads may be dropped.
+ * Otherwise returns false with *ret_problem set: 413 when the request could never fit,
+ * 503 when it does not fit now. Called by the owner; the shares of other threads may be
+ * changed at the same time. */
 bool memory_reserve(struct memory_share *share, size_t bytes,
                     struct wire_problem *ret_problem);
 
@@ -85,8 +88,9 @@ bool memory_lacked_since(struct memory *memory, int64_t time);
  * `share`, which is empty. Both must live until upload_end(). */
 void upload_begin(struct upload *upload, struct memory_share *share, struct buf *body);
 
-/* Adds bytes, no more than the body's maximum allows. Otherwise returns false with
- * *ret_problem set: as memory_reserve(), or 503 when the upload was dropped. */
+/* Adds bytes, no more than the body's maximum allows. For them, uploads with a larger
+ * score may be dropped. Otherwise returns false with *ret_problem set: 413 when the body
+ * could never fit, 503 when the upload was dropped, now or before. */
 bool upload_append(struct upload *upload, const char *data, size_t size,
                    struct wire_problem *ret_problem);
 
