@@ -2,6 +2,7 @@
 """Clients that are slow on purpose, that take more than their share, or that leave."""
 
 import json
+import signal
 import socket
 import threading
 import time
@@ -14,6 +15,9 @@ from http1 import Connection, get_bytes, post_bytes
 SMALL = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode()
 HEAD = b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json\r\n"
 MB = 1_000_000
+# Its reply has some 40 MB.
+LARGE_REPLY = post_bytes(json.dumps(
+    {"model": "d2l", "queries": [[0.5] * 100] * 900, "need_weights": True}).encode())
 
 
 def large(size):
@@ -220,31 +224,61 @@ def test_kept_connection_may_not_drip_empty_lines_for_ever(start_server):
 def test_reader_that_drips_is_cut_off(start_server):
     server = start_server("--demo", "--header-timeout", 1, "--idle-timeout", 1000, "--log-level",
                           "debug")
-    request = {"model": "d2l", "queries": [[0.5] * 100] * 600, "need_weights": True}
     with Connection(server.port) as connection:
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.send(post_bytes(json.dumps(request).encode()))
+        connection.send(LARGE_REPLY)
         wait_for_log(server, "status=200 ")
         assert "sent=no" in server.read_log()
+
+
+@pytest.mark.alone
+def test_reply_that_is_looked_at_late_for_the_first_time_is_not_cut_off(start_server):
+    """The server is paused soon after its reply has begun, for longer than --header-timeout."""
+    server = start_server("--demo", "--header-timeout", 1)
+    with Connection(server.port, timeout=60) as reader:
+        reader.send(LARGE_REPLY)
+        reader.receive()
+        time.sleep(0.2)  # until the buffers of the sockets are full
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.6)
+        server.process.send_signal(signal.SIGCONT)
+        time.sleep(0.2)
+        assert reader.read_reply().status == 200
+
+
+@pytest.mark.alone
+def test_pause_of_the_server_does_not_count_against_its_clients(start_server):
+    server = start_server("--demo", "--header-timeout", 4)
+    clients = []
+    for _ in range(3):
+        clients.append(Connection(server.port))
+        clients[-1].send(HEAD)
+        time.sleep(0.3)
+    server.process.send_signal(signal.SIGSTOP)
+    time.sleep(5)
+    server.process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    for client in clients:
+        client.send(b"Content-Length: %d\r\n\r\n" % len(SMALL) + SMALL)
+        assert client.read_reply().status == 200
+    close_all(clients)
 
 
 def test_slow_readers_make_room_for_a_request(start_server):
     """They read faster than --min-rate, but would keep the memory for an hour."""
     server = start_server("--demo", "--max-memory", 100 * MB, "--header-timeout", 3,
                           "--idle-timeout", 1000)
-    request = post_bytes(json.dumps(
-        {"model": "d2l", "queries": [[0.5] * 100] * 900, "need_weights": True}).encode())
     readers = [socket.socket() for _ in range(8)]
     for reader in readers:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.connect(("127.0.0.1", server.port))
-        reader.sendall(request)
+        reader.sendall(LARGE_REPLY)
         reader.recv(1024)  # waits for the reply
         reader.setblocking(False)
 
     def begin_reply():
         with Connection(server.port) as connection:
-            connection.send(request)
+            connection.send(LARGE_REPLY)
             connection.receive()
             return connection.unread.split()[1].decode()
 
@@ -277,12 +311,10 @@ def test_slow_readers_make_room_for_other_clients(start_server):
     """They hold every place. A newcomer of another client gets one, and one of theirs does not."""
     server = start_server("--demo", "--max-connections", 6, "--header-timeout", 3,
                           "--idle-timeout", 1000, "--min-rate", 1)
-    request = post_bytes(json.dumps(
-        {"model": "d2l", "queries": [[0.5] * 100] * 900, "need_weights": True}).encode())
     readers = [Connection(server.port) for _ in range(6)]
     for reader in readers:
         reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        reader.send(request)
+        reader.send(LARGE_REPLY)
         reader.receive()  # waits for the reply
 
     def drip(seconds):

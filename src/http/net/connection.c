@@ -16,6 +16,8 @@
 /* A client that connects gets at least this long for its request while others are idle
  * or slow. */
 #define YOUNG_NS SECOND_NS
+/* A thread that does not look at its connections for this long did not run. */
+#define PAUSE_NS (3 * SECOND_NS)
 /* How long a client may read nothing while memory is short. */
 #define STALLED_NS (2 * SECOND_NS)
 /* While memory is short, replies should be read so fast that what their client holds
@@ -82,6 +84,15 @@ static void end_late_connection(struct connection *connection, int64_t now) {
 
 /* --- places --- */
 
+/* How long the reply was read, and how much of it, since it was first looked at. */
+static int64_t get_reply_ns(const struct connection *connection, int64_t now) {
+    return connection->reply_ns + now - connection->since;
+}
+
+static uint64_t get_reply_bytes(const struct connection *connection) {
+    return connection->acked - connection->reply_acked;
+}
+
 /* How much a reply holds up others: what its client holds, by the time for each byte that
  * was read. Returns 0 during --header-timeout, and when it is read fast enough. */
 static double find_hold(const struct connection *connection, int64_t now) {
@@ -90,9 +101,8 @@ static double find_hold(const struct connection *connection, int64_t now) {
         return 0;
 
     double grace = (double)connection->list->limits->options->header_timeout;
-    double seconds =
-        (double)(connection->reply_ns + now - connection->since) / (double)SECOND_NS;
-    double bytes = (double)(connection->acked - connection->reply_acked);
+    double seconds = (double)get_reply_ns(connection, now) / (double)SECOND_NS;
+    double bytes = (double)get_reply_bytes(connection);
     double held = (double)atomic_load(&connection->request->client->held);
     if (seconds < grace || bytes >= (seconds - grace) * held / HOLD_SECONDS)
         return 0;
@@ -268,16 +278,14 @@ void connection_destroy(struct connection *connection) {
 void connection_begin_phase(struct connection *connection, enum connection_phase phase) {
     int64_t now = clock_now_ns();
 
-    if (connection->phase == CONNECTION_REPLIES && phase == CONNECTION_WORKS) {
-        connection->reply_ns += now - connection->since; /* the next piece is written */
-    } else if (phase < CONNECTION_WORKS) {
-        connection->reply_ns = 0;
+    if (connection->phase == CONNECTION_REPLIES && phase == CONNECTION_WORKS)
+        connection->reply_ns = get_reply_ns(connection, now); /* a piece was sent */
+    else if (phase < CONNECTION_WORKS)
         connection->reply_seen = false;
-    }
     connection->phase = phase;
     connection->since = now;
     connection->received = 0;
-    connection->moved_at = phase == CONNECTION_BODY ? connection->since : 0;
+    connection->moved_at = now;
     if (phase == CONNECTION_HEADERS)
         connection->served = true;
 }
@@ -291,11 +299,10 @@ bool connection_is_welcome(const struct connection *connection) {
     return connection->cut_at == 0;
 }
 
-/* Whether `bytes` are too few for the time that passed since the phase began. */
-static bool is_below_rate(const struct connection *connection, uint64_t bytes,
-                          int64_t now) {
-    const struct http_options *options = connection->list->limits->options;
-    int64_t late = now - connection->since - (int64_t)options->header_timeout * SECOND_NS;
+/* Whether `bytes` of a body or reply are too few for the time that it took. */
+static bool is_below_rate(const struct http_options *options, uint64_t bytes,
+                          int64_t ns) {
+    int64_t late = ns - (int64_t)options->header_timeout * SECOND_NS;
     return late > 0 &&
            (double)bytes < (double)late / (double)SECOND_NS * (double)options->min_rate;
 }
@@ -309,25 +316,26 @@ static bool has_unread_bytes(const struct connection *connection) {
 /* Looks at what the peer has confirmed of a reply. Returns whether it reads too slowly,
  * or, while memory is short, not at all. */
 static bool reads_too_slowly(struct connection *connection, int64_t now) {
+    struct connection_limits *limits = connection->list->limits;
     struct tcp_info info;
     if (!get_tcp_info(connection, &info))
         return false;
 
-    if (connection->moved_at == 0) /* seen for the first time: time counts from here */
-        connection->acked_before = info.tcpi_bytes_acked;
-    if (connection->moved_at == 0 || info.tcpi_bytes_acked != connection->acked)
+    if (info.tcpi_bytes_acked != connection->acked)
         connection->moved_at = now;
     connection->acked = info.tcpi_bytes_acked;
-    if (!connection->reply_seen)
+    if (!connection->reply_seen) {
+        connection->reply_seen = true;
+        connection->reply_ns = 0;
         connection->reply_acked = connection->acked;
-    connection->reply_seen = true;
-    if (is_below_rate(connection, connection->acked - connection->acked_before, now))
+        connection->since = now;
+    }
+    if (is_below_rate(limits->options, get_reply_bytes(connection),
+                      get_reply_ns(connection, now)))
         return true;
-
-    struct memory *memory = &connection->list->limits->memory;
     return now - connection->moved_at > STALLED_NS && connection->request != NULL &&
            atomic_load(&connection->request->bytes) > 0 &&
-           memory_lacked_since(memory, now - 2 * SECOND_NS);
+           memory_lacked_since(&limits->memory, now - 2 * SECOND_NS);
 }
 
 static bool is_late(struct connection *connection, int64_t now) {
@@ -342,7 +350,7 @@ static bool is_late(struct connection *connection, int64_t now) {
     case CONNECTION_HEADERS:
         return elapsed > (int64_t)options->header_timeout * SECOND_NS;
     case CONNECTION_BODY:
-        return is_below_rate(connection, connection->received, now);
+        return is_below_rate(options, connection->received, elapsed);
     case CONNECTION_REPLIES:
         return reads_too_slowly(connection, now);
     case CONNECTION_WORKS:
@@ -363,6 +371,15 @@ static bool is_stuck(const struct connection *connection, int64_t now) {
            now - connection->moved_at > SECOND_NS && has_unread_bytes(connection);
 }
 
+/* Counts a time in which this thread did not run, from `begin` on, as one second: it is
+ * not the fault of its clients. */
+static void forgive_pause(struct connection *connection, int64_t begin, int64_t now) {
+    if (begin < connection->since)
+        begin = connection->since;
+    if (now - begin > SECOND_NS)
+        connection->since += now - begin - SECOND_NS;
+}
+
 void connection_sweep(struct connection_list *list) {
     int64_t now = clock_now_ns();
     int64_t passed = now - list->swept;
@@ -372,9 +389,8 @@ void connection_sweep(struct connection_list *list) {
         return;
 
     for (struct connection *each = list->first; each != NULL; each = each->next) {
-        /* When this thread did not run, that is not the fault of its clients. */
-        if (passed > 3 * SECOND_NS && each->since < list->swept)
-            each->since += passed - SECOND_NS;
+        if (passed > PAUSE_NS)
+            forgive_pause(each, list->swept, now);
         if (is_stuck(each, now) || (each->cut_at != 0 && now - each->cut_at > SECOND_NS))
             end_connection(each);
         else if (each->cut_at == 0 && is_late(each, now))

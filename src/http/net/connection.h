@@ -54,16 +54,15 @@ struct connection {
     /* What the present request has reserved, or NULL. */
     const struct memory_share *request;
     enum connection_phase phase;
-    int64_t since;   /* clock_now_ns, when the phase began */
-    size_t received; /* CONNECTION_BODY: bytes */
-    int64_t
-        moved_at;   /* when bytes last moved; CONNECTION_REPLIES: 0 before it is known */
-    uint64_t acked; /* CONNECTION_REPLIES: what the peer had confirmed by then */
-    uint64_t acked_before; /* CONNECTION_REPLIES: likewise, at `since` */
-    /* Of the whole reply, of which CONNECTION_REPLIES may be one piece. */
-    int64_t reply_ns;     /* how long earlier pieces were read */
-    uint64_t reply_acked; /* what the peer had confirmed when it was first looked at */
+    int64_t since;    /* clock_now_ns, when the phase began */
+    size_t received;  /* CONNECTION_BODY: bytes */
+    int64_t moved_at; /* clock_now_ns, when bytes last moved */
+    uint64_t acked;   /* bytes that the peer had confirmed at the last look */
+    /* Of the whole reply, of which CONNECTION_REPLIES may be one piece. Its time and
+     * bytes count from the first look, which does not cost each small reply a call. */
     bool reply_seen;      /* it was looked at */
+    int64_t reply_ns;     /* how long earlier pieces were read */
+    uint64_t reply_acked; /* `acked` at the first look */
     bool started;         /* libmicrohttpd has begun to serve it */
     bool has_place;       /* is counted in num_connections */
     bool is_proxy;        /* the peer is a trusted proxy, so others are its clients */
