@@ -219,21 +219,27 @@ static void find_client(struct exchange *exchange) {
     if (forwarded.found)
         client = client_acquire(&limits->clients, &forwarded.client);
     exchange->memory.client = client != NULL ? client : peer->client;
-    atomic_fetch_add(&exchange->memory.client->num_requests, 1);
 }
 
-/* Lets go of what find_client() has found. */
+/* Releases what find_client() has found. */
 static void leave_client(struct exchange *exchange) {
     struct client *client = exchange->memory.client;
-    atomic_fetch_sub(&client->num_requests, 1);
+    if (exchange->counted)
+        atomic_fetch_sub(&client->num_requests, 1);
     if (client != exchange->peer->client)
         client_release(&exchange->peer->list->limits->clients, client);
 }
 
-static bool check_client(const struct exchange *exchange, struct wire_problem *problem) {
+/* Counts the request as one of its client, unless that has too many. One that is refused
+ * is not counted: while it is discarded, it would keep another from being accepted. */
+static bool count_request(struct exchange *exchange, struct wire_problem *problem) {
+    atomic_size_t *num_requests = &exchange->memory.client->num_requests;
     size_t max = exchange->options->max_per_client;
-    if (max == 0 || atomic_load(&exchange->memory.client->num_requests) <= max)
+
+    exchange->counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
+    if (exchange->counted)
         return true;
+    atomic_fetch_sub(num_requests, 1);
     return wire_problem_set(problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
                             "as many requests of this client are in progress as "
                             "--max-per-client %zu allows; retry later",
@@ -258,7 +264,7 @@ static enum MHD_Result begin_request(struct exchange *exchange,
 
     exchange->state = EXCHANGE_KEEPS_BODY;
     exchange->close = framing.close;
-    if (check_client(exchange, &problem) &&
+    if (count_request(exchange, &problem) &&
         accept_headers(exchange, path, line->method, &framing, &problem))
         return MHD_YES;
 

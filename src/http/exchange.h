@@ -50,6 +50,7 @@ struct exchange {
     size_t body_size;     /* bytes, also when the body was released */
     struct upload upload; /* of `body`, until the request is complete */
     size_t max_body;      /* bytes */
+    bool counted;         /* in client.num_requests */
     bool accepted;        /* the request is complete */
     bool abandoned;       /* the client left before it was computed */
     size_t discarded;     /* bytes of a body that was refused */

@@ -21,7 +21,7 @@ struct client {
     size_t num_users;           /* guarded by the table's lock, as is `next` */
     struct sched_client jobs;   /* guarded by the pool's lock */
     atomic_size_t held;         /* bytes of the budget */
-    atomic_size_t num_requests; /* from the headers to the end of the reply */
+    atomic_size_t num_requests; /* in progress, without those refused with 429 */
 };
 
 struct client_table {
