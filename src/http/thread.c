@@ -77,10 +77,16 @@ static void log_refused_accept(struct http_thread *thread, const char *reason) {
                          atomic_load(&thread->connections.limits->num_connections)));
 }
 
-/* Whether accept4() failed for this one connection alone. */
+/* Whether accept4() failed for this one connection alone, and took it from those that
+ * wait. EPERM does not: it is of a filter, which refuses every call. */
 static bool is_lost_connection(int error) {
-    return error == ECONNABORTED || error == EINTR || error == EPROTO || error == EPERM ||
+    return error == ECONNABORTED || error == EINTR || error == EPROTO ||
            (error >= ENETDOWN && error <= EHOSTUNREACH);
+}
+
+/* Whether a connection that ends lets accept4() work again. */
+static bool is_exhausted(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 /* Hands an accepted socket to libmicrohttpd, or closes it when there is no place. */
@@ -96,26 +102,30 @@ static void add_connection(struct http_thread *thread, int fd,
 
 /* Accepts what waits, up to ACCEPT_MAX connections. libmicrohttpd does not accept by
  * itself: 0.9.75 stops that at its limit, and begins again only at the start of a later
- * run, which nothing may cause. Returns how many were accepted. */
+ * run, which nothing may cause. Returns how many no longer wait. */
 static size_t accept_waiting(struct http_thread *thread) {
-    size_t count = 0;
+    size_t count;
 
-    while (count < ACCEPT_MAX) {
+    for (count = 0; count < ACCEPT_MAX; count++) {
         struct sockaddr_storage address;
         struct sockaddr *peer = (struct sockaddr *)&address;
         socklen_t length = sizeof address;
         int fd = accept4(thread->listen_fd, peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && is_lost_connection(errno))
+        if (fd >= 0) {
+            add_connection(thread, fd, peer, length);
             continue;
-        if (fd < 0 && errno != EAGAIN) {
-            log_refused_accept(thread, strerror(errno));
-            connection_end_one(&thread->connections); /* which frees a descriptor */
-            set_listens(thread, false);               /* until the daemon has run */
         }
-        if (fd < 0)
-            break;
-        count++;
-        add_connection(thread, fd, peer, length);
+
+        int error = errno;
+        if (is_lost_connection(error))
+            continue;
+        if (error != EAGAIN) {
+            log_refused_accept(thread, strerror(error));
+            set_listens(thread, false); /* until the daemon has run */
+        }
+        if (is_exhausted(error))
+            connection_end_one(&thread->connections);
+        break;
     }
     return count;
 }

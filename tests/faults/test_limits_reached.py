@@ -64,6 +64,24 @@ def test_server_without_descriptors_does_not_spin(start_server):
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("error", ("EPERM", "ECONNABORTED"))
+def test_open_connection_is_served_while_every_accept_fails(error):
+    """As where a filter of system calls refuses accept4()."""
+    with faulty_server("--demo", "--http-threads", 1) as (server, control):
+        with Connection(server.port, timeout=10) as connection:
+            connection.send(SMALL)
+            assert connection.read_reply().status == 200
+            control.arm(["accept"], 1, error, 1 << 40)
+            clients = fill(server, 3)
+            wait_until(lambda: control.failed > 0, 10, "accept4() is called")
+            connection.send(SMALL)
+            assert connection.read_reply().status == 200
+            control.disarm()
+        close_at_once(server, clients)
+        wait_until(lambda: is_healthy(server), 10, f"health after {error}")
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("error", ("EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"))
 def test_server_accepts_again_after_accept_failed(error):
     """Once, or for a while, with connections open or none."""
