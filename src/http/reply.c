@@ -96,26 +96,31 @@ static struct MHD_Response *create_streamed_response(struct exchange *exchange) 
 
 /* --- the reply --- */
 
-static void add_headers(const struct exchange *exchange, struct MHD_Response *response) {
-    const struct wire_reply_head *head = &exchange->head;
+/* `value` is NULL for a header that the reply does not have. */
+static bool add_header(struct MHD_Response *response, const char *name,
+                       const char *value) {
+    return value == NULL || MHD_add_response_header(response, name, value) == MHD_YES;
+}
 
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type);
-    if (head->json_size != WIRE_NO_SIZE) {
-        char size[24];
+/* Returns false when memory is short. */
+static bool add_headers(const struct exchange *exchange, struct MHD_Response *response) {
+    const struct wire_reply_head *head = &exchange->head;
+    bool has_size = head->json_size != WIRE_NO_SIZE;
+    bool close = exchange->close || atomic_load(exchange->thread->draining);
+    char size[24], seconds[24];
+
+    if (has_size)
         snprintf(size, sizeof size, "%zu", head->json_size);
-        MHD_add_response_header(response, WIRE_OIP_SIZE_HEADER, size);
-    }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION);
-    if (exchange->allow != NULL)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow);
-    if (exchange->retry_later) {
-        char seconds[24];
+    if (exchange->retry_later)
         snprintf(seconds, sizeof seconds, "%u",
                  sched_retry_after(exchange->options->pool));
-        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
-    }
-    if (exchange->close || atomic_load(exchange->thread->draining))
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    return add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type) &&
+           add_header(response, WIRE_OIP_SIZE_HEADER, has_size ? size : NULL) &&
+           add_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION) &&
+           add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow) &&
+           add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
+                      exchange->retry_later ? seconds : NULL) &&
+           add_header(response, MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL);
 }
 
 enum MHD_Result exchange_send(struct exchange *exchange) {
@@ -143,10 +148,12 @@ enum MHD_Result exchange_send(struct exchange *exchange) {
         return MHD_NO;
     }
 
-    add_headers(exchange, response);
+    /* A reply without one of its headers, such as Connection: close, is none. */
     connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
-    enum MHD_Result result =
-        MHD_queue_response(exchange->connection, (unsigned)exchange->status, response);
+    enum MHD_Result result = MHD_NO;
+    if (add_headers(exchange, response))
+        result = MHD_queue_response(exchange->connection, (unsigned)exchange->status,
+                                    response);
     MHD_destroy_response(response);
     return result;
 }

@@ -40,6 +40,7 @@ def fail_each(server, control, data, status):
         got = reply and reply.status
         replies[got] = replies.get(got, 0) + 1
         assert got in (None, status, 503), (nth, control.site, reply and (got, reply.body))
+        assert reply is None or "server" in reply.headers, (nth, control.site, reply)
         healthy = exchange(server.port, HEALTH)
         assert healthy is not None and healthy.status == 200, (nth, control.site)
 
