@@ -306,14 +306,11 @@ static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
 }
 
 static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
-    const struct http_options *options = thread->options;
-
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             MHD_USE_NO_LISTEN_SOCKET,
         0, NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER,
         log_mhd, NULL, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_CONNECTION_POOL,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_path_escapes,
         NULL, MHD_OPTION_URI_LOG_CALLBACK, notice_request, thread,

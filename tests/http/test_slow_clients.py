@@ -231,6 +231,28 @@ def test_reader_that_drips_is_cut_off(start_server):
         assert "sent=no" in server.read_log()
 
 
+def test_reply_that_is_read_slowly_from_full_buffers_is_not_cut_off(start_server):
+    """The kernel lets the server send more each few seconds, and has megabytes until then."""
+    server = start_server("--demo", "--idle-timeout", 2)
+    with Connection(server.port, timeout=60) as reader:
+        reader.send(LARGE_REPLY)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            reader.unread += reader.socket.recv(10_000)
+            time.sleep(0.1)
+        assert reader.read_reply().status == 200
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("what", ("body", "reply"))
+def test_pause_of_idle_timeout_ends_a_body_and_a_reply(start_server, what):
+    """However many bytes moved before."""
+    server = start_server("--demo", "--idle-timeout", 2, "--log-level", "debug")
+    with Connection(server.port) as connection:
+        connection.send(LARGE_REPLY[:-1] if what == "body" else LARGE_REPLY)
+        wait_for_log(server, "sent=no")
+
+
 @pytest.mark.alone
 def test_reply_that_is_looked_at_late_for_the_first_time_is_not_cut_off(start_server):
     """The server is paused soon after its reply has begun, for longer than --header-timeout."""

@@ -68,7 +68,8 @@ static void end_late_connection(struct connection *connection, int64_t now) {
     if (connection->phase == CONNECTION_HEADERS)
         detail = "the headers took longer than --header-timeout; send them at once";
     else if (connection->phase == CONNECTION_BODY)
-        detail = "the body arrived more slowly than --min-rate; send it faster";
+        detail = "the body arrived more slowly than --min-rate, or paused for "
+                 "--idle-timeout; send it faster";
     else if (connection->phase == CONNECTION_WAITS && !connection->served &&
              get_tcp_info(connection, &info) && info.tcpi_bytes_received > 0)
         detail = "the request line took longer than --header-timeout; send it at once";
@@ -299,10 +300,15 @@ bool connection_is_welcome(const struct connection *connection) {
     return connection->cut_at == 0;
 }
 
-/* Whether `bytes` of a body or reply are too few for the time that it took. */
-static bool is_below_rate(const struct http_options *options, uint64_t bytes,
-                          int64_t ns) {
+/* Whether a body or reply is too slow: `bytes` are too few for the time that it took, or
+ * none has moved for long. */
+static bool is_too_slow(const struct connection *connection, uint64_t bytes, int64_t ns,
+                        int64_t now) {
+    const struct http_options *options = connection->list->limits->options;
     int64_t late = ns - (int64_t)options->header_timeout * SECOND_NS;
+
+    if (now - connection->moved_at > (int64_t)options->idle_timeout * SECOND_NS)
+        return true;
     return late > 0 &&
            (double)bytes < (double)late / (double)SECOND_NS * (double)options->min_rate;
 }
@@ -316,7 +322,7 @@ static bool has_unread_bytes(const struct connection *connection) {
 /* Looks at what the peer has confirmed of a reply. Returns whether it reads too slowly,
  * or, while memory is short, not at all. */
 static bool reads_too_slowly(struct connection *connection, int64_t now) {
-    struct connection_limits *limits = connection->list->limits;
+    struct memory *memory = &connection->list->limits->memory;
     struct tcp_info info;
     if (!get_tcp_info(connection, &info))
         return false;
@@ -330,12 +336,12 @@ static bool reads_too_slowly(struct connection *connection, int64_t now) {
         connection->reply_acked = connection->acked;
         connection->since = now;
     }
-    if (is_below_rate(limits->options, get_reply_bytes(connection),
-                      get_reply_ns(connection, now)))
+    if (is_too_slow(connection, get_reply_bytes(connection),
+                    get_reply_ns(connection, now), now))
         return true;
     return now - connection->moved_at > STALLED_NS && connection->request != NULL &&
            atomic_load(&connection->request->bytes) > 0 &&
-           memory_lacked_since(&limits->memory, now - 2 * SECOND_NS);
+           memory_lacked_since(memory, now - 2 * SECOND_NS);
 }
 
 static bool is_late(struct connection *connection, int64_t now) {
@@ -350,7 +356,7 @@ static bool is_late(struct connection *connection, int64_t now) {
     case CONNECTION_HEADERS:
         return elapsed > (int64_t)options->header_timeout * SECOND_NS;
     case CONNECTION_BODY:
-        return is_below_rate(options, connection->received, elapsed);
+        return is_too_slow(connection, connection->received, elapsed, now);
     case CONNECTION_REPLIES:
         return reads_too_slowly(connection, now);
     case CONNECTION_WORKS:
@@ -371,13 +377,12 @@ static bool is_stuck(const struct connection *connection, int64_t now) {
            now - connection->moved_at > SECOND_NS && has_unread_bytes(connection);
 }
 
-/* Counts a time in which this thread did not run, from `begin` on, as one second: it is
- * not the fault of its clients. */
-static void forgive_pause(struct connection *connection, int64_t begin, int64_t now) {
-    if (begin < connection->since)
-        begin = connection->since;
-    if (now - begin > SECOND_NS)
-        connection->since += now - begin - SECOND_NS;
+/* Moves the begin of a time, so that a pause of this thread, from `pause` to `now`,
+ * counts as one second: it is not the fault of a client. */
+static void forgive_pause(int64_t *begin, int64_t pause, int64_t now) {
+    int64_t counted_from = *begin > pause ? *begin : pause;
+    if (now - counted_from > SECOND_NS)
+        *begin += now - counted_from - SECOND_NS;
 }
 
 void connection_sweep(struct connection_list *list) {
@@ -389,8 +394,10 @@ void connection_sweep(struct connection_list *list) {
         return;
 
     for (struct connection *each = list->first; each != NULL; each = each->next) {
-        if (passed > PAUSE_NS)
-            forgive_pause(each, list->swept, now);
+        if (passed > PAUSE_NS) {
+            forgive_pause(&each->since, list->swept, now);
+            forgive_pause(&each->moved_at, list->swept, now);
+        }
         if (is_stuck(each, now) || (each->cut_at != 0 && now - each->cut_at > SECOND_NS))
             end_connection(each);
         else if (each->cut_at == 0 && is_late(each, now))

@@ -3,9 +3,10 @@
  * when there are too many, and how long each may take.
  *
  * A connection is used by its HTTP thread alone; only the counts that all threads share
- * are atomic. libmicrohttpd owns the socket. It limits idle time alone, so a client that
- * sends a byte now and then could stay for ever. Deadlines are looked at once a second,
- * and a connection is ended by shutdown(2), which libmicrohttpd notices. */
+ * are atomic. libmicrohttpd owns the socket. It could limit idle time alone, and does not
+ * see that a peer reads what the kernel holds. So all deadlines are here. They are looked
+ * at once a second, and a connection is ended by shutdown(2), which libmicrohttpd
+ * notices. */
 #ifndef ATTND_HTTP_NET_CONNECTION_H
 #define ATTND_HTTP_NET_CONNECTION_H
 
