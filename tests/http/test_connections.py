@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections used in every allowed way, and closed by clients at any moment."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -199,6 +201,82 @@ def test_server_accepts_again_after_it_ran_out_of_descriptors(start_server):
             connection.send(get_bytes("/v2/health/live"))
             assert connection.read_reply().status == 200
     assert "cannot accept connections reason=\"Too many open files\"" in server.read_log()
+
+
+@contextlib.contextmanager
+def started(*command):
+    """Yields the URL and the log, a list, of an attnd that another program starts, or whose
+    address is not 127.0.0.1."""
+    log = []
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                   env=clean_environment())
+        try:
+            yield process.stdout.readline().split()[-1], log
+            process.terminate()
+            assert process.wait(60) == 0
+            errors.seek(0)
+            log.append(errors.read())
+        finally:
+            process.kill()
+            process.communicate()
+
+
+class Connection6(Connection):
+    """From ::1 to ::1, or from an address of IPv4 to 127.0.0.1."""
+
+    def __init__(self, port, source="::1"):
+        target = "::1" if source == "::1" else "127.0.0.1"
+        self.socket = socket.create_connection((target, port), 30, (source, 0))
+        self.unread = b""
+
+
+def test_connections_are_as_many_as_descriptors_allow():
+    command = ("sh", "-c", 'ulimit -n 100; exec "$@"', "sh", BINARY, "--demo", "--http-threads", "1",
+               "--listen", "127.0.0.1:0")
+    with started(*command) as (url, log):
+        port = int(url.rsplit(":", 1)[1])
+        idle = [Connection(port) for _ in range(60)]
+        with Connection(port) as connection:
+            connection.send(as_bytes(SMALL))
+            assert connection.read_reply().status == 200
+        for connection in idle:
+            connection.socket.close()
+    assert "limit of open files allows no more max_connections=36" in log[0]
+    assert "Too many open files" not in log[0]
+
+
+@pytest.mark.parametrize("host, sources", [("[::1]", ["::1", "::1"]),
+                                           ("[::]", ["127.0.0.1", "127.0.0.1"]),
+                                           ("[::]", ["127.0.0.1", "127.0.0.2"]),
+                                           ("[::]", ["::1", "127.0.0.1"])])
+def test_clients_of_ipv6_and_those_of_ipv4_at_its_socket_are_told_apart(host, sources):
+    with started(BINARY, "--demo", "--max-per-client", "1", "--listen", host + ":0") as (url, _):
+        assert url.startswith(f"http://{host}:")
+        port = int(url.rsplit(":", 1)[1])
+        with Connection6(port, sources[0]) as first, Connection6(port, sources[1]) as second:
+            data = as_bytes(SMALL, "Expect: 100-continue")
+            first.send(data[:-1])
+            assert first.read_reply().status == 100
+            second.send(as_bytes(SMALL))
+            assert second.read_reply().status == (429 if sources[0] == sources[1] else 200)
+            first.send(data[-1:])
+            assert first.read_reply().status == 200
+
+
+@pytest.mark.parametrize("source, trusted", [("::1", "::1"), ("127.0.0.1", "127.0.0.0/8")])
+def test_proxy_may_be_at_an_ipv6_socket(source, trusted):
+    """It forwards for two clients, so neither waits for the other."""
+    with started(BINARY, "--demo", "--max-per-client", "1", "--trusted-proxy", trusted, "--listen",
+                 "[::]:0") as (url, _):
+        port = int(url.rsplit(":", 1)[1])
+        with Connection6(port, source) as first, Connection6(port, source) as second:
+            data = as_bytes(SMALL, "Expect: 100-continue", "X-Forwarded-For: 2001:db8::1")
+            first.send(data[:-1])
+            assert first.read_reply().status == 100
+            for address, status in (("2001:db8::2", 429), ("2001:db8:0:1::1", 200)):
+                second.send(as_bytes(SMALL, f"X-Forwarded-For: {address}"))
+                assert second.read_reply().status == status
 
 
 def test_lack_of_descriptors_at_start_is_named():
