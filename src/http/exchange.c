@@ -132,8 +132,8 @@ static bool refuse_size(const struct exchange *exchange, const char *size,
     bool by_route = exchange->max_body < exchange->options->max_body;
     return wire_problem_set(
         problem, WIRE_E_BODY_TOO_LARGE, NULL, "the body has %s bytes%s than %s %zu", size,
-        *size == 'm' ? "" : ", more",
-        by_route ? "this route reads, which is" : "--max-body", exchange->max_body);
+        *size == 'm' ? "" : ", more", by_route ? "this route's limit of" : "--max-body",
+        exchange->max_body);
 }
 
 /* Begins to receive the body, when it is not too large by its headers. */
