@@ -313,7 +313,7 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
 
 /* The last call before the reply, when the request is complete. */
 static enum MHD_Result finish_request(struct exchange *exchange) {
-    if (!connection_is_welcome(exchange->peer))
+    if (exchange->peer->cut_at != 0) /* it got a 408 */
         return MHD_NO;
     if (!upload_end(&exchange->upload)) {
         struct wire_problem problem;

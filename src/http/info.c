@@ -35,14 +35,12 @@ void health_handle_live(struct exchange *exchange) {
 }
 
 void health_handle_ready(struct exchange *exchange) {
-    if (atomic_load(exchange->thread->draining))
-        exchange_set_json(exchange,
-                          buf_append_text(&exchange->reply,
-                                          "{\"ready\":false,\"reason\":\"draining\"}"),
-                          MHD_HTTP_SERVICE_UNAVAILABLE);
-    else
-        exchange_set_json(exchange, buf_append_text(&exchange->reply, "{\"ready\":true}"),
-                          MHD_HTTP_OK);
+    bool draining = atomic_load(exchange->thread->draining);
+    const char *text =
+        draining ? "{\"ready\":false,\"reason\":\"draining\"}" : "{\"ready\":true}";
+
+    exchange_set_json(exchange, buf_append_text(&exchange->reply, text),
+                      draining ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK);
 }
 
 void openapi_handle(struct exchange *exchange) {

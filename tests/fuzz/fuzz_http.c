@@ -26,7 +26,7 @@
  * part of a body. The end of what is sent then ends the connection. */
 #define LAST_REQUEST "\r\n\r\n" GOOD_REQUEST
 #define GOOD_REQUEST "GET /v2/health/live HTTP/1.0\r\n\r\n"
-#define ENTRY_BYTES  12 /* "HTTP/1.1 200" */
+#define STATUS_BYTES 12 /* "HTTP/1.1 200" */
 
 /* The server that all inputs share. It lives until the process ends. */
 static struct {
@@ -169,7 +169,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size += last_size;
 
     ask_server(bytes, size, &reply);
-    if (reply.size >= ENTRY_BYTES) {
+    if (reply.size >= STATUS_BYTES) {
         fuzz_check(memcmp(reply.bytes, "HTTP/1.", 7) == 0,
                    "a reply that is not one of HTTP");
         fuzz_check(reply.bytes[9] > '2' || has_strict_head(bytes, size),
@@ -179,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(bytes);
 
     ask_server(GOOD_REQUEST, strlen(GOOD_REQUEST), &reply);
-    fuzz_check(reply.size >= ENTRY_BYTES && memcmp(reply.bytes + 8, " 200", 4) == 0,
+    fuzz_check(reply.size >= STATUS_BYTES && memcmp(reply.bytes + 8, " 200", 4) == 0,
                "a good request that is not served");
     fuzz_check(atomic_load(&shared.budget.used) <= MEMORY_BYTES,
                "a budget that is exceeded");

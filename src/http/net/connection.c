@@ -296,10 +296,6 @@ void connection_count_received(struct connection *connection, size_t bytes) {
     connection->moved_at = clock_now_ns();
 }
 
-bool connection_is_welcome(const struct connection *connection) {
-    return connection->cut_at == 0;
-}
-
 /* Whether a body or reply is too slow: `bytes` are too few for the time that it took, or
  * none has moved for long. */
 static bool is_too_slow(const struct connection *connection, uint64_t bytes, int64_t ns,

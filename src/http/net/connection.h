@@ -100,9 +100,6 @@ void connection_begin_phase(struct connection *connection, enum connection_phase
 /* Counts bytes of a body. */
 void connection_count_received(struct connection *connection, size_t bytes);
 
-/* Whether it may begin a request: it was not told that it took too long. */
-bool connection_is_welcome(const struct connection *connection);
-
 /* Ends every connection that has taken too long. While memory is short, also ends one
  * whose reply would hold memory for long because it is read slowly: the slowest, weighted
  * by what its client holds. Does nothing when the last time was less than a second
