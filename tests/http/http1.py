@@ -103,5 +103,13 @@ def post_bytes(body, *headers, path="/v1/attention"):
     return "\r\n".join(lines).encode() + body
 
 
+def send_unfinished(connection, body, *headers):
+    """Sends all of a POST request but its last byte, and waits until the server has its headers."""
+    data = post_bytes(body, "Expect: 100-continue", *headers)
+    connection.send(data[:-len(body)])
+    assert connection.read_reply().status == 100
+    connection.send(body[:-1])
+
+
 def get_bytes(path, *headers):
     return "\r\n".join([f"GET {path} HTTP/1.1", "Host: attnd", *headers, "", ""]).encode()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from checkpoints import slow_request, write_slow_layer
-from http1 import Connection, get_bytes, post_bytes
+from http1 import Connection, get_bytes, post_bytes, send_unfinished
 
 SMALL = json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode()
 HEAD = b"POST /v1/attention HTTP/1.1\r\nHost: attnd\r\nContent-Type: application/json\r\n"
@@ -382,14 +382,6 @@ def forwarded_for(addresses):
     return [f"X-Forwarded-For: {address}" for address in addresses]
 
 
-def send_unfinished(connection, *headers):
-    """Sends all of a request but its last byte, and waits until the server has its headers."""
-    data = post_bytes(SMALL, "Expect: 100-continue", *headers)
-    connection.send(data[:-len(SMALL)])
-    assert connection.read_reply().status == 100
-    connection.send(data[-len(SMALL):-1])
-
-
 def finish(connection):
     connection.send(SMALL[-1:])
     return connection.read_reply().status
@@ -400,7 +392,7 @@ def test_requests_of_one_client_beyond_its_limit_get_429(start_server):
     server = start_server("--demo", "--max-per-client", 2)
     unfinished = [Connection(server.port) for _ in range(2)]
     for connection in unfinished:
-        send_unfinished(connection)
+        send_unfinished(connection, SMALL)
     with Connection(server.port) as connection:
         connection.send(post_bytes(SMALL))
         reply = connection.read_reply()
@@ -417,7 +409,7 @@ def test_limit_of_0_lets_a_client_have_any_number_of_requests(start_server):
     server = start_server("--demo", "--max-per-client", 0)
     unfinished = [Connection(server.port) for _ in range(100)]
     for connection in unfinished:
-        send_unfinished(connection)
+        send_unfinished(connection, SMALL)
     assert [finish(connection) for connection in unfinished] == [200] * 100
     close_all(unfinished)
 
@@ -427,7 +419,7 @@ def test_refused_request_does_not_count_as_one_in_progress(start_server):
     """Its client still sends the body, which is discarded, when its first request has ended."""
     server = start_server("--demo", "--max-per-client", 1)
     with Connection(server.port) as first, Connection(server.port) as refused:
-        send_unfinished(first)
+        send_unfinished(first, SMALL)
         refused.send(post_bytes(SMALL)[:-1])
         assert exchange(server.port, post_bytes(SMALL)).status == 429
         assert finish(first) == 200
@@ -439,7 +431,7 @@ def test_refused_request_does_not_count_as_one_in_progress(start_server):
 def test_client_that_leaves_makes_room_for_its_next_request(start_server):
     server = start_server("--demo", "--max-per-client", 1)
     with Connection(server.port) as first:
-        send_unfinished(first)
+        send_unfinished(first, SMALL)
     deadline = time.monotonic() + 20
     while exchange(server.port, post_bytes(SMALL)).status != 200:
         assert time.monotonic() < deadline
@@ -450,7 +442,7 @@ def test_limit_counts_requests_of_one_client_over_several_proxies_and_connection
     """A connection of a proxy carries requests of several clients, one after another."""
     server = start_server("--demo", "--max-per-client", 1, "--trusted-proxy", "127.0.0.0/8")
     with Connection(server.port) as one, Connection(server.port, source="127.0.0.2") as other:
-        send_unfinished(one, *forwarded_for(["10.0.0.1"]))
+        send_unfinished(one, SMALL, *forwarded_for(["10.0.0.1"]))
         for address, status in (("10.0.0.1", 429), ("10.0.0.2", 200), ("10.0.0.1", 429)):
             other.send(post_bytes(SMALL, *forwarded_for([address])))
             assert other.read_reply().status == status
@@ -470,7 +462,7 @@ def test_client_behind_a_trusted_proxy_is_the_last_untrusted_address(start_serve
                                                                      same):
     server = start_server("--demo", "--max-per-client", 1, "--trusted-proxy", "127.0.0.0/8")
     with Connection(server.port) as unfinished, Connection(server.port) as other:
-        send_unfinished(unfinished, *forwarded_for(first))
+        send_unfinished(unfinished, SMALL, *forwarded_for(first))
         other.send(post_bytes(SMALL, *forwarded_for(second)))
         assert other.read_reply().status == (429 if same else 200)
 
@@ -479,7 +471,7 @@ def test_client_behind_a_trusted_proxy_is_the_last_untrusted_address(start_serve
 def test_header_of_a_peer_that_is_not_trusted_is_ignored(start_server):
     server = start_server("--demo", "--max-per-client", 1, "--trusted-proxy", "10.0.0.0/8")
     with Connection(server.port) as unfinished, Connection(server.port) as other:
-        send_unfinished(unfinished, *forwarded_for(["10.1.1.1"]))
+        send_unfinished(unfinished, SMALL, *forwarded_for(["10.1.1.1"]))
         other.send(post_bytes(SMALL, *forwarded_for(["10.1.1.2"])))
         assert other.read_reply().status == 429
 
