@@ -55,6 +55,13 @@ static bool watch(struct http_thread *thread, int fd, uint32_t events, void *wha
     return epoll_ctl(thread->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* Closing a descriptor ends its watch only when no other process has it: a debugger may,
+ * or a child that something in the process has forked. */
+static bool unwatch(struct http_thread *thread, int fd) {
+    struct epoll_event ignored = {0};
+    return epoll_ctl(thread->epoll_fd, EPOLL_CTL_DEL, fd, &ignored) == 0;
+}
+
 /* Watches the listening socket, or stops that: it stays readable while connections wait
  * that cannot be accepted now. */
 static void set_listens(struct http_thread *thread, bool listens) {
@@ -63,8 +70,7 @@ static void set_listens(struct http_thread *thread, bool listens) {
     if (listens)
         thread->listens = watch(thread, thread->listen_fd, EPOLLIN, &thread->listen_fd);
     else
-        thread->listens = epoll_ctl(thread->epoll_fd, EPOLL_CTL_DEL, thread->listen_fd,
-                                    &(struct epoll_event){0}) != 0;
+        thread->listens = !unwatch(thread, thread->listen_fd);
 }
 
 static void log_refused_accept(struct http_thread *thread, const char *reason) {
@@ -138,6 +144,7 @@ static void notice_connection(void *cls, struct MHD_Connection *connection,
 
     thread->num_calls++;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        unwatch(thread, ((struct connection *)*socket_context)->fd);
         connection_destroy(*socket_context);
         return;
     }
@@ -165,7 +172,8 @@ static void stop_accepting(struct http_thread *thread) {
     thread->quiesced = true;
     while (accept_waiting(thread) == ACCEPT_MAX)
         ;
-    close(thread->listen_fd); /* which also ends the watch */
+    set_listens(thread, false);
+    close(thread->listen_fd);
     thread->listen_fd = -1;
 }
 

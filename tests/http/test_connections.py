@@ -2,6 +2,8 @@
 """Connections used in every allowed way, and closed by clients at any moment."""
 
 import contextlib
+import ctypes
+import functools
 import json
 import os
 import re
@@ -231,6 +233,18 @@ class Connection6(Connection):
         self.unread = b""
 
 
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no address ::1")
+
+
 def test_connections_are_as_many_as_descriptors_allow():
     command = ("sh", "-c", 'ulimit -n 100; exec "$@"', "sh", BINARY, "--demo", "--http-threads", "1",
                "--listen", "127.0.0.1:0")
@@ -246,6 +260,7 @@ def test_connections_are_as_many_as_descriptors_allow():
     assert "Too many open files" not in log[0]
 
 
+@needs_ipv6
 @pytest.mark.parametrize("host, sources", [("[::1]", ["::1", "::1"]),
                                            ("[::]", ["127.0.0.1", "127.0.0.1"]),
                                            ("[::]", ["127.0.0.1", "127.0.0.2"]),
@@ -263,6 +278,7 @@ def test_clients_of_ipv6_and_those_of_ipv4_at_its_socket_are_told_apart(host, so
             assert first.read_reply().status == 200
 
 
+@needs_ipv6
 @pytest.mark.parametrize("source, trusted", [("::1", "::1"), ("127.0.0.1", "127.0.0.0/8")])
 def test_proxy_may_be_at_an_ipv6_socket(source, trusted):
     """It forwards for two clients, so neither waits for the other."""
@@ -274,6 +290,27 @@ def test_proxy_may_be_at_an_ipv6_socket(source, trusted):
             for address, status in (("2001:db8::2", 429), ("2001:db8:0:1::1", 200)):
                 second.send(as_bytes(SMALL, f"X-Forwarded-For: {address}"))
                 assert second.read_reply().status == status
+
+
+def test_descriptors_that_another_process_has_do_no_harm(start_server):
+    """Closing such a socket does not end its watch: the next event came for freed memory. That
+    takes a sanitizer to be seen."""
+    server = start_server("--demo")
+    pidfd_getfd = functools.partial(ctypes.CDLL(None, use_errno=True).syscall, 438,
+                                    os.pidfd_open(server.process.pid))
+    for _ in range(3):
+        with Connection(server.port) as connection:
+            connection.send(get_bytes("/v2/health/live"))
+            assert connection.read_reply().status == 200
+            folder = f"/proc/{server.process.pid}/fd"
+            sockets = [int(fd) for fd in os.listdir(folder)
+                       if os.readlink(f"{folder}/{fd}").startswith("socket:")]
+            kept = [pidfd_getfd(fd, 0) for fd in sockets]
+            if -1 in kept:
+                pytest.skip(f"pidfd_getfd: {os.strerror(ctypes.get_errno())}")
+        assert server.is_alive()
+        for fd in kept:
+            os.close(fd)
 
 
 def test_lack_of_descriptors_at_start_is_named():
