@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_net.c: tests of addresses, of clients, and of which uploads are dropped. */
+/* test_http_net.c: tests of addresses, clients and connections, and of which uploads
+ * are dropped. */
 #include "fail_alloc.h"
+#include "http/net/connection.h"
 #include "http/net/listen.h"
 #include "http/net/memory.h"
 
@@ -14,7 +16,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
@@ -154,6 +158,49 @@ static void test_client_is_shared_until_its_last_user_leaves(void **state) {
     client_release(&table, second);
     client_release(&table, second);
     client_table_deinit(&table);
+}
+
+/* --- connections --- */
+
+/* Sweeps as if the last time had been a second and a half ago. Returns whether the
+ * connection was ended. */
+static bool sweep_ends(struct connection_list *list, int peer) {
+    char byte;
+    list->swept = clock_now_ns() - SECOND_NS * 3 / 2;
+    connection_sweep(list);
+    return recv(peer, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+static void test_body_that_arrives_during_a_sweep_is_not_stuck(void **state) {
+    const struct address_ranges no_proxies = {0};
+    const struct http_options options = {
+        .header_timeout = 10, .idle_timeout = 60, .trusted_proxies = &no_proxies};
+    struct connection_limits limits = {.options = &options, .max_connections = 1};
+    struct connection_list list = {.limits = &limits};
+    const struct sockaddr unknown = {.sa_family = AF_UNIX};
+    int fds[2];
+    (void)state;
+
+    client_table_init(&limits.clients);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    struct connection *connection = connection_create(&list, fds[0], &unknown);
+    assert_ptr_equal(connection_start(&list, fds[0]), connection);
+    connection_begin_phase(connection, CONNECTION_BODY);
+    for (int i = 0; i < 2; i++) { /* its last bytes came long ago, the next ones now */
+        connection->moved_at -= 5 * SECOND_NS;
+        assert_int_equal(send(fds[1], "x", 1, 0), 1);
+        assert_false(sweep_ends(&list, fds[1]));
+        connection_count_received(connection, 1);
+        assert_false(sweep_ends(&list, fds[1]));
+    }
+
+    connection->moved_at -= 5 * SECOND_NS; /* nothing reads them any more */
+    assert_false(sweep_ends(&list, fds[1]));
+    assert_true(sweep_ends(&list, fds[1]));
+    connection_destroy(connection);
+    close(fds[0]);
+    close(fds[1]);
+    client_table_deinit(&limits.clients);
 }
 
 /* --- memory --- */
@@ -431,6 +478,7 @@ int main(void) {
         cmocka_unit_test(test_a_socket_of_another_family_has_the_empty_address),
         cmocka_unit_test(test_listen_must_be_a_host_and_a_port),
         cmocka_unit_test(test_client_is_shared_until_its_last_user_leaves),
+        cmocka_unit_test(test_body_that_arrives_during_a_sweep_is_not_stuck),
         cmocka_unit_test(test_slowest_upload_is_dropped_first),
         cmocka_unit_test(test_upload_of_a_client_that_holds_much_is_dropped_first),
         cmocka_unit_test(test_nothing_is_dropped_in_vain),

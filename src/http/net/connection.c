@@ -362,15 +362,18 @@ static bool is_late(struct connection *connection, int64_t now) {
 }
 
 /* Whether libmicrohttpd will never do anything with the connection. 0.9.75 waits for ever
- * for room in its buffer when the extension of a chunk is too large. And it overlooks a
- * peer that leaves at the moment when its last bytes are read. */
-static bool is_stuck(const struct connection *connection, int64_t now) {
-    if (connection->phase > CONNECTION_BODY)
-        return false;
+ * for room in its buffer when the extension of a chunk is too large: it then leaves bytes
+ * unread from one sweep to the next. And it overlooks a peer that leaves at the moment
+ * when its last bytes are read. */
+static bool is_stuck(struct connection *connection) {
+    bool was_unread = connection->unread;
+
+    connection->unread = connection->phase == CONNECTION_BODY &&
+                         connection->moved_at < connection->list->swept &&
+                         has_unread_bytes(connection);
     if (connection->hung_up)
-        return !has_unread_bytes(connection);
-    return connection->phase == CONNECTION_BODY &&
-           now - connection->moved_at > SECOND_NS && has_unread_bytes(connection);
+        return connection->phase <= CONNECTION_BODY && !has_unread_bytes(connection);
+    return was_unread && connection->unread;
 }
 
 /* Moves the begin of a time, so that a pause of this thread, from `pause` to `now`,
@@ -394,7 +397,7 @@ void connection_sweep(struct connection_list *list) {
             forgive_pause(&each->since, list->swept, now);
             forgive_pause(&each->moved_at, list->swept, now);
         }
-        if (is_stuck(each, now) || (each->cut_at != 0 && now - each->cut_at > SECOND_NS))
+        if (is_stuck(each) || (each->cut_at != 0 && now - each->cut_at > SECOND_NS))
             end_connection(each);
         else if (each->cut_at == 0 && is_late(each, now))
             end_late_connection(each, now);
