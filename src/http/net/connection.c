@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 
 #define SECOND_NS ((int64_t)1000000000)
+/* When bytes are unread that libmicrohttpd may read at its next run. */
+#define LOOK_AGAIN_NS (SECOND_NS / 10)
 /* A client that connects gets at least this long for its request while others are idle
  * or slow. */
 #define YOUNG_NS SECOND_NS
@@ -363,7 +365,7 @@ static bool is_late(struct connection *connection, int64_t now) {
 
 /* Whether libmicrohttpd will never do anything with the connection. 0.9.75 waits for ever
  * for room in its buffer when the extension of a chunk is too large: it then leaves bytes
- * unread from one sweep to the next. And it overlooks a peer that leaves at the moment
+ * unread from one look to the next. And it overlooks a peer that leaves at the moment
  * when its last bytes are read. */
 static bool is_stuck(struct connection *connection) {
     bool was_unread = connection->unread;
@@ -389,6 +391,7 @@ void connection_sweep(struct connection_list *list) {
     int64_t passed = now - list->swept;
     struct connection *slowest = NULL;
     double largest = 0;
+    bool looks_again = false;
     if (passed < SECOND_NS)
         return;
 
@@ -401,6 +404,7 @@ void connection_sweep(struct connection_list *list) {
             end_connection(each);
         else if (each->cut_at == 0 && is_late(each, now))
             end_late_connection(each, now);
+        looks_again |= each->unread;
 
         double hold = find_hold(each, now);
         if (hold > largest) {
@@ -411,5 +415,5 @@ void connection_sweep(struct connection_list *list) {
     if (slowest != NULL &&
         memory_lacked_since(&list->limits->memory, now - 2 * SECOND_NS))
         end_connection(slowest);
-    list->swept = now;
+    list->swept = looks_again ? now - SECOND_NS + LOOK_AGAIN_NS : now;
 }

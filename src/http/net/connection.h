@@ -57,7 +57,7 @@ struct connection {
     enum connection_phase phase;
     int64_t since;    /* clock_now_ns, when the phase began */
     size_t received;  /* CONNECTION_BODY: bytes */
-    bool unread;      /* CONNECTION_BODY: bytes had arrived at the last sweep */
+    bool unread;      /* CONNECTION_BODY: bytes had arrived at the last look */
     int64_t moved_at; /* clock_now_ns, when bytes last moved */
     uint64_t acked;   /* bytes that the peer had confirmed at the last look */
     /* Of the whole reply, of which CONNECTION_REPLIES may be one piece. Its time and
