@@ -198,7 +198,7 @@ def test_requests_that_fit_only_one_by_one_are_all_served(start_server, wide_mod
     memory for all replies while the results of all are kept."""
     server = start_server("--model", wide_model, "--workers", 1, "--engine", "native",
                           "--batch-delay-us", 1000000, "--max-memory", memory,
-                          "--max-connections", 16)
+                          "--max-connections", 16, "--max-queue-delay", 3600000)
     request = {"queries": [[0.5] * 2048] * 7}
     with ThreadPoolExecutor(9) as clients:
         replies = list(clients.map(server.attention, [request] * 9))
@@ -210,7 +210,7 @@ def test_requests_that_fit_only_one_by_one_are_all_served(start_server, wide_mod
 def test_a_deadline_inside_a_running_batch_ends_one_request_only(start_server, wide_model):
     """The first request waits 200 ms for others, whose deadlines end about then, 1 ms apart."""
     server = start_server("--model", wide_model, "--workers", 1, "--engine", "native",
-                          "--batch-delay-us", 200000)
+                          "--batch-delay-us", 200000, "--max-queue-delay", 3600000)
     request = {"queries": [[0.5] * 2048] * 2}
     alone = server.attention(request).content
     for _ in range(30):
@@ -233,7 +233,7 @@ def test_a_deadline_inside_a_running_batch_ends_one_request_only(start_server, w
 
 def test_a_batch_delay_lets_requests_wait_for_each_other(start_server, wide_model):
     server = start_server("--model", wide_model, "--workers", 1, "--engine", "native",
-                          "--batch-delay-us", 1000000)
+                          "--batch-delay-us", 1000000, "--max-queue-delay", 3600000)
     with ThreadPoolExecutor(4) as clients:
         replies = list(clients.map(server.attention, [{"queries": [[0.5] * 2048]}] * 4))
     assert [reply.status_code for reply in replies] == [200] * 4

@@ -73,8 +73,8 @@ def d2l_request():
     return post_bytes(json.dumps(body, separators=(",", ":")).encode())
 
 
-def binary_request(model, *shape, seed=0, **metadata):
-    queries = np.random.default_rng(seed).normal(size=shape).astype("f4")
+def binary_request(model, *shape, seed=0, scale=1, **metadata):
+    queries = (np.random.default_rng(seed).normal(size=shape) * scale).astype("f4")
     body = make_safetensors({"queries": queries}, metadata={"model": model} | metadata)
     return post_bytes(body, path="/v1/attention").replace(
         b"Content-Type: application/json", SAFETENSORS.encode(), 1)

@@ -67,3 +67,16 @@ def batching(long):
     print(f"  batching: {single:.0f}/s with 2 connections, {many.outcomes()}")
     yield Result("model 4,096 wide, single rows, 64 connections", "≥ 5x without batching",
                  f"{ratio:.1f}x, {many.rate():.0f}/s", ratio >= 5)
+
+
+def subnormals(long):
+    """Requests whose numbers are all subnormal, in turns with ordinary ones."""
+    ordinary, tiny = (binary_request("wide", 1, 512, 768, scale=scale) for scale in (1, 1e-40))
+    slowdowns = []
+    with serve("--model", wide_model(768, 12), *PATIENT) as server:
+        for _ in range(10 if long else 4):
+            rates = [run_load(server.port, [request], 2).rate() for request in (ordinary, tiny)]
+            slowdowns.append(rates[0] / max(rates[1], 1e-9))
+    slowdown = float(np.median(slowdowns))
+    yield Result("subnormal numbers, (1,512,768): time", "≤ 2x of ordinary ones",
+                 f"{slowdown:.2f}x", slowdown <= 2)

@@ -14,7 +14,7 @@ import sys
 
 import measure  # first: it adds tests/http to the path
 from memory import bodies, fill, headers, uploads, workers
-from mixed import batching, mixed, sizes
+from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
 from server import ROOT
 from slow import chunk_extension, slow, slow_proxy, slowhttptest
@@ -37,6 +37,7 @@ MEASUREMENTS = {
     "mixed": mixed,
     "sizes": sizes,
     "batching": batching,
+    "subnormals": subnormals,
 }
 
 
