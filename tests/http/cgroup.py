@@ -29,7 +29,9 @@ class Cgroup:
         """Returns whether the group was made. If not, nothing of it is left."""
         try:
             self.folder.mkdir()
-            self.limit.write_text(str(size))
+            # Not created: in a container the parent may be a folder like any other.
+            with os.fdopen(os.open(self.limit, os.O_WRONLY), "w") as file:
+                file.write(str(size))
         except OSError:
             self.remove()
             return False
