@@ -12,9 +12,9 @@
 #include "sched/pool_state.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define RETRY_AFTER_MAX 3600 /* seconds */
 /* Jobs of one client that may wait for each slot that is free. */
@@ -22,9 +22,6 @@
 /* How long a worker keeps its arena while it has nothing to do. */
 #define KEEP_SECONDS     5
 #define INNER_KEEP_SHARE 8 /* of it, for each inner worker */
-/* Workers compute for long, and HTTP threads wake for a moment. At equal priority the
- * latter wait for a core as long as they run, when workers occupy all of them. */
-#define WORKER_NICE 3
 /* A job runs inside another large one that has taken so many times as long already. */
 #define SHORTER_SHARE 8
 
@@ -184,6 +181,8 @@ void sched_checkpoint(struct sched_worker *worker) {
 void sched_run_others(struct sched_worker *worker, uint64_t group) {
     struct sched_worker *inner;
 
+    if (worker->is_outer)
+        sched_yield(); /* an HTTP thread needs a core for a moment only */
     while (worker->inner != NULL && (inner = begin_inner_job(worker, group)) != NULL) {
         run_job(inner);
 
@@ -259,8 +258,6 @@ static void start_workers_together(struct sched_pool *pool) {
 static void *worker_main(void *argument) {
     struct sched_worker *worker = argument;
 
-    int priority = nice(WORKER_NICE); /* on Linux, of this thread alone */
-    (void)priority;                   /* a refusal changes nothing */
     start_workers_together(worker->pool);
     while (begin_next_job(worker))
         run_job(worker);
