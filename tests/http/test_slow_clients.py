@@ -382,6 +382,13 @@ def forwarded_for(addresses):
     return [f"X-Forwarded-For: {address}" for address in addresses]
 
 
+def begin_requests(server, count):
+    connections = [Connection(server.port) for _ in range(count)]
+    for connection in connections:
+        send_unfinished(connection, SMALL)
+    return connections
+
+
 def finish(connection):
     connection.send(SMALL[-1:])
     return connection.read_reply().status
@@ -390,9 +397,7 @@ def finish(connection):
 @pytest.mark.alone
 def test_requests_of_one_client_beyond_its_limit_get_429(start_server):
     server = start_server("--demo", "--max-per-client", 2)
-    unfinished = [Connection(server.port) for _ in range(2)]
-    for connection in unfinished:
-        send_unfinished(connection, SMALL)
+    unfinished = begin_requests(server, 2)
     with Connection(server.port) as connection:
         connection.send(post_bytes(SMALL))
         reply = connection.read_reply()
@@ -407,9 +412,7 @@ def test_requests_of_one_client_beyond_its_limit_get_429(start_server):
 @pytest.mark.alone
 def test_limit_of_0_lets_a_client_have_any_number_of_requests(start_server):
     server = start_server("--demo", "--max-per-client", 0)
-    unfinished = [Connection(server.port) for _ in range(100)]
-    for connection in unfinished:
-        send_unfinished(connection, SMALL)
+    unfinished = begin_requests(server, 100)
     assert [finish(connection) for connection in unfinished] == [200] * 100
     close_all(unfinished)
 

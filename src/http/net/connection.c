@@ -151,10 +151,9 @@ static enum dispensable find_class(const struct connection *connection,
         return IS_GONE;
     if (connection->phase != CONNECTION_BODY && elapsed < YOUNG_NS)
         return IS_YOUNG;
-    if (connection->phase != CONNECTION_BODY)
-        return connection->phase == CONNECTION_WAITS && connection->served ? IS_IDLE
-                                                                           : IS_SLOW;
-    if (now - connection->moved_at > YOUNG_NS ||
+    if (connection->phase == CONNECTION_WAITS && connection->served)
+        return IS_IDLE;
+    if (connection->phase != CONNECTION_BODY || now - connection->moved_at > YOUNG_NS ||
         (elapsed > YOUNG_NS && (double)connection->received < seconds * (double)min_rate))
         return IS_SLOW;
     *ret_order = seconds / ((double)connection->received + 1);
