@@ -106,7 +106,8 @@ static struct head_rows gather_rows(const struct run *run,
     size_t k_step = engine->kernels->k_step, head_size = run->model->info.head_size;
     size_t key_width = engine->score_size; /* in words */
 
-    if (panels < GATHER_PANELS || key_len > run->plan->gather_keys)
+    if (panels < GATHER_PANELS || key_len > run->plan->gather_keys ||
+        mask_head_factor(run->request, head) == 0.0F)
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
@@ -126,7 +127,7 @@ static void attend_head(const struct panel_work *work, size_t head,
     const struct plan *plan = run->plan;
     size_t head_size = run->model->info.head_size;
     size_t row = work->at.first_query + work->at.panel * engine->kernels->columns;
-    float factor = run->request->head_mask != NULL ? run->request->head_mask[head] : 1.0F;
+    float factor = mask_head_factor(run->request, head);
     float *outputs = run->context + row * plan->hidden + head * head_size;
     const struct query_panel panel = {
         .queries = run->queries + row * plan->score_width + head * engine->score_size,
@@ -141,7 +142,7 @@ static void attend_head(const struct panel_work *work, size_t head,
         .uniform = work->uniform,
         .additive_score = engine->additive_score,
         .score_size = engine->score_size,
-        .head_size = head_size,
+        .head_size = factor != 0.0F ? head_size : 0,
         .factor = factor,
         .outputs = outputs,
         .outputs_ld = plan->hidden,
@@ -152,7 +153,7 @@ static void attend_head(const struct panel_work *work, size_t head,
     if (factor != 0.0F || weights != NULL)
         engine->kernels->attend(&panel);
 
-    /* The outputs of a pruned head are 0, whatever its values are. */
+    /* The outputs of a head that is left out are 0. Its values were not projected. */
     for (size_t c = 0; factor == 0.0F && c < work->num_queries; c++)
         memset(outputs + c * plan->hidden, 0, head_size * sizeof *outputs);
 }
@@ -291,11 +292,13 @@ static void convert_task(void *data, size_t index, size_t thread) {
         size_t rows = run->request->key_lens[at.sequence];
         keys += head * engine->score_size;
         values += head * info->head_size;
-        if (engine->additive_score == NULL)
+        bool summed = mask_head_factor(run->request, head) != 0.0F;
+        if (engine->additive_score == NULL && (summed || run->weights != NULL))
             engine->kernels->convert_bf16(keys, plan->score_width, rows,
                                           engine->score_size, keys, plan->score_width);
-        engine->kernels->pack_pairs_bf16(values, plan->hidden, rows, info->head_size,
-                                         values, 2 * plan->hidden);
+        if (summed)
+            engine->kernels->pack_pairs_bf16(values, plan->hidden, rows, info->head_size,
+                                             values, 2 * plan->hidden);
     }
 }
 

@@ -2,6 +2,7 @@
 /* attn.c: runs the layer in three steps, each of which waits for the one before. Queries,
  * keys and values are projected; each panel of queries of each head attends; the outputs
  * are projected. Threads of the caller share a step that is large enough. */
+#include "math/mask.h"
 #include "math/run.h"
 #include "math/steps.h"
 
@@ -32,6 +33,33 @@ void run_share(const struct run *run, double flops, size_t count,
         task(data, i, 0);
 }
 
+/* Finds the heads that head_mask does not leave out; all heads when `all` is set. */
+static struct ranges find_heads(const struct run *run, bool all, struct range *items) {
+    size_t num_heads = run->model->info.num_heads, count = 0;
+
+    for (size_t h = 0; h < num_heads; h++) {
+        if (!all && mask_head_factor(run->request, h) == 0.0F)
+            continue;
+        if (count == 0 || items[count - 1].end < h)
+            items[count++].first = h;
+        items[count - 1].end = h + 1;
+    }
+    return (struct ranges){items, count};
+}
+
+/* Finds where the heads' outputs are in a row: whole words, at least one empty range. */
+static struct ranges find_words(const struct run *run, struct ranges heads,
+                                struct range *items) {
+    size_t k_step = run->model->engine.kernels->k_step;
+    size_t head_size = run->model->info.head_size;
+
+    items[0] = (struct range){0, 0};
+    for (size_t i = 0; i < heads.count; i++)
+        items[i] = (struct range){heads.items[i].first * head_size / k_step,
+                                  (heads.items[i].end * head_size + k_step - 1) / k_step};
+    return (struct ranges){items, heads.count > 0 ? heads.count : 1};
+}
+
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps) {
     struct plan plan;
@@ -55,6 +83,12 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         .first_panels = (size_t *)(void *)(memory + plan.first_panels),
         .thread_scratch = memory + plan.thread_scratch,
     };
+
+    struct range *ranges = (struct range *)(void *)(memory + plan.ranges);
+    size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
+    run.scored = find_heads(&run, wanted, ranges);
+    run.summed = find_heads(&run, false, ranges + ranges_max);
+    run.summed_words = find_words(&run, run.summed, ranges + 2 * ranges_max);
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0)
         run_project_inputs(&run);

@@ -56,22 +56,24 @@ void attn_warm_up(void) {
 
     memset(a, 0, sizeof a);
     for (int i = 0; i < 16; i++) /* long enough for the threads to overlap */
-        blas_multiply_transposed(SIZE, SIZE, SIZE, 1.0F, matrix, matrix, product, SIZE);
+        blas_multiply_transposed(SIZE, SIZE, SIZE, 1.0F, matrix, matrix, 0.0F, product,
+                                 SIZE);
 }
 
 /* A product with one row goes to gemv, since gemm would pack b for nothing. c is zeroed
  * before gemv: some kernels multiply what c holds by a beta of 0, and keep a NaN. */
 
 void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
-                              struct blas_matrix a, struct blas_matrix b, float *c,
-                              size_t ldc) {
+                              struct blas_matrix a, struct blas_matrix b, float beta,
+                              float *c, size_t ldc) {
     if (m == 1) {
-        memset(c, 0, n * sizeof *c);
+        if (beta == 0.0F)
+            memset(c, 0, n * sizeof *c);
         cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)n, (int)k, alpha, b.data, (int)b.ld,
-                    a.data, 1, 0.0F, c, 1);
+                    a.data, 1, beta, c, 1);
     } else {
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)m, (int)n, (int)k,
-                    alpha, a.data, (int)a.ld, b.data, (int)b.ld, 0.0F, c, (int)ldc);
+                    alpha, a.data, (int)a.ld, b.data, (int)b.ld, beta, c, (int)ldc);
     }
 }
 

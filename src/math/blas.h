@@ -15,10 +15,11 @@ struct blas_matrix {
     size_t ld;
 };
 
-/* Computes c [m, n] = alpha * a [m, k] * b [n, k]^T. c may be uninitialised. */
+/* Computes c [m, n] = beta * c + alpha * a [m, k] * b [n, k]^T. c may be uninitialised
+ * when beta is 0. */
 void blas_multiply_transposed(size_t m, size_t n, size_t k, float alpha,
-                              struct blas_matrix a, struct blas_matrix b, float *c,
-                              size_t ldc);
+                              struct blas_matrix a, struct blas_matrix b, float beta,
+                              float *c, size_t ldc);
 
 /* Computes c [m, n] = beta * c + a [m, k] * b [k, n]. c may be uninitialised when beta
  * is 0. */

@@ -221,26 +221,43 @@ void engine_forget_weights(struct engine *engine) {
         linears[i]->weight = linears[i]->bias = NULL;
 }
 
-size_t engine_num_panels(const struct engine *engine, const struct linear *linear) {
-    if (!engine->native)
-        return 1;
-    return (linear->out + engine->kernels->columns - 1) / engine->kernels->columns;
+size_t engine_step(const struct engine *engine, const struct linear *linear) {
+    return engine->native ? engine->kernels->columns : linear->out;
+}
+
+/* engine_project() by cblas. */
+static void project_by_blas(const struct linear *linear, struct range columns,
+                            const struct range *depth, size_t num_depths, const float *x,
+                            size_t x_ld, size_t rows, float *y) {
+    size_t width = columns.end - columns.first, out = linear->out;
+
+    y += columns.first;
+    for (size_t r = 0; depth[0].first == depth[0].end && r < rows; r++)
+        memset(y + r * out, 0, width * sizeof *y); /* the sum of nothing */
+    for (size_t i = 0; i < num_depths; i++) {
+        const float *weight = linear->weight + columns.first * linear->in;
+        size_t first = depth[i].first, words = depth[i].end - first;
+        if (words > 0)
+            blas_multiply_transposed(rows, width, words, 1.0F,
+                                     (struct blas_matrix){x + first, x_ld},
+                                     (struct blas_matrix){weight + first, linear->in},
+                                     i > 0 ? 1.0F : 0.0F, y, out);
+    }
+    for (size_t r = 0; linear->bias != NULL && r < rows; r++) {
+        for (size_t o = 0; o < width; o++)
+            y[r * out + o] += linear->bias[columns.first + o];
+    }
 }
 
 void engine_project(const struct engine *engine, const struct linear *linear,
-                    size_t first, size_t end, const float *x, size_t x_ld, size_t rows,
-                    float *y) {
-    if (engine->native) {
-        engine->kernels->project(&linear->panels, first, end, x, x_ld, rows, y,
-                                 linear->out);
-        return;
-    }
+                    struct range columns, const struct range *depth, size_t num_depths,
+                    const float *x, size_t x_ld, size_t rows, float *y) {
+    size_t step = engine->kernels->columns;
 
-    blas_multiply_transposed(
-        rows, linear->out, linear->in, 1.0F, (struct blas_matrix){x, x_ld},
-        (struct blas_matrix){linear->weight, linear->in}, y, linear->out);
-    for (size_t r = 0; linear->bias != NULL && r < rows; r++) {
-        for (size_t o = 0; o < linear->out; o++)
-            y[r * linear->out + o] += linear->bias[o];
-    }
+    if (engine->native)
+        engine->kernels->project(&linear->panels, columns.first / step,
+                                 (columns.end + step - 1) / step, depth, num_depths, x,
+                                 x_ld, rows, y, linear->out);
+    else
+        project_by_blas(linear, columns, depth, num_depths, x, x_ld, rows, y);
 }

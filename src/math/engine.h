@@ -57,18 +57,19 @@ void engine_deinit(struct engine *engine);
 /* Drops the pointers to weights that are borrowed from the model; for native engines. */
 void engine_forget_weights(struct engine *engine);
 
-/* Returns how many panels engine_project() can be divided into: 1 with openblas. */
-size_t engine_num_panels(const struct engine *engine, const struct linear *linear);
+/* Returns how many columns of y engine_project() computes together. */
+size_t engine_step(const struct engine *engine, const struct linear *linear);
 
-/* Computes panels first..end of engine_num_panels(): y [rows, out] = x [rows, in] W^T +
- * b.
+/* Computes `columns` of y [rows, out] = x [rows, in] W^T + b. With the native engine they
+ * begin and end at multiples of engine_step(), or end at `out`.
  *
- * Rows of y are `out` floats apart, rows of x are x_ld apart. x is float32, or what
- * kernels->convert_bf16() made of it when the kernels have that function. Thread-safe for
- * distinct panels or rows. With the native engine the bits of a number depend on its row
- * of x alone. */
+ * Only the words of x in `depth` [num_depths] are summed; the ranges are in order, and
+ * none is empty unless it is alone. Rows of y are `out` floats apart, rows of x are x_ld
+ * apart. x is float32, or what kernels->convert_bf16() made of it when the kernels have
+ * that function. Thread-safe for distinct columns or rows. With the native engine the
+ * bits of a number depend on its row of x and on `depth` alone. */
 void engine_project(const struct engine *engine, const struct linear *linear,
-                    size_t first, size_t end, const float *x, size_t x_ld, size_t rows,
-                    float *y);
+                    struct range columns, const struct range *depth, size_t num_depths,
+                    const float *x, size_t x_ld, size_t rows, float *y);
 
 #endif

@@ -39,10 +39,6 @@ static struct join_shape shape_of(const attn_model *model, const attn_request *r
     return shape;
 }
 
-static float head_factor(const attn_request *request, size_t head) {
-    return request->head_mask != NULL ? request->head_mask[head] : 1.0F;
-}
-
 bool join_possible(const attn_model *model, const attn_request *a,
                    const attn_request *b) {
     struct join_shape of_a = shape_of(model, a), of_b = shape_of(model, b);
@@ -51,7 +47,7 @@ bool join_possible(const attn_model *model, const attn_request *a,
         of_a.same_keys != of_b.same_keys || of_a.same_values != of_b.same_values)
         return false;
     for (size_t h = 0; h < model->info.num_heads; h++) {
-        if (head_factor(a, h) != head_factor(b, h))
+        if (mask_head_factor(a, h) != mask_head_factor(b, h))
             return false;
     }
     return true;

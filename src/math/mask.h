@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mask.h: decides which keys a query attends to. Nothing else decides it. */
+/* mask.h: decides which keys a query attends to, and what becomes of a head's outputs.
+ * Nothing else decides it. */
 #ifndef ATTND_MATH_MASK_H
 #define ATTND_MATH_MASK_H
 
@@ -20,6 +21,11 @@ static inline size_t mask_num_keys(const attn_request *request, size_t sequence,
     if (request->causal && row + 1 < count)
         count = row + 1;
     return count;
+}
+
+/* Returns what the outputs of a head are multiplied by; 0 leaves the head out. */
+static inline float mask_head_factor(const attn_request *request, size_t head) {
+    return request->head_mask != NULL ? request->head_mask[head] : 1.0F;
 }
 
 #endif

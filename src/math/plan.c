@@ -3,6 +3,7 @@
 #include "math/plan.h"
 
 #include "base/error.h"
+#include "math/mask.h"
 #include "math/model.h"
 #include "math/reserve.h"
 
@@ -158,6 +159,8 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
         !reserve_floats(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
         !reserve_floats(&floats, sizes->num_keys, plan->hidden, &plan->values) ||
         !reserve_floats(&floats, context_rows, plan->hidden, &plan->context) ||
+        !reserve_floats(&floats, 3 * PLAN_RANGES_MAX(info->num_heads),
+                        sizeof(struct range) / sizeof(float), &plan->ranges) ||
         !reserve_floats(&floats, request->num_sequences + 1,
                         sizeof(size_t) / sizeof(float), &plan->first_panels) ||
         !reserve_floats(&floats, plan->num_threads, plan->thread_floats,
@@ -175,20 +178,26 @@ static double linear_flops(const struct linear *linear, size_t rows) {
 }
 
 /* Counts the operations of the attention, and of all three steps. */
-static void count_flops(const attn_model *model, size_t longest_key_len,
-                        struct plan *plan) {
+static void count_flops(const attn_model *model, const attn_request *request,
+                        size_t longest_key_len, struct plan *plan) {
     const struct engine *engine = &model->engine;
     size_t queries = plan->sizes.num_queries, keys = plan->sizes.num_keys;
     double score = engine->additive_score != NULL ? TANH_FLOPS : 2;
+    size_t num_heads = model->info.num_heads, num_summed = 0;
 
-    plan->attend_flops =
-        plan->pairs * (score * (double)plan->score_width + 2 * (double)plan->hidden);
-    double flops = plan->attend_flops + linear_flops(&engine->to_value, keys);
+    for (size_t h = 0; h < num_heads; h++)
+        num_summed += mask_head_factor(request, h) != 0.0F;
+    double summed = (double)num_summed / (double)num_heads; /* share of the heads */
+    double scored = request->need_weights != ATTN_WEIGHTS_NONE ? 1 : summed;
+
+    plan->attend_flops = plan->pairs * (scored * score * (double)plan->score_width +
+                                        summed * 2 * (double)plan->hidden);
+    double flops = plan->attend_flops + summed * linear_flops(&engine->to_value, keys);
     if (longest_key_len > 1) /* else no score matters */
-        flops += linear_flops(&engine->to_query, queries) +
-                 linear_flops(&engine->to_key, keys);
+        flops += scored * (linear_flops(&engine->to_query, queries) +
+                           linear_flops(&engine->to_key, keys));
     if (model->info.output_projection)
-        flops += linear_flops(&engine->to_output, queries);
+        flops += summed * linear_flops(&engine->to_output, queries);
     plan->sizes.flops = flops;
 }
 
@@ -205,7 +214,7 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
         return status;
     if (!plan_scratch(model, request, longest_key_len, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-    count_flops(model, longest_key_len, &plan);
+    count_flops(model, request, longest_key_len, &plan);
     *ret_plan = plan;
     return ATTN_OK;
 }

@@ -7,6 +7,9 @@
 
 #define PLAN_ROWS_MIN 8 /* fewer take as long: the weights must be read anyway */
 
+/* Ranges of H heads that are not next to each other. */
+#define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
+
 /* Offsets into scratch, and strides, are in floats. */
 struct plan {
     attn_sizes sizes;
@@ -19,6 +22,7 @@ struct plan {
     /* [sum of Tq, H*D], the heads' outputs. May be `queries` itself; unused without an
      * output projection. */
     size_t context;
+    size_t ranges;         /* struct range [3][ceil(H / 2)]: heads, see run.h */
     size_t first_panels;   /* [B + 1] size_t: panels of queries before each sequence */
     size_t thread_scratch; /* [num_threads][thread_floats]: scratch of one thread each */
     size_t thread_floats;

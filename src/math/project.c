@@ -33,6 +33,15 @@ static void convert_strip(void *data, size_t index, size_t thread) {
                              c->to + first * c->to_ld, c->to_ld);
 }
 
+/* One projection, of which some columns are wanted. */
+struct projection {
+    const struct linear *linear;
+    float *y;
+    struct ranges wanted; /* of heads, or of columns */
+    size_t unit;          /* columns of a head, or 1 */
+    size_t panels;        /* parts of engine_step() columns */
+};
+
 /* Up to three projections of the same rows. They are computed strip by strip, so that the
  * rows are read from memory once. */
 struct projections {
@@ -41,41 +50,64 @@ struct projections {
     float *converted; /* where x goes in bfloat16; may be x itself */
     size_t x_ld;
     size_t rows;
+    struct ranges depth; /* words of a row that are summed */
     size_t count;
-    const struct linear *linears[3];
-    float *y[3];
-    size_t panels[3]; /* of weights, in each projection */
+    struct projection items[3];
     size_t all_panels;
+    double flops;
     size_t task_panels; /* panels in one task, which is of one projection */
     size_t strip_tasks; /* tasks of one strip */
 };
 
-static void add_projection(struct projections *p, const struct linear *linear, float *y) {
-    p->linears[p->count] = linear;
-    p->y[p->count] = y;
-    p->panels[p->count] = engine_num_panels(p->engine, linear);
-    p->all_panels += p->panels[p->count];
-    p->count++;
+/* Adds a projection to `y`, of which the columns of the heads in `wanted` are needed. */
+static void add_projection(struct projections *p, const struct linear *linear, float *y,
+                           struct ranges wanted, size_t unit) {
+    double rows = (double)(p->rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : p->rows);
+    struct projection *item = &p->items[p->count++];
+    size_t step = engine_step(p->engine, linear);
+
+    *item = (struct projection){linear, y, wanted, unit, (linear->out + step - 1) / step};
+    p->all_panels += item->panels;
+    p->flops += 2 * rows * (double)ranges_total(p->depth) *
+                (double)p->engine->kernels->k_step *
+                (double)(ranges_total(wanted) * unit);
 }
 
-/* Returns how many tasks projection i has in one strip. */
-static size_t projection_tasks(const struct projections *p, size_t i) {
-    return (p->panels[i] + p->task_panels - 1) / p->task_panels;
+/* Returns how many tasks a projection has in one strip. */
+static size_t projection_tasks(const struct projections *p,
+                               const struct projection *item) {
+    return (item->panels + p->task_panels - 1) / p->task_panels;
 }
 
+/* Computes the wanted columns of a task; whole panels with the native engine. */
 static void project_task(void *data, size_t index, size_t thread) {
     const struct projections *p = data;
+    const struct projection *item = p->items;
     size_t first_row = index / p->strip_tasks * STRIP_ROWS;
-    size_t task = index % p->strip_tasks, i = 0;
+    size_t task = index % p->strip_tasks;
 
     (void)thread;
-    for (; task >= projection_tasks(p, i); i++)
-        task -= projection_tasks(p, i);
-    const struct linear *linear = p->linears[i];
-    size_t first = task * p->task_panels, end = first + p->task_panels;
-    engine_project(p->engine, linear, first, end < p->panels[i] ? end : p->panels[i],
-                   p->x + first_row * p->x_ld, p->x_ld, strip_rows(p->rows, first_row),
-                   p->y[i] + first_row * linear->out);
+    for (; task >= projection_tasks(p, item); item++)
+        task -= projection_tasks(p, item);
+
+    size_t out = item->linear->out, step = engine_step(p->engine, item->linear);
+    size_t next = task * p->task_panels * step, end = next + p->task_panels * step;
+    end = end < out ? end : out;
+    for (size_t i = 0; i < item->wanted.count && next < end; i++) {
+        size_t first = item->wanted.items[i].first * item->unit;
+        size_t last = item->wanted.items[i].end * item->unit;
+        if (p->engine->native) {
+            first = first / step * step;
+            last = (last + step - 1) / step * step;
+        }
+        struct range columns = {first > next ? first : next, last < end ? last : end};
+        if (columns.first >= columns.end)
+            continue;
+        engine_project(p->engine, item->linear, columns, p->depth.items, p->depth.count,
+                       p->x + first_row * p->x_ld, p->x_ld,
+                       strip_rows(p->rows, first_row), item->y + first_row * out);
+        next = columns.end;
+    }
 }
 
 /* Converts x to bfloat16. */
@@ -84,7 +116,7 @@ static void convert_input(const struct run *run, struct projections *p) {
                            .from = p->x,
                            .to = p->converted,
                            .rows = p->rows,
-                           .width = p->linears[0]->in,
+                           .width = p->items[0].linear->in,
                            .to_ld = p->converted == p->x ? p->x_ld : (p->x_ld + 1) / 2};
 
     run_share(run, RUN_CONVERT_FLOPS * (double)p->rows * (double)c.width,
@@ -95,20 +127,17 @@ static void convert_input(const struct run *run, struct projections *p) {
 
 static void run_projections(const struct run *run, struct projections *p) {
     size_t strips = num_strips(p->rows), num_threads = run->plan->num_threads;
-    double rows = (double)(p->rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : p->rows), flops = 0;
 
-    for (size_t i = 0; i < p->count; i++)
-        flops += 2 * rows * (double)p->linears[i]->in * (double)p->linears[i]->out;
     /* Large tasks for one thread, but not too long; enough of them for several. */
-    p->task_panels = run_task_items(strips * p->all_panels, flops, num_threads);
+    p->task_panels = run_task_items(strips * p->all_panels, p->flops, num_threads);
     if (p->task_panels > TASK_PANELS_MAX)
         p->task_panels = TASK_PANELS_MAX;
     for (size_t i = 0; i < p->count; i++)
-        p->strip_tasks += projection_tasks(p, i);
-    p->x_ld = p->linears[0]->in;
+        p->strip_tasks += projection_tasks(p, &p->items[i]);
+    p->x_ld = p->items[0].linear->in;
     if (p->engine->kernels->convert_bf16 != NULL)
         convert_input(run, p);
-    run_share(run, flops, strips * p->strip_tasks, project_task, p);
+    run_share(run, p->flops, strips * p->strip_tasks, project_task, p);
 }
 
 /* Returns whether a score can matter: a query with one key gives it all the weight. */
@@ -120,36 +149,51 @@ static bool any_choice(const attn_request *request) {
     return false;
 }
 
+/* Returns no projections yet, of the inputs `x`. */
+static struct projections project_from(const struct run *run, const float *x, size_t rows,
+                                       const struct range *depth) {
+    return (struct projections){.engine = &run->model->engine,
+                                .x = x,
+                                .converted = run->converted,
+                                .rows = rows,
+                                .depth = {depth, 1}};
+}
+
+/* Returns all words of a row of `in` numbers. */
+static struct range all_words(const struct engine *engine, size_t in) {
+    size_t k_step = engine->kernels->k_step;
+    return (struct range){0, (in + k_step - 1) / k_step};
+}
+
 void run_project_inputs(const struct run *run) {
     const struct engine *engine = &run->model->engine;
     const attn_request *request = run->request;
-    const attn_sizes *sizes = &run->plan->sizes;
-    struct projections queries = {.engine = engine,
-                                  .x = request->queries,
-                                  .converted = run->converted,
-                                  .rows = sizes->num_queries};
-    struct projections keys = {.engine = engine,
-                               .x = request->keys,
-                               .converted = run->converted,
-                               .rows = sizes->num_keys};
-    struct projections values = {.engine = engine,
-                                 .x = request->values,
-                                 .converted = run->converted,
-                                 .rows = sizes->num_keys};
+    size_t num_queries = run->plan->sizes.num_queries,
+           num_keys = run->plan->sizes.num_keys;
+    const struct range query_words = all_words(engine, engine->to_query.in),
+                       key_words = all_words(engine, engine->to_key.in),
+                       value_words = all_words(engine, engine->to_value.in);
+    struct projections queries =
+        project_from(run, request->queries, num_queries, &query_words);
+    struct projections keys = project_from(run, request->keys, num_keys, &key_words);
+    struct projections values =
+        project_from(run, request->values, num_keys, &value_words);
 
     /* Inputs that are the same tensor are projected together. */
-    bool same_keys = request->keys == request->queries &&
-                     sizes->num_keys == sizes->num_queries &&
+    bool same_keys = request->keys == request->queries && num_keys == num_queries &&
                      engine->to_key.in == engine->to_query.in;
     bool same_values =
         request->values == request->keys && engine->to_value.in == engine->to_key.in;
     struct projections *with_keys = same_keys ? &queries : &keys;
     struct projections *with_values = same_values ? with_keys : &values;
     if (any_choice(request)) {
-        add_projection(&queries, &engine->to_query, run->queries);
-        add_projection(with_keys, &engine->to_key, run->keys);
+        add_projection(&queries, &engine->to_query, run->queries, run->scored,
+                       engine->score_size);
+        add_projection(with_keys, &engine->to_key, run->keys, run->scored,
+                       engine->score_size);
     }
-    add_projection(with_values, &engine->to_value, run->values);
+    add_projection(with_values, &engine->to_value, run->values, run->summed,
+                   run->model->info.head_size);
 
     if (queries.count > 0)
         run_projections(run, &queries);
@@ -160,11 +204,14 @@ void run_project_inputs(const struct run *run) {
 }
 
 void run_project_outputs(const struct run *run, float *outputs) {
-    struct projections p = {.engine = &run->model->engine,
+    const struct engine *engine = &run->model->engine;
+    const struct range all = {0, engine->to_output.out};
+    struct projections p = {.engine = engine,
                             .x = run->context,
                             .converted = run->context,
-                            .rows = run->plan->sizes.num_queries};
+                            .rows = run->plan->sizes.num_queries,
+                            .depth = run->summed_words};
 
-    add_projection(&p, &p.engine->to_output, outputs);
+    add_projection(&p, &engine->to_output, outputs, (struct ranges){&all, 1}, 1);
     run_projections(run, &p);
 }

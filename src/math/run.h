@@ -10,11 +10,28 @@
 /* Operations that run_share() assumes for the conversion of one number to bfloat16. */
 #define RUN_CONVERT_FLOPS 4
 
+/* Ranges in order, none next to another. */
+struct ranges {
+    const struct range *items; /* [count] */
+    size_t count;
+};
+
+/* Returns how many items all ranges have together. */
+static inline size_t ranges_total(struct ranges ranges) {
+    size_t total = 0;
+    for (size_t i = 0; i < ranges.count; i++)
+        total += ranges.items[i].end - ranges.items[i].first;
+    return total;
+}
+
 /* What every step of one call needs. */
 struct run {
     const attn_model *model;
     const attn_request *request;
     const struct plan *plan;
+    /* The heads whose scores are computed, those whose values are summed, and the words
+     * of the latter in `context`, or one empty range. */
+    struct ranges scored, summed, summed_words;
     float *converted;      /* one input in bfloat16; unused with float32 */
     float *queries, *keys; /* [rows, score_width] */
     float *values;         /* [sum of Tk, H*D] */

@@ -44,7 +44,7 @@ struct tiles_queries {
 static void tiles_project(const float *weight, const float *bias, size_t out, size_t in,
                           const float *x, size_t rows, float *y) {
     blas_multiply_transposed(rows, out, in, 1.0F, (struct blas_matrix){x, in},
-                             (struct blas_matrix){weight, in}, y, out);
+                             (struct blas_matrix){weight, in}, 0.0F, y, out);
     for (size_t r = 0; bias != NULL && r < rows; r++) {
         for (size_t o = 0; o < out; o++)
             y[r * out + o] += bias[o];
@@ -97,7 +97,7 @@ static void weigh_keys(const struct tiles *t, const struct tiles_queries *q) {
     float scale = 1.0F / sqrtf((float)head_size);
 
     blas_multiply_transposed(q->count, q->common, head_size, scale,
-                             (struct blas_matrix){q->rows, t->hidden}, head->keys,
+                             (struct blas_matrix){q->rows, t->hidden}, head->keys, 0.0F,
                              q->scores, ld);
     for (size_t i = 0; i < q->count; i++) {
         const struct blas_matrix query = {q->rows + i * t->hidden, t->hidden};
@@ -105,7 +105,7 @@ static void weigh_keys(const struct tiles *t, const struct tiles_queries *q) {
 
         if (q->num_keys[i] > q->common)
             blas_multiply_transposed(1, q->num_keys[i] - q->common, head_size, scale,
-                                     query, rest, row + q->common, ld);
+                                     query, rest, 0.0F, row + q->common, ld);
         for (size_t k = 0; q->uniform[i] && k < ld; k++)
             row[k] = 0;
         tiles_softmax(t->model->engine.kernels, row, q->num_keys[i]);
@@ -162,7 +162,7 @@ static void tiles_attend(const struct tiles *t, float *weights) {
                 .sequence = s,
                 .first_query = first_query,
                 .key_len = key_len,
-                .factor = request->head_mask != NULL ? request->head_mask[h] : 1.0F,
+                .factor = mask_head_factor(request, h),
                 .queries = t->queries + first_query * t->hidden + h * info->head_size,
                 .keys = {t->keys + at, t->hidden},
                 .values = {t->values + at, t->hidden},

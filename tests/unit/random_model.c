@@ -131,7 +131,8 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t longes
     request->need_weights = (attn_need_weights)random_between(state, 0, 2);
     if (random_between(state, 0, 1) == 1) {
         request->head_mask = r.head_mask = random_floats(state, info->num_heads);
-        r.head_mask[0] = 0;
+        for (size_t h = 0; h < info->num_heads; h++)
+            r.head_mask[h] *= random_between(state, 0, 2) > 0 ? 1.0F : 0.0F;
     }
 
     if (attn_plan(model, request, &r.sizes, NULL) != ATTN_OK)

@@ -29,6 +29,11 @@ struct panels {
     size_t depth; /* words in a row of `in` numbers */
 };
 
+/* Items first..end of some. */
+struct range {
+    size_t first, end;
+};
+
 /* Some queries of one head of one sequence: at most `columns` of them. Rows of queries,
  * keys, values and outputs are `..._ld` floats apart. */
 struct query_panel {
@@ -60,8 +65,10 @@ struct kernels {
     size_t k_step;  /* factors in a word: 1 float32, or 2 bfloat16 */
 
     /* y [rows, columns of panels first..end] = x [rows, depth] W^T + b, with x in words,
-     * sums and y in float32. */
-    void (*project)(const struct panels *panels, size_t first, size_t end, const float *x,
+     * sums and y in float32. Sums only the words of `depth` [num_depths], which are in
+     * order; the other words of x are not read. */
+    void (*project)(const struct panels *panels, size_t first, size_t end,
+                    const struct range *depth, size_t num_depths, const float *x,
                     size_t x_ld, size_t rows, float *y, size_t y_ld);
 
     /* The fused attention: scores, softmax and weighted sum of values, one block of keys
