@@ -118,6 +118,28 @@ static struct head_rows gather_rows(const struct run *run,
     return (struct head_rows){keys, values, key_width, head_size};
 }
 
+/* Adds up what the queries of a panel attend to in one head. */
+static void add_panel_sums(const struct panel_work *work, const struct panel_sums *from,
+                           attn_head_sums *to) {
+    const struct panel_position *at = &work->at;
+    bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
+                                        at->first_key);
+
+    *to = (attn_head_sums){0};
+    for (size_t c = 0; c < work->num_queries; c++) {
+        to->entropy += (double)from->entropy[c];
+        to->first += (double)from->first[c];
+        if (!itself)
+            continue;
+        to->self += (double)from->self[c];
+        to->previous += (double)from->previous[c];
+        to->next += (double)from->next[c];
+        to->near += (double)from->near[c];
+        to->prefix += (double)from->prefix[c];
+        to->distance += (double)from->distance[c];
+    }
+}
+
 /* Attends in one head. Writes the panel's outputs and, unless `weights` [num_queries, Tk]
  * is NULL, its weights. */
 static void attend_head(const struct panel_work *work, size_t head,
@@ -129,6 +151,7 @@ static void attend_head(const struct panel_work *work, size_t head,
     size_t row = work->at.first_query + work->at.panel * engine->kernels->columns;
     float factor = mask_head_factor(run->request, head);
     float *outputs = run->context + row * plan->hidden + head * head_size;
+    struct panel_sums sums;
     const struct query_panel panel = {
         .queries = run->queries + row * plan->score_width + head * engine->score_size,
         .queries_ld = plan->score_width,
@@ -147,11 +170,18 @@ static void attend_head(const struct panel_work *work, size_t head,
         .outputs = outputs,
         .outputs_ld = plan->hidden,
         .weights = weights,
+        .position = work->at.panel * engine->kernels->columns,
+        .sums = run->panel_sums != NULL ? &sums : NULL,
         .scratch = run->thread_scratch + work->thread * plan->thread_floats,
     };
 
-    if (factor != 0.0F || weights != NULL)
+    if (factor != 0.0F || weights != NULL || panel.sums != NULL)
         engine->kernels->attend(&panel);
+    if (panel.sums != NULL) {
+        size_t index = run->first_panels[work->at.sequence] + work->at.panel;
+        add_panel_sums(work, &sums,
+                       run->panel_sums + index * run->model->info.num_heads + head);
+    }
 
     /* The outputs of a head that is left out are 0. Its values were not projected. */
     for (size_t c = 0; factor == 0.0F && c < work->num_queries; c++)
@@ -293,7 +323,8 @@ static void convert_task(void *data, size_t index, size_t thread) {
         keys += head * engine->score_size;
         values += head * info->head_size;
         bool summed = mask_head_factor(run->request, head) != 0.0F;
-        if (engine->additive_score == NULL && (summed || run->weights != NULL))
+        if (engine->additive_score == NULL &&
+            (summed || run->weights != NULL || run->panel_sums != NULL))
             engine->kernels->convert_bf16(keys, plan->score_width, rows,
                                           engine->score_size, keys, plan->score_width);
         if (summed)

@@ -60,35 +60,49 @@ static struct ranges find_words(const struct run *run, struct ranges heads,
     return (struct ranges){items, heads.count > 0 ? heads.count : 1};
 }
 
+void run_init(struct run *run, const attn_model *model, const attn_request *request,
+              const struct plan *plan, void *scratch) {
+    float *memory = scratch;
+    bool heads = plan->kind == PLAN_HEADS;
+
+    *run = (struct run){
+        .model = model,
+        .request = request,
+        .plan = plan,
+        .converted = memory + plan->converted,
+        .queries = memory + plan->queries,
+        .keys = memory + plan->keys,
+        .values = memory + plan->values,
+        .context = memory + plan->context,
+        .panel_sums =
+            heads ? (attn_head_sums *)(void *)(memory + plan->panel_sums) : NULL,
+        .strip_products =
+            heads ? (double *)(void *)(memory + plan->strip_products) : NULL,
+        .first_panels = (size_t *)(void *)(memory + plan->first_panels),
+        .thread_scratch = memory + plan->thread_scratch,
+    };
+
+    struct range *ranges = (struct range *)(void *)(memory + plan->ranges);
+    size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
+    bool weighs = heads || request->need_weights != ATTN_WEIGHTS_NONE;
+    run->scored = find_heads(run, weighs, ranges);
+    run->summed = find_heads(run, false, ranges + ranges_max);
+    run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
+}
+
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps) {
     struct plan plan;
-    attn_status status = plan_make(model, request, &plan, NULL);
+    attn_status status = plan_make(model, request, PLAN_RUN, &plan, NULL);
     if (status != ATTN_OK)
         return status;
 
-    float *memory = scratch;
-    bool wanted = request->need_weights != ATTN_WEIGHTS_NONE;
-    struct run run = {
-        .model = model,
-        .request = request,
-        .plan = &plan,
-        .converted = memory + plan.converted,
-        .queries = memory + plan.queries,
-        .keys = memory + plan.keys,
-        .values = memory + plan.values,
-        .context =
-            model->info.output_projection ? memory + plan.context : result->outputs,
-        .weights = wanted ? result->weights : NULL,
-        .first_panels = (size_t *)(void *)(memory + plan.first_panels),
-        .thread_scratch = memory + plan.thread_scratch,
-    };
-
-    struct range *ranges = (struct range *)(void *)(memory + plan.ranges);
-    size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
-    run.scored = find_heads(&run, wanted, ranges);
-    run.summed = find_heads(&run, false, ranges + ranges_max);
-    run.summed_words = find_words(&run, run.summed, ranges + 2 * ranges_max);
+    struct run run;
+    run_init(&run, model, request, &plan, scratch);
+    if (!model->info.output_projection)
+        run.context = result->outputs;
+    if (request->need_weights != ATTN_WEIGHTS_NONE)
+        run.weights = result->weights;
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0)
         run_project_inputs(&run);

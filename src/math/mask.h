@@ -23,6 +23,14 @@ static inline size_t mask_num_keys(const attn_request *request, size_t sequence,
     return count;
 }
 
+/* Whether the keys of a sequence are its queries, so that positions in both mean the
+ * same. `first_query` and `first_key` are its first rows in the batch. */
+static inline bool mask_keys_are_queries(const attn_request *request, size_t sequence,
+                                         size_t first_query, size_t first_key) {
+    return request->keys == request->queries && first_key == first_query &&
+           request->key_lens[sequence] == request->query_lens[sequence];
+}
+
 /* Returns what the outputs of a head are multiplied by; 0 leaves the head out. */
 static inline float mask_head_factor(const attn_request *request, size_t head) {
     return request->head_mask != NULL ? request->head_mask[head] : 1.0F;

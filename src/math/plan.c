@@ -16,6 +16,9 @@
 /* As many operations take as long as one of the tanh() of additive scoring. */
 #define TANH_FLOPS 40
 
+/* Likewise, of what is summed up for each attention weight. */
+#define SUM_FLOPS 40
+
 /* Fewer keys stay in the cache without being gathered. */
 #define GATHER_KEYS 256
 
@@ -116,13 +119,31 @@ static bool reserve_converted(const attn_model *model, const attn_sizes *sizes,
     return reserve_floats(floats, keys > queries ? keys : queries, 1, ret_offset);
 }
 
+/* Sizes what heads/ needs of a thread's scratch: a strip of each head's outputs, then the
+ * heads' contributions to some columns and their sum. */
+static bool plan_head_strips(const attn_model *model, struct plan *plan) {
+    const struct kernels *kernels = model->engine.kernels;
+    size_t num_heads = model->info.num_heads, floats = 0, inputs, inputs_rows, parts_rows;
+
+    plan->head_ld = model->info.head_size + 2 * (kernels->k_step - 1);
+    if (!size_mul(num_heads, PLAN_HEAD_ROWS, &inputs_rows) ||
+        !size_add(inputs_rows, PLAN_HEAD_ROWS, &parts_rows) ||
+        !reserve_floats(&floats, inputs_rows, plan->head_ld, &inputs) ||
+        !reserve_floats(&floats, parts_rows, kernels->columns, &plan->head_parts))
+        return false;
+    if (plan->thread_floats < floats)
+        plan->thread_floats = floats;
+    return true;
+}
+
 /* Sizes the scratch of one thread: that of the kernels, then what attend.c needs. */
 static bool plan_thread(const attn_model *model, const attn_request *request,
                         size_t longest_key_len, struct plan *plan) {
     const struct engine *engine = &model->engine;
     size_t row = engine->score_size + model->info.head_size, floats = 0, start;
+    bool keeps = plan->kind == PLAN_HEADS || plan->sizes.weights > 0;
     size_t bytes = kernel_scratch_bytes(engine->score_size, model->info.head_size,
-                                        longest_key_len, plan->sizes.weights > 0);
+                                        longest_key_len, keeps);
 
     if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &start))
         return false;
@@ -139,7 +160,21 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
             return false;
     }
     plan->thread_floats = floats;
-    return true;
+    return plan->kind == PLAN_RUN || plan_head_strips(model, plan);
+}
+
+/* Reserves what the heads' sums are added up from. */
+static bool reserve_head_sums(const attn_model_info *info, struct plan *plan,
+                              size_t *floats) {
+    size_t count = info->num_heads + 1, panel_rows, strip_rows;
+
+    plan->num_strips = (plan->sizes.num_queries - 1) / PLAN_HEAD_ROWS + 1;
+    return size_mul(plan->num_panels, info->num_heads, &panel_rows) &&
+           size_mul(plan->num_strips, count, &strip_rows) &&
+           reserve_floats(floats, panel_rows, sizeof(attn_head_sums) / sizeof(float),
+                          &plan->panel_sums) &&
+           size_mul(strip_rows, sizeof(double) / sizeof(float), &strip_rows) &&
+           reserve_floats(floats, strip_rows, count, &plan->strip_products);
 }
 
 /* Lays out the scratch memory. */
@@ -147,13 +182,15 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
                          size_t longest_key_len, struct plan *plan) {
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
-    bool own_context =
-        model->engine.score_size != info->head_size && info->output_projection;
+    bool in_outputs = plan->kind == PLAN_RUN && !info->output_projection;
+    bool own_context = model->engine.score_size != info->head_size && !in_outputs;
     size_t context_rows = own_context ? sizes->num_queries : 0, floats = 0;
 
     plan->num_threads = request->parallel != NULL ? request->parallel->num_threads : 1;
+    if (plan->kind == PLAN_RUN &&
+        !size_mul(sizes->num_queries, info->out_size, &sizes->outputs))
+        return false;
     if (!plan_thread(model, request, longest_key_len, plan) ||
-        !size_mul(sizes->num_queries, info->out_size, &sizes->outputs) ||
         !reserve_converted(model, sizes, &floats, &plan->converted) ||
         !reserve_floats(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
         !reserve_floats(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
@@ -163,6 +200,7 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
                         sizeof(struct range) / sizeof(float), &plan->ranges) ||
         !reserve_floats(&floats, request->num_sequences + 1,
                         sizeof(size_t) / sizeof(float), &plan->first_panels) ||
+        (plan->kind == PLAN_HEADS && !reserve_head_sums(info, plan, &floats)) ||
         !reserve_floats(&floats, plan->num_threads, plan->thread_floats,
                         &plan->thread_scratch) ||
         !size_mul(floats, sizeof(float), &sizes->scratch_bytes))
@@ -183,12 +221,13 @@ static void count_flops(const attn_model *model, const attn_request *request,
     const struct engine *engine = &model->engine;
     size_t queries = plan->sizes.num_queries, keys = plan->sizes.num_keys;
     double score = engine->additive_score != NULL ? TANH_FLOPS : 2;
-    size_t num_heads = model->info.num_heads, num_summed = 0;
+    size_t num_heads = model->info.num_heads, num_summed = num_heads;
 
-    for (size_t h = 0; h < num_heads; h++)
-        num_summed += mask_head_factor(request, h) != 0.0F;
+    for (size_t h = 0; request->head_mask != NULL && h < num_heads; h++)
+        num_summed -= mask_head_factor(request, h) == 0.0F;
     double summed = (double)num_summed / (double)num_heads; /* share of the heads */
-    double scored = request->need_weights != ATTN_WEIGHTS_NONE ? 1 : summed;
+    bool weighs = plan->kind == PLAN_HEADS || request->need_weights != ATTN_WEIGHTS_NONE;
+    double scored = weighs ? 1 : summed;
 
     plan->attend_flops = plan->pairs * (scored * score * (double)plan->score_width +
                                         summed * 2 * (double)plan->hidden);
@@ -196,15 +235,23 @@ static void count_flops(const attn_model *model, const attn_request *request,
     if (longest_key_len > 1) /* else no score matters */
         flops += scored * (linear_flops(&engine->to_query, queries) +
                            linear_flops(&engine->to_key, keys));
-    if (model->info.output_projection)
+    if (plan->kind == PLAN_RUN && model->info.output_projection)
         flops += summed * linear_flops(&engine->to_output, queries);
+    if (plan->kind == PLAN_HEADS) {
+        plan->attend_flops += SUM_FLOPS * plan->pairs * (double)num_heads;
+        plan->heads_flops = linear_flops(&engine->to_output, queries) +
+                            (double)queries * (double)model->info.out_size *
+                                (double)num_heads * (double)(num_heads + 4);
+        flops += SUM_FLOPS * plan->pairs * (double)num_heads + plan->heads_flops;
+    }
     plan->sizes.flops = flops;
 }
 
 attn_status plan_make(const attn_model *model, const attn_request *request,
-                      struct plan *ret_plan, attn_error *ret_error) {
+                      enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    struct plan plan = {.hidden = info->num_heads * info->head_size,
+    struct plan plan = {.kind = kind,
+                        .hidden = info->num_heads * info->head_size,
                         .score_width = info->num_heads * model->engine.score_size};
     size_t longest_key_len = 0;
 
@@ -222,7 +269,7 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
 attn_status attn_plan(const attn_model *model, const attn_request *request,
                       attn_sizes *ret_sizes, attn_error *ret_error) {
     struct plan plan;
-    attn_status status = plan_make(model, request, &plan, ret_error);
+    attn_status status = plan_make(model, request, PLAN_RUN, &plan, ret_error);
 
     if (status == ATTN_OK)
         *ret_sizes = plan.sizes;

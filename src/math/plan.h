@@ -3,15 +3,20 @@
 #ifndef ATTND_MATH_PLAN_H
 #define ATTND_MATH_PLAN_H
 
-#include <attnd/attention.h>
+#include <attnd/heads.h>
 
-#define PLAN_ROWS_MIN 8 /* fewer take as long: the weights must be read anyway */
+#define PLAN_ROWS_MIN  8   /* fewer take as long: the weights must be read anyway */
+#define PLAN_HEAD_ROWS 128 /* rows of a strip whose contributions are multiplied */
+
+/* What a plan is for: attn_run(), or attn_heads_add(). */
+enum plan_kind { PLAN_RUN, PLAN_HEADS };
 
 /* Ranges of H heads that are not next to each other. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
 
 /* Offsets into scratch, and strides, are in floats. */
 struct plan {
+    enum plan_kind kind;
     attn_sizes sizes;
     size_t score_width; /* columns of projected queries and keys, H * score_size */
     size_t hidden;      /* H*D */
@@ -34,10 +39,17 @@ struct plan {
     size_t num_panels; /* panels of queries in all sequences, for one head */
     double pairs;      /* of a query and a key, in all sequences */
     double attend_flops;
+
+    /* Of PLAN_HEADS alone; see struct run and heads/contribute.c. */
+    size_t panel_sums, strip_products;
+    size_t num_strips; /* of PLAN_HEAD_ROWS queries */
+    size_t head_ld;    /* floats of a row of one head, whole words */
+    size_t head_parts; /* in a thread's scratch */
+    double heads_flops;
 };
 
-/* As attn_plan(), but also works out the offsets. */
+/* As attn_plan() or attn_heads_plan(), but also works out the offsets. */
 attn_status plan_make(const attn_model *model, const attn_request *request,
-                      struct plan *ret_plan, attn_error *ret_error);
+                      enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
 
 #endif

@@ -37,9 +37,17 @@ struct run {
     float *values;         /* [sum of Tk, H*D] */
     float *context;        /* [sum of Tq, H*D]: the heads' outputs */
     float *weights;        /* attn_result.weights; NULL when not wanted */
-    size_t *first_panels;  /* [B + 1]: panels of queries before each sequence */
-    float *thread_scratch; /* [num_threads][plan->thread_floats] */
+    /* [panels of queries, H], written instead of weights; NULL when not wanted. */
+    attn_head_sums *panel_sums;
+    double *strip_products; /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
+    size_t *first_panels;   /* [B + 1]: panels of queries before each sequence */
+    float *thread_scratch;  /* [num_threads][plan->thread_floats] */
 };
+
+/* Sets up a run of a plan. The caller sets `weights` when they are wanted, and `context`
+ * where that is the outputs themselves. */
+void run_init(struct run *run, const attn_model *model, const attn_request *request,
+              const struct plan *plan, void *scratch);
 
 /* Returns how many items a task has, of `count` items with so many operations in all. No
  * thread shall wait long for the last task of another. Nor shall a task take longer than

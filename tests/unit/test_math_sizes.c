@@ -39,10 +39,13 @@ static void check_plan(const attn_model *model, const attn_request *request,
     }
     assert_true(plan->sizes.num_queries == queries && plan->sizes.num_keys == keys);
     assert_true(plan->sizes.weights == weights);
-    assert_true(plan->sizes.outputs == queries * info->out_size);
+    if (plan->kind == PLAN_RUN)
+        assert_true(plan->sizes.outputs == queries * info->out_size);
 
     long double floats = (queries + keys) * plan->score_width + keys * plan->hidden +
                          (long double)plan->num_threads * plan->thread_floats;
+    if (plan->kind == PLAN_HEADS)
+        floats += 2.0L * (info->num_heads + 1) * (info->num_heads + 1) * plan->num_strips;
     assert_true(plan->sizes.scratch_bytes >= floats * sizeof(float));
 }
 
@@ -74,7 +77,8 @@ static bool plan_random_batch(const struct kernels *kernels) {
 
     struct plan plan;
     attn_error error = {ATTN_OK, ""};
-    attn_status status = plan_make(&model, &request, &plan, &error);
+    attn_status status = plan_make(&model, &request,
+                                   random_bits(1) ? PLAN_RUN : PLAN_HEADS, &plan, &error);
     if (status != ATTN_OK) {
         assert_int_equal(status, ATTN_E_OVERFLOW);
         assert_string_equal(error.text, "the batch is too large");

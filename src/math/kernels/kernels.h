@@ -34,6 +34,19 @@ struct range {
     size_t first, end;
 };
 
+/* What each query of a panel attends to: sums over its weights w[k] on all keys. Its own
+ * position is i. */
+struct panel_sums {
+    float entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
+    float distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
+    float prefix[KERNEL_COLUMNS_MAX];   /* w[0] .. w[i] */
+    float near[KERNEL_COLUMNS_MAX];     /* w[i - 2] .. w[i + 2] */
+    float first[KERNEL_COLUMNS_MAX];    /* w[0] */
+    float self[KERNEL_COLUMNS_MAX];     /* w[i] */
+    float previous[KERNEL_COLUMNS_MAX]; /* w[i - 1] */
+    float next[KERNEL_COLUMNS_MAX];     /* w[i + 1] */
+};
+
 /* Some queries of one head of one sequence: at most `columns` of them. Rows of queries,
  * keys, values and outputs are `..._ld` floats apart. */
 struct query_panel {
@@ -54,8 +67,10 @@ struct query_panel {
     float factor;   /* on the outputs; not 0 */
     float *outputs; /* [num_queries, head_size]; may be `queries` itself */
     size_t outputs_ld;
-    float *weights; /* [num_queries, key_len] to be written; NULL: not wanted */
-    void *scratch;  /* kernel_scratch_bytes() */
+    float *weights;          /* [num_queries, key_len] to be written; NULL: not wanted */
+    size_t position;         /* of the first query, in its sequence */
+    struct panel_sums *sums; /* to be written; NULL: not wanted */
+    void *scratch;           /* kernel_scratch_bytes() */
 };
 
 /* One set. Its functions are thread-safe for distinct results and scratch. */
@@ -75,6 +90,10 @@ struct kernels {
      * after the other, normalised once at the end (Milakov and Gimelshein 2018; Dao et
      * al. 2022). */
     void (*attend)(const struct query_panel *panel);
+
+    /* Adds to sums[i * count + j], for j <= i, the product of rows i and j of `rows`
+     * [count, width]. The width is a multiple of `columns`. */
+    void (*add_products)(const float *rows, size_t count, size_t width, double *sums);
 
     /* values[i] = 2^values[i] for values <= 128, off by at most 2 units in the last
      * place. A result below 2^-126 may be 0 instead. */
@@ -106,7 +125,8 @@ const struct kernels *kernels_get(const char *name, bool bf16);
 const struct kernels *kernels_available(size_t index);
 
 /* Returns the bytes of scratch that attend() needs for sequences of `key_len` keys;
- * `weights` says whether it writes weights. SIZE_MAX when they cannot be counted. */
+ * `weights` says whether it writes weights, or sums of them. SIZE_MAX when they cannot be
+ * counted. */
 size_t kernel_scratch_bytes(size_t score_size, size_t head_size, size_t key_len,
                             bool weights);
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* heads.h: what each head of a layer attends to, and how much the outputs depend on it.
+ *
+ * A head's contribution c_h is its part of the outputs, W_o[:, h] z_h: what it summed
+ * before the output projection, through its columns of that projection. The outputs are
+ * the sum of all contributions and the bias. So leaving out any set S of heads changes
+ * them by exactly the contributions of S, and the squared norm of that change is
+ *
+ *     sum over g and h in S of gram[g][h],   gram[g][h] = <c_g, c_h> over all rows.
+ *
+ * One run over a batch therefore predicts the effect of every set of heads. */
+#ifndef ATTND_HEADS_H
+#define ATTND_HEADS_H
+
+#include <attnd/attention.h>
+
+#define ATTN_HEAD_TAGS_MAX 3 /* tags of one head, with the NULL behind them */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What one head attends to, as sums over rows of queries. w[k] is the weight of row i on
+ * key k. Those after `first` count only sequences whose keys are the queries. */
+typedef struct attn_head_sums {
+    double entropy;  /* -w[k] ln w[k], nats */
+    double first;    /* w[0] */
+    double self;     /* w[i] */
+    double previous; /* w[i - 1], where i > 0 */
+    double next;     /* w[i + 1], where there is such a key */
+    double near;     /* w[i - 2] .. w[i + 2] */
+    double prefix;   /* w[0] .. w[i] */
+    double distance; /* |i - k| w[k], tokens */
+} attn_head_sums;
+
+/* The heads of a model over one or more batches. The caller owns the arrays. With zeros
+ * in them and in the members below, these are the heads over no batch. */
+typedef struct attn_heads {
+    size_t num_heads;
+    attn_head_sums *sums; /* [H] */
+    double *gram;         /* [H, H], symmetric */
+    double squared_norm;  /* of all outputs, bias included */
+    attn_head_sums even;  /* of a head that would weigh all allowed keys alike */
+    size_t rows;          /* of queries */
+    size_t self_rows;     /* those of sequences whose keys are the queries */
+    size_t previous_rows; /* those of self_rows that another row precedes */
+} attn_heads;
+
+/* Means over the rows, and words for them. */
+typedef struct attn_head {
+    /* How much the outputs change when this head alone is left out: the norm of the
+     * change by the norm of the outputs. 0 when all outputs are 0. */
+    double importance;
+    double entropy; /* nats */
+    double mass_on_first;
+    /* NAN when no sequence has its queries as keys. */
+    double mean_distance; /* tokens */
+    double mass_on_self, mass_on_previous;
+    /* Constants, with NULL behind the last: a word for what the head attends to (see
+     * docs/heads.md), and "unused" when its importance is below 0.001. */
+    const char *tags[ATTN_HEAD_TAGS_MAX];
+} attn_head;
+
+/* As attn_plan(), for attn_heads_add(): the same checks, and the scratch that it needs.
+ * need_weights is not looked at; sizes of outputs and weights are 0. */
+ATTN_API attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
+                                     attn_sizes *ret_sizes, attn_error *ret_error);
+
+/* Runs the layer on a batch, and adds what its heads do to *heads. A head that head_mask
+ * sets to 0 contributes nothing, but its weights count.
+ *
+ * `scratch` is as in attn_run(), with the size that attn_heads_plan() returns. Sums are
+ * made in float64 and in an order that does not depend on the threads. Thread-safe for
+ * distinct scratch and heads; does not allocate, lock or print. Returns ATTN_OK, or what
+ * attn_heads_plan() returns, with nothing added. */
+ATTN_API attn_status attn_heads_add(const attn_model *model, const attn_request *request,
+                                    void *scratch, attn_heads *heads);
+
+/* Describes head `head`, below num_heads, of at least one batch. Thread-safe. */
+ATTN_API void attn_heads_describe(const attn_heads *heads, size_t head,
+                                  attn_head *ret_head);
+
+/* Returns the relative change of the outputs when all heads h with left_out[h] are left
+ * out together; 0 when all outputs are 0. Thread-safe. */
+ATTN_API double attn_heads_change(const attn_heads *heads, const bool *left_out);
+
+/* Orders the heads by which to leave out first, greedily: each is the one that, left out
+ * besides those before it, changes the outputs least (the lowest number among equals).
+ * ret_changes[i] is the relative change without heads ret_order[0..i]; both are [H].
+ * Takes H^3 steps. Thread-safe; does not allocate. */
+ATTN_API void attn_heads_order(const attn_heads *heads, size_t *ret_order,
+                               double *ret_changes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* contribute.h: the contributions of the heads to the outputs, and their products. */
+#ifndef ATTND_MATH_HEADS_CONTRIBUTE_H
+#define ATTND_MATH_HEADS_CONTRIBUTE_H
+
+#include "math/run.h"
+
+/* Adds the products of the heads' contributions over all rows of run->context to `gram`
+ * [H, H], and the sum of the squares of all outputs to *squared_norm. The order of the
+ * sums does not depend on the threads.
+ *
+ * A strip of rows is one task. Its products go to run->plan->strip_products, and it needs
+ * run->plan->thread_floats of a thread's scratch. */
+void heads_contribute(const struct run *run, double *gram, double *squared_norm);
+
+#endif

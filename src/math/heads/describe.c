@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* describe.c: means, words and the effect of leaving heads out, from the sums. */
+#include <attnd/heads.h>
+#include <math.h>
+
+/* What a head must do to be called by a word: a mean over its rows, and how it compares
+ * with that of a head with even weights. docs/heads.md lists these figures. */
+#define TAG_MASS          0.5  /* of the weight, on one place */
+#define TAG_MASS_OVER     1.5  /* times that of even weights */
+#define TAG_NEAR          0.8  /* of the weight, within two tokens */
+#define TAG_PREFIX        0.9  /* of the weight, on tokens up to the row's own */
+#define TAG_PREFIX_OVER   1.25 /* times; under a causal mask there is no more to have */
+#define TAG_UNIFORM       0.97 /* of the entropy of even weights */
+#define TAG_DISTANCE_OVER 1.25 /* times */
+#define TAG_UNUSED        1e-3 /* of the outputs */
+
+/* Returns the mean of a sum over so many rows; NAN for none. */
+static double mean_of(double sum, size_t rows) {
+    return rows > 0 ? sum / (double)rows : (double)NAN;
+}
+
+/* Returns the norm of a change of the outputs, given its square, relative to theirs. */
+static double relative_norm(const attn_heads *heads, double squared) {
+    bool defined = squared > 0 && heads->squared_norm > 0;
+    return defined ? sqrt(squared / heads->squared_norm) : 0;
+}
+
+/* Whether a sum is at least `share` of the rows and `over` times that of even weights. */
+static bool stands_out(double sum, double even, size_t rows, double share, double over) {
+    return rows > 0 && sum >= share * (double)rows && sum >= over * even;
+}
+
+/* Returns the word for what a head attends to, or NULL. */
+static const char *find_pattern(const attn_heads *heads, const attn_head_sums *s) {
+    const attn_head_sums *even = &heads->even;
+    size_t rows = heads->self_rows, after_one = heads->previous_rows;
+
+    if (even->entropy > 0 && s->entropy >= TAG_UNIFORM * even->entropy)
+        return "uniform";
+    if (stands_out(s->previous, even->previous, after_one, TAG_MASS, TAG_MASS_OVER))
+        return "previous token";
+    if (stands_out(s->next, even->next, after_one, TAG_MASS, TAG_MASS_OVER))
+        return "next token";
+    if (stands_out(s->self, even->self, rows, TAG_MASS, TAG_MASS_OVER))
+        return "self";
+    if (stands_out(s->first, even->first, heads->rows, TAG_MASS, TAG_MASS_OVER))
+        return "first token";
+    if (stands_out(s->near, even->near, rows, TAG_NEAR, TAG_MASS_OVER))
+        return "local window";
+    if (stands_out(s->prefix, even->prefix, rows, TAG_PREFIX, TAG_PREFIX_OVER))
+        return "causal prefix";
+    if (stands_out(s->distance, even->distance, rows, 1, TAG_DISTANCE_OVER))
+        return "long range";
+    return NULL;
+}
+
+void attn_heads_describe(const attn_heads *heads, size_t head, attn_head *ret_head) {
+    const attn_head_sums *s = &heads->sums[head];
+    const char **tag = ret_head->tags;
+
+    *ret_head = (attn_head){
+        .importance = relative_norm(heads, heads->gram[head * heads->num_heads + head]),
+        .entropy = mean_of(s->entropy, heads->rows),
+        .mass_on_first = mean_of(s->first, heads->rows),
+        .mean_distance = mean_of(s->distance, heads->self_rows),
+        .mass_on_self = mean_of(s->self, heads->self_rows),
+        .mass_on_previous = mean_of(s->previous, heads->previous_rows),
+    };
+    *tag = find_pattern(heads, s);
+    tag += *tag != NULL;
+    if (ret_head->importance < TAG_UNUSED)
+        *tag = "unused";
+}
+
+double attn_heads_change(const attn_heads *heads, const bool *left_out) {
+    double squared = 0;
+
+    for (size_t h = 0; h < heads->num_heads; h++) {
+        for (size_t g = 0; left_out[h] && g < heads->num_heads; g++) {
+            if (left_out[g])
+                squared += heads->gram[h * heads->num_heads + g];
+        }
+    }
+    return relative_norm(heads, squared);
+}
+
+/* Whether a head is among the first `count` of `order`. */
+static bool is_ordered(const size_t *order, size_t count, size_t head) {
+    while (count > 0 && order[count - 1] != head)
+        count--;
+    return count > 0;
+}
+
+void attn_heads_order(const attn_heads *heads, size_t *ret_order, double *ret_changes) {
+    size_t num_heads = heads->num_heads;
+    double squared = 0; /* of the change without those that are ordered */
+
+    for (size_t count = 0; count < num_heads; count++) {
+        double least = INFINITY;
+
+        for (size_t h = 0; h < num_heads; h++) {
+            if (is_ordered(ret_order, count, h))
+                continue;
+            double added = heads->gram[h * num_heads + h];
+            for (size_t i = 0; i < count; i++)
+                added += 2 * heads->gram[h * num_heads + ret_order[i]];
+            if (!(added >= least)) { /* also when it is NaN */
+                least = added;
+                ret_order[count] = h;
+            }
+        }
+        squared += least;
+        ret_changes[count] = relative_norm(heads, squared);
+    }
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_math_heads.c: what heads do, against explicit reruns of the float64 reference with
+ * heads left out; with every engine, instruction set and precision. */
+#include "math/model.h"
+#include "math/ref.h"
+#include "random_model.h"
+
+#include <attnd/heads.h>
+#include <attnd/library.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs those above. */
+#include <cmocka.h>
+
+#define HEADS_MAX 6 /* of random_model_info() */
+
+/* What the tests below run with. The tolerance is relative. */
+static attn_engine_options engine;
+static double tolerance;
+static float query_scale; /* as in test_math_attn.c */
+
+static int init_library(void **state) {
+    (void)state;
+    return attn_init(NULL) == ATTN_OK ? 0 : -1;
+}
+
+/* The heads of one model over what was added. */
+struct heads {
+    attn_heads heads;
+    attn_head_sums sums[HEADS_MAX];
+    double gram[HEADS_MAX * HEADS_MAX];
+};
+
+static void heads_init(struct heads *h, const attn_model *model) {
+    *h = (struct heads){.heads.num_heads = attn_model_get_info(model)->num_heads};
+    h->heads.sums = h->sums;
+    h->heads.gram = h->gram;
+}
+
+/* Adds a request, with scratch that was full of NaN. */
+static void add_request(const attn_model *model, const attn_request *request,
+                        struct heads *h) {
+    attn_sizes sizes;
+
+    assert_int_equal(attn_heads_plan(model, request, &sizes, NULL), ATTN_OK);
+    assert_int_equal(sizes.outputs + sizes.weights, 0);
+    void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+    assert_non_null(scratch);
+    memset(scratch, 0xff, sizes.scratch_bytes);
+    assert_int_equal(attn_heads_add(model, request, scratch, &h->heads), ATTN_OK);
+    free(scratch);
+}
+
+static double norm(const double *a, const double *b, size_t count) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return sqrt(sum);
+}
+
+static void assert_near(double got, double expected, double scale, const char *what,
+                        unsigned number) {
+    if (!(fabs(got - expected) <= tolerance * scale))
+        fail_msg("case %u: %s is %.9g, not %.9g", number, what, got, expected);
+}
+
+/* Leaves out every set of heads in turn, and compares the change of the outputs with what
+ * the gram matrix predicts. */
+static void compare_changes(const attn_model *model, const struct random_request *r,
+                            const struct heads *h, unsigned number) {
+    double *none = calloc(r->sizes.outputs, sizeof *none);
+    double *all = malloc(r->sizes.outputs * sizeof *all);
+    double *some = malloc(r->sizes.outputs * sizeof *some);
+    size_t num_heads = h->heads.num_heads;
+    attn_request request = r->request;
+    float mask[HEADS_MAX];
+
+    request.need_weights = ATTN_WEIGHTS_NONE;
+    assert_int_equal(attn_ref_run(model, &request, all, NULL), ATTN_OK);
+    double whole = norm(all, none, r->sizes.outputs);
+    request.head_mask = mask;
+    for (unsigned set = 0; set < 1U << num_heads; set++) {
+        bool left_out[HEADS_MAX];
+        for (size_t i = 0; i < num_heads; i++) {
+            left_out[i] = (set >> i & 1) != 0;
+            mask[i] = left_out[i] ? 0 : r->head_mask != NULL ? r->head_mask[i] : 1;
+        }
+        assert_int_equal(attn_ref_run(model, &request, some, NULL), ATTN_OK);
+        double expected = whole > 0 ? norm(all, some, r->sizes.outputs) / whole : 0;
+        double got = attn_heads_change(&h->heads, left_out);
+        /* Where contributions cancel, the error is relative to the largest of them. */
+        double scale = 1;
+        for (size_t i = 0; i < num_heads; i++) {
+            attn_head head;
+            attn_heads_describe(&h->heads, i, &head);
+            scale = fmax(scale, head.importance);
+            if (set == 1U << i)
+                assert_near(head.importance, expected, scale, "importance", number);
+        }
+        assert_near(got, expected, scale, "change", number);
+    }
+    free(none);
+    free(all);
+    free(some);
+}
+
+/* Sums up the weights of one head as their definitions say; the weights of sequence s
+ * begin at `weights` [H, Tq, Tk]. */
+static void sum_plainly(const attn_request *request, const attn_model_info *info,
+                        const double *weights, size_t head, attn_head_sums *sums,
+                        size_t *ret_rows, size_t *ret_self_rows) {
+    *sums = (attn_head_sums){0};
+    *ret_rows = *ret_self_rows = 0;
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        size_t queries = request->query_lens[s], keys = request->key_lens[s];
+        const double *row = weights + head * queries * keys;
+        bool itself = request->keys == request->queries;
+
+        for (size_t i = 0; i < queries; i++, row += keys) {
+            for (size_t k = 0; k < keys; k++) {
+                sums->entropy -= row[k] > 0 ? row[k] * log(row[k]) : 0;
+                sums->first += k == 0 ? row[k] : 0;
+                if (!itself)
+                    continue;
+                sums->self += k == i ? row[k] : 0;
+                sums->previous += k + 1 == i ? row[k] : 0;
+                sums->next += k == i + 1 ? row[k] : 0;
+                sums->near += k <= i + 2 && i <= k + 2 ? row[k] : 0;
+                sums->prefix += k <= i ? row[k] : 0;
+                sums->distance += fabs((double)i - (double)k) * row[k];
+            }
+        }
+        *ret_rows += queries;
+        *ret_self_rows += itself ? queries : 0;
+        weights += info->num_heads * queries * keys;
+    }
+}
+
+static void compare_sums(const attn_model *model, const struct random_request *r,
+                         const struct heads *h, unsigned number) {
+    attn_request request = r->request;
+    double *outputs = malloc(r->sizes.outputs * sizeof *outputs);
+    attn_sizes sizes;
+
+    request.need_weights = ATTN_WEIGHTS_ALL;
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
+    double *weights = malloc(sizes.weights * sizeof *weights);
+    assert_int_equal(attn_ref_run(model, &request, outputs, weights), ATTN_OK);
+    for (size_t i = 0; i < h->heads.num_heads; i++) {
+        attn_head_sums expected;
+        const attn_head_sums *got = &h->sums[i];
+        size_t rows, self_rows;
+        sum_plainly(&request, attn_model_get_info(model), weights, i, &expected, &rows,
+                    &self_rows);
+        assert_int_equal(h->heads.rows, rows);
+        assert_int_equal(h->heads.self_rows, self_rows);
+        double scale = (double)rows;
+        assert_near(got->entropy, expected.entropy, 5 * scale, "entropy", number);
+        assert_near(got->first, expected.first, scale, "first", number);
+        assert_near(got->self, expected.self, scale, "self", number);
+        assert_near(got->previous, expected.previous, scale, "previous", number);
+        assert_near(got->next, expected.next, scale, "next", number);
+        assert_near(got->near, expected.near, scale, "near", number);
+        assert_near(got->prefix, expected.prefix, scale, "prefix", number);
+        assert_near(got->distance, expected.distance, scale * (double)sizes.num_keys,
+                    "distance", number);
+    }
+    free(outputs);
+    free(weights);
+}
+
+/* Half of the requests attend to themselves. */
+static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
+    print_message("seed %llu, %u cases\n", (unsigned long long)seed, cases);
+    for (unsigned i = 0; i < cases; i++) {
+        attn_model_info info = random_model_info(&seed);
+        if (i % 2 == 0)
+            info.key_size = info.value_size = info.query_size;
+        attn_model *model = random_model(&seed, &info);
+        assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+
+        struct random_request r;
+        random_request_init(&seed, model, longest, &r);
+        for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
+            r.queries[q] *= query_scale;
+        if (i % 2 == 0) {
+            r.request.key_lens = r.request.query_lens;
+            r.request.keys = r.request.values = r.request.queries;
+            r.request.valid_lens = NULL;
+            assert_int_equal(attn_plan(model, &r.request, &r.sizes, NULL), ATTN_OK);
+        }
+        struct heads h;
+        heads_init(&h, model);
+        add_request(model, &r.request, &h);
+        compare_changes(model, &r, &h, i);
+        compare_sums(model, &r, &h, i);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_random_small_requests_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261001, 300, 9);
+}
+
+static void test_random_long_requests_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261002, 12, 300);
+}
+
+/* attn_parallel.run: three threads, the last task first. */
+static void run_backwards(void *context, size_t count,
+                          void (*task)(void *data, size_t index, size_t thread),
+                          void *data) {
+    (void)context;
+    for (size_t i = count; i > 0; i--)
+        task(data, i - 1, i % 3);
+}
+
+static void test_sums_do_not_depend_on_threads(void **state) {
+    (void)state;
+    const attn_parallel parallel = {.num_threads = 3, .run = run_backwards};
+    uint64_t seed = 20261003;
+    attn_model_info info = random_model_info(&seed);
+    attn_model *model = random_model(&seed, &info);
+    struct random_request r;
+    struct heads alone, shared;
+
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    random_request_init(&seed, model, 700, &r);
+    heads_init(&alone, model);
+    heads_init(&shared, model);
+    add_request(model, &r.request, &alone);
+    r.request.parallel = &parallel;
+    add_request(model, &r.request, &shared);
+
+    assert_memory_equal(alone.gram, shared.gram, sizeof alone.gram);
+    assert_memory_equal(alone.sums, shared.sums, sizeof alone.sums);
+    assert_true(alone.heads.squared_norm == shared.heads.squared_norm);
+    random_request_deinit(&r);
+    attn_model_destroy(model);
+}
+
+/* Describes the only head of `sums` over 10 rows of sequences of 10 tokens, where even
+ * weights are 0.1 each. */
+static const char *tag_of(const attn_head_sums *sums) {
+    attn_head_sums own = *sums;
+    double gram = 1;
+    const attn_heads heads = {.num_heads = 1,
+                              .sums = &own,
+                              .gram = &gram,
+                              .squared_norm = 1,
+                              .even = {.entropy = 23.0259,
+                                       .first = 1,
+                                       .self = 1,
+                                       .previous = 0.9,
+                                       .next = 0.9,
+                                       .near = 4.4,
+                                       .prefix = 5.5,
+                                       .distance = 33},
+                              .rows = 10,
+                              .self_rows = 10,
+                              .previous_rows = 9};
+    attn_head head;
+
+    attn_heads_describe(&heads, 0, &head);
+    assert_true(head.importance == 1);
+    assert_null(head.tags[head.tags[0] != NULL]);
+    return head.tags[0] != NULL ? head.tags[0] : "none";
+}
+
+static void test_tags_name_what_a_head_attends_to(void **state) {
+    (void)state;
+    assert_string_equal(tag_of(&(attn_head_sums){.entropy = 23}), "uniform");
+    assert_string_equal(tag_of(&(attn_head_sums){.previous = 4.6}), "previous token");
+    assert_string_equal(tag_of(&(attn_head_sums){.previous = 4.4}), "none");
+    assert_string_equal(tag_of(&(attn_head_sums){.next = 8}), "next token");
+    assert_string_equal(tag_of(&(attn_head_sums){.self = 5}), "self");
+    assert_string_equal(tag_of(&(attn_head_sums){.first = 9}), "first token");
+    assert_string_equal(tag_of(&(attn_head_sums){.near = 8}), "local window");
+    assert_string_equal(tag_of(&(attn_head_sums){.prefix = 9.5}), "causal prefix");
+    assert_string_equal(tag_of(&(attn_head_sums){.distance = 42}), "long range");
+    assert_string_equal(tag_of(&(attn_head_sums){.distance = 40}), "none");
+}
+
+/* Three heads: 1 and 2 cancel each other, so both can go once one of them has gone. */
+static void test_order_is_greedy_on_the_change(void **state) {
+    (void)state;
+    double gram[] = {2, 0, 0, 0, 3, -3, 0, -3, 3.5};
+    const attn_heads heads = {.num_heads = 3, .gram = gram, .squared_norm = 4};
+    size_t order[3];
+    double changes[3];
+
+    attn_heads_order(&heads, order, changes);
+    assert_int_equal(order[0], 0);
+    assert_int_equal(order[1], 1);
+    assert_int_equal(order[2], 2);
+    assert_true(fabs(changes[0] - sqrt(2.0 / 4)) < 1e-12);
+    assert_true(fabs(changes[1] - sqrt(5.0 / 4)) < 1e-12);
+    assert_true(fabs(changes[2] - sqrt(2.5 / 4)) < 1e-12);
+    const bool both[] = {false, true, true};
+    assert_true(fabs(attn_heads_change(&heads, both) - sqrt(0.5 / 4)) < 1e-12);
+}
+
+static void test_outputs_of_0_have_no_change(void **state) {
+    (void)state;
+    double gram = 0;
+    attn_head_sums sums = {0};
+    const attn_heads heads = {.num_heads = 1, .sums = &sums, .gram = &gram, .rows = 1};
+    attn_head head;
+
+    attn_heads_describe(&heads, 0, &head);
+    assert_true(head.importance == 0);
+    assert_string_equal(head.tags[0], "unused");
+    assert_true(isnan(head.mean_distance) && isnan(head.mass_on_previous));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_small_requests_match_the_reference),
+        cmocka_unit_test(test_random_long_requests_match_the_reference),
+        cmocka_unit_test(test_sums_do_not_depend_on_threads),
+        cmocka_unit_test(test_tags_name_what_a_head_attends_to),
+        cmocka_unit_test(test_order_is_greedy_on_the_change),
+        cmocka_unit_test(test_outputs_of_0_have_no_change),
+    };
+    static const char *const engines[] = {"native", "openblas"};
+    int failures = 0;
+
+    for (size_t i = 0; kernels_available(i) != NULL; i++) {
+        const struct kernels *kernels = kernels_available(i);
+        bool bf16 = kernels->k_step == 2;
+
+        for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
+            char name[64];
+
+            engine =
+                (attn_engine_options){engines[e], kernels->name, bf16 ? "bf16" : "f32"};
+            tolerance = bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
+            query_scale = bf16 ? 0.25F : 1.0F;
+            snprintf(name, sizeof name, "%s, %s, %s", engine.engine, engine.cpu,
+                     engine.precision);
+            failures += _cmocka_run_group_tests(
+                name, tests, sizeof tests / sizeof tests[0], init_library, NULL);
+        }
+    }
+    return failures;
+}
