@@ -103,12 +103,19 @@ static attn_status load_folder(const struct config *config, struct models *model
     return status;
 }
 
-static attn_status load_demo(const struct config *config, struct models *models,
-                             const char *name, attn_error *ret_error) {
-    attn_model *model;
+static attn_status load_demos(const struct config *config, struct models *models,
+                              attn_error *ret_error) {
+    static const char *const names[] = {"journey", "d2l", "patterns"};
     const attn_engine_options engine = load_engine_options(config, NULL);
-    attn_status status = attn_model_demo(name, &engine, &model, ret_error);
-    return status == ATTN_OK ? add_model(models, model, ret_error) : status;
+    attn_status status = ATTN_OK;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && status == ATTN_OK; i++) {
+        attn_model *model;
+        status = attn_model_demo(names[i], &engine, &model, ret_error);
+        if (status == ATTN_OK)
+            status = add_model(models, model, ret_error);
+    }
+    return status;
 }
 
 attn_status load_check(const struct config *config, attn_error *ret_error) {
@@ -137,9 +144,7 @@ attn_status load_models(const struct config *config, struct models *ret_models,
     if (status == ATTN_OK && config->model_dir != NULL)
         status = load_folder(config, &models, ret_error);
     if (status == ATTN_OK && config->demo)
-        status = load_demo(config, &models, "journey", ret_error);
-    if (status == ATTN_OK && config->demo)
-        status = load_demo(config, &models, "d2l", ret_error);
+        status = load_demos(config, &models, ret_error);
     if (status == ATTN_OK && models.count == 0)
         status = error_set(ret_error, ATTN_E_VALUE,
                            "--model-dir: no *" MODEL_SUFFIX " in %s", config->model_dir);

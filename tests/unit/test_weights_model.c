@@ -468,8 +468,15 @@ static void test_demo_models_are_complete(void **state) {
     assert_stored("d2l_example", "W_o.weight", model->output_weight, 10000);
     attn_model_destroy(model);
 
+    assert_int_equal(attn_model_demo("patterns", NULL, &model, &error), ATTN_OK);
+    info = attn_model_get_info(model);
+    assert_string_equal(info->layout, "d2l");
+    assert_true(info->query_size == 32 && info->num_heads == 8 && info->out_size == 16);
+    assert_true(!info->causal && info->context_length == 16);
+    attn_model_destroy(model);
+
     assert_int_equal(attn_model_demo("gpt", NULL, &model, &error), ATTN_E_VALUE);
-    assert_text_has(error.text, "'gpt' is unknown; use journey or d2l");
+    assert_text_has(error.text, "'gpt' is unknown; use journey, d2l or patterns");
 }
 
 int main(void) {
