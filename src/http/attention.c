@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c: POST /v1/attention. Content-Type and Accept choose the formats of its body
- * and of its reply. */
+/* attention.c: POST /v1/attention and POST /v1/heads. Content-Type and Accept choose the
+ * formats of the body and of the reply. */
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "http/work/infer.h"
+#include "http/work/phases.h"
 #include "wire/media.h"
 #include "wire/native/native.h"
 #include "wire/safetensors/safetensors.h"
@@ -25,31 +26,76 @@ static enum MHD_Result add_accept_header(void *cls, enum MHD_ValueKind kind,
     return MHD_YES;
 }
 
-/* Returns WIRE_NUM_MEDIA when Accept allows no media type that a reply can have. */
-static enum wire_media find_reply_media(struct exchange *exchange,
-                                        enum wire_media request) {
+/* Reads all lines of Accept. */
+static struct wire_accept read_accept(struct exchange *exchange) {
     struct wire_accept accept = {0};
     MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_accept_header,
                               &accept);
+    return accept;
+}
+
+/* Returns WIRE_NUM_MEDIA when Accept allows no media type that a reply can have. */
+static enum wire_media find_reply_media(struct exchange *exchange,
+                                        enum wire_media request) {
+    const struct wire_accept accept = read_accept(exchange);
     return wire_accept_choose(&accept, request);
 }
 
-bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem) {
+/* Checks Content-Type. Returns false with *ret_problem set when it is none of ours. */
+static bool find_request_media(struct exchange *exchange, enum wire_media *ret_media,
+                               struct wire_problem *ret_problem) {
     const char *type = content_type_of(exchange);
-    enum wire_media request = wire_media_find(type);
-    if (request == WIRE_NUM_MEDIA)
-        return wire_problem_set(
-            ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
-            "Content-Type is %.60s, not " WIRE_MEDIA_LIST
-            "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
-            type != NULL ? type : "missing");
+
+    *ret_media = wire_media_find(type);
+    if (*ret_media != WIRE_NUM_MEDIA)
+        return true;
+    return wire_problem_set(
+        ret_problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_TYPE,
+        "Content-Type is %.60s, not " WIRE_MEDIA_LIST
+        "; with curl, add -H 'Content-Type: " WIRE_MEDIA_TYPE_JSON "'",
+        type != NULL ? type : "missing");
+}
+
+bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem) {
+    enum wire_media request;
+
+    if (!find_request_media(exchange, &request, ret_problem))
+        return false;
     if (find_reply_media(exchange, request) != WIRE_NUM_MEDIA)
         return true;
-
     return wire_problem_set(
         ret_problem, WIRE_E_NOT_ACCEPTABLE, MHD_HTTP_HEADER_ACCEPT,
         "Accept allows none of the media types that a reply can have; send "
         "one of " WIRE_MEDIA_LIST ", or no Accept");
+}
+
+bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem) {
+    const struct wire_accept accept = read_accept(exchange);
+    enum wire_media request;
+
+    if (!find_request_media(exchange, &request, ret_problem))
+        return false;
+    if (wire_accept_allows(&accept, WIRE_MEDIA_JSON))
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_NOT_ACCEPTABLE, MHD_HTTP_HEADER_ACCEPT,
+                            "the reply is " WIRE_MEDIA_TYPE_JSON
+                            ", which Accept does not "
+                            "allow; send that, or no Accept");
+}
+
+/* Returns how the body is read, by its Content-Type, and what is done with it. */
+static struct exchange_codec make_codec(struct exchange *exchange,
+                                        const struct inference_phases *phases) {
+    const struct http_options *options = exchange->options;
+    enum wire_media request = wire_media_find(content_type_of(exchange));
+
+    return (struct exchange_codec){
+        .phases = phases,
+        .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
+        .json_size = WIRE_NO_SIZE,
+        .text = request == WIRE_MEDIA_JSON,
+        .models = options->models,
+        .num_models = options->num_models};
 }
 
 void attention_handle(struct exchange *exchange) {
@@ -57,17 +103,16 @@ void attention_handle(struct exchange *exchange) {
         [WIRE_MEDIA_JSON] = &wire_native_writer,
         [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
         [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
-    const struct http_options *options = exchange->options;
-    enum wire_media request = wire_media_find(content_type_of(exchange));
-    enum wire_media reply = find_reply_media(exchange, request);
-    const struct exchange_codec codec = {
-        .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
-        .writer = writers[reply],
-        .content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL,
-        .json_size = WIRE_NO_SIZE,
-        .text = request == WIRE_MEDIA_JSON,
-        .models = options->models,
-        .num_models = options->num_models};
+    struct exchange_codec codec = make_codec(exchange, &attention_phases);
+    enum wire_media reply =
+        find_reply_media(exchange, wire_media_find(content_type_of(exchange)));
 
+    codec.writer = writers[reply];
+    codec.content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL;
+    infer_submit(exchange, &codec);
+}
+
+void heads_handle(struct exchange *exchange) {
+    const struct exchange_codec codec = make_codec(exchange, &heads_phases);
     infer_submit(exchange, &codec);
 }

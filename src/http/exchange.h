@@ -17,6 +17,8 @@
 
 #include <microhttpd.h>
 
+struct inference_phases; /* see work/phases.h */
+
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
     EXCHANGE_DISCARDS_BODY, /* the reply is known; bytes that arrive are dropped */
@@ -27,11 +29,12 @@ enum exchange_state {
 /* How one request is read and its reply is written. Everything is borrowed: the models
  * outlive the exchange, the rest is constant. */
 struct exchange_codec {
+    const struct inference_phases *phases;
     wire_read *read;
-    const struct wire_writer *writer;
-    size_t json_size;         /* wire_input.json_size */
-    const char *content_type; /* replaces the writer's; NULL: keeps it */
-    bool text;                /* the numbers of the body are text */
+    const struct wire_writer *writer; /* of attention; NULL for an analysis of heads */
+    size_t json_size;                 /* wire_input.json_size */
+    const char *content_type;         /* replaces the writer's; NULL: keeps it */
+    bool text;                        /* the numbers of the body are text */
     const attn_model *const *models;
     size_t num_models;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handlers.h: the functions that the table of routes refers to.
  *
- * attention_* is in attention.c, oip_* in oip.c, and the others are in info.c. */
+ * attention_* and heads_* are in attention.c, oip_* in oip.c, the others in info.c. */
 #ifndef ATTND_HTTP_HANDLERS_H
 #define ATTND_HTTP_HANDLERS_H
 
@@ -14,6 +14,9 @@ struct exchange;
 /* route.check of POST /v1/attention: checks Content-Type (415) and Accept (406). */
 bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
+/* Likewise of POST /v1/heads, whose reply is JSON. */
+bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem);
+
 /* route.check of the Open Inference Protocol: Content-Type is JSON, or JSON with binary
  * data after it, or missing; else 415. */
 bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
@@ -24,6 +27,7 @@ bool oip_check_index(struct exchange *exchange, struct wire_problem *ret_problem
 
 /* route.handle: each makes the reply, or submits the exchange to a worker. */
 void attention_handle(struct exchange *exchange);
+void heads_handle(struct exchange *exchange);
 void models_handle_list(struct exchange *exchange);
 void models_handle_one(struct exchange *exchange);
 void health_handle_live(struct exchange *exchange);

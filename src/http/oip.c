@@ -6,6 +6,7 @@
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "http/work/infer.h"
+#include "http/work/phases.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 
@@ -114,8 +115,10 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
 
 void oip_handle_infer(struct exchange *exchange) {
     struct wire_problem problem;
-    struct exchange_codec codec = {
-        .read = wire_oip_read, .writer = &wire_oip_writer, .num_models = 1};
+    struct exchange_codec codec = {.phases = &attention_phases,
+                                   .read = wire_oip_read,
+                                   .writer = &wire_oip_writer,
+                                   .num_models = 1};
     size_t i;
 
     if (!find_path_model(exchange, &i))

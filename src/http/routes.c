@@ -13,6 +13,7 @@
 
 static const struct route routes[] = {
     {"/v1/attention", "POST", attention_check, attention_handle},
+    {"/v1/heads", "POST", heads_check, heads_handle},
     {"/v1/models", READS, NULL, models_handle_list},
     {"/v1/models/", READS, NULL, models_handle_one},
     {"/v2", READS, NULL, oip_handle_server},
@@ -86,9 +87,10 @@ const struct route *route_find(const char *path, const char *method,
         return &routes[i];
     }
     wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-                     "there is no route %.200s; use POST /v1/attention, GET /v1/models, "
-                     "GET /v1/models/NAME, GET /v2/health/live, GET /v2/health/ready, "
-                     "GET /openapi.json, or the Open Inference Protocol below GET /v2",
+                     "there is no route %.200s; use POST /v1/attention, POST /v1/heads, "
+                     "GET /v1/models, GET /v1/models/NAME, GET /v2/health/live, "
+                     "GET /v2/health/ready, GET /openapi.json, or the Open Inference "
+                     "Protocol below GET /v2",
                      path);
     *ret_allow = NULL;
     return NULL;

@@ -78,6 +78,10 @@ void wire_accept_add(struct wire_accept *accept, const char *value) {
     }
 }
 
+bool wire_accept_allows(const struct wire_accept *accept, enum wire_media media) {
+    return !accept->any_line || accept->weight[media] > 0;
+}
+
 enum wire_media wire_accept_choose(const struct wire_accept *accept,
                                    enum wire_media request) {
     enum wire_media own =

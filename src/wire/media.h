@@ -44,6 +44,9 @@ struct wire_accept {
  * media type, the most specific one counts. A malformed weight counts as 0. */
 void wire_accept_add(struct wire_accept *accept, const char *value);
 
+/* Whether a reply may be of the type `media`. */
+bool wire_accept_allows(const struct wire_accept *accept, enum wire_media media);
+
 /* Returns the media type for the reply to a body of the type `request`: the one with the
  * greatest weight. Among equals it is the request's own, but application/vnd.safetensors
  * instead of application/octet-stream. WIRE_NUM_MEDIA when none is acceptable. */

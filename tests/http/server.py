@@ -71,6 +71,9 @@ class Server:
     def attention(self, body):
         return requests.post(self.url + "/v1/attention", json=body, timeout=120)
 
+    def heads(self, body):
+        return requests.post(self.url + "/v1/heads", json=body, timeout=120)
+
     def is_alive(self):
         return self.process.poll() is None and self.get("/v2/health/live").status_code == 200
 

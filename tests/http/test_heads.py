@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single heads: what head_mask leaves out."""
+"""Single heads: what head_mask leaves out, and POST /v1/heads against reruns."""
+
+import json
+from pathlib import Path
 
 import numpy as np
+import pytest
+import requests
 
+from checkpoints import LAYOUTS, random_checkpoint, write_layer
 from compare import assert_close, assert_problem
-from reference import attend, layer_from_tensors
-from safetensors_file import as_stored, write_safetensors
+from reference import attend, attend_request, layer_from_tensors
+from safetensors_file import as_stored, make_safetensors, write_safetensors
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_head_that_is_left_out_cannot_overflow(start_server, tmp_path):
@@ -29,3 +37,101 @@ def test_head_that_is_left_out_cannot_overflow(start_server, tmp_path):
     outputs, weights = attend(layer, rows, rows, rows)
     assert_close(reply.json()["outputs"][0], outputs, "outputs")
     assert_close(reply.json()["attention_weights"][0], weights, "weights")
+
+
+def whole_norm(outputs):
+    return np.sqrt(sum((np.asarray(rows) ** 2).sum() for rows in outputs))
+
+
+def outputs_of(layer, request, **changes):
+    return [outputs for outputs, _ in attend_request(layer, request | changes)]
+
+
+def assert_heads(reply, layer, request):
+    """Compares a reply with reruns in float64 that leave out one head each, and every set of at
+    most 5 heads."""
+    num_heads = len(layer.heads)
+    mask = np.array(request.get("head_mask") or np.ones(num_heads))
+    outputs = outputs_of(layer, request)
+    norm = whole_norm(outputs)
+    gram = np.array(reply["gram"])
+    assert gram.shape == (num_heads, num_heads) and (gram == gram.T).all()
+    largest = max(1, max(head["importance"] for head in reply["heads"]))
+    for members in range(1, 1 << num_heads):
+        left_out = [h for h in range(num_heads) if members >> h & 1]
+        some = outputs_of(layer, request,
+                          head_mask=np.where(np.isin(range(num_heads), left_out), 0, mask))
+        change = whole_norm([a - b for a, b in zip(outputs, some)]) / norm
+        predicted = np.sqrt(max(gram[np.ix_(left_out, left_out)].sum(), 0)) / norm
+        assert abs(predicted - change) <= 1e-5 * largest, (left_out, predicted, change)
+        if len(left_out) == 1:
+            assert abs(reply["heads"][left_out[0]]["importance"] - change) <= 1e-5 * largest
+
+
+def assert_means(reply, layer, request):
+    """Compares what the heads attend to with the weights of the reference."""
+    itself = "keys" not in request
+    weights = [w for _, w in attend_request(layer, request)]
+    for h, head in enumerate(reply["heads"]):
+        rows = [row for w in weights for row in w[h]]
+        entropy = [-(row[row > 0] * np.log(row[row > 0])).sum() for row in rows]
+        assert abs(head["entropy"] - np.mean(entropy)) <= 1e-5
+        assert abs(head["mass_on_first"] - np.mean([row[0] for row in rows])) <= 1e-5
+        if not itself:
+            assert head["mean_distance"] is head["mass_on_self"] is head["mass_on_previous"] is None
+            continue
+        at = [(i, row) for w in weights for i, row in enumerate(w[h])]
+        distance = [(abs(np.arange(len(row)) - i) * row).sum() for i, row in at]
+        assert abs(head["mean_distance"] - np.mean(distance)) <= 1e-4
+        assert abs(head["mass_on_self"] - np.mean([row[i] for i, row in at])) <= 1e-5
+        previous = [row[i - 1] for i, row in at if i > 0]
+        if previous:
+            assert abs(head["mass_on_previous"] - np.mean(previous)) <= 1e-5
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_heads_of_every_layout_match_the_reference(start_server, tmp_path, layout):
+    rng = np.random.default_rng(LAYOUTS.index(layout) + 1)
+    checkpoint = random_checkpoint(rng, tmp_path, "random", layout, "F32")
+    server = start_server("--model", checkpoint.argument)
+    sizes = checkpoint.layer.sizes
+    lens = rng.integers(1, 40, size=3).tolist()
+    query, key, value = ([rng.normal(size=(length, size)).round(3).tolist() for length in lens]
+                         for size in sizes)
+    request = {"queries": query, "keys": key, "values": value,
+               "valid_lens": [int(rng.integers(0, length + 1)) for length in lens],
+               "head_mask": rng.uniform(0.5, 1, size=len(checkpoint.layer.heads)).round(2).tolist()}
+    requests_ = [request]
+    if len(set(sizes)) == 1:
+        requests_.append({"queries": query, "causal": True})
+    for body in requests_:
+        reply = server.heads(body)
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["Content-Type"] == "application/json"
+        assert_heads(reply.json(), checkpoint.layer, body)
+        assert_means(reply.json(), checkpoint.layer, body)
+
+
+def test_heads_takes_safetensors(start_server, tmp_path):
+    layer = write_layer(tmp_path / "layer.safetensors", 3, 4, 8)
+    server = start_server("--model", f"layer={tmp_path / 'layer.safetensors'}")
+    rows = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
+    body = make_safetensors({"queries": rows}, metadata={"need_weights": "true"})
+    reply = requests.post(server.url + "/v1/heads", body, timeout=60,
+                          headers={"Content-Type": "application/vnd.safetensors"})
+    assert reply.status_code == 200, reply.text
+    assert_heads(reply.json(), layer, {"queries": [rows]})
+    assert_means(reply.json(), layer, {"queries": [rows]})
+
+
+def test_results_of_heads_that_are_not_finite_are_422(demo_server):
+    large = {"model": "journey", "queries": [[3e38, 3e38, 3e38], [3e38, -3e38, 3e38]]}
+    problem = assert_problem(demo_server.heads(large), 422, "Result not finite")
+    assert "head 0" in problem["detail"]
+
+
+def test_heads_of_patterns_have_the_tags_of_their_names(demo_server):
+    request = json.loads((DOCS / "examples/patterns.json").read_text())
+    tags = [head["tags"] for head in demo_server.heads(request).json()["heads"]]
+    assert tags == [["previous token"], ["next token"], ["first token"], ["self"],
+                    ["local window"], ["uniform"], ["long range"], ["causal prefix"]]

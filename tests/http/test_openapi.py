@@ -248,7 +248,8 @@ def assert_problem_example(reply, name):
     assert reply.json() == example_named(name)
     responses = DOCUMENT["paths"]["/v1/attention"]["post"]["responses"]
     media = "application/problem+json"
-    assert_documented(reply, 503, media, responses["503"]["content"][media], responses["503"])
+    assert_documented(reply, 503, media, resolve(responses["503"])["content"][media],
+                      resolve(responses["503"]))
 
 
 def test_full_queue_gets_its_example(start_server, tmp_path):

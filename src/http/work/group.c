@@ -27,8 +27,8 @@ bool group_mark(struct inference *inference) {
     uint64_t hash = HASH_START;
 
     job->group = 0;
-    if (rows > MEMBER_ROWS_MAX || inference->streamed ||
-        wire_selection_is_partial(request) ||
+    if (!inference->exchange->codec.phases->joins || rows > MEMBER_ROWS_MAX ||
+        inference->streamed || wire_selection_is_partial(request) ||
         !join_possible(request->model, batch, batch)) /* a native engine */
         return false;
 

@@ -107,7 +107,7 @@ static bool decode_and_plan(struct inference *inference, struct wire_problem *pr
     return inference_check_deadline(inference, problem) &&
            inference_decode(inference, problem) &&
            inference_check_deadline(inference, problem) &&
-           inference_plan(inference, problem);
+           inference->exchange->codec.phases->plan(inference, problem);
 }
 
 /* Ends the job; `problem` is the reply, unless it is NULL. */
@@ -135,12 +135,13 @@ static void end_inference(struct inference *inference,
 
 /* Computes and encodes the request alone. */
 static void finish_alone(struct inference *inference) {
+    const struct inference_phases *phases = inference->exchange->codec.phases;
     struct wire_oip_batch took = {.count = 1};
     struct wire_problem problem;
-    bool done = inference_compute(inference, &problem);
+    bool done = phases->compute(inference, &problem);
 
     if (done) {
-        done = inference_encode(inference, &problem);
+        done = phases->encode(inference, &problem);
         add_times(&took, inference);
         model_stats_execute(find_model_stats(inference), 1, &took);
     }
@@ -191,7 +192,7 @@ static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
 
     inference->worker = worker;
     if (inference_check_deadline(inference, &problem) &&
-        inference_plan(inference, &problem)) /* for another worker */
+        exchange->codec.phases->plan(inference, &problem)) /* for another worker */
         finish(inference);
     else
         end_inference(inference, &problem);

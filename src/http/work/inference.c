@@ -81,32 +81,46 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
     return true;
 }
 
-bool inference_plan(struct inference *inference, struct wire_problem *problem) {
-    struct exchange *exchange = inference->exchange;
+void inference_share(struct inference *inference) {
     struct sched_worker *worker = inference->worker;
-    const struct wire_writer *writer = exchange->codec.writer;
-    size_t max_reply = exchange->options->max_reply;
-    attn_error error;
 
     inference->parallel =
         (attn_parallel){sched_num_workers(worker->pool), sched_parallel_for, worker};
-    inference->request.batch.parallel = worker->inner != NULL
-                                            ? &inference->parallel
-                                            : NULL; /* cheap ones share nothing */
+    inference->request.batch.parallel =
+        worker->inner != NULL ? &inference->parallel : NULL;
+}
+
+bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
+                           struct wire_problem *problem) {
+    size_t max_reply = inference->exchange->options->max_reply;
+
+    inference->reply_bound = bytes;
+    if (bytes <= max_reply)
+        return true;
+    return wire_problem_set(
+        problem, WIRE_E_REPLY_TOO_LARGE, NULL,
+        "the reply could have %zu bytes, more than --max-reply %zu; %s", bytes, max_reply,
+        smaller);
+}
+
+bool inference_plan(struct inference *inference, struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
+    const struct wire_writer *writer = exchange->codec.writer;
+    attn_error error;
+
+    inference_share(inference);
     if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
                   &error) != ATTN_OK)
         return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
                                 "%s; send fewer or shorter sequences", error.text);
 
-    inference->reply_bound = writer->bound(&inference->request, &inference->sizes);
-    if (inference->reply_bound > max_reply)
-        return wire_problem_set(
-            problem, WIRE_E_REPLY_TOO_LARGE, NULL,
-            "the reply could have %zu bytes, more than --max-reply %zu; %s",
-            inference->reply_bound, max_reply, writer->smaller);
+    if (!inference_bound_reply(inference,
+                               writer->bound(&inference->request, &inference->sizes),
+                               writer->smaller, problem))
+        return false;
     inference->streamed = inference->reply_bound > UNSTREAMED_REPLY_MAX;
     inference->reply_arena =
-        inference->streamed ? &exchange->stream.arena : &worker->arena;
+        inference->streamed ? &exchange->stream.arena : &inference->worker->arena;
     return true;
 }
 
@@ -237,3 +251,6 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
     exchange_keep(inference->exchange, inference->kept);
     return true;
 }
+
+const struct inference_phases attention_phases = {inference_plan, inference_compute,
+                                                  inference_encode, true};

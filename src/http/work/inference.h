@@ -9,7 +9,10 @@
 #define ATTND_HTTP_WORK_INFERENCE_H
 
 #include "http/exchange.h"
+#include "http/work/phases.h"
 #include "wire/pace.h"
+
+#include <attnd/heads.h>
 
 /* One request on its worker. Allocated in exchange->decoded. */
 struct inference {
@@ -24,6 +27,7 @@ struct inference {
     struct arena *reply_arena; /* holds what the reply is written from */
     attn_result result;
     attn_result reply; /* the result with the weights that are selected */
+    attn_heads heads;  /* the result of an analysis of heads */
     size_t kept;       /* bytes that the reply holds until it is sent */
     /* Of this request. When several are computed as one, each counts an equal part of the
      * computation. */
@@ -42,6 +46,14 @@ bool inference_check_deadline(const struct inference *inference,
                               struct wire_problem *problem);
 
 bool inference_decode(struct inference *inference, struct wire_problem *problem);
+
+/* Lets other workers share the loops of the request, unless it is cheap. */
+void inference_share(struct inference *inference);
+
+/* Sets the bound of the reply, and checks it against --max-reply. `smaller` says how to
+ * ask for less. */
+bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
+                           struct wire_problem *problem);
 
 /* Plans the layer for this worker, and bounds the reply; decides whether it is
  * streamed. */

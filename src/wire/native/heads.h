@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* heads.h: the JSON that POST /v1/heads replies with (docs/protocol.md). */
+#ifndef ATTND_WIRE_NATIVE_HEADS_H
+#define ATTND_WIRE_NATIVE_HEADS_H
+
+#include "base/buf.h"
+#include "wire/problem.h"
+
+#include <attnd/heads.h>
+
+/* Returns the most bytes that the reply for a model can have; SIZE_MAX when that is too
+ * large to be computed. */
+size_t wire_native_heads_bound(const attn_model *model);
+
+/* Checks that all sums are finite, since JSON has no other numbers. Returns false with
+ * *ret_problem set (Result not finite). */
+bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_problem);
+
+/* Adds the reply to an empty buffer. Returns ATTN_OK or ATTN_E_NOMEM. */
+attn_status wire_native_heads_print(const attn_model *model, const attn_heads *heads,
+                                    struct buf *reply);
+
+#endif
