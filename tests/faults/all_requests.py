@@ -59,6 +59,7 @@ def make_requests():
         "safetensors, F16 and JSON reply": post_as(SAFETENSORS, half, "Accept: application/json"),
         "OIP, JSON": infer(False),
         "OIP, binary": infer(True, outputs=binary_outputs, id="one"),
+        "heads": post_bytes(body, path="/v1/heads"),
         "index": post_bytes(b'{"ready":true}', path="/v2/repository/index"),
     }
     gets = ("/v1/models", "/v1/models/journey", "/v2", "/v2/health/live", "/v2/health/ready",
