@@ -12,6 +12,7 @@
 #include "config/commands.h"
 #include "http/net/address.h"
 #include "http/net/listen.h"
+#include "http/net/origin.h"
 #include "http/server.h"
 #include "wire/init.h"
 
@@ -40,6 +41,7 @@ extern char **environ;
 /* What main_serve() has started, in this order. */
 struct daemon {
     struct address_ranges trusted_proxies;
+    struct origins cors_origins;
     struct models models;
     struct sched_budget budget;
     struct sched_pool *pool;
@@ -147,6 +149,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
         .max_connections = config->max_connections,
         .max_per_client = config->max_per_client,
         .trusted_proxies = &daemon->trusted_proxies,
+        .cors_origins = &daemon->cors_origins,
         .header_timeout = config->header_timeout,
         .min_rate = config->min_rate,
         .idle_timeout = config->idle_timeout,
@@ -249,6 +252,8 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     if (listen_check(config->listen, &error) != ATTN_OK ||
         address_ranges_read(config->trusted_proxies.items, config->trusted_proxies.count,
                             &daemon.trusted_proxies, &error) != ATTN_OK ||
+        origins_read(config->cors_origins.items, config->cors_origins.count,
+                     &daemon.cors_origins, &error) != ATTN_OK ||
         load_check(config, &error) != ATTN_OK) {
         exit_code = report_error(&error, EXIT_USAGE);
         goto done;
@@ -276,6 +281,7 @@ done:
     http_server_destroy(daemon.server);
     load_models_deinit(&daemon.models);
     free(daemon.trusted_proxies.items);
+    free(daemon.cors_origins.items);
     return exit_code;
 }
 

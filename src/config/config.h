@@ -45,6 +45,7 @@ struct config {
     size_t max_connections;
     size_t max_per_client; /* requests in progress; 0: no limit */
     struct config_texts trusted_proxies;
+    struct config_texts cors_origins;
     size_t header_timeout; /* seconds */
     size_t min_rate;       /* bytes per second */
     bool ignore_client_abort;

@@ -142,6 +142,13 @@ const struct option config_options[] = {
      .metavar = "ADDRESS[/BITS]",
      .help = "A proxy whose X-Forwarded-For names the client, or a range of them. "
              "May be repeated; in the environment, separate ranges by ';'."},
+    {.name = "cors-origin",
+     .kind = OPTION_TEXTS,
+     .offset = AT(cors_origins),
+     .metavar = "ORIGIN",
+     .help = "Accept requests of web pages of this origin, such as https://example.org; "
+             "those of other pages than the server's own are refused with 403. "
+             "May be repeated; in the environment, separate origins by ';'."},
     {.name = "max-body",
      .kind = OPTION_BYTES,
      .offset = AT(max_body),

@@ -7,6 +7,7 @@
 #include "base/container_of.h"
 #include "base/log.h"
 #include "http/net/framing.h"
+#include "http/net/origin.h"
 #include "wire/media.h"
 #include "wire/models.h"
 #include "wire/oip/oip.h"
@@ -159,11 +160,25 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
     return true;
 }
 
+/* Whether a browser asks what a page elsewhere may send. */
+static bool is_preflight(const struct exchange *exchange, const char *method) {
+    if (exchange->cross_origin == NULL || strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0)
+        return false;
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                       MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD) !=
+           NULL;
+}
+
 /* Decides by the headers alone whether to accept the request. Returns false with *problem
  * set when not. */
 static bool accept_headers(struct exchange *exchange, const char *path,
                            const char *method, const struct framing *framing,
                            struct wire_problem *problem) {
+    if (is_preflight(exchange, method)) {
+        exchange_set_preflight(exchange);
+        exchange->state = EXCHANGE_DISCARDS_BODY;
+        return true;
+    }
     exchange->route =
         route_find(path, method, exchange->words, &exchange->allow, problem);
     if (exchange->route == NULL)
@@ -264,7 +279,9 @@ static enum MHD_Result begin_request(struct exchange *exchange,
 
     exchange->state = EXCHANGE_KEEPS_BODY;
     exchange->close = framing.close;
-    if (count_request(exchange, &problem) &&
+    if (origin_check(exchange->connection, line->url, exchange->options->cors_origins,
+                     &exchange->cross_origin, &problem) &&
+        count_request(exchange, &problem) &&
         accept_headers(exchange, path, line->method, &framing, &problem))
         return MHD_YES;
 

@@ -75,6 +75,9 @@ struct exchange {
     const char *allow; /* the header of a 405, or NULL */
     bool retry_later;  /* with Retry-After */
     bool close;        /* with Connection: close */
+    /* The Origin of an allowed page elsewhere, or NULL; borrowed from libmicrohttpd. */
+    const char *cross_origin;
+    bool preflight; /* the reply says what such a page may send */
 };
 
 /* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the
@@ -95,6 +98,9 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
 
 /* Makes JSON the reply that is part of the binary. */
 void exchange_set_constant(struct exchange *exchange, const char *json, size_t size);
+
+/* Makes the reply one that says what a page elsewhere may send. */
+void exchange_set_preflight(struct exchange *exchange);
 
 /* Finds the model that the first open word of the path names. Otherwise makes the reply a
  * 404 that points to `list_route`, the route that lists the models, and returns false. */

@@ -9,6 +9,7 @@
 #include <attnd/model.h>
 
 struct address_ranges;
+struct origins;
 
 /* Everything is borrowed and must outlive the server. */
 struct http_options {
@@ -22,6 +23,8 @@ struct http_options {
     size_t min_rate;         /* bytes per second, of bodies and replies */
     size_t max_per_client;   /* requests in progress; 0: no limit */
     const struct address_ranges *trusted_proxies;
+    /* Those of web pages elsewhere that may use the server. */
+    const struct origins *cors_origins;
     bool ignore_client_abort; /* a client that hangs up still gets its reply */
     size_t max_body;          /* bytes */
     size_t max_reply;         /* bytes */

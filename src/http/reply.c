@@ -15,6 +15,9 @@
 /* The buffer that libmicrohttpd fills from a streamed reply that is not chunked. */
 #define HTTP10_BUFFER_BYTES ((size_t)32 * 1024)
 
+/* How long a browser may remember a preflight; the most that Chromium does. */
+#define PREFLIGHT_SECONDS "7200"
+
 /* Returns the head of a reply that is in memory. */
 static struct wire_reply_head plain_head(const char *content_type) {
     return (struct wire_reply_head){content_type, WIRE_NO_SIZE, WIRE_NO_SIZE};
@@ -45,6 +48,13 @@ void exchange_set_constant(struct exchange *exchange, const char *json, size_t s
     exchange->constant = json;
     exchange->constant_size = size;
     exchange_set_json(exchange, ATTN_OK, MHD_HTTP_OK);
+}
+
+void exchange_set_preflight(struct exchange *exchange) {
+    exchange->preflight = true;
+    exchange->status = MHD_HTTP_NO_CONTENT;
+    exchange->head = plain_head(NULL);
+    exchange->constant = "";
 }
 
 /* --- a streamed reply --- */
@@ -102,6 +112,27 @@ static bool add_header(struct MHD_Response *response, const char *name,
     return value == NULL || MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
+/* Adds what a browser needs before it shows the reply to a page elsewhere. Returns false
+ * when memory is short. */
+static bool add_cors_headers(const struct exchange *exchange,
+                             struct MHD_Response *response) {
+    if (exchange->cross_origin == NULL)
+        return true;
+    if (!add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN,
+                    exchange->cross_origin) ||
+        !add_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN))
+        return false;
+    if (!exchange->preflight)
+        return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
+                          WIRE_OIP_SIZE_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER);
+    return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS,
+                      "GET, HEAD, POST") &&
+           add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
+                      MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER) &&
+           add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE,
+                      PREFLIGHT_SECONDS);
+}
+
 /* Returns false when memory is short. */
 static bool add_headers(const struct exchange *exchange, struct MHD_Response *response) {
     const struct wire_reply_head *head = &exchange->head;
@@ -120,6 +151,7 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
            add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow) &&
            add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
                       exchange->retry_later ? seconds : NULL) &&
+           add_cors_headers(exchange, response) &&
            add_header(response, MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL);
 }
 

@@ -68,6 +68,7 @@ def make_requests():
     refused = {
         "unknown route": (get_bytes("/nothing"), 404),
         "wrong method": (post_bytes(b"", path="/v1/models"), 405),
+        "page of another site": (get_bytes("/v1/models", "Origin: https://evil.example"), 403),
         "unknown key": (post_bytes(b'{"model":"journey","querys":[]}'), 400),
         "not JSON": (post_bytes(b"{"), 400),
         "numbers out of range": (post_bytes(native([[1e38, 1e38, 1e38]] * 2)), 422),

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "http/net/address.h"
+#include "http/net/origin.h"
 #include "http/server.h"
 
 #include <arpa/inet.h>
@@ -32,6 +33,7 @@
 static struct {
     struct sched_budget budget;
     attn_model *model;
+    struct origins origins;
     struct http_options options;
     struct http_server *server;
     struct sockaddr_in address;
@@ -45,6 +47,8 @@ struct reply {
 
 static void start_server(void) {
     static const struct address_ranges no_proxies;
+    static char page[] = "http://a";
+    char *const pages[] = {page};
     const struct sched_options sched = {.num_workers = 1,
                                         .queue_slots = 4,
                                         .max_delay = 1000000000,
@@ -57,6 +61,8 @@ static void start_server(void) {
     fuzz_check(attn_init(&error) == ATTN_OK && wire_init() == ATTN_OK &&
                    attn_model_demo("journey", NULL, &shared.model, &error) == ATTN_OK,
                "a model that cannot be made");
+    fuzz_check(origins_read(pages, 1, &shared.origins, &error) == ATTN_OK,
+               "an origin that cannot be read");
     sched_budget_init(&shared.budget, MEMORY_BYTES);
     shared.options =
         (struct http_options){.listen = "127.0.0.1:0",
@@ -66,6 +72,7 @@ static void start_server(void) {
                               .idle_timeout = 1,
                               .min_rate = 4096,
                               .trusted_proxies = &no_proxies,
+                              .cors_origins = &shared.origins,
                               .max_body = 1 << 20,
                               .max_reply = 1 << 24,
                               .models = (const attn_model *const *)&shared.model,

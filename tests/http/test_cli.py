@@ -26,6 +26,7 @@ BAD_OPTIONS = {
     "--log-format": ["--log-format", "xml"],
     "--log-level": ["--log-level", "loud"],
     "--listen": ["--listen", "127.0.0.1:99999"],
+    "--cors-origin": ["--demo", "--cors-origin", "https://example.org/"],
     "--model": ["--model", "no-equals-sign"],
     "num_heads": ["--model", "a=f.safetensors,num_heads=0"],
     "causal": ["--model", "a=f.safetensors,causal=perhaps"],

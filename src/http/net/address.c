@@ -90,6 +90,13 @@ bool address_is_in(const struct address *address, const struct address_ranges *r
     return false;
 }
 
+bool address_is_loopback(const struct address *address) {
+    static const struct address ipv6_loopback = {{[15] = 1}};
+    if (is_ipv4(address))
+        return address->bytes[sizeof mapped_prefix] == 127;
+    return memcmp(address, &ipv6_loopback, sizeof *address) == 0;
+}
+
 struct address address_of_client(const struct address *address) {
     struct address client = *address;
     if (!is_ipv4(address))

@@ -32,6 +32,9 @@ bool address_read(const char *text, size_t size, struct address *ret_address);
 
 bool address_is_in(const struct address *address, const struct address_ranges *ranges);
 
+/* Whether only the machine itself has the address: 127.0.0.0/8 and ::1. */
+bool address_is_loopback(const struct address *address);
+
 /* Returns the address that stands for all of a client's. A client of IPv6 has a network
  * of 64 bits; one of IPv4 has a single address. */
 struct address address_of_client(const struct address *address);

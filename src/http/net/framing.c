@@ -14,7 +14,7 @@ static bool parts_are_adjacent;
 struct framing_state {
     struct framing framing;
     const char *next; /* where the next line must begin, if parts are adjacent */
-    size_t lengths, encodings, hosts; /* how often each header appears */
+    size_t lengths, encodings, hosts, origins; /* how often each header appears */
     struct wire_problem *problem;
     bool refused;
 };
@@ -140,6 +140,9 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
     if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0 && ++state->hosts > 1)
         return refuse_header(state, WIRE_E_BAD_REQUEST, "Host",
                              "Host appears twice; send it once");
+    if (strcasecmp(name, MHD_HTTP_HEADER_ORIGIN) == 0 && ++state->origins > 1)
+        return refuse_header(state, WIRE_E_BAD_REQUEST, "Origin",
+                             "Origin appears twice; send it once");
     return MHD_YES;
 }
 
@@ -208,14 +211,27 @@ bool framing_check(struct MHD_Connection *connection, const struct framing_targe
     return true;
 }
 
-const char *framing_path(const char *url) {
+/* Returns the size of what is before the host of a whole URL; 0 for a path. */
+static size_t scheme_size(const char *url) {
     static const char *const schemes[] = {"http://", "https://"};
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
         size_t size = strlen(schemes[i]);
-        if (strncasecmp(url, schemes[i], size) == 0) {
-            const char *path = strchr(url + size, '/');
-            return path != NULL ? path : "/";
-        }
+        if (strncasecmp(url, schemes[i], size) == 0)
+            return size;
     }
-    return url;
+    return 0;
+}
+
+const char *framing_path(const char *url) {
+    size_t scheme = scheme_size(url);
+    if (scheme == 0)
+        return url;
+    const char *path = strchr(url + scheme, '/');
+    return path != NULL ? path : "/";
+}
+
+const char *framing_host(const char *url, size_t *ret_size) {
+    size_t scheme = scheme_size(url);
+    *ret_size = strcspn(url + scheme, "/?");
+    return scheme > 0 ? url + scheme : NULL;
 }

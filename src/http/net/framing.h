@@ -60,4 +60,7 @@ bool framing_check(struct MHD_Connection *connection, const struct framing_targe
  * 9112, section 3.2.2). */
 const char *framing_path(const char *url);
 
+/* Returns host[:port] of a whole URL, *ret_size bytes of it; NULL for a path. */
+const char *framing_host(const char *url, size_t *ret_size);
+
 #endif
