@@ -96,7 +96,7 @@ void attn_heads_order(const attn_heads *heads, size_t *ret_order, double *ret_ch
     double squared = 0; /* of the change without those that are ordered */
 
     for (size_t count = 0; count < num_heads; count++) {
-        double least = INFINITY;
+        double least = (double)INFINITY;
 
         for (size_t h = 0; h < num_heads; h++) {
             if (is_ordered(ret_order, count, h))
