@@ -304,9 +304,8 @@ static int main_bench(const struct config *config, const struct config_texts *fi
 /* What each command runs; returns the exit code. `files` are its operands. */
 static int (*const command_runs[NUM_COMMANDS])(const struct config *config,
                                                const struct config_texts *files) = {
-    [COMMAND_SERVE] = main_serve,
-    [COMMAND_INSPECT] = command_inspect,
-    [COMMAND_BENCH] = main_bench,
+    [COMMAND_SERVE] = main_serve,    [COMMAND_INSPECT] = command_inspect,
+    [COMMAND_PRUNE] = command_prune, [COMMAND_BENCH] = main_bench,
     [COMMAND_HEALTH] = main_health,
 };
 
@@ -347,7 +346,7 @@ int main(int argc, char **argv) {
 
     /* A server goes on without its one line, and health replies by its exit code. */
     bool is_text = config.help || config.man || config.version ||
-                   command == COMMAND_INSPECT || command == COMMAND_BENCH;
+                   (command != COMMAND_SERVE && command != COMMAND_HEALTH);
     if (is_text)
         exit_code = finish_output(exit_code);
 

@@ -10,6 +10,10 @@
  * is given. */
 int command_inspect(const struct config *config, const struct config_texts *files);
 
+/* Writes --output: the model in the only operand without the heads --heads. Returns 0; 1
+ * when that fails; 2 when options or operands are wrong. */
+int command_prune(const struct config *config, const struct config_texts *files);
+
 /* Asks the server at --listen whether it is ready. Returns 0 when it is, else 1. */
 int command_health(const struct config *config);
 

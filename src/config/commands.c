@@ -18,6 +18,13 @@ const struct command_info command_infos[NUM_COMMANDS] = {
             .help = "Print the layout and the sizes of each file, or what is missing.",
             .accepts_files = true,
         },
+    [COMMAND_PRUNE] =
+        {
+            .name = "prune",
+            .usage = "attnd prune FILE[,KEY=VALUE]... --heads H[,H]... --output FILE",
+            .help = "Write a smaller file without some of the heads.",
+            .accepts_files = true,
+        },
     [COMMAND_BENCH] =
         {
             .name = "bench",

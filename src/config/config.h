@@ -25,6 +25,12 @@ struct config_bench {
     size_t seconds; /* for each shape */
 };
 
+/* What only `attnd prune` reads; a text that is NULL was left out. */
+struct config_heads {
+    char *remove; /* numbers of heads, between commas */
+    char *output; /* file of the pruned model */
+};
+
 struct config {
     /* Models, and how they are computed: for serve (cli/load.c), inspect and bench. */
     struct config_texts models;
@@ -59,6 +65,7 @@ struct config {
     bool check_config;
 
     struct config_bench bench; /* read by cli/bench.c and cli/bench_wire.c */
+    struct config_heads heads; /* read by cli/prune.c */
 
     char *file; /* value of --config; NULL: none */
     bool help;

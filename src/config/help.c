@@ -18,7 +18,8 @@ static const struct {
     {"0", "Stopped on request, after every accepted request got a reply, "
           "or while models were loaded."},
     {"1", "Could not start (a model, the address, memory), "
-          "or stopped before every accepted request got a reply."},
+          "or stopped before every accepted request got a reply. "
+          "Another command could not do its work."},
     {"2", "An option, a variable or the configuration file is wrong; one line names it."},
 };
 
@@ -61,11 +62,12 @@ static void format_variable_name(const struct option *option, char *ret_name,
     ret_name[at] = '\0';
 }
 
-/* Prints the options that only `command` uses or, when it is NULL, all others. */
+/* Prints the options whose `command` is this one or, when it is NULL, is NULL too. */
 static void print_help_options(const char *command) {
     for (size_t i = 0; i < config_num_options; i++) {
         const struct option *option = &config_options[i];
-        if (option->command != command && (command == NULL || option->command == NULL))
+        if ((option->command == NULL) != (command == NULL) ||
+            (command != NULL && strcmp(option->command, command) != 0))
             continue;
 
         printf("  --%s", option->name);
@@ -101,6 +103,8 @@ void config_print_help(void) {
     printf("\nOptions (a flag overrides ATTND_..., which overrides --config, "
            "which overrides the default):\n");
     print_help_options(NULL);
+    printf("\nOptions of attnd prune:\n");
+    print_help_options("prune");
     printf("\nOptions of attnd bench, which also uses "
            "--workers, --engine, --cpu and --precision:\n");
     print_help_options("bench");
@@ -193,8 +197,11 @@ void config_print_man(void) {
     puts(".SH EXAMPLES\n.nf\n"
          "attnd \\-\\-demo\n"
          "attnd \\-\\-model layer0=layer0.safetensors,num_heads=12,causal=true\n"
-         "attnd inspect layer0.safetensors\n.fi\n"
+         "attnd inspect layer0.safetensors\n"
+         "attnd prune layer0.safetensors,num_heads=12 \\-\\-heads 1,4 "
+         "\\-\\-output pruned.safetensors\n.fi\n"
          ".SH SEE ALSO\n"
          "In the source: docs/protocol.md and docs/protocol\\-v2.md for requests,\n"
-         "docs/models.md for the layouts of checkpoints.");
+         "docs/models.md for the layouts of checkpoints,\n"
+         "docs/pruning.md for prune.");
 }

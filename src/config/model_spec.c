@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_spec.c: splits the value of --model in place. */
+/* model_spec.c: splits the value of --model, or an operand, in place. */
 #include "config/model_spec.h"
 
 #include "base/error.h"
@@ -24,14 +24,20 @@ static bool parse_count(const char *text, size_t *ret_count) {
     return true;
 }
 
-/* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. `text` is the whole
- * specification, for errors. */
-static attn_status parse_pair(char *pair, const char *text, struct model_spec *spec,
-                              attn_error *ret_error) {
+/* A text that is being parsed, as errors show it. */
+struct spec_text {
+    const char *option; /* "--model ", or "" for an operand */
+    const char *text;
+};
+
+/* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. */
+static attn_status parse_pair(char *pair, const struct spec_text *shown,
+                              struct model_spec *spec, attn_error *ret_error) {
     attn_model_options *options = &spec->options;
+    const char *option = shown->option, *text = shown->text;
     char *equals = strchr(pair, '=');
     if (equals == NULL || equals[1] == '\0')
-        return error_set(ret_error, ATTN_E_VALUE, "--model %s: '%s' is not KEY=VALUE",
+        return error_set(ret_error, ATTN_E_VALUE, "%s%s: '%s' is not KEY=VALUE", option,
                          text, pair);
 
     *equals = '\0';
@@ -40,17 +46,18 @@ static attn_status parse_pair(char *pair, const char *text, struct model_spec *s
         size_t *count = *pair == 'n' ? &options->num_heads : &options->context_length;
         if (!parse_count(value, count))
             return error_set(ret_error, ATTN_E_VALUE,
-                             "--model %s: %s '%s' is not a whole number of at least 1",
+                             "%s%s: %s '%s' is not a whole number of at least 1", option,
                              text, pair, value);
     } else if (strcmp(pair, "causal") == 0) {
         if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
             return error_set(ret_error, ATTN_E_VALUE,
-                             "--model %s: causal '%s' is not true or false", text, value);
+                             "%s%s: causal '%s' is not true or false", option, text,
+                             value);
         options->causal = value;
     } else if (strcmp(pair, "precision") == 0) {
         if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0)
             return error_set(ret_error, ATTN_E_VALUE,
-                             "--model %s: precision '%s' is not f32 or bf16", text,
+                             "%s%s: precision '%s' is not f32 or bf16", option, text,
                              value);
         spec->precision = value;
     } else if (strcmp(pair, "layout") == 0) {
@@ -59,35 +66,46 @@ static attn_status parse_pair(char *pair, const char *text, struct model_spec *s
         options->prefix = value;
     } else {
         return error_set(ret_error, ATTN_E_VALUE,
-                         "--model %s: unknown key '%s'; the keys are num_heads, causal, "
+                         "%s%s: unknown key '%s'; the keys are num_heads, causal, "
                          "context_length, layout, prefix and precision",
-                         text, pair);
+                         option, text, pair);
     }
     return ATTN_OK;
 }
 
-attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
-                             attn_error *ret_error) {
-    struct model_spec spec = {.text = strdup(text)};
+/* Cuts NAME=FILE at the '='; without `named` it is the file alone. Returns false when a
+ * part is missing. `first` may be NULL. */
+static bool parse_path(char *first, bool named, struct model_spec *spec) {
+    if (first == NULL)
+        return false;
+    spec->path = first;
+    if (!named)
+        return true;
+
+    char *equals = strchr(first, '=');
+    if (equals == NULL || equals == first || equals[1] == '\0')
+        return false;
+    *equals = '\0';
+    spec->name = first;
+    spec->path = equals + 1;
+    return true;
+}
+
+/* Parses [NAME=]FILE[,KEY=VALUE]..., with the name when `named`. */
+static attn_status parse_spec(const struct spec_text *shown, bool named,
+                              struct model_spec *ret_spec, attn_error *ret_error) {
+    struct model_spec spec = {.text = strdup(shown->text)};
     if (spec.text == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "--model %s: out of memory", text);
+        return error_set(ret_error, ATTN_E_NOMEM, "%s%s: out of memory", shown->option,
+                         shown->text);
 
     attn_status status = ATTN_OK;
-    char *rest = NULL;
-    char *first = strtok_r(spec.text, ",", &rest);
-    char *equals = first != NULL ? strchr(first, '=') : NULL;
-    if (equals == NULL || equals == first || equals[1] == '\0') {
-        status = error_set(ret_error, ATTN_E_VALUE,
-                           "--model %s: not NAME=FILE[,KEY=VALUE]...", text);
-    } else {
-        *equals = '\0';
-        spec.name = first;
-        spec.path = equals + 1;
-    }
-
-    char *pair;
+    char *rest = NULL, *pair;
+    if (!parse_path(strtok_r(spec.text, ",", &rest), named, &spec))
+        status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...",
+                           shown->option, shown->text, named ? "NAME=" : "");
     while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL)
-        status = parse_pair(pair, text, &spec, ret_error);
+        status = parse_pair(pair, shown, &spec, ret_error);
 
     if (status != ATTN_OK) {
         model_spec_deinit(&spec);
@@ -95,6 +113,16 @@ attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
     }
     *ret_spec = spec;
     return ATTN_OK;
+}
+
+attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
+                             attn_error *ret_error) {
+    return parse_spec(&(struct spec_text){"--model ", text}, true, ret_spec, ret_error);
+}
+
+attn_status model_spec_parse_operand(const char *text, struct model_spec *ret_spec,
+                                     attn_error *ret_error) {
+    return parse_spec(&(struct spec_text){"", text}, false, ret_spec, ret_error);
 }
 
 void model_spec_deinit(struct model_spec *spec) {

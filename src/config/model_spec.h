@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model. */
+/* model_spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model, and the same
+ * without NAME=, an operand. */
 #ifndef ATTND_CONFIG_MODEL_SPEC_H
 #define ATTND_CONFIG_MODEL_SPEC_H
 
 #include <attnd/model.h>
 
 struct model_spec {
-    char *text; /* owned; all pointers below point into it */
-    const char *name;
+    char *text;       /* owned; all pointers below point into it */
+    const char *name; /* NULL in an operand */
     const char *path;
     attn_model_options options;
     const char *precision; /* NULL: that of --precision */
@@ -18,6 +19,10 @@ struct model_spec {
  * hold a comma. */
 attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
                              attn_error *ret_error);
+
+/* The same for FILE[,KEY=VALUE]..., an operand of attnd prune. */
+attn_status model_spec_parse_operand(const char *text, struct model_spec *ret_spec,
+                                     attn_error *ret_error);
 
 /* Frees the memory; a zeroed struct is fine. */
 void model_spec_deinit(struct model_spec *spec);

@@ -28,11 +28,12 @@ class Checkpoint:
                          *(f"{key}={value}" for key, value in self.options.items())])
 
 
-def random_tensors(rng, layout, num_heads, head_size):
-    """Returns random weights whose scores are of order 1, so that no key gets all the weight."""
+def random_tensors(rng, layout, num_heads, head_size, bias=None):
+    """Returns random weights whose scores are of order 1, so that no key gets all the weight.
+    Whether there are biases is random too when `bias` is None."""
     width = num_heads * head_size  # H*D
     sizes = rng.integers(1, 33, size=3)  # query_size, key_size, value_size
-    bias = rng.random() < 0.5
+    bias = rng.random() < 0.5 if bias is None else bias
 
     def weight(rows, columns):
         return rng.normal(scale=columns ** -0.5, size=(rows, columns))
@@ -76,11 +77,15 @@ def random_tensors(rng, layout, num_heads, head_size):
             tensors["in_proj_bias"] = rng.normal(scale=0.5, size=3 * width)
         tensors |= linear("out_proj", width, width)
     if layout.endswith("additive"):
-        additive_size = int(rng.integers(1, 17))
-        tensors["attention.W_q.weight"] = weight(additive_size, head_size)
-        tensors["attention.W_k.weight"] = weight(additive_size, head_size)
-        tensors["attention.w_v.weight"] = rng.normal(size=(1, additive_size))
+        tensors |= additive_tensors(rng, head_size)
     return tensors
+
+
+def additive_tensors(rng, head_size):
+    size = int(rng.integers(1, 17))
+    return {"attention.W_q.weight": rng.normal(scale=head_size ** -0.5, size=(size, head_size)),
+            "attention.W_k.weight": rng.normal(scale=head_size ** -0.5, size=(size, head_size)),
+            "attention.w_v.weight": rng.normal(size=(1, size))}
 
 
 def random_checkpoint(rng, directory, name, layout, dtype):

@@ -231,6 +231,32 @@ static void test_model_specification_is_parsed(void **state) {
     model_spec_deinit(&spec);
 }
 
+static void test_operand_is_a_specification_without_a_name(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"", "not FILE[,KEY=VALUE]..."},
+        {",", "not FILE[,KEY=VALUE]..."},
+        {"f,causal=yes", "f,causal=yes: causal 'yes' is not true or false"},
+    };
+    struct model_spec spec;
+    attn_error error;
+    assert_int_equal(
+        model_spec_parse_operand("/m/x=1.st,num_heads=5,precision=bf16", &spec, &error),
+        ATTN_OK);
+    assert_null(spec.name);
+    assert_string_equal(spec.path, "/m/x=1.st");
+    assert_int_equal(spec.options.num_heads, 5);
+    assert_string_equal(spec.precision, "bf16");
+    model_spec_deinit(&spec);
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(model_spec_parse_operand(bad[i][0], &spec, &error),
+                         ATTN_E_VALUE);
+        if (strstr(error.text, bad[i][1]) == NULL)
+            fail_msg("%s: %s", bad[i][0], error.text);
+    }
+}
+
 static void test_malformed_model_specification_is_named(void **state) {
     (void)state;
     static const char *const bad[][2] = {
@@ -268,6 +294,7 @@ int main(void) {
         cmocka_unit_test(test_empty_and_foreign_variables_are_ignored),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),
+        cmocka_unit_test(test_operand_is_a_specification_without_a_name),
         cmocka_unit_test(test_malformed_model_specification_is_named),
     };
     return cmocka_run_group_tests_name("config", tests, make_file, remove_file);
