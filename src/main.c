@@ -305,8 +305,8 @@ static int main_bench(const struct config *config, const struct config_texts *fi
 static int (*const command_runs[NUM_COMMANDS])(const struct config *config,
                                                const struct config_texts *files) = {
     [COMMAND_SERVE] = main_serve,    [COMMAND_INSPECT] = command_inspect,
-    [COMMAND_PRUNE] = command_prune, [COMMAND_BENCH] = main_bench,
-    [COMMAND_HEALTH] = main_health,
+    [COMMAND_HEADS] = command_heads, [COMMAND_PRUNE] = command_prune,
+    [COMMAND_BENCH] = main_bench,    [COMMAND_HEALTH] = main_health,
 };
 
 int main(int argc, char **argv) {

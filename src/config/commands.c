@@ -18,6 +18,14 @@ const struct command_info command_infos[NUM_COMMANDS] = {
             .help = "Print the layout and the sizes of each file, or what is missing.",
             .accepts_files = true,
         },
+    [COMMAND_HEADS] =
+        {
+            .name = "heads",
+            .usage = "attnd heads FILE[,KEY=VALUE]... --data REQUESTS",
+            .help = "Print what each head attends to, and how much the outputs depend "
+                    "on it.",
+            .accepts_files = true,
+        },
     [COMMAND_PRUNE] =
         {
             .name = "prune",

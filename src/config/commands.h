@@ -8,6 +8,7 @@
 enum command {
     COMMAND_SERVE, /* the default */
     COMMAND_INSPECT,
+    COMMAND_HEADS,
     COMMAND_PRUNE,
     COMMAND_BENCH,
     COMMAND_HEALTH,

@@ -25,8 +25,9 @@ struct config_bench {
     size_t seconds; /* for each shape */
 };
 
-/* What only `attnd prune` reads; a text that is NULL was left out. */
+/* What only `attnd heads` and `attnd prune` read; a text that is NULL was left out. */
 struct config_heads {
+    char *data;   /* file of requests */
     char *remove; /* numbers of heads, between commas */
     char *output; /* file of the pruned model */
 };
@@ -65,7 +66,7 @@ struct config {
     bool check_config;
 
     struct config_bench bench; /* read by cli/bench.c and cli/bench_wire.c */
-    struct config_heads heads; /* read by cli/prune.c */
+    struct config_heads heads; /* read by cli/heads.c and cli/prune.c */
 
     char *file; /* value of --config; NULL: none */
     bool help;

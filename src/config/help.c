@@ -103,6 +103,9 @@ void config_print_help(void) {
     printf("\nOptions (a flag overrides ATTND_..., which overrides --config, "
            "which overrides the default):\n");
     print_help_options(NULL);
+    printf("\nOptions of attnd heads, which also uses "
+           "--engine, --cpu and --precision:\n");
+    print_help_options("heads");
     printf("\nOptions of attnd prune:\n");
     print_help_options("prune");
     printf("\nOptions of attnd bench, which also uses "
@@ -198,10 +201,11 @@ void config_print_man(void) {
          "attnd \\-\\-demo\n"
          "attnd \\-\\-model layer0=layer0.safetensors,num_heads=12,causal=true\n"
          "attnd inspect layer0.safetensors\n"
+         "attnd heads layer0.safetensors,num_heads=12 \\-\\-data requests.jsonl\n"
          "attnd prune layer0.safetensors,num_heads=12 \\-\\-heads 1,4 "
          "\\-\\-output pruned.safetensors\n.fi\n"
          ".SH SEE ALSO\n"
          "In the source: docs/protocol.md and docs/protocol\\-v2.md for requests,\n"
          "docs/models.md for the layouts of checkpoints,\n"
-         "docs/pruning.md for prune.");
+         "docs/pruning.md for heads and prune.");
 }

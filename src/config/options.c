@@ -301,6 +301,15 @@ const struct option config_options[] = {
      .help = "Print one JSON object for each shape, or with --wire for each text.",
      .command = "bench",
      .command_line_only = true},
+    {.name = "data",
+     .kind = OPTION_TEXT,
+     .offset = AT(heads.data),
+     .metavar = "REQUESTS",
+     .help = "File of requests to look at the heads with: on each line the JSON of one "
+             "POST /v1/attention. The model that it names does not matter. "
+             "--max-body limits a line, and --max-memory what one request needs.",
+     .command = "heads",
+     .command_line_only = true},
     {.name = "heads",
      .kind = OPTION_TEXT,
      .offset = AT(heads.remove),

@@ -174,7 +174,7 @@ def test_help_mentions_every_option_and_its_variable():
         assert re.search(rf"^ +--{option}\b", result.stdout, re.M), option
         if "command_line_only" not in entry and '.command = "bench"' not in entry:
             assert "ATTND_" + option.upper().replace("-", "_") in result.stdout, option
-    for command in ("inspect", "prune", "health", "bench"):
+    for command in ("inspect", "heads", "prune", "health", "bench"):
         assert f"attnd {command} " in result.stdout, command
     assert max(map(len, result.stdout.splitlines())) <= 100
 

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* heads.h: what the heads of a model do over the requests of --data. */
+#ifndef ATTND_CLI_HEADS_H
+#define ATTND_CLI_HEADS_H
+
+#include "config/config.h"
+
+#include <attnd/heads.h>
+
+/* Looks at the heads over all requests of --data. The caller owns *ret_heads. Errors:
+ * those of request_file_read(); ATTN_E_VALUE for outputs that are not finite. */
+attn_status heads_analyse(const struct config *config, const attn_model *model,
+                          struct attn_heads *ret_heads, attn_error *ret_error);
+
+/* Frees the arrays; a zeroed struct is fine. */
+void heads_deinit(struct attn_heads *heads);
+
+/* Prints a line for each head. */
+void heads_print(const struct attn_heads *heads);
+
+#endif
