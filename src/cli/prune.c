@@ -3,13 +3,18 @@
 #include "cli/commands.h"
 
 #include "base/error.h"
+#include "base/output.h"
+#include "cli/heads.h"
 #include "cli/operand.h"
+#include "cli/request_file.h"
 #include "weights/prune.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* What command_prune() has made. */
 struct pruning {
@@ -18,15 +23,35 @@ struct pruning {
     size_t num_heads; /* of `whole`: H */
     bool *left_out;   /* [H] */
     size_t num_left_out;
+    struct attn_heads heads; /* over --data */
+    size_t *order;           /* [H], as attn_heads_order() returns them */
+    double *changes;         /* [H] */
+    double change;           /* of the outputs, as predicted */
 };
 
+/* --- options --- */
+
+/* Checks what needs no file but --data. */
 static attn_status check_options(const struct config_heads *options, attn_error *error) {
-    if (options->remove == NULL)
+    struct stat data;
+
+    if ((options->remove == NULL) == (options->keep == 0))
         return error_set(error, ATTN_E_VALUE,
-                         "--heads is missing; list the heads to remove, such as 1,4");
+                         "give either --heads, the heads to remove, "
+                         "or --keep, how many to keep");
     if (options->output == NULL)
         return error_set(error, ATTN_E_VALUE,
                          "--output is missing; name the file to write");
+    if (options->data == NULL && (options->keep > 0 || options->curve != NULL))
+        return error_set(error, ATTN_E_VALUE,
+                         "--data is missing, which %s needs; name a file with the JSON "
+                         "of one POST /v1/attention on each line",
+                         options->keep > 0 ? "--keep" : "--curve");
+    if (options->data != NULL && stat(options->data, &data) == 0 &&
+        !S_ISREG(data.st_mode))
+        return error_set(error, ATTN_E_VALUE,
+                         "--data: %.200s is read twice, so it must be a regular file",
+                         options->data);
     return ATTN_OK;
 }
 
@@ -62,21 +87,162 @@ static attn_status mark_listed(struct pruning *pruning, attn_error *error) {
     return ATTN_OK;
 }
 
+static attn_status check_keep(const struct pruning *pruning, attn_error *error) {
+    size_t keep = pruning->config->heads.keep;
+    if (keep < pruning->num_heads)
+        return ATTN_OK;
+    return error_set(error, ATTN_E_VALUE,
+                     "--keep: %zu of %zu heads leaves none to remove; keep fewer", keep,
+                     pruning->num_heads);
+}
+
+/* --- with --data --- */
+
+/* Marks the heads that come first in the order, until --keep are left. */
+static void mark_least(struct pruning *pruning) {
+    pruning->num_left_out = pruning->num_heads - pruning->config->heads.keep;
+    for (size_t i = 0; i < pruning->num_left_out; i++)
+        pruning->left_out[pruning->order[i]] = true;
+}
+
+/* The relative change of the outputs, as it is measured. */
+struct measure {
+    const struct pruning *pruning;
+    double squared_change, squared_norm;
+};
+
+/* Runs a model on a batch; *ret_outputs is in `memory`. */
+static attn_status run_model(const attn_model *model, const attn_request *batch,
+                             struct request_memory *memory, attn_sizes *ret_sizes,
+                             const float **ret_outputs, attn_error *ret_error) {
+    attn_status status = attn_plan(model, batch, ret_sizes, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    void *scratch = request_alloc(memory, ret_sizes->scratch_bytes, 1, ret_error);
+    float *outputs =
+        request_alloc(memory, ret_sizes->outputs, sizeof *outputs, ret_error);
+    if (scratch == NULL || outputs == NULL)
+        return ATTN_E_NOMEM;
+    *ret_outputs = outputs;
+    return attn_run(model, batch, scratch, &(attn_result){.outputs = outputs});
+}
+
+/* request_use */
+static attn_status measure_request(void *context, attn_request *batch,
+                                   struct request_memory *memory, attn_error *ret_error) {
+    struct measure *measure = context;
+    const struct pruning *pruning = measure->pruning;
+    const float *whole, *pruned;
+    attn_sizes sizes;
+
+    attn_status status =
+        run_model(pruning->whole, batch, memory, &sizes, &whole, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    /* The heads that are left keep their factors. */
+    if (batch->head_mask != NULL) {
+        float *mask = request_alloc(memory, pruning->num_heads, sizeof *mask, ret_error);
+        if (mask == NULL)
+            return ATTN_E_NOMEM;
+        for (size_t head = 0, to = 0; head < pruning->num_heads; head++) {
+            if (!pruning->left_out[head])
+                mask[to++] = batch->head_mask[head];
+        }
+        batch->head_mask = mask;
+    }
+    status = run_model(pruning->pruned, batch, memory, &sizes, &pruned, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    for (size_t i = 0; i < sizes.outputs; i++) {
+        double output = (double)whole[i], change = (double)pruned[i] - output;
+        measure->squared_norm += output * output;
+        measure->squared_change += change * change;
+    }
+    return ATTN_OK;
+}
+
+/* Looks at the heads over --data, orders them, and prints both. */
+static attn_status order_heads(struct pruning *pruning, attn_error *error) {
+    size_t num_heads = pruning->num_heads;
+    attn_status status =
+        heads_analyse(pruning->config, pruning->whole, &pruning->heads, error);
+    if (status != ATTN_OK)
+        return status;
+
+    pruning->order = calloc(num_heads, sizeof *pruning->order);
+    pruning->changes = calloc(num_heads, sizeof *pruning->changes);
+    if (pruning->order == NULL || pruning->changes == NULL)
+        return error_set(error, ATTN_E_NOMEM, "not enough memory for %zu heads",
+                         num_heads);
+    attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
+
+    heads_print(&pruning->heads);
+    printf("\nkept  removed    change\n");
+    for (size_t i = 0; i < num_heads; i++)
+        printf("%4zu  %7zu  %8.6f\n", num_heads - 1 - i, pruning->order[i],
+               pruning->changes[i]);
+    return ATTN_OK;
+}
+
+/* Runs both models on --data, and prints how much the outputs change. */
+static attn_status measure_change(struct pruning *pruning, attn_error *error) {
+    const attn_model_info *info = attn_model_get_info(pruning->whole);
+    const attn_engine_options engine = {info->engine, info->cpu, info->precision};
+    struct measure measure = {.pruning = pruning};
+
+    attn_status status = attn_model_set_engine(pruning->pruned, &engine, error);
+    if (status == ATTN_OK)
+        status = request_file_read(pruning->config, pruning->whole, "compared",
+                                   measure_request, &measure, error);
+    if (status != ATTN_OK)
+        return status;
+
+    double ratio = measure.squared_change / measure.squared_norm;
+    pruning->change = attn_heads_change(&pruning->heads, pruning->left_out);
+    printf("\npredicted change  %.6g\n", pruning->change);
+    printf("measured change   %.6g\n", measure.squared_norm > 0 ? sqrt(ratio) : 0);
+    return ATTN_OK;
+}
+
+/* --- the command --- */
+
 /* Does everything once the options are checked and the model is loaded. */
 static attn_status prune_model(struct pruning *pruning, attn_error *error) {
-    const char *output = pruning->config->heads.output;
-    attn_status status =
-        prune_create_model(pruning->whole, pruning->left_out, &pruning->pruned, error);
+    const struct config_heads *options = &pruning->config->heads;
+    attn_status status = output_check_new(options->output, error);
+    if (status == ATTN_OK && options->curve != NULL)
+        status = output_check_new(options->curve, error);
+    if (status == ATTN_OK && options->data != NULL)
+        status = order_heads(pruning, error);
+    if (status != ATTN_OK)
+        return status;
+
+    if (options->keep > 0)
+        mark_least(pruning);
+    attn_model *pruned = NULL;
+    status = prune_create_model(pruning->whole, pruning->left_out, &pruned, error);
+    pruning->pruned = pruned;
+    if (status == ATTN_OK && options->data != NULL)
+        status = measure_change(pruning, error);
     if (status == ATTN_OK)
-        status = prune_write_file(pruning->pruned, output, error);
+        status = prune_write_file(pruning->pruned, options->output, error);
+
+    size_t kept = pruning->num_heads - pruning->num_left_out;
     if (status == ATTN_OK)
-        printf("%s: %zu of %zu heads\n", output,
-               pruning->num_heads - pruning->num_left_out, pruning->num_heads);
+        printf("%s: %zu of %zu heads\n", options->output, kept, pruning->num_heads);
+    if (status == ATTN_OK && options->curve != NULL)
+        status = curve_write(options->curve, pruning->changes, pruning->num_heads, kept,
+                             pruning->change, error);
     return status;
 }
 
 static void pruning_deinit(struct pruning *pruning) {
+    heads_deinit(&pruning->heads);
     free(pruning->left_out);
+    free(pruning->order);
+    free(pruning->changes);
     attn_model_destroy(pruning->pruned);
     attn_model_destroy(pruning->whole);
 }
@@ -97,7 +263,8 @@ int command_prune(const struct config *config, const struct config_texts *files)
     if (pruning.left_out == NULL) {
         error_set(&error, ATTN_E_NOMEM, "out of memory");
         exit_code = operand_report(&error, 1);
-    } else if (mark_listed(&pruning, &error) != ATTN_OK) {
+    } else if ((config->heads.keep > 0 ? check_keep(&pruning, &error)
+                                       : mark_listed(&pruning, &error)) != ATTN_OK) {
         exit_code = operand_report(&error, 2);
     } else if (prune_model(&pruning, &error) != ATTN_OK) {
         exit_code = operand_report(&error, 1);

@@ -29,7 +29,8 @@ const struct command_info command_infos[NUM_COMMANDS] = {
     [COMMAND_PRUNE] =
         {
             .name = "prune",
-            .usage = "attnd prune FILE[,KEY=VALUE]... --heads H[,H]... --output FILE",
+            .usage = "attnd prune FILE[,KEY=VALUE]... {--heads H[,H]...|--keep N} "
+                     "--output FILE [OPTION]...",
             .help = "Write a smaller file without some of the heads.",
             .accepts_files = true,
         },

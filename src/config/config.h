@@ -29,7 +29,9 @@ struct config_bench {
 struct config_heads {
     char *data;   /* file of requests */
     char *remove; /* numbers of heads, between commas */
+    size_t keep;  /* how many heads; 0: left out */
     char *output; /* file of the pruned model */
+    char *curve;  /* file of the SVG */
 };
 
 struct config {

@@ -103,10 +103,10 @@ void config_print_help(void) {
     printf("\nOptions (a flag overrides ATTND_..., which overrides --config, "
            "which overrides the default):\n");
     print_help_options(NULL);
-    printf("\nOptions of attnd heads, which also uses "
+    printf("\nOptions of attnd heads and prune, which also use "
            "--engine, --cpu and --precision:\n");
-    print_help_options("heads");
-    printf("\nOptions of attnd prune:\n");
+    print_help_options("heads and prune");
+    printf("\nOptions of attnd prune alone:\n");
     print_help_options("prune");
     printf("\nOptions of attnd bench, which also uses "
            "--workers, --engine, --cpu and --precision:\n");

@@ -3,6 +3,7 @@
  * in the man page. */
 #include "config/options.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -308,7 +309,7 @@ const struct option config_options[] = {
      .help = "File of requests to look at the heads with: on each line the JSON of one "
              "POST /v1/attention. The model that it names does not matter. "
              "--max-body limits a line, and --max-memory what one request needs.",
-     .command = "heads",
+     .command = "heads and prune",
      .command_line_only = true},
     {.name = "heads",
      .kind = OPTION_TEXT,
@@ -317,12 +318,30 @@ const struct option config_options[] = {
      .help = "The heads to remove, counted from 0.",
      .command = "prune",
      .command_line_only = true},
+    {.name = "keep",
+     .kind = OPTION_COUNT,
+     .offset = AT(heads.keep),
+     .min = 1,
+     .max = INT_MAX,
+     .metavar = "N",
+     .help = "How many heads to keep. The others are removed one after the other: "
+             "each is the one without which the outputs for --data change least.",
+     .command = "prune",
+     .command_line_only = true},
     {.name = "output",
      .kind = OPTION_TEXT,
      .offset = AT(heads.output),
      .metavar = "FILE",
      .help = "The file to write, in layout d2l and float32. "
              "A file that exists is not replaced.",
+     .command = "prune",
+     .command_line_only = true},
+    {.name = "curve",
+     .kind = OPTION_TEXT,
+     .offset = AT(heads.curve),
+     .metavar = "FILE",
+     .help = "A drawing (SVG) to write: how much the outputs for --data change "
+             "with each number of heads.",
      .command = "prune",
      .command_line_only = true},
     {.name = "man",

@@ -30,7 +30,7 @@ struct option {
     const char *metavar;        /* what the help shows as the value; NULL for FLAG */
     const char *const *choices; /* NULL-terminated, of CHOICE */
     const char *help;           /* one to three sentences */
-    const char *command;        /* the only command that uses it; NULL: any */
+    const char *command;        /* the only one that uses it, or ones; NULL: any */
     bool command_line_only;     /* not in the file or the environment */
 };
 

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnd prune: files that are served like the whole model with head_mask, and what is refused."""
+"""attnd prune: files that are served like the whole model with head_mask, heads that are chosen by
+what they do over a file of requests, and what is refused."""
 
+import json
+import os
+import re
 import resource
 import subprocess
+import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from checkpoints import additive_tensors, random_tensors, write_layer
+from head_requests import contributions, error_of, layer, table  # noqa: F401 (layer: a fixture)
 from safetensors_file import parse_safetensors, write_safetensors
-from server import BINARY, Server, clean_environment, run_attnd
+from server import BINARY, ROOT, Server, clean_environment, run_attnd
 
 LAYOUTS = ("d2l", "torch_packed", "torch_split", "llms_from_scratch", "wrapper", "two_stage")
 CASES = [f"{layout}{bias}{scoring}" for layout in LAYOUTS for bias in ("", "-bias")
@@ -85,6 +91,24 @@ def test_pruned_file_is_served_like_head_mask(served, name):
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_predicted_change_is_the_measured_one(served, tmp_path, name):
+    server, cases = served
+    case, data = cases[name], tmp_path / "data"
+    info = server.get(f"/v1/models/{name}").json()
+    rng = np.random.default_rng(CASES.index(name))
+    with data.open("w") as lines:
+        for tokens in (3, 9):
+            request = {key: rng.normal(size=(tokens, info[size])).tolist() for key, size in
+                       (("queries", "query_size"), ("keys", "key_size"), ("values", "value_size"))}
+            print(json.dumps(request), file=lines)
+    result = run_attnd("prune", case.whole, "--heads", ",".join(map(str, case.removed)),
+                       "--data", data, "--output", tmp_path / "out")
+    assert (result.returncode, result.stderr) == (0, ""), result
+    predicted, measured = numbers(result.stdout)
+    assert predicted > 0 and abs(predicted - measured) <= 1e-5
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_pruned_file_describes_itself(served, name):
     server, cases = served
     case = cases[name]
@@ -113,16 +137,9 @@ def test_pruned_file_has_only_the_rows_and_columns_of_its_heads(tmp_path):
 
 # --- what is refused ---
 
-@pytest.fixture(scope="module")
-def layer(tmp_path_factory):
-    """The path of a model of 4 heads."""
-    path = tmp_path_factory.mktemp("layer") / "layer"
-    write_layer(path, num_heads=4, head_size=3, query_size=6)
-    return path
-
-
 REFUSED = {
-    "no heads": (["--output", "OUT"], 2, "--heads is missing"),
+    "no heads": (["--output", "OUT"], 2, "give either --heads"),
+    "heads and keep": (["--heads", "1", "--keep", "2", "--output", "OUT"], 2, "either --heads"),
     "no output": (["--heads", "1"], 2, "--output is missing"),
     "empty list": (["--heads", "", "--output", "OUT"], 2, "--heads: must not be empty"),
     "empty number": (["--heads", "1,,2", "--output", "OUT"], 2, "--heads: '1,,2' is not a list"),
@@ -133,38 +150,45 @@ REFUSED = {
     "over 64 bits": (["--heads", "18446744073709551617", "--output", "OUT"], 2, "there is no head"),
     "twice": (["--heads", "1,3,1", "--output", "OUT"], 2, "--heads: head 1 is listed twice"),
     "all heads": (["--heads", "3,1,2,0", "--output", "OUT"], 2, "--heads: all 4 heads are listed"),
+    "keep none": (["--keep", "0", "--data", "DATA", "--output", "OUT"], 2, "--keep: '0'"),
+    "keep all": (["--keep", "4", "--data", "DATA", "--output", "OUT"], 2, "--keep: 4 of 4 heads"),
+    "keep without data": (["--keep", "2", "--output", "OUT"], 2, "--data is missing, which --keep"),
+    "curve without data": (["--heads", "2", "--curve", "SVG", "--output", "OUT"], 2,
+                           "--data is missing, which --curve"),
+    "data is a folder": (["--keep", "2", "--data", "/tmp", "--output", "OUT"], 2, "regular file"),
+    "no data": (["--keep", "2", "--data", "/nonexistent", "--output", "OUT"], 1,
+                "--data: cannot read /nonexistent: No such file"),
     "no folder": (["--heads", "2", "--output", "/nonexistent/x"], 1,
                   "/nonexistent/x cannot be created: No such file"),
     "two files": (["second", "--heads", "2", "--output", "OUT"], 2, "2 files are given"),
 }
 
 
-def error_of(result):
-    assert result.stderr.startswith("attnd: ") and result.stderr.count("\n") == 1, result
-    return result.stderr
+def fill_in(arguments, directory, data):
+    names = {"OUT": directory / "out", "DATA": data, "SVG": directory / "svg"}
+    return [names.get(argument, argument) for argument in arguments]
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_wrong_options_are_refused_and_nothing_is_written(tmp_path, layer, name):
     arguments, exit_code, words = REFUSED[name]
-    names = {"OUT": tmp_path / "out"}
-    result = run_attnd("prune", layer, *(names.get(word, word) for word in arguments))
+    result = run_attnd("prune", layer[0], *fill_in(arguments, tmp_path, layer[1]))
     assert result.returncode == exit_code and words in error_of(result), result
     assert list(tmp_path.iterdir()) == []
 
 
 def test_file_that_exists_is_not_replaced(tmp_path, layer):
     copy = tmp_path / "copy"
-    copy.write_bytes(layer.read_bytes())
+    copy.write_bytes(layer[0].read_bytes())
     result = run_attnd("prune", copy, "--heads", "1", "--output", copy)
     assert result.returncode == 1 and "copy exists already; remove it" in error_of(result)
-    assert copy.read_bytes() == layer.read_bytes()
+    assert copy.read_bytes() == layer[0].read_bytes()
     assert list(tmp_path.iterdir()) == [copy]
 
 
 def test_full_disk_is_reported_and_leaves_no_file(tmp_path, layer):
     result = subprocess.run(
-        [BINARY, "prune", layer, "--heads", "1", "--output", tmp_path / "out"], timeout=60,
+        [BINARY, "prune", layer[0], "--heads", "1", "--output", tmp_path / "out"], timeout=60,
         capture_output=True, text=True, env=clean_environment(),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)))
     assert result.returncode == 1, result
@@ -173,10 +197,98 @@ def test_full_disk_is_reported_and_leaves_no_file(tmp_path, layer):
 
 
 def test_operand_is_a_file_and_its_options(tmp_path, layer):
-    for operand, exit_code, words in ((f"{layer},num_heads=0", 2, "num_heads '0'"),
-                                      (f"{layer},heads=2", 2, "unknown key 'heads'"),
-                                      (f"{layer},num_heads=5", 1, "num_heads=5 does not divide"),
+    for operand, exit_code, words in ((f"{layer[0]},num_heads=0", 2, "num_heads '0'"),
+                                      (f"{layer[0]},heads=2", 2, "unknown key 'heads'"),
+                                      (f"{layer[0]},num_heads=5", 1, "num_heads=5 does not divide"),
                                       (",", 2, "not FILE[,KEY=VALUE]..."),
                                       (tmp_path / "none", 1, "none: cannot be opened")):
         result = run_attnd("prune", operand, "--heads", "1", "--output", tmp_path / "out")
         assert result.returncode == exit_code and words in error_of(result), result
+
+
+# --- with requests ---
+
+def greedy_order(parts, outputs):
+    """Returns [(head, change)]: each head is the one whose loss, with those before it, is least."""
+    order, left = [], list(range(len(parts)))
+    while left:
+        changes = [np.linalg.norm(parts[[h for h, _ in order] + [head]].sum(axis=0))
+                   for head in left]
+        best = int(np.argmin(changes))
+        order.append((left.pop(best), changes[best] / np.linalg.norm(outputs)))
+    return order
+
+
+def numbers(stdout):
+    """Returns the predicted and the measured change."""
+    return [float(re.search(rf"^{word} change +(\S+)$", stdout, re.M)[1])
+            for word in ("predicted", "measured")]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_keep_removes_the_heads_that_matter_least(tmp_path, layer, keep):
+    path, data, reference, requests = layer
+    result = run_attnd("prune", path, "--keep", keep, "--data", data, "--output", tmp_path / "out")
+    assert (result.returncode, result.stderr) == (0, ""), result
+    order = greedy_order(*contributions(reference, requests))
+    rows = table(result.stdout, "kept ")
+    assert [row[:2] for row in rows] == [[str(3 - i), str(h)] for i, (h, _) in enumerate(order)]
+    changes = [change for _, change in order]
+    assert np.abs([float(row[2]) for row in rows] - np.array(changes)).max() <= 1e-5
+    assert np.abs(np.array(numbers(result.stdout)) - changes[3 - keep]).max() <= 1e-5
+
+    listed = tmp_path / "listed"
+    heads = ",".join(str(h) for h, _ in order[:4 - keep])
+    assert run_attnd("prune", path, "--heads", heads, "--output", listed).returncode == 0
+    assert listed.read_bytes() == (tmp_path / "out").read_bytes()
+
+
+def test_listed_heads_have_a_predicted_and_a_measured_change(tmp_path, layer):
+    path, data, reference, requests = layer
+    result = run_attnd("prune", path, "--heads", "1,2", "--data", data,
+                       "--output", tmp_path / "out")
+    assert result.returncode == 0, result
+    parts, outputs = contributions(reference, requests)
+    change = np.linalg.norm(parts[1] + parts[2]) / np.linalg.norm(outputs)
+    assert np.abs(np.array(numbers(result.stdout)) - change).max() <= 1e-5
+
+
+def test_curve_is_a_drawing_with_a_point_for_each_number_of_heads(tmp_path, layer):
+    curve = tmp_path / "curve.svg"
+    result = run_attnd("prune", layer[0], "--keep", "2", "--data", layer[1], "--output",
+                       tmp_path / "out", "--curve", curve)
+    assert result.returncode == 0, result
+    svg = ElementTree.parse(curve).getroot()
+    namespace = "{http://www.w3.org/2000/svg}"
+    assert svg.tag == namespace + "svg"
+    points = svg.findall(namespace + "circle")
+    changes = [float(row[2]) for row in table(result.stdout, "kept ")]
+    titles = [point.find(namespace + "title").text for point in points]
+    assert titles == [f"{kept} heads: {change:.4g}" for kept, change
+                      in enumerate([*changes[::-1], 0.0])] + [f"2 heads: {changes[1]:.4g}"]
+    lefts, heights = (np.array([float(point.get(name)) for point in points[:-1]])
+                      for name in ("cx", "cy"))
+    assert np.ptp(np.diff(lefts)) <= 0.2 and lefts[0] < lefts[1]
+    scale = (heights[-1] - heights[:-1]) / changes[::-1]
+    assert scale.min() > 0 and np.ptp(scale) <= 0.01 * scale.max()
+    words = [text.text for text in svg.iter(namespace + "text")]
+    assert {"heads kept", "relative change of the outputs"} <= set(words)
+    for text in svg.iter(namespace + "text"):
+        assert 0 <= float(text.get("x", 0)) <= 640 and 0 <= float(text.get("y", 0)) <= 400
+    assert "prefers-color-scheme: dark" in curve.read_text()
+
+
+def test_page_shows_what_is_printed(tmp_path):
+    """Numbers may differ in the last digit, where another instruction set rounds otherwise."""
+    page = (ROOT / "docs/pruning.md").read_text()
+    commands, shown = re.search(r"```\n((?:\$ .*\n(?:    .*\n)*)+)([^`]*)```", page).groups()
+    for folder in ("docs", "src"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    path = f"{BINARY.parent}:{os.environ['PATH']}"
+    result = subprocess.run(["sh", "-ec", commands.replace("$ ", "")], cwd=tmp_path, text=True,
+                            capture_output=True, env=clean_environment(PATH=path))
+    assert (result.returncode, result.stderr) == (0, ""), result
+    assert re.sub(r"\d+\.\d+", "#", result.stdout) == re.sub(r"\d+\.\d+", "#", shown)
+    printed, expected = (np.array(re.findall(r"\d+\.\d+", text), float)
+                         for text in (result.stdout, shown))
+    assert np.abs(printed - expected).max() <= 2e-4
