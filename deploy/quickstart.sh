@@ -57,7 +57,7 @@ trap 'exit 143' TERM HUP
 
 # --- install -------------------------------------------------------------------------------
 
-packages='gcc libc6-dev meson ninja-build pkgconf libmicrohttpd-dev libjansson-dev
+packages='gcc libc6-dev meson ninja-build pkgconf libmicrohttpd-dev libjansson-dev zlib1g-dev
     libopenblas-pthread-dev curl'
 
 apt() {

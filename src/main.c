@@ -153,6 +153,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
         .header_timeout = config->header_timeout,
         .min_rate = config->min_rate,
         .idle_timeout = config->idle_timeout,
+        .no_ui = config->no_ui,
         .ignore_client_abort = config->ignore_client_abort,
         .default_timeout = (int64_t)config->default_timeout * 1000000,
         .batch_delay = (int64_t)config->batch_delay_us * 1000,

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds attnd and runs every test: the cmocka suites, then pytest against the real binary. Ends
-# with one line `N passed, N failed, N skipped`. Exits 0 only when tests ran and none failed.
+# Builds attnd and runs every test: the cmocka suites, then pytest against the real binary, in a
+# browser too where Chromium is installed. Ends with one line `N passed, N failed, N skipped`.
+# Exits 0 only when tests ran and none failed.
 #
 #   tests/run.sh [--long]    --long: the faults in their long forms, a soak of an hour,
 #                            and 10,000 slow connections by slowhttptest
@@ -27,7 +28,7 @@ case ${1:-} in
 esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev
+packages="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev zlib1g-dev
     libopenblas-pthread-dev libcmocka-dev python3 python3-venv wrk curl haproxy iproute2 iptables"
 [ -z "${FAULTS_LONG:-}" ] || packages="$packages slowhttptest"
 
@@ -61,6 +62,12 @@ if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
     cp "$root/tests/requirements.txt" "$venv/installed.txt"
 fi
 
+ui=$root/tests/ui
+if [ ! -x /usr/bin/chromium ]; then
+    echo "tests/ui is left out: /usr/bin/chromium is not installed (apt-get install chromium)"
+    ui=
+fi
+
 # A failure of the first must not stop the second; count_results.py judges both.
 testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
@@ -70,7 +77,7 @@ BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
     --junitxml="$junit" \
-    "$root/tests/http" "$root/tests/faults" || true
+    "$root/tests/http" "$root/tests/faults" ${ui:+"$ui"} || true
 failed=0
 if [ -n "${FAULTS_LONG:-}" ]; then
     BINARY=${BINARY:-$build/src/attnd} "$venv/bin/python" "$root/tests/load/reliability.py" --long \

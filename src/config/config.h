@@ -57,6 +57,7 @@ struct config {
     struct config_texts cors_origins;
     size_t header_timeout; /* seconds */
     size_t min_rate;       /* bytes per second */
+    bool no_ui;
     bool ignore_client_abort;
     size_t max_body;     /* bytes */
     size_t max_reply;    /* bytes */

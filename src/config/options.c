@@ -208,6 +208,11 @@ const struct option config_options[] = {
      .offset = AT(ignore_client_abort),
      .help = "Compute requests whose client has closed its side of the connection. "
              "Without it they are dropped while they wait."},
+    {.name = "no-ui",
+     .kind = OPTION_FLAG,
+     .offset = AT(no_ui),
+     .help =
+         "Do not serve the page at /, which draws the attention weights in a browser."},
     {.name = "grace",
      .kind = OPTION_COUNT,
      .offset = AT(grace),

@@ -18,6 +18,7 @@
 #include <microhttpd.h>
 
 struct inference_phases; /* see work/phases.h */
+struct page_file;
 
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
@@ -71,6 +72,8 @@ struct exchange {
     struct http_stream stream; /* when it has begun, it replaces `reply` */
     const char *constant;      /* [constant_size], likewise; NULL: none */
     size_t constant_size;
+    const struct page_file *page; /* whose headers the reply has; NULL: none */
+    bool page_gzip;
     struct wire_reply_head head;
     const char *allow; /* the header of a 405, or NULL */
     bool retry_later;  /* with Retry-After */
@@ -96,8 +99,14 @@ void exchange_set_problem(struct exchange *exchange, const struct wire_problem *
  * it is not ATTN_OK, the reply is a 503 instead. */
 void exchange_set_json(struct exchange *exchange, attn_status status, int http_status);
 
-/* Makes JSON the reply that is part of the binary. */
-void exchange_set_constant(struct exchange *exchange, const char *json, size_t size);
+/* Likewise for text of another type. */
+void exchange_set_text(struct exchange *exchange, attn_status status,
+                       const char *content_type, int http_status);
+
+/* Makes `bytes` the reply, which are part of the binary. content_type is NULL when there
+ * is no content. */
+void exchange_set_constant(struct exchange *exchange, const char *content_type,
+                           const char *bytes, size_t size, int http_status);
 
 /* Makes the reply one that says what a page elsewhere may send. */
 void exchange_set_preflight(struct exchange *exchange);

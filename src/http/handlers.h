@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handlers.h: the functions that the table of routes refers to.
  *
- * attention_* and heads_* are in attention.c, oip_* in oip.c, the others in info.c. */
+ * attention_* and heads_* are in attention.c, oip_* in oip.c, page_* in page.c, the
+ * others in info.c. */
 #ifndef ATTND_HTTP_HANDLERS_H
 #define ATTND_HTTP_HANDLERS_H
 
@@ -40,6 +41,7 @@ void oip_handle_stats(struct exchange *exchange);
 void oip_handle_all_stats(struct exchange *exchange);
 void oip_handle_infer(struct exchange *exchange);
 void oip_handle_index(struct exchange *exchange);
+void page_handle(struct exchange *exchange); /* the three files of the page */
 void openapi_handle(struct exchange *exchange);
 
 #endif

@@ -4,6 +4,7 @@
  * They make the reply on the HTTP thread, so that no computation can delay them. */
 #include "http/exchange.h"
 #include "http/handlers.h"
+#include "wire/media.h"
 #include "wire/native/describe.h"
 
 #include <stdint.h>
@@ -44,5 +45,6 @@ void health_handle_ready(struct exchange *exchange) {
 }
 
 void openapi_handle(struct exchange *exchange) {
-    exchange_set_constant(exchange, attnd_openapi, (size_t)attnd_openapi_size);
+    exchange_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
+                          (size_t)attnd_openapi_size, MHD_HTTP_OK);
 }

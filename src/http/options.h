@@ -25,6 +25,7 @@ struct http_options {
     const struct address_ranges *trusted_proxies;
     /* Those of web pages elsewhere that may use the server. */
     const struct origins *cors_origins;
+    bool no_ui;               /* the page is not served */
     bool ignore_client_abort; /* a client that hangs up still gets its reply */
     size_t max_body;          /* bytes */
     size_t max_reply;         /* bytes */

@@ -3,6 +3,7 @@
  * libmicrohttpd, at once or piece by piece. */
 #include "base/container_of.h"
 #include "http/exchange.h"
+#include "http/page.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
 
@@ -25,6 +26,7 @@ static struct wire_reply_head plain_head(const char *content_type) {
 
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply);
+    exchange->page = NULL;
     if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK)
         buf_deinit(&exchange->reply); /* exchange_send() then sends a constant text */
     exchange->status = problem->status;
@@ -33,7 +35,8 @@ void exchange_set_problem(struct exchange *exchange, const struct wire_problem *
                             problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
 }
 
-void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
+void exchange_set_text(struct exchange *exchange, attn_status status,
+                       const char *content_type, int http_status) {
     if (status != ATTN_OK) {
         struct wire_problem problem;
         wire_problem_set_no_memory(&problem);
@@ -41,13 +44,19 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
         return;
     }
     exchange->status = http_status;
-    exchange->head = plain_head(WIRE_MEDIA_TYPE_JSON);
+    exchange->head = plain_head(content_type);
 }
 
-void exchange_set_constant(struct exchange *exchange, const char *json, size_t size) {
-    exchange->constant = json;
+void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
+    exchange_set_text(exchange, status, WIRE_MEDIA_TYPE_JSON, http_status);
+}
+
+void exchange_set_constant(struct exchange *exchange, const char *content_type,
+                           const char *bytes, size_t size, int http_status) {
+    exchange->constant = bytes;
     exchange->constant_size = size;
-    exchange_set_json(exchange, ATTN_OK, MHD_HTTP_OK);
+    exchange->status = http_status;
+    exchange->head = plain_head(content_type);
 }
 
 void exchange_set_preflight(struct exchange *exchange) {
@@ -152,7 +161,9 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
            add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
                       exchange->retry_later ? seconds : NULL) &&
            add_cors_headers(exchange, response) &&
-           add_header(response, MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL);
+           add_header(response, MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL) &&
+           (exchange->page == NULL ||
+            page_add_headers(exchange->page, exchange->page_gzip, response));
 }
 
 enum MHD_Result exchange_send(struct exchange *exchange) {

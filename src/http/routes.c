@@ -12,6 +12,9 @@
 #define VERSION MODEL "/versions/*"
 
 static const struct route routes[] = {
+    {"/", READS, NULL, page_handle},
+    {"/ui.css", READS, NULL, page_handle},
+    {"/ui.js", READS, NULL, page_handle},
     {"/v1/attention", "POST", attention_check, attention_handle},
     {"/v1/heads", "POST", heads_check, heads_handle},
     {"/v1/models", READS, NULL, models_handle_list},
@@ -54,7 +57,7 @@ static bool route_matches(const struct route *route, const char *path,
         }
     }
 
-    if (pattern[-1] != '/')
+    if (pattern[-1] != '/' || pattern - route->path == 1)
         return *path == '\0';
     ret_words[word] = (struct route_word){path, strlen(path)};
     return *path != '\0';
@@ -89,8 +92,8 @@ const struct route *route_find(const char *path, const char *method,
     wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                      "there is no route %.200s; use POST /v1/attention, POST /v1/heads, "
                      "GET /v1/models, GET /v1/models/NAME, GET /v2/health/live, "
-                     "GET /v2/health/ready, GET /openapi.json, or the Open Inference "
-                     "Protocol below GET /v2",
+                     "GET /v2/health/ready, GET /openapi.json, the page at GET /, or the "
+                     "Open Inference Protocol below GET /v2",
                      path);
     *ret_allow = NULL;
     return NULL;

@@ -19,8 +19,8 @@ struct route_word {
 };
 
 struct route {
-    /* '*' means any word between slashes. When the path ends in '/', all that follows is
-     * one word. Words are not empty. */
+    /* '*' means any word between slashes. When a path longer than "/" ends in '/', all
+     * that follows is one word. Words are not empty. */
     const char *path;
     const char *allow; /* methods, as in the Allow header */
     /* Checks the headers of a request whose body is kept, and may lower

@@ -64,7 +64,7 @@ def make_requests():
     }
     gets = ("/v1/models", "/v1/models/journey", "/v2", "/v2/health/live", "/v2/health/ready",
             "/v2/models/stats", "/v2/models/journey", "/v2/models/journey/ready",
-            "/v2/models/journey/stats", "/openapi.json")
+            "/v2/models/journey/stats", "/openapi.json", "/ui.css")
     refused = {
         "unknown route": (get_bytes("/nothing"), 404),
         "wrong method": (post_bytes(b"", path="/v1/models"), 405),

@@ -74,7 +74,7 @@ def test_invalid_body_is_refused(servers, defect):
     assert server.is_alive()
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/attention/", "/v1/attentions", "/V1/models",
+@pytest.mark.parametrize("path", ["/index.html", "/v1", "/v1/attention/", "/v1/attentions", "/V1/models",
                                   "/v22", "/V2", "//"])
 def test_unknown_route_is_404(demo_server, path):
     assert_problem(demo_server.get(path), 404, "Unknown route")

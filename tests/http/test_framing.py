@@ -215,7 +215,14 @@ def test_whole_url_as_a_target_means_its_path(demo_server, target):
     assert (reply.status, reply.json()) == (200, {"live": True})
 
 
-@pytest.mark.parametrize("target", ["http://attnd", "http://", "http:/v2/health/live", "*", "attnd:80"])
+@pytest.mark.parametrize("target", ["http://attnd", "http://"])
+def test_whole_url_without_a_path_means_the_page(demo_server, target):
+    reply, second = read_two_replies(demo_server, get_bytes(target))
+    assert (reply.status, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert second.status == 200
+
+
+@pytest.mark.parametrize("target", ["http:/v2/health/live", "*", "attnd:80"])
 def test_target_without_a_path_of_a_route_is_404(demo_server, target):
     reply, second = read_two_replies(demo_server, get_bytes(target))
     assert (reply.status, second.status) == (404, 200)

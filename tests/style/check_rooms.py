@@ -12,7 +12,8 @@ import re
 import sys
 
 # The library of each external header, and headers that only one file may include.
-LIBRARY_HEADERS = {"jansson.h": "jansson", "microhttpd.h": "microhttpd", "cblas.h": "openblas"}
+LIBRARY_HEADERS = {"jansson.h": "jansson", "microhttpd.h": "microhttpd", "cblas.h": "openblas",
+                   "zlib.h": "zlib"}
 SOLE_USERS = {"cblas.h": "math/blas.c"}
 # Public headers that know models; status.h knows none.
 MODEL_HEADERS = {"attnd/attention.h", "attnd/library.h", "attnd/model.h"}
@@ -102,10 +103,15 @@ def find_circles(sources):
     return sorted(sorted(circle) for circle in circles if len(circle) > 1)
 
 
-def check_sizes(path):
+def check_length(path):
     lines = path.read_text().splitlines()
     if len(lines) > MAX_FILE_LINES:
         yield f"{path}: {len(lines)} lines, over {MAX_FILE_LINES}"
+
+
+def check_sizes(path):
+    yield from check_length(path)
+    lines = path.read_text().splitlines()
     start = None
     for number, line in enumerate(lines, 1):
         if line.endswith(") {") and (start is None or line[0] != " "):
@@ -135,9 +141,11 @@ def main():
         problems += check_sizes(path)
         problems += check_licence(path)
     scripts = [p for folder in ("src", "tests", "deploy")
-               for p in find_files(root / folder, ["*.py", "*.sh", "*.lua"])]
+               for p in find_files(root / folder, ["*.py", "*.sh", "*.lua", "*.js", "*.css", "*.html"])]
     for path in scripts:
         problems += check_licence(path)
+        if path.suffix == ".js":
+            problems += check_length(path)
     print("\n".join(problems) or f"{len(rooms)} rooms, {len(code)} C files and {len(scripts)} scripts are in order")
     return 1 if problems or len(rooms) < 10 or len(code) < 10 else 0
 

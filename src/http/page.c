@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* page.c: the page at /, with its style and its script. They are part of the binary (see
+ * src/ui), compressed. For a client that does not accept that they are inflated. */
+#include "http/page.h"
+
+#include "base/endian.h"
+#include "http/exchange.h"
+#include "http/handlers.h"
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#define ZLIB_CONST /* zlib does not write to what it reads */
+#include <zlib.h>
+
+/* What ui.S embeds. */
+struct page_text {
+    uint64_t size;
+    char bytes[]; /* [size] */
+};
+
+extern const struct page_text attnd_ui_html, attnd_ui_css, attnd_ui_js;
+
+struct page_file {
+    const char *path;
+    const char *content_type;
+    const struct page_text *gzip;
+};
+
+static const struct page_file files[] = {
+    {"/", "text/html; charset=utf-8", &attnd_ui_html},
+    {"/ui.css", "text/css; charset=utf-8", &attnd_ui_css},
+    {"/ui.js", "text/javascript; charset=utf-8", &attnd_ui_js},
+};
+
+/* The page runs its own script only, and speaks with this server only. It draws pictures
+ * of its own (blob:) and saves them in files (data:). */
+static const char content_security_policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+#define ETAG_SIZE 32
+
+/* Writes the ETag of a form to ret_etag[ETAG_SIZE]. It has the CRC and the size of the
+ * file, which are the last 8 bytes of a gzip file (RFC 1952, section 2.3.1). */
+static void write_etag(const struct page_file *file, bool gzip, char *ret_etag) {
+    uint64_t trailer;
+    memcpy(&trailer, file->gzip->bytes + file->gzip->size - sizeof trailer,
+           sizeof trailer);
+    snprintf(ret_etag, ETAG_SIZE, "\"%016" PRIx64 "%s\"", trailer, gzip ? "-gzip" : "");
+}
+
+bool page_add_headers(const struct page_file *file, bool gzip,
+                      struct MHD_Response *response) {
+    char etag[ETAG_SIZE];
+    write_etag(file, gzip, etag);
+    const char *const headers[][2] = {
+        {MHD_HTTP_HEADER_ETAG, etag},
+        {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING},
+        {MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache"}, /* asks whether the ETag is new */
+        {"Content-Security-Policy", content_security_policy},
+        {"X-Content-Type-Options", "nosniff"},
+        {"Referrer-Policy", "no-referrer"},
+    };
+
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
+        if (MHD_add_response_header(response, headers[i][0], headers[i][1]) != MHD_YES)
+            return false;
+    return !gzip || MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING,
+                                            "gzip") == MHD_YES;
+}
+
+/* Finds an item of Accept-Encoding (RFC 9110, section 12.5.3). Returns whether there is
+ * one; *ret_allowed is then whether its weight is above 0. */
+static bool find_coding(const char *accept, const char *coding, bool *ret_allowed) {
+    size_t coding_size = strlen(coding);
+
+    for (const char *item = accept; item != NULL; item = strchr(item, ',')) {
+        item += strspn(item, ", \t");
+        size_t size = strcspn(item, ",");
+        size_t name_size = strcspn(item, ",; \t");
+        if (name_size != coding_size || strncasecmp(item, coding, coding_size) != 0)
+            continue;
+        const char *weight = memchr(item, '=', size);
+        *ret_allowed = weight == NULL || strtod(weight + 1, NULL) > 0;
+        return true;
+    }
+    return false;
+}
+
+static bool accepts_gzip(struct exchange *exchange) {
+    const char *accept = MHD_lookup_connection_value(
+        exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT_ENCODING);
+    bool allowed = false;
+    if (accept != NULL && !find_coding(accept, "gzip", &allowed))
+        find_coding(accept, "*", &allowed);
+    return allowed;
+}
+
+/* Whether the client has the form already. */
+static bool knows_form(struct exchange *exchange, const struct page_file *file,
+                       bool gzip) {
+    const char *known = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
+                                                    MHD_HTTP_HEADER_IF_NONE_MATCH);
+    char etag[ETAG_SIZE];
+
+    write_etag(file, gzip, etag);
+    return known != NULL && (strcmp(known, "*") == 0 || strstr(known, etag) != NULL);
+}
+
+/* Appends the content of a gzip file of the binary. Its size is in the last four bytes
+ * (RFC 1952, section 2.3.1). Returns ATTN_OK or ATTN_E_NOMEM. */
+static attn_status inflate_file(const struct page_text *gzip, struct buf *out) {
+    z_stream stream = {.next_in = (const Bytef *)gzip->bytes,
+                       .avail_in = (uInt)gzip->size};
+    uint32_t size;
+
+    memcpy(&size, gzip->bytes + gzip->size - sizeof size, sizeof size);
+    if (buf_reserve(out, size) != ATTN_OK ||
+        inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) /* 16: with the header of gzip */
+        return ATTN_E_NOMEM;
+
+    stream.next_out = (Bytef *)out->data + out->size;
+    stream.avail_out = size;
+    int result = inflate(&stream, Z_FINISH);
+    inflateEnd(&stream);
+    out->size += stream.total_out;
+    return result == Z_STREAM_END ? ATTN_OK : ATTN_E_NOMEM;
+}
+
+void page_handle(struct exchange *exchange) {
+    const struct page_file *file = files;
+    while (strcmp(file->path, exchange->route->path) != 0)
+        file++;
+
+    if (exchange->options->no_ui) {
+        struct wire_problem problem;
+        wire_problem_set(&problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                         "%s is not served, because attnd was started with --no-ui; "
+                         "start it without, or use POST /v1/attention",
+                         file->path);
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+
+    bool gzip = accepts_gzip(exchange);
+    const char *bytes = file->gzip->bytes;
+    size_t size = (size_t)file->gzip->size;
+    exchange->page = file;
+    exchange->page_gzip = gzip;
+    if (knows_form(exchange, file, gzip))
+        exchange_set_constant(exchange, NULL, bytes, 0, MHD_HTTP_NOT_MODIFIED);
+    else if (gzip)
+        exchange_set_constant(exchange, file->content_type, bytes, size, MHD_HTTP_OK);
+    else
+        exchange_set_text(exchange, inflate_file(file->gzip, &exchange->reply),
+                          file->content_type, MHD_HTTP_OK);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* form.js: the controls, the request that they describe, and errors beside them. */
+
+/* The controls whose values are texts or numbers of the state. */
+const CONTROLS = {
+  source: "source", text: "text", count: "count", seed: "seed", own: "own",
+  causal: "causal", valid: "valid-lens", labels: "labels", rows: "rows", heads: "heads",
+  scale: "scale", range: "range", lines: "lines",
+};
+
+/* Where errors of a field appear, and at which control. */
+const ERROR_PLACES = {
+  model: ["model", "model"], text: ["text", "text"], causal: ["causal", "causal"],
+  valid_lens: ["valid-lens", "valid-lens"],
+  count: ["count", "count"], rows: ["rows", "rows"], weights_queries: ["rows", "rows"],
+  heads: ["heads", "heads"], weights_heads: ["heads", "heads"],
+  queries: ["queries", "own"], keys: ["queries", "own"], values: ["queries", "own"],
+};
+
+const form = { models: [], file: null /* a request that was read from a file */ };
+
+const chosenModel = () => form.models.find((model) => model.name === state.model);
+
+/* Shows the state in the controls, and those controls that the input needs. */
+function showControls() {
+  setOptions(byId("model"), form.models.map(({ name }) => [name, name]), state.model);
+  for (const [name, id] of Object.entries(CONTROLS))
+    byId(id).value = state[name];
+  const known = chosenModel() && sentenceModel(chosenModel());
+  byId("text-part").hidden = !(known && state.source === "example");
+  byId("random-part").hidden = state.source !== "random";
+  byId("own-part").hidden = state.source !== "own";
+  if (known) {
+    byId("text").value = state.text || known.text;
+    byId("words").textContent = `It knows: ${known.words.join(", ")}.`;
+  }
+}
+
+function readValidLens(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Problem({ title: "Malformed list", field: "valid_lens",
+      detail: "write an integer, a list such as [3, 2], or a list of lists" });
+  }
+}
+
+/* The user's own request, with the page's controls for what they have too. */
+function readOwn(model) {
+  const read = form.file ?? readJsonRequest(state.own);
+  const { weights_heads, weights_queries, need_weights, head_mask, ...fields } = read.fields;
+  const isKnown = form.models.some(({ name }) => name === fields.model);
+  if (fields.model === undefined || isKnown)
+    fields.model = model.name;
+  return { about: form.file ? `From ${form.file.name}.` : "", request: { fields, binary: read.binary } };
+}
+
+/* Returns {about, request, queryLabels} of what the controls describe. */
+function readInput() {
+  const model = chosenModel();
+  const input = state.source === "own" ? readOwn(model)
+    : state.source === "random" ? { about: "Random numbers of the model's sizes.",
+      ...makeRandomInput(model, Math.max(1, state.count), state.seed) }
+      : makeExample(model, state.text);
+  const { fields } = input.request;
+  if (state.causal !== "")
+    fields.causal = state.causal === "true";
+  if (state.valid.trim() !== "")
+    fields.valid_lens = readValidLens(state.valid);
+  return input;
+}
+
+/* Takes over what a request of the user's own says of model, heads and rows. */
+function adoptOwn({ fields }) {
+  const list = (value) => (isTensor(value) ? [...numbersOf(value)] : Array.isArray(value) ? value : []);
+  if (form.models.some(({ name }) => name === fields.model))
+    state.model = fields.model;
+  state.heads = list(fields.weights_heads).join(", ");
+  state.rows = list(fields.weights_queries).join(", ");
+  state.off = list(fields.head_mask).flatMap((factor, h) => (factor === 0 ? [h] : [])).join(",");
+  state.causal = state.valid = "";
+  Object.assign(state, { sequence: 0, head: 0, row: -1, key: -1 });
+}
+
+function clearProblems() {
+  byId("problem").hidden = true;
+  for (const [place, control] of Object.values(ERROR_PLACES)) {
+    byId(`${place}-error`).hidden = true;
+    byId(control).removeAttribute("aria-invalid");
+  }
+  byId("main").classList.remove("stale");
+}
+
+/* Shows an error above the heads, and again beside the field concerned. onOffer(offer) is
+ * called when the user takes an offer. */
+function showProblem(problem, onOffer) {
+  const box = byId("problem"), field = (problem.field ?? "").match(/^\w*/)[0];
+  const text = problem.detail || problem.message;
+  box.replaceChildren(make("strong", {}, problem.title ?? "Error"), " ", make("span", {}, text));
+  for (const offer of problem.offers ?? []) {
+    const button = make("button", { type: "button" }, offer.text);
+    button.addEventListener("click", () => onOffer(offer));
+    box.append(" ", button);
+  }
+  if (byId("grid").childElementCount > 0)
+    box.append(make("p", {}, "What is below, in grey, was computed before."));
+  box.hidden = false;
+  byId("main").classList.add("stale");
+
+  const place = Object.hasOwn(ERROR_PLACES, field) ? ERROR_PLACES[field] : null;
+  if (place) {
+    byId(`${place[0]}-error`).textContent = text;
+    byId(`${place[0]}-error`).hidden = false;
+    byId(place[1]).setAttribute("aria-invalid", "true");
+  }
+}

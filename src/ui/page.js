@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* page.js: brings the parts together. A change of the input computes a run; everything
+ * else draws the run again. A newer change aborts what an older one has begun. */
+
+const THUMBNAIL_PIXELS = 160;
+const FIRST_SHARE_ADVICE = 0.7; /* of the weight on the first key: the log scale helps */
+
+const page = {
+  run: null, report: null, /* replies of v1/attention and v1/heads */
+  tasks: {},               /* an AbortController for each kind of work */
+  heatmap: null, dark: false, theme: null, colours: null, measured: null,
+};
+
+/* Aborts the last work of a kind, and returns the signal of the new one. */
+function beginTask(kind) {
+  page.tasks[kind]?.abort();
+  page.tasks[kind] = new AbortController();
+  return page.tasks[kind].signal;
+}
+
+/* --- the shown head --- */
+
+const shownHead = () => (state.head === "mean" || page.run.heads.includes(state.head)
+  ? state.head : page.run.heads[0]);
+
+/* Everything that drawing and saving need of what is on screen. */
+function describeShown() {
+  const { run, colours, theme, dark } = page, b = state.sequence, sequence = run.sequences[b];
+  const head = shownHead(), weights = weightsOf(run, b, head);
+  return { run, b, head, off: readOff(), picture: {
+    sequence, weights, colours, theme, dark, scale: scaleOf(b, head),
+    queryLabels: run.queryLabels, keyLabels: run.keyLabels,
+    row: state.row, all: state.lines === "all", onRow: (row) => chooseCell({ row, key: state.key }),
+  } };
+}
+
+function scaleOf(b, head) {
+  const sequence = page.run.sequences[b];
+  sequence.largest ??= new Map();
+  const largest = (which) => {
+    if (!sequence.largest.has(which))
+      sequence.largest.set(which, largestOf(weightsOf(page.run, b, which)));
+    return sequence.largest.get(which);
+  };
+  const max = state.range === "one" ? 1
+    : state.range === "all" ? Math.max(...page.run.heads.map(largest)) : largest(head);
+  return makeScale(state.scale, max);
+}
+
+const tagsOf = (head) => page.report?.heads[head]?.tags ?? [];
+
+function showTags() {
+  byId("large-tags").replaceChildren(
+    ...tagsOf(shownHead()).map((tag) => make("span", { class: "tag" }, tag)));
+  for (const card of byId("grid").children)
+    card.querySelector(".tags").textContent = tagsOf(card.dataset.head).join(", ");
+}
+
+function showReadout(cell) {
+  const { run } = page, shown = describeShown(), { sequence, weights } = shown.picture;
+  const { row, key } = cell ?? state, isMasked = key >= sequence.limits[row];
+  const query = `${run.queryLabels[sequence.rows[row]]}`, label = `${run.keyLabels[key]}`;
+  const weight = weights[row * sequence.numKeys + key];
+  byId("readout").replaceChildren(
+    make("b", {}, isMasked ? "masked" : formatWeight(weight)), " ",
+    make("span", {}, `query ${query} (row ${sequence.rows[row]}) → key ${label} (${key})`));
+  return `${isMasked ? "masked" : formatWeight(weight)}, query ${query}, key ${label}`;
+}
+
+/* Chooses a cell by click or keyboard: the lines and the steps follow its row. */
+function chooseCell({ row, key }) {
+  const newRow = row !== state.row;
+  Object.assign(state, { row, key });
+  page.heatmap.at = { row, key };
+  page.heatmap.drawCursor();
+  announce(showReadout(null));
+  byId("row").value = String(row);
+  if (newRow) {
+    drawLinesSoon();
+    measureSoon();
+  }
+  keepState();
+}
+
+function moveByKey(event) {
+  if (!page.run || event.altKey || event.ctrlKey || event.metaKey)
+    return; /* with these keys it is the browser's */
+  const { rows, numKeys } = page.run.sequences[state.sequence];
+  let { row, key } = state;
+  switch (event.key) {
+    case "ArrowUp": row--; break;
+    case "ArrowDown": row++; break;
+    case "ArrowLeft": key--; break;
+    case "ArrowRight": key++; break;
+    case "Home": key = 0; break;
+    case "End": key = numKeys - 1; break;
+    case "PageUp": stepHead(-1); break;
+    case "PageDown": stepHead(1); break;
+    default: return;
+  }
+  event.preventDefault();
+  const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
+  chooseCell({ row: clamp(row, rows.length), key: clamp(key, numKeys) });
+}
+
+function stepHead(by) {
+  const at = page.run.heads.indexOf(shownHead());
+  chooseHead(page.run.heads[Math.max(0, Math.min(page.run.heads.length - 1, at + by))]);
+}
+
+function chooseHead(head) {
+  state.head = head;
+  for (const card of byId("grid").children)
+    card.querySelector("button").setAttribute("aria-pressed", String(card.dataset.head === String(head)));
+  drawLarge();
+  keepState();
+}
+
+/* --- drawing --- */
+
+function drawLegend(scale) {
+  const ramp = byId("legend-ramp"), context = ramp.getContext("2d");
+  for (let x = 0; x < ramp.width; x++) {
+    context.fillStyle = page.colours.css[Math.floor(x / ramp.width * COLOURS)];
+    context.fillRect(x, 0, 1, 1);
+  }
+  const isLog = state.scale === "log";
+  byId("legend-low").textContent = isLog ? `≤ ${formatNumber(scale.low, 2)}` : "0";
+  byId("legend-high").textContent = formatNumber(scale.max, 3) + (isLog ? ", logarithmic" : "");
+}
+
+/* Keeps the chosen cell in the picture. Nothing chosen yet: the strongest key of a row
+ * past the middle, which a causal mask leaves many keys. */
+function chooseFirstCell({ sequence: { rows, numKeys }, weights }) {
+  if (state.row < 0)
+    state.row = Math.floor(rows.length * 0.6);
+  state.row = Math.min(state.row, rows.length - 1);
+  if (state.key < 0) {
+    const row = weights.subarray(state.row * numKeys, (state.row + 1) * numKeys);
+    state.key = row.indexOf(largestOf(row));
+  }
+  state.key = Math.min(state.key, numKeys - 1);
+}
+
+function drawLarge() {
+  const shown = describeShown(), { head, picture } = shown, sequence = picture.sequence;
+  chooseFirstCell(picture);
+  byId("large-title").textContent = head === "mean" ? "Mean of the heads" : `Head ${head}`;
+  showTags();
+  const label = (row) => page.run.queryLabels[row];
+  setOptions(byId("row"), sequence.rows.map((row, r) =>
+    [r, label(row) === String(row) ? label(row) : `${row} ${label(row)}`]), state.row);
+  page.heatmap.at = { row: state.row, key: state.key };
+  page.heatmap.show(picture).then(drawLines);
+  drawLegend(picture.scale);
+  showReadout(null);
+  measureSoon();
+}
+
+function drawLines() {
+  if (!page.run)
+    return;
+  const box = byId("lines-box");
+  const { svg, note } = makeLines(describeShown().picture, Math.max(240, box.clientWidth),
+    byId("heatmap").clientHeight - 40);
+  box.replaceChildren(svg);
+  byId("lines-note").textContent = note;
+}
+
+const drawLinesSoon = debounce(30, drawLines);
+
+/* Makes the cards of the heads, then paints their thumbnails one after another. */
+async function drawGrid() {
+  const { run } = page, signal = beginTask("grid"), b = state.sequence, off = readOff();
+  const heads = run.heads.length > 1 ? [...run.heads, "mean"] : run.heads;
+  const cards = heads.map((head) => makeCard(head, off));
+  byId("grid").replaceChildren(...cards);
+  for (const [i, head] of heads.entries()) {
+    await runInFrames(paintWeights(weightsOf(run, b, head), run.sequences[b], THUMBNAIL_PIXELS,
+      THUMBNAIL_PIXELS, scaleOf(b, head), page.colours, cards[i].querySelector("canvas")), signal);
+    if (signal.aborted)
+      return;
+  }
+}
+
+function makeCard(head, off) {
+  const name = head === "mean" ? "Mean" : `Head ${head}`;
+  const pressed = String(head === shownHead());
+  const button = make("button", { type: "button", class: "pick", "aria-pressed": pressed },
+    make("canvas", { "aria-hidden": "true" }), make("span", { class: "name" }, name),
+    make("span", { class: "tags" }, tagsOf(head).join(", ")));
+  button.addEventListener("click", () => chooseHead(head));
+  const card = make("li", { class: off.has(head) ? "card off" : "card", "data-head": head }, button);
+  if (head !== "mean") {
+    const box = make("input", { type: "checkbox", class: "switch", checked: !off.has(head),
+      "aria-label": `${name} on`, title: "on or off" });
+    box.addEventListener("change", () => switchHead(head, box.checked));
+    card.append(box);
+  }
+  return card;
+}
+
+/* Draws what the server says of the heads; `note` says why it says nothing. */
+function drawReport(note) {
+  const { report, run } = page, off = readOff();
+  byId("compare").hidden = !report;
+  byId("drop-least").hidden = !report || off.size + 1 >= run.model.num_heads;
+  byId("compare-note").textContent = report
+    ? "Means over all rows. Importance is how far the outputs move when the head alone is left out: "
+      + "the norm of the change by that of the outputs." : note;
+  if (report)
+    byId("compare").replaceChildren(makeTable(report, off, Math.max(...run.shape.keyLens)));
+  showTags();
+}
+
+async function loadReport(request, signal) {
+  let note = "This server does not describe heads: it has no POST v1/heads.";
+  page.report = null;
+  try {
+    const report = await postHeads(request, signal);
+    if (signal.aborted)
+      return;
+    page.report = report;
+  } catch (error) {
+    if (error.name === "AbortError")
+      return;
+    note = `The heads cannot be described: ${error.message}`;
+  }
+  drawReport(note);
+  measureChange();
+}
+
+/* --- heads on and off --- */
+
+function switchHead(head, on) {
+  const off = readOff();
+  if (on)
+    off.delete(head);
+  else
+    off.add(head);
+  setOff(off);
+}
+
+function setOff(off) {
+  state.off = [...off].sort((a, b) => a - b).join(",");
+  showSwitches();
+  if (page.report)
+    drawReport();
+  measureChange();
+  keepState();
+}
+
+function showSwitches() {
+  const off = readOff();
+  byId("all-on").hidden = off.size === 0;
+  for (const card of byId("grid").querySelectorAll(".card:has(input)")) {
+    const isOff = off.has(Number(card.dataset.head));
+    card.classList.toggle("off", isOff);
+    card.querySelector("input").checked = !isOff;
+  }
+}
+
+/* Computes again without the heads that are off, and says how far the outputs moved. */
+async function measureChange() {
+  const { run, report } = page, off = readOff(), signal = beginTask("change"), line = byId("change");
+  if (off.size === 0) {
+    line.textContent = "All heads are on.";
+    return;
+  }
+  try {
+    const mask = Array.from({ length: run.model.num_heads }, (_, h) => Number(!off.has(h)));
+    const reply = await postAttention(run.request, { need_weights: null, head_mask: mask }, signal);
+    const change = relativeChange(run.outputs, numbersOf(reply.tensors.outputs));
+    const percent = (share) => `${formatNumber(share * 100, 3)} %`;
+    const known = report && Math.max(...off) < report.heads.length;
+    line.textContent = `Without ${off.size > 1 ? "heads" : "head"} ${[...off].join(", ")} `
+      + `the outputs move by ${percent(change)}`
+      + (known ? ` (predicted: ${percent(predictChange(report, off))}).` : ".");
+  } catch (error) {
+    if (error.name !== "AbortError")
+      showProblem(error, takeOffer);
+  }
+}
+
+/* --- computing --- */
+
+function takeOffer({ rows, heads }) {
+  Object.assign(state, { rows, heads, row: -1, key: -1 });
+  showControls();
+  compute();
+}
+
+function showFacts(model) {
+  document.title = `${model.name}: heads in attnd`;
+  byId("facts").textContent = `${model.name}: ${formatCount(model.num_heads)} heads of `
+    + `${formatCount(model.head_size)}, rows ${formatCount(model.query_size)} wide`
+    + (model.causal ? ", causal" : "")
+    + (model.context_length ? `, up to ${formatCount(model.context_length)} tokens` : "");
+}
+
+async function compute() {
+  const signal = beginTask("run"), model = chosenModel();
+  keepState();
+  byId("status").textContent = "Computing …";
+  try {
+    const { about, request, queryLabels: names } = readInput();
+    byId("about").textContent = about;
+    showFacts(model);
+    const run = await runRequest(model, request, { rows: readIndexes(state.rows, "rows"),
+      heads: readIndexes(state.heads, "heads"), labels: state.labels, names }, signal);
+    if (signal.aborted)
+      return;
+    clearProblems();
+    Object.assign(page, { run, report: null });
+    showRun();
+    loadReport(request, signal);
+  } catch (error) {
+    if (error.name === "AbortError")
+      return;
+    byId("status").textContent = "";
+    showProblem(error, takeOffer);
+  }
+}
+
+const computeSoon = debounce(350, compute);
+
+function showRun() {
+  const { run } = page;
+  state.sequence = Math.min(state.sequence, run.sequences.length - 1);
+  byId("sequence-label").hidden = run.sequences.length < 2;
+  setOptions(byId("sequence"), run.sequences.map((_, b) => [b, String(b)]), state.sequence);
+  byId("status").textContent = `Computed: ${formatBytes(run.bytes)} in ${formatNumber(run.ms, 2)} ms`;
+  showAdvice();
+  drawLarge();
+  drawGrid();
+  showSwitches();
+}
+
+/* Where the first key takes nearly all of the weight, the rest is seen on a log scale. */
+function showAdvice() {
+  const share = firstShare(page.run.sequences[state.sequence]), box = byId("advice");
+  box.hidden = state.scale === "log" || share < FIRST_SHARE_ADVICE;
+  if (box.hidden)
+    return;
+  const button = make("button", { type: "button" }, "Use the logarithmic scale");
+  button.addEventListener("click", () => {
+    state.scale = byId("scale").value = "log";
+    redraw();
+  });
+  box.replaceChildren(`The first key takes ${Math.round(share * 100)} % of the weight. `, button);
+}
+
+function redraw() {
+  if (!page.run)
+    return;
+  showAdvice();
+  drawLarge();
+  drawGrid();
+  keepState();
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request.js: requests to POST v1/attention, and their replies.
+ *
+ * A request is {fields, binary}. Fields have the names of the protocol. In a binary one
+ * queries, keys, values and what else was read from a file are tensors; in JSON they are
+ * nested lists. Replies are always safetensors, so that no number is parsed as text. */
+
+const JSON_NUMBERS_MAX = 20000; /* made-up input with more numbers is sent in binary */
+const ROW_FIELDS = ["queries", "keys", "values"];
+
+/* An error that the API replied with, or that the page has found in the same terms. */
+class Problem extends Error {
+  constructor({ title = "Error", detail = "", field = null, status = 0 }) {
+    super(detail);
+    Object.assign(this, { title, detail, field, status });
+  }
+}
+
+async function fetchReply(path, options = {}) {
+  let reply;
+  try {
+    reply = await fetch(path, { cache: "no-store", ...options });
+  } catch (error) {
+    if (error.name === "AbortError")
+      throw error;
+    throw new Problem({ title: "No reply", detail: "the server does not reply; is it running?" });
+  }
+  if (reply.ok)
+    return reply;
+  const text = await reply.text();
+  try {
+    throw new Problem({ status: reply.status, title: reply.statusText, ...JSON.parse(text) });
+  } catch (error) {
+    if (error instanceof Problem)
+      throw error;
+    throw new Problem({ status: reply.status, title: `HTTP ${reply.status}`, detail: text.slice(0, 300) });
+  }
+}
+
+const fetchJson = async (path, options) => (await fetchReply(path, options)).json();
+
+/* A list of integers, or lists of them, as a tensor; ragged lists become one. */
+function makeLens(value) {
+  if (!Array.isArray(value))
+    return makeTensor("I32", [], [value]);
+  const nested = value.some(Array.isArray);
+  const even = nested && value.every((row) => row.length === value[0].length);
+  const shape = !nested ? [value.length] : even ? [value.length, value[0].length] : [value.flat().length];
+  return makeTensor("I32", shape, value.flat());
+}
+
+/* Returns {type, body} of a request with some fields changed. A field that is null is left
+ * out. */
+function encodeRequest({ fields, binary }, changes = {}) {
+  const all = Object.entries({ ...fields, ...changes }).filter(([, value]) => value !== null);
+  if (!binary)
+    return { type: "application/json", body: JSON.stringify(Object.fromEntries(all)) };
+
+  const metadata = {}, tensors = {};
+  for (const [name, value] of all) {
+    if (isTensor(value))
+      tensors[name] = value;
+    else if (name === "head_mask")
+      tensors[name] = makeTensor("F32", [value.length], value);
+    else if (name === "valid_lens" || name.startsWith("weights_"))
+      tensors[name] = makeLens(value);
+    else
+      metadata[name] = String(value);
+  }
+  return { type: "application/vnd.safetensors", body: writeSafetensors(metadata, tensors) };
+}
+
+async function postAttention(request, changes, signal) {
+  const { type, body } = encodeRequest(request, changes);
+  const reply = await fetchReply("v1/attention", {
+    method: "POST", body, signal,
+    headers: { "Content-Type": type, "Accept": "application/vnd.safetensors" },
+  });
+  const buffer = await reply.arrayBuffer();
+  return { ...readSafetensors(buffer), bytes: buffer.byteLength };
+}
+
+/* Returns the reply to POST v1/heads, or null from a server without that route. */
+async function postHeads(request, signal) {
+  const { type, body } = encodeRequest(request, {
+    need_weights: null, weights_heads: null, weights_queries: null, head_mask: null });
+  try {
+    return await fetchJson("v1/heads", {
+      method: "POST", body, signal, headers: { "Content-Type": type, "Accept": "application/json" } });
+  } catch (error) {
+    if (error.status === 404 || error.status === 405)
+      return null;
+    throw error;
+  }
+}
+
+/* Returns the lengths of a row field: {batched, lens}, or null where it has no such shape;
+ * the server then says what is wrong. */
+function lensOf(fields, name) {
+  const value = fields[name];
+  if (isTensor(value)) {
+    const given = fields[name === "queries" ? "query_lens" : "key_lens"] ?? fields.query_lens;
+    if (value.shape.length === 3)
+      return { batched: true, lens: Array(value.shape[0]).fill(value.shape[1]) };
+    if (isTensor(given))
+      return { batched: true, lens: [...numbersOf(given)] };
+    return value.shape.length === 2 ? { batched: false, lens: [value.shape[0]] } : null;
+  }
+  if (!Array.isArray(value) || !Array.isArray(value[0]))
+    return null;
+  return Array.isArray(value[0][0]) ? { batched: true, lens: value.map((rows) => rows.length) }
+    : { batched: false, lens: [value.length] };
+}
+
+/* Returns {batched, queryLens, keyLens} of a request, or null. */
+function shapeOf(fields) {
+  const queries = lensOf(fields, "queries");
+  const keys = fields.keys ? lensOf(fields, "keys") : queries;
+  return queries && keys && { batched: queries.batched, queryLens: queries.lens, keyLens: keys.lens };
+}
+
+/* Returns the rows of sequence b of a row field, each an array of numbers. */
+function rowsOf({ fields }, name, b) {
+  const used = { values: ["values", "keys", "queries"], keys: ["keys", "queries"], queries: ["queries"] };
+  const from = used[name].find((field) => fields[field]);
+  const value = fields[from], { batched, lens } = lensOf(fields, from);
+  if (!isTensor(value))
+    return batched ? value[b] : value;
+
+  const width = value.shape[value.shape.length - 1], numbers = numbersOf(value);
+  const begin = lens.slice(0, b).reduce((sum, length) => sum + length, 0);
+  return Array.from({ length: lens[b] }, (_, i) =>
+    numbers.subarray((begin + i) * width, (begin + i + 1) * width));
+}
+
+/* Returns a request made of nested lists: in binary when they are long. */
+function makeRequest(fields) {
+  const isLong = ROW_FIELDS.reduce((sum, name) =>
+    sum + (fields[name] ? fields[name].flat(2).length : 0), 0) > JSON_NUMBERS_MAX;
+  if (!isLong)
+    return { fields, binary: false };
+
+  const tensors = {};
+  for (const name of ROW_FIELDS.filter((field) => fields[field])) {
+    const value = fields[name], shape = [value.length, value[0].length];
+    if (Array.isArray(value[0][0]))
+      shape.push(value[0][0].length);
+    tensors[name] = makeTensor("F32", shape, value.flat(2));
+  }
+  return { fields: { ...fields, ...tensors }, binary: true };
+}
+
+/* Reads a request from a dropped or chosen file. */
+async function readRequestFile(file) {
+  if (file.size > 2 ** 30)
+    throw new Problem({ title: "File too large", field: "queries",
+      detail: `${file.name} has ${formatBytes(file.size)}; this page reads up to 1 GiB` });
+  const buffer = await file.arrayBuffer();
+  if (new Uint8Array(buffer, 0, Math.min(64, buffer.byteLength)).some((byte) => byte === 0))
+    return readTensorRequest(buffer, file.name);
+  return readJsonRequest(new TextDecoder().decode(buffer));
+}
+
+function readTensorRequest(buffer, name) {
+  try {
+    const { metadata, tensors } = readSafetensors(buffer);
+    const { format, ...options } = metadata;
+    return { fields: { ...options, ...tensors }, binary: true, name };
+  } catch (error) {
+    throw new Problem({ title: "Malformed file", field: "queries", detail: `${name}: ${error.message}` });
+  }
+}
+
+function readJsonRequest(text) {
+  let fields;
+  try {
+    fields = JSON.parse(text);
+  } catch (error) {
+    throw new Problem({ title: "Malformed JSON", field: "queries", detail: error.message });
+  }
+  if (fields === null || typeof fields !== "object")
+    throw new Problem({ title: "Wrong type", field: "queries",
+      detail: "a request is a JSON object with queries, such as {\"queries\": [[1, 2, 3]]}" });
+  return { fields: Array.isArray(fields) ? { queries: fields } : fields, binary: false };
+}

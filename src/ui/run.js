@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.js: one computed request: its weights by sequence and head, its masks and labels.
+ *
+ * A run is {model, request, sequences, heads, outputs, outSize, labels..., bytes, ms}.
+ * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
+ * limits}: rows are the places of its queries in the request, weights [heads][rows][keys]
+ * views of the reply, and limits[r] how many keys row r attends to, from the first on. */
+
+const CELLS_MAX = 2048 * 2048;      /* weights of one head that are drawn */
+const WEIGHTS_MAX = 64 * 1024 * 1024; /* weights of one reply */
+
+/* Reads "0-3, 7" to [0, 1, 2, 3, 7]; nothing to null. */
+function readIndexes(text, field) {
+  if (text.trim() === "")
+    return null;
+  const indexes = text.split(/[\s,]+/).filter(Boolean).flatMap((item) => {
+    const [, first, last = first] = item.match(/^(\d+)(?:-(\d+))?$/) ?? [];
+    if (first === undefined || Number(last) < Number(first) || last - first > 1e5)
+      throw new Problem({ title: "Malformed list", field,
+        detail: `'${item}' is not an index or a range; write a list such as 0-3, 7` });
+    return Array.from({ length: last - first + 1 }, (_, i) => Number(first) + i);
+  });
+  return [...new Set(indexes)];
+}
+
+/* Refuses what cannot be drawn, before it is asked for, and offers what can. */
+function checkSize(model, shape, rows, heads) {
+  const numHeads = heads ? heads.length : model.num_heads;
+  let total = 0, largest = 0, keys = 0;
+  shape.queryLens.forEach((length, b) => {
+    const cells = (rows ? rows.length : length) * shape.keyLens[b];
+    total += cells * numHeads;
+    keys = Math.max(keys, shape.keyLens[b]);
+    largest = Math.max(largest, cells);
+  });
+  if (largest <= CELLS_MAX && total <= WEIGHTS_MAX)
+    return;
+
+  const fitting = Math.max(1, Math.min(Math.floor(CELLS_MAX / keys), 512, ...shape.queryLens));
+  const problem = new Problem({
+    title: "Too large to draw", field: "rows",
+    detail: `the reply would have ${formatCount(total)} weights, ${formatCount(largest)} of one head; `
+      + `this page draws up to ${formatCount(CELLS_MAX)} of a head and ${formatCount(WEIGHTS_MAX)} `
+      + "together. Choose rows or heads.",
+  });
+  problem.offers = [
+    { text: `Show rows 0 to ${fitting - 1} of head 0`, rows: `0-${fitting - 1}`, heads: "0" },
+    { text: `Show rows 0 to ${Math.min(fitting, 64) - 1} of all heads`,
+      rows: `0-${Math.min(fitting, 64) - 1}`, heads: "" },
+  ];
+  throw problem;
+}
+
+/* Returns how many keys row i of sequence b may attend to by valid_lens, for all forms of
+ * that field. */
+function readValid({ valid_lens: lens = null }, shape) {
+  if (isTensor(lens)) {
+    const numbers = numbersOf(lens), wide = lens.shape.length === 2 ? lens.shape[1] : 0;
+    const isFlat = lens.shape.length === 1 && shape.batched && lens.shape[0] !== shape.queryLens.length;
+    const begins = shape.queryLens.map((_, b) => shape.queryLens.slice(0, b).reduce((x, y) => x + y, 0));
+    if (lens.shape.length === 0)
+      return () => numbers[0];
+    if (wide > 0 || isFlat)
+      return (b, i) => numbers[isFlat ? begins[b] + i : b * wide + i];
+    return (b, i) => numbers[shape.batched ? b : i];
+  }
+  if (!Array.isArray(lens))
+    return (b) => lens ?? shape.keyLens[b];
+  if (!shape.batched)
+    return (_, i) => lens[i];
+  return (b, i) => (Array.isArray(lens[b]) ? lens[b][i] : lens[b]);
+}
+
+/* The keys that a row attends to, from the first on. One without a valid key attends to
+ * all keys, causal or not. */
+function countKeys(valid, numKeys, causal, row) {
+  if (valid === 0)
+    return numKeys;
+  return causal ? Math.min(valid, row + 1) : valid;
+}
+
+/* Cuts the reply's weights by sequence. */
+function readSequences(reply, shape, fields, causal, heads, rows) {
+  const weights = numbersOf(reply.tensors.attention_weights);
+  const valid = readValid(fields, shape);
+  let at = 0;
+
+  return shape.queryLens.map((length, b) => {
+    const numKeys = shape.keyLens[b];
+    const places = rows ?? Array.from({ length }, (_, i) => i);
+    const cells = places.length * numKeys;
+    const views = heads.map((_, h) => weights.subarray(at + h * cells, at + (h + 1) * cells));
+    const limits = Int32Array.from(places, (row) => countKeys(valid(b, row), numKeys, causal, row));
+    at += cells * heads.length;
+    return { rows: places, numKeys, weights: views, limits };
+  });
+}
+
+/* Splits "the dog | le chien" into labels of queries and of keys; those that are missing
+ * are numbers. */
+function readLabels(text, names, shape) {
+  const [queries = [], keys = []] = text.split("|").map((part) => part.split(/\s+/).filter(Boolean));
+  const isSelf = shape.keyLens.every((length, b) => length === shape.queryLens[b]);
+  const given = queries.length ? queries : names ?? [];
+  const fill = (labels, lens) => Array.from({ length: Math.max(...lens) }, (_, i) => labels[i] ?? String(i));
+  return {
+    queryLabels: fill(given, shape.queryLens),
+    keyLabels: fill(keys.length ? keys : isSelf ? given : [], shape.keyLens),
+  };
+}
+
+/* Runs a request. `choice` has rows and heads (lists or null), labels, and names, which
+ * are the example's tokens. */
+async function runRequest(model, request, choice, signal) {
+  const { fields } = request, began = performance.now();
+  const shape = shapeOf(fields); /* null: the server refuses the request, and says why */
+  if (shape)
+    checkSize(model, shape, choice.rows, choice.heads);
+
+  const reply = await postAttention(request, {
+    need_weights: true, weights_heads: choice.heads, weights_queries: choice.rows, head_mask: null,
+  }, signal);
+  const ms = performance.now() - began;
+  const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
+  const causal = fields.causal === undefined || fields.causal === null
+    ? model.causal : String(fields.causal) === "true";
+  return {
+    model, request, shape, heads, causal, ms, bytes: reply.bytes,
+    rowChoice: choice.rows, headChoice: choice.heads,
+    sequences: readSequences(reply, shape, fields, causal, heads, choice.rows),
+    outputs: numbersOf(reply.tensors.outputs),
+    outSize: reply.tensors.outputs.shape.at(-1),
+    ...readLabels(choice.labels, choice.names, shape),
+  };
+}
+
+/* The weights of a head of a sequence, [rows][keys]; those of "mean" are the average over
+ * the heads of the run, made when they are first needed. */
+function weightsOf(run, b, head) {
+  const sequence = run.sequences[b];
+  if (head !== "mean")
+    return sequence.weights[run.heads.indexOf(head)];
+  if (!sequence.mean) {
+    sequence.mean = new Float32Array(sequence.rows.length * sequence.numKeys);
+    for (const weights of sequence.weights)
+      for (let i = 0; i < weights.length; i++)
+        sequence.mean[i] += weights[i] / run.heads.length;
+  }
+  return sequence.mean;
+}
+
+/* ||changed - outputs|| / ||outputs|| */
+function relativeChange(outputs, changed) {
+  let change = 0, norm = 0;
+  for (let i = 0; i < outputs.length; i++) {
+    change += (changed[i] - outputs[i]) ** 2;
+    norm += outputs[i] ** 2;
+  }
+  return norm > 0 ? Math.sqrt(change / norm) : 0;
+}
+
+/* The share of the weight that falls on the first key, in rows that have others. */
+function firstShare({ weights, rows, numKeys, limits }) {
+  let sum = 0, count = 0;
+  for (const head of weights)
+    for (let r = 0; r < rows.length; r++)
+      if (limits[r] > 2) {
+        sum += head[r * numKeys];
+        count++;
+      }
+  return count > 0 ? sum / count : 0;
+}

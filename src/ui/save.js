@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save.js: what is on screen, as files: a picture, numbers, a page of its own, a command. */
+
+const SVG_CELLS_MAX = 128 * 128; /* more cells are an image inside the SVG */
+const CURL_BODY_MAX = 100000;    /* a longer body is saved as a file first */
+
+function saveFile(name, type, content) {
+  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+/* A name for files: letters, digits and dashes of the model's name, then the head. */
+function fileName({ run, head }, ending) {
+  const model = run.model.name.replace(/[^\w-]+/g, "-").slice(0, 60);
+  return `${model}-${head === "mean" ? "mean" : `head-${head}`}.${ending}`;
+}
+
+const requestName = (shown, body) =>
+  fileName(shown, typeof body === "string" ? "request.json" : "request.safetensors");
+
+const titleOf = ({ run, head, b }) => `${run.model.name}, `
+  + (head === "mean" ? "mean of the heads" : `head ${head}`)
+  + (run.sequences.length > 1 ? `, sequence ${b}` : "");
+
+/* The float32 with as few digits as read back to it, nearly always. */
+const printFloat = (value) => String(Number(value.toPrecision(8)));
+
+function makeCsv({ picture, run }) {
+  const { rows, numKeys, limits } = picture.sequence;
+  const quote = (text) => `"${text.replaceAll('"', '""')}"`;
+  const lines = [["", ...run.keyLabels.slice(0, numKeys)].map(quote).join(",")];
+  rows.forEach((row, r) => {
+    const cells = Array.from({ length: numKeys }, (_, k) =>
+      (k < limits[r] ? printFloat(picture.weights[r * numKeys + k]) : ""));
+    lines.push([quote(run.queryLabels[row]), ...cells].join(","));
+  });
+  return lines.join("\r\n") + "\r\n";
+}
+
+/* All heads of the sequence that is shown. Masked weights are null. */
+function makeJson({ run, b }) {
+  const { rows, numKeys, limits, weights } = run.sequences[b];
+  const heads = weights.map((head) => rows.map((_, r) => Array.from({ length: numKeys }, (_unused, k) =>
+    (k < limits[r] ? Number(printFloat(head[r * numKeys + k])) : null))));
+  return JSON.stringify({ model: run.model.name, sequence: b, heads: run.heads,
+    queries: rows.map((row) => run.queryLabels[row]), query_places: rows,
+    keys: run.keyLabels.slice(0, numKeys), attention_weights: heads });
+}
+
+/* The heatmap as SVG: vectors, or an image with labels when there are many cells. */
+function makeHeatmapSvg(shown, heatmap) {
+  const { picture } = shown, { layout, width, height, image } = heatmap;
+  const { rows, numKeys, limits } = picture.sequence, { left, top, cellWidth, cellHeight } = layout;
+  const all = [left + width + layout.right, top + height + 2];
+  const svg = makeSvg("svg", { viewBox: `0 0 ${all[0]} ${all[1]}`, width: all[0], height: all[1], role: "img",
+    "aria-label": titleOf(shown) });
+  svg.append(makeSvg("title", {}, titleOf(shown)),
+    makeSvg("pattern", { id: "masked", width: 6, height: 6, patternUnits: "userSpaceOnUse",
+      patternTransform: "rotate(45)" },
+    makeSvg("rect", { width: 6, height: 6, fill: picture.theme.masked }),
+    makeSvg("path", { d: "M0 0V6", stroke: picture.theme.hatch })),
+    makeSvg("rect", { width: all[0], height: all[1], fill: picture.theme.card }),
+    makeSvg("rect", { x: left, y: top, width, height, fill: "url(#masked)" }));
+
+  if (rows.length * numKeys > SVG_CELLS_MAX) {
+    svg.append(makeSvg("image", { x: left, y: top, width, height, href: image.toDataURL("image/png") }));
+  } else {
+    for (let r = 0; r < rows.length; r++)
+      for (let k = 0; k < limits[r]; k++) {
+        const weight = picture.weights[r * numKeys + k];
+        svg.append(makeSvg("rect", { x: left + k * cellWidth, y: top + r * cellHeight, width: cellWidth,
+          height: cellHeight, fill: picture.colours.css[picture.scale.index(weight)] },
+        makeSvg("title", {}, `${cellName(shown, r, k)}: ${formatWeight(weight)}`)));
+      }
+  }
+  addSvgLabels(svg, picture, layout);
+  return svg;
+}
+
+const cellName = ({ run, picture }, r, k) =>
+  `${run.queryLabels[picture.sequence.rows[r]]} → ${run.keyLabels[k]}`;
+
+function addSvgLabels(svg, picture, { left, top, cellWidth, cellHeight, slanted }) {
+  const font = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: picture.theme.text };
+  const { rows, numKeys } = picture.sequence;
+  for (let r = 0; r < rows.length; r += findLabelStep(13 / cellHeight))
+    svg.append(makeSvg("text",
+      { ...font, x: left - 6, y: top + (r + 0.5) * cellHeight + 4, "text-anchor": "end" },
+      picture.queryLabels[rows[r]]));
+  for (let k = 0; k < numKeys; k += findKeyStep(cellWidth, slanted)) {
+    const x = left + (k + 0.5) * cellWidth, y = top - 6;
+    svg.append(makeSvg("text", { ...font, x, y, "text-anchor": slanted ? "start" : "middle",
+      transform: slanted ? `rotate(-45 ${x} ${y})` : null }, picture.keyLabels[k]));
+  }
+}
+
+function makePng(heatmap) {
+  const canvas = document.createElement("canvas"), density = Math.max(2, heatmap.density);
+  canvas.width = heatmap.plot.width / heatmap.density * density;
+  canvas.height = heatmap.plot.height / heatmap.density * density;
+  drawHeatmap(canvas.getContext("2d"), heatmap, density);
+  return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
+}
+
+/* A page that needs no server: the large head, all heads small, and their table. Texts are
+ * escaped by outerHTML; the style has only colours of ui.css. */
+function makeHtml(shown, heatmap) {
+  const { theme } = shown.picture;
+  const style = `body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;
+background:${theme.ground};color:${theme.text}}svg,img{max-width:100%;height:auto}
+ul{display:flex;flex-wrap:wrap;gap:1rem;list-style:none;padding:0}
+li img{width:8rem;height:8rem;image-rendering:pixelated;background:${theme.masked}}
+table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:left}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}`;
+
+  const heads = [...document.querySelectorAll("#grid .card")].map((card) => make("li", {},
+    make("img", { alt: "", src: card.querySelector("canvas").toDataURL() }),
+    make("p", {}, card.querySelector(".name").textContent)));
+  const table = document.querySelector("#compare table");
+  const title = titleOf(shown);
+  const body = make("body", {}, make("h1", {}, title), makeHeatmapSvg(shown, heatmap),
+    make("h2", {}, "Heads"), make("ul", {}, ...heads), ...(table ? [table.cloneNode(true)] : []),
+    make("h2", {}, "The request"), make("pre", {}, makeCurl(shown)));
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8">${make("title", {}, title).outerHTML}
+<style>${style}</style></head>\n${body.outerHTML}</html>\n`;
+}
+
+/* What the request on screen has besides the fields of its input. */
+function shownChanges({ run, off }) {
+  return {
+    need_weights: true, weights_heads: run.headChoice, weights_queries: run.rowChoice,
+    head_mask: off.size ? Array.from({ length: run.model.num_heads }, (_, h) => Number(!off.has(h))) : null,
+  };
+}
+
+function makeCurl(shown) {
+  const { type, body } = encodeRequest(shown.run.request, shownChanges(shown));
+  const url = new URL("v1/attention", document.baseURI).href;
+  const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const isFile = typeof body !== "string" || body.length > CURL_BODY_MAX;
+  const data = isFile ? `--data-binary @${requestName(shown, body)}` : `-d ${quote(body)}`;
+  return `curl -s ${quote(url)} -H 'Content-Type: ${type}' -H 'Accept: application/json' ${data}`;
+}
+
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { /* only a page on loopback or over TLS may write there */
+    const area = make("textarea", { class: "quiet", "aria-label": "Text to copy" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+async function save(kind, shown, heatmap) {
+  switch (kind) {
+    case "png": return saveFile(fileName(shown, "png"), "image/png", await makePng(heatmap));
+    case "svg": return saveFile(fileName(shown, "svg"), "image/svg+xml",
+      new XMLSerializer().serializeToString(makeHeatmapSvg(shown, heatmap)));
+    case "csv": return saveFile(fileName(shown, "csv"), "text/csv", makeCsv(shown));
+    case "json": return saveFile(fileName(shown, "json"), "application/json", makeJson(shown));
+    case "html": return saveFile(fileName(shown, "html"), "text/html", makeHtml(shown, heatmap));
+    default: {
+      const { type, body } = encodeRequest(shown.run.request, shownChanges(shown));
+      return saveFile(requestName(shown, body), type, body);
+    }
+  }
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* start.js: listens to the controls, then computes what the address asks for. */
+
+/* What a change of a control needs. */
+const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "valid", "labels", "rows", "heads"];
+const PICTURE_CONTROLS = ["scale", "range"];
+
+function listenToControls() {
+  byId("input").addEventListener("submit", (event) => {
+    event.preventDefault();
+    compute();
+  });
+  byId("model").addEventListener("change", () => {
+    Object.assign(state, { model: byId("model").value, text: "", causal: "", valid: "", labels: "",
+      rows: "", heads: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
+    showControls();
+    compute();
+  });
+  for (const name of INPUT_CONTROLS)
+    byId(CONTROLS[name]).addEventListener("input", (event) => {
+      const { value } = event.target;
+      state[name] = typeof STATE_DEFAULTS[name] === "number" ? readCount(value) : value;
+      if (name === "source")
+        showControls();
+      if (name !== "source" || value !== "own" || form.file || state.own)
+        computeSoon();
+    });
+  for (const name of PICTURE_CONTROLS)
+    byId(name).addEventListener("change", (event) => {
+      state[name] = event.target.value;
+      redraw();
+    });
+  byId("lines").addEventListener("change", (event) => {
+    state.lines = event.target.value;
+    drawLines();
+    keepState();
+  });
+}
+
+function listenToView() {
+  page.heatmap = new Heatmap(byId("heatmap"), (cell, chosen) => {
+    if (!page.run)
+      return;
+    if (chosen)
+      chooseCell(cell);
+    else
+      showReadout(cell);
+    if (!cell) {
+      page.heatmap.at = { row: state.row, key: state.key };
+      page.heatmap.drawCursor();
+    }
+  });
+  byId("heatmap").addEventListener("keydown", moveByKey);
+  byId("sequence").addEventListener("change", (event) => {
+    Object.assign(state, { sequence: Number(event.target.value), row: -1, key: -1 });
+    redraw();
+  });
+  byId("row").addEventListener("change", (event) => {
+    chooseCell({ row: Number(event.target.value), key: state.key });
+  });
+  byId("all-on").addEventListener("click", () => setOff(new Set()));
+  byId("drop-least").addEventListener("click", () => {
+    const off = readOff();
+    setOff(off.add(findLeastImportant(page.report, off)));
+  });
+  byId("step-back").addEventListener("click", () => moveStep(-1));
+  byId("step-on").addEventListener("click", () => moveStep(1));
+}
+
+/* --- the user's own request --- */
+
+function useOwn(read) {
+  state.source = "own";
+  adoptOwn(read);
+  showControls();
+  compute();
+}
+
+function takeText() {
+  form.file = null;
+  state.own = byId("own").value;
+  try {
+    useOwn(readJsonRequest(state.own));
+  } catch (error) {
+    showProblem(error);
+  }
+}
+
+async function takeFile(file) {
+  try {
+    const read = await readRequestFile(file);
+    form.file = { ...read, name: file.name };
+    state.own = "";
+    useOwn(read);
+  } catch (error) {
+    state.source = "own";
+    showControls();
+    showProblem(error);
+  }
+}
+
+function listenToFiles() {
+  byId("own").addEventListener("input", debounce(500, takeText));
+  byId("file").addEventListener("change", (event) => {
+    const [file] = event.target.files;
+    event.target.value = "";
+    if (file)
+      takeFile(file);
+  });
+  const show = (visible) => { byId("drop").hidden = !visible; };
+  addEventListener("dragover", (event) => {
+    event.preventDefault();
+    show(true);
+  });
+  addEventListener("dragleave", (event) => show(event.relatedTarget !== null));
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    show(false);
+    const [file] = event.dataTransfer.files;
+    if (file)
+      takeFile(file);
+  });
+}
+
+/* --- taking it with you --- */
+
+function listenToSaving() {
+  for (const button of document.querySelectorAll("[data-save]"))
+    button.addEventListener("click", () => {
+      if (page.heatmap.picture)
+        save(button.dataset.save, describeShown(), page.heatmap);
+    });
+  const copy = (id, text, note) => byId(id).addEventListener("click", async () => {
+    if (!page.run)
+      return;
+    await copyText(text());
+    byId("status").textContent = note();
+  });
+  copy("copy-curl", () => makeCurl(describeShown()), () => "The command is copied.");
+  copy("copy-link", () => new URL(printState(), location.href).href, () => (state.source === "own"
+    && (form.file || state.own.length > OWN_IN_LINK_MAX)
+    ? "The link is copied, without your request, which is too long for one."
+    : "The link is copied."));
+}
+
+/* --- the window --- */
+
+function chooseColours() {
+  page.dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  page.theme = readTheme();
+  page.colours = makeColours(page.dark);
+}
+
+function listenToWindow() {
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); /* what is after # is the state */
+    byId("main").focus();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    chooseColours();
+    redraw();
+  });
+  const narrow = matchMedia("(max-width: 52rem)");
+  const foldInput = () => { byId("input-box").open = !narrow.matches; };
+  narrow.addEventListener("change", foldInput);
+  foldInput();
+  let width = window.innerWidth;
+  addEventListener("resize", debounce(120, () => {
+    if (page.run && width !== window.innerWidth)
+      drawLarge();
+    width = window.innerWidth;
+  }));
+  addEventListener("hashchange", (event) => {
+    readState(new URL(event.newURL).hash); /* keepState() may have changed the address since */
+    if (!chosenModel())
+      state.model = defaultModel();
+    showControls();
+    compute();
+  });
+  watchServer(byId("server"), byId("server-body"));
+}
+
+function defaultModel() {
+  const named = ["patterns", "journey"].find((name) => form.models.some((model) => model.name === name));
+  return named ?? form.models[0]?.name ?? "";
+}
+
+async function start() {
+  chooseColours();
+  try {
+    form.models = (await fetchJson("v1/models")).models;
+  } catch (error) {
+    showProblem(error);
+    return;
+  }
+  readState(location.hash);
+  if (!chosenModel())
+    state.model = defaultModel();
+  showControls();
+  listenToControls();
+  listenToView();
+  listenToFiles();
+  listenToSaving();
+  listenToWindow();
+  drawSteps();
+  compute();
+}
+
+start();

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stepper.js: shows the steps of the chosen row, once the cursor rests. */
+
+/* Returns why a row has no steps, or null. */
+function refuseSteps(head, numKeys) {
+  if (head === "mean")
+    return "Choose one head: the mean of the heads has no scores.";
+  return numKeys <= STEPS_KEYS_MAX ? null
+    : `This row has ${formatCount(numKeys)} keys; steps are shown for up to ${STEPS_KEYS_MAX}.`;
+}
+
+async function measureSteps() {
+  const { run } = page, head = shownHead(), b = state.sequence, signal = beginTask("steps");
+  const refusal = refuseSteps(head, run.sequences[b].numKeys);
+  page.measured = null;
+  if (refusal) {
+    byId("steps").replaceChildren();
+    byId("step-text").textContent = refusal;
+    return;
+  }
+  try {
+    const row = { run, b, r: state.row, weights: weightsOf(run, b, head), head };
+    row.measured = await measureRow(run, b, state.row, head, signal);
+    row.columns = describeColumns(row);
+    page.measured = row;
+    drawSteps();
+  } catch (error) {
+    if (error.name === "AbortError")
+      return;
+    byId("steps").replaceChildren();
+    byId("step-text").textContent = `The steps of this row cannot be measured: ${error.message}`;
+  }
+}
+
+const measureSoon = debounce(200, measureSteps);
+
+function drawSteps() {
+  const row = page.measured, step = state.step;
+  byId("step-name").textContent = `${step + 1} of ${STEPS.length}: ${STEPS[step].name}`;
+  byId("step-back").disabled = step === 0;
+  byId("step-on").disabled = step === STEPS.length - 1;
+  if (!row)
+    return;
+  const { rows, numKeys, limits } = row.run.sequences[row.b];
+  byId("step-text").textContent = explainStep(step, { ...row, query: row.run.queryLabels[rows[row.r]],
+    limit: limits[row.r], numKeys });
+  byId("steps").replaceChildren(makeSteps(step, row));
+}
+
+function moveStep(by) {
+  state.step = Math.max(0, Math.min(STEPS.length - 1, state.step + by));
+  drawSteps();
+  keepState();
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensors.js: the safetensors format. A tensor is {dtype, shape, bytes}; its bytes are a
+ * view of the file, and are copied only where a number cannot be read in place. */
+
+const DTYPE_BYTES = { F64: 8, F32: 4, F16: 2, BF16: 2, I64: 8, I32: 4 };
+
+const isTensor = (value) => value !== null && typeof value === "object" && "dtype" in value;
+
+/* Returns {metadata, tensors} of a file. Throws an Error that says what is wrong. */
+function readSafetensors(buffer) {
+  const view = new DataView(buffer);
+  const headerSize = buffer.byteLength >= 8 ? Number(view.getBigUint64(0, true)) : Infinity;
+  if (headerSize > buffer.byteLength - 8)
+    throw new Error("the file is not safetensors: its header is longer than the file");
+
+  const text = new TextDecoder("utf-8", { fatal: true }).decode(
+    new Uint8Array(buffer, 8, headerSize));
+  const { __metadata__: metadata = {}, ...entries } = JSON.parse(text);
+  const tensors = {};
+  for (const [name, { dtype, shape, data_offsets: [begin, end] }] of Object.entries(entries)) {
+    if (!(8 + headerSize + end <= buffer.byteLength && begin <= end))
+      throw new Error(`tensor '${name}' ends after the file`);
+    tensors[name] = { dtype, shape, bytes: new Uint8Array(buffer, 8 + headerSize + begin, end - begin) };
+  }
+  return { metadata, tensors };
+}
+
+/* Returns the file with these tensors, each at a multiple of 8 bytes. */
+function writeSafetensors(metadata, tensors) {
+  const header = { __metadata__: metadata };
+  const names = Object.keys(tensors).sort(
+    (a, b) => DTYPE_BYTES[tensors[b].dtype] - DTYPE_BYTES[tensors[a].dtype]);
+  let size = 0;
+  for (const name of names) {
+    const { dtype, shape, bytes } = tensors[name];
+    header[name] = { dtype, shape, data_offsets: [size, size + bytes.length] };
+    size += bytes.length;
+  }
+
+  let text = new TextEncoder().encode(JSON.stringify(header));
+  const padded = new Uint8Array(Math.ceil(text.length / 8) * 8).fill(0x20);
+  padded.set(text);
+  text = padded;
+  const file = new Uint8Array(8 + text.length + size);
+  new DataView(file.buffer).setBigUint64(0, BigInt(text.length), true);
+  file.set(text, 8);
+  for (const name of names)
+    file.set(tensors[name].bytes, 8 + text.length + header[name].data_offsets[0]);
+  return file;
+}
+
+function makeTensor(dtype, shape, numbers) {
+  const array = dtype === "F32" ? Float32Array.from(numbers) : Int32Array.from(numbers);
+  return { dtype, shape, bytes: new Uint8Array(array.buffer) };
+}
+
+/* The value of a float16 (IEEE 754 binary16). */
+function halfToNumber(bits) {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  if (exponent === 0)
+    return sign * fraction * 2 ** -24;
+  if (exponent === 31)
+    return fraction ? NaN : sign * Infinity;
+  return sign * (1024 + fraction) * 2 ** (exponent - 25);
+}
+
+function readNumber(view, at, dtype) {
+  switch (dtype) {
+    case "F64": return view.getFloat64(at, true);
+    case "F32": return view.getFloat32(at, true);
+    case "I32": return view.getInt32(at, true);
+    case "I64": return Number(view.getBigInt64(at, true));
+    case "F16": return halfToNumber(view.getUint16(at, true));
+    default: { /* BF16 is the upper half of a float32 */
+      const word = new DataView(new ArrayBuffer(4));
+      word.setUint16(0, view.getUint16(at, true));
+      return word.getFloat32(0);
+    }
+  }
+}
+
+/* The numbers of a tensor: a view where float32 is aligned, else a copy. */
+function numbersOf({ dtype, bytes }) {
+  if (dtype === "F32" && bytes.byteOffset % 4 === 0)
+    return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  const width = DTYPE_BYTES[dtype];
+  if (width === undefined)
+    throw new Error(`elements of type ${dtype} cannot be read`);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const numbers = new Float64Array(bytes.length / width);
+  for (let i = 0; i < numbers.length; i++)
+    numbers[i] = readNumber(view, i * width, dtype);
+  return numbers;
+}
