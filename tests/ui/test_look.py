@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page shows: on opening, under the cursor, by keyboard, in the dark, on a phone."""
+
+import json
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from safetensors_file import read_safetensors
+from server import ROOT
+from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, hover_row,
+                  move_by_keys, read_cell, read_number, read_table, wait_until)
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}
+
+
+def journey_projections():
+    """Returns the weights [heads, 3] of queries, keys and values in the repository."""
+    tensors = read_safetensors(ROOT / "src/weights/demo/journey.safetensors")
+    return [next(tensor for name, tensor in tensors.items() if kind in name)
+            for kind in ("query", "key", "value")]
+
+
+def test_page_opens_with_an_example_that_is_computed(open_view):
+    page = open_view()
+    assert page.locator("h1").inner_text() == "attnd"
+    assert page.locator("#facts").inner_text().startswith("patterns: 8 heads")
+    assert page.locator("#large-title").inner_text() == "Head 0"
+    assert page.locator("#lines-box path.line").count() > 0
+    assert page.locator("#problem").is_hidden()
+
+
+def test_heads_of_the_example_have_the_tags_that_they_were_made_for(open_view):
+    page = open_view()
+    wait_until(page, "() => document.querySelector('#grid .tags').textContent !== ''")
+    tags = page.locator("#grid .tags").all_inner_texts()
+    for head, made_for in enumerate(["previous token", "next token", "first token", None, "local window",
+                                     "uniform", "long range", "causal prefix"]):
+        assert made_for is None or made_for in tags[head], (head, tags[head])
+    assert page.locator("#large-tags").inner_text().strip() == "previous token"
+
+
+def test_every_head_has_a_thumbnail(open_view):
+    page = open_view("#model=wide")
+    assert page.locator("#grid .card").count() == 13  # and their mean
+    wait_until(page, """() => [...document.querySelectorAll('#grid canvas')].every(canvas =>
+        canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(x => x > 0))""")
+
+
+def test_mouse_along_a_row_reads_out_the_weights_of_the_api(open_view, server):
+    page = open_view("#model=journey")
+    _, weights = ask_journey(server)
+    page.wait_for_timeout(100)
+    cells = [cell for cell in hover_row(page) if cell[1] == 5]
+    assert [key for _, _, key in cells] == list(range(6))
+    assert np.allclose([weight for weight, _, _ in cells], weights[0, 5], atol=5.1e-5)
+
+
+def test_masked_cells_are_named_as_such(open_view, server):
+    page = open_view("#model=journey")
+    cells = [cell for cell in hover_row(page, 3) if cell[1] == 2]
+    assert [weight is None for weight, _, _ in cells] == [False] * 3 + [True] * 3
+
+
+def test_mouse_that_leaves_returns_to_the_chosen_cell(open_view):
+    page = open_view("#model=journey&row=1&key=0")
+    hover_row(page)
+    page.mouse.move(5, 5)
+    assert read_cell(page)[1:] == (1, 0)
+
+
+def test_keyboard_moves_the_cursor_and_is_announced(open_view, server):
+    page = open_view("#model=journey&row=3&key=1")
+    _, weights = ask_journey(server)
+    assert move_by_keys(page, "ArrowDown", "ArrowRight", "ArrowUp", "ArrowLeft")[1:] == (3, 1)
+    assert move_by_keys(page, "End") == (None, 3, 5)
+    assert move_by_keys(page, "Home")[1:] == (3, 0)
+    assert move_by_keys(page, *["ArrowUp"] * 9, *["ArrowLeft"] * 9)[1:] == (0, 0)
+    weight, row, key = move_by_keys(page, "PageDown", "ArrowDown")
+    assert page.locator("#large-title").inner_text() == "Head 1"
+    assert (row, key) == (1, 0) and abs(weight - weights[1, 1, 0]) < 5.1e-5
+    wait_until(page, "document.getElementById('announcer').textContent !== ''")
+    page.wait_for_timeout(300)
+    assert page.locator("#announcer").inner_text() == f"{weight:.4f}, query journey, key Your"
+
+
+def test_click_on_a_thumbnail_shows_that_head(open_view):
+    page = open_view("#model=journey")
+    page.get_by_role("button", name="Head 1").click()
+    assert page.locator("#large-title").inner_text() == "Head 1"
+    assert page.get_by_role("button", name="Head 1").get_attribute("aria-pressed") == "true"
+    page.get_by_role("button", name="Mean").click()
+    assert page.locator("#large-title").inner_text() == "Mean of the heads"
+
+
+def test_mean_is_that_of_the_heads(open_view, server):
+    page = open_view("#model=journey&head=mean&row=5&key=2")
+    _, weights = ask_journey(server)
+    assert abs(read_cell(page)[0] - weights[:, 5, 2].mean()) < 5.1e-5
+
+
+def test_causal_and_valid_lens_are_sent_and_drawn(open_view, server):
+    page = open_view("#model=journey&row=1&key=5")
+    assert read_cell(page)[0] is None
+    choose(page, "causal", "false")
+    _, weights = ask_journey(server, causal=False)
+    assert abs(read_cell(page)[0] - weights[0, 1, 5]) < 5.1e-5
+    choose(page, "valid-lens", "[6, 2, 3, 4, 5, 6]")
+    assert read_cell(page)[0] is None
+    choose(page, "valid-lens", "0")  # no valid key: uniform, and nothing is masked
+    assert read_cell(page) == (0.1667, 1, 5)
+
+
+def test_sequence_of_a_batch_is_chosen(open_view):
+    page = open_view("#model=d2l&row=0&key=2")
+    assert read_cell(page)[0] is not None  # 3 keys are valid
+    page.locator("#sequence").select_option("1")
+    page.wait_for_timeout(300)
+    masked = [cell[0] is None for cell in hover_row(page) if cell[1] == 3]
+    assert masked == [False] * 2 + [True] * 4
+
+
+def test_sentence_is_typed_from_the_words_of_the_model(open_view):
+    page = open_view("#model=journey&row=0")
+    choose(page, "text", "one step journey")
+    assert [cell[2] for cell in hover_row(page) if cell[1] == 2] == [0, 1, 2]
+    page.locator("#text").fill("one small step")
+    assert "'small' is not a word" in expect_problem(page, "Unknown word", "text")
+
+
+def test_lines_follow_the_row_and_show_all_rows(open_view):
+    page = open_view("#model=journey&row=1&key=0")
+    lines = page.locator("#lines-box path.line")
+    assert lines.count() == 2
+    assert page.locator("#lines-box text[text-decoration=line-through]").count() == 4
+    page.locator("#lines-box text.pick", has_text="one").click()
+    wait_until(page, "document.querySelectorAll('#lines-box path.line').length === 5")
+    page.locator("#lines").select_option("all")
+    assert lines.count() == 21
+
+
+def test_log_scale_is_offered_where_the_first_key_takes_nearly_all(open_view):
+    page = open_view("#model=journey")
+    assert page.locator("#advice").is_hidden()
+    query, key, _ = journey_projections()
+    row = np.array(JOURNEY_ROWS[1])  # a first key to which all such rows attend, by both heads
+    sink = np.linalg.lstsq(key, 40 * np.sign(query @ row), rcond=None)[0]
+    page.locator("#source").select_option("own")
+    choose(page, "own", json.dumps({"queries": [sink.tolist(), *[row.tolist()] * 4]}))
+    wait_until(page, "() => !document.getElementById('advice').hidden")
+    assert "% of the weight" in page.locator("#advice").inner_text()
+    page.get_by_role("button", name="Use the logarithmic scale").click()
+    assert page.locator("#advice").is_hidden()
+    assert page.locator("#legend-high").inner_text().endswith("logarithmic")
+
+
+# --- steps ---
+
+def wait_for_steps(page, count):
+    wait_until(page, f"document.querySelectorAll('#steps tbody tr').length === {count}")
+
+
+def step_to(page, step):
+    while not page.locator("#step-name").inner_text().startswith(f"{step} of 5"):
+        page.locator("#step-on").click()
+
+
+def test_steps_have_the_true_scores_of_the_model(open_view, server):
+    """The page measures scores; here they are computed from the weights in the repository."""
+    page = open_view("#model=journey&row=3&key=0&head=1")
+    wait_for_steps(page, 6)
+    query, key, _ = journey_projections()
+    rows = np.array(JOURNEY_ROWS)
+    scores = (rows @ query.T)[3, 1] * (rows @ key.T)[:, 1]  # the head size is 1
+    step_to(page, 5)
+    table = read_table(page, "#steps table")
+    assert [row[0] for row in table] == ["Key", *JOURNEY, "sum"]
+    assert np.allclose([read_number(row[1]) for row in table[1:7]], scores, atol=6e-5)
+
+    attended = np.exp(scores[:4] - scores[:4].max())
+    assert [row[3] for row in table[5:7]] == ["masked", "masked"]
+    assert np.allclose([read_number(row[4]) for row in table[1:5]], attended, rtol=2e-3)
+    assert np.allclose([read_number(row[5]) for row in table[1:5]], attended / attended.sum(), atol=6e-5)
+    assert read_number(table[7][5]) == 1
+
+
+def test_weighted_sum_is_what_the_server_adds_for_the_head(open_view):
+    page = open_view("#model=journey&row=3&key=0&head=1&step=4")
+    wait_for_steps(page, 6)
+    total = " ".join(read_table(page, "#steps table")[-1][-1].split())
+    assert total.count(" ") == 1  # two numbers
+    assert page.locator("#step-text").inner_text().endswith(f"in one go as {total}.")
+
+
+def test_steps_show_scores_that_a_mask_hides(open_view):
+    page = open_view("#model=d2l&sequence=1&row=2&key=0&step=2")
+    wait_for_steps(page, 6)
+    table = read_table(page, "#steps table")
+    assert "4 of 6 keys are masked" in page.locator("#step-text").inner_text()
+    assert [row[3] == "masked" for row in table[1:7]] == [False, False, True, True, True, True]
+    assert all(read_number(row[2]) * 20 ** 0.5 == pytest.approx(read_number(row[1]), abs=5e-4)
+               for row in table[1:7])
+
+
+# --- dark, small, without a mouse ---
+
+def ground_of(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def centre_of_plot(page):
+    return page.evaluate("""() => { const plot = document.getElementById('plot');
+        return [...plot.getContext('2d').getImageData(plot.width * 0.3, plot.height * 0.9, 1, 1).data]; }""")
+
+
+def test_dark_mode_is_that_of_the_system(open_view):
+    page = open_view("#model=journey", color_scheme="light")
+    light = ground_of(page), centre_of_plot(page)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(300)
+    assert ground_of(page) != light[0] and centre_of_plot(page) != light[1]
+    assert max(map(int, ground_of(page)[4:-1].split(", "))) < 40
+
+
+@pytest.mark.parametrize("model", ["journey", "d2l", "wide"])
+def test_phone_shows_everything_without_scrolling_sideways(open_view, model):
+    page = open_view(f"#model={model}", **PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.locator("#input").is_hidden()
+    page.get_by_text("Change the input").click()
+    assert page.locator("#model").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_tap_chooses_a_cell(open_view):
+    page = open_view("#model=journey&row=0&key=0", **PHONE)
+    page.locator("#cursor").scroll_into_view_if_needed()
+    box = page.locator("#cursor").bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] * 0.35, box["y"] + box["height"] - 8)
+    assert read_cell(page)[1] == 5
+    assert page.locator("#row").input_value() == "5"
+
+
+def test_first_tab_skips_to_the_heads(open_view):
+    page = open_view("#model=journey")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the heads"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
+    assert page.locator("#model").input_value() == "journey"  # the address is as it was
+
+
+def assert_accessible(page):
+    results = Axe().run(page).response
+    found = [(violation["id"], [node["target"] for node in violation["nodes"]],
+              violation["nodes"][0].get("failureSummary")) for violation in results["violations"]]
+    assert not found
+
+
+@pytest.mark.parametrize("options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE])
+@pytest.mark.parametrize("fragment", ["#model=journey&off=1&step=4", "#model=d2l&source=own&own={}"])
+def test_axe_finds_nothing(open_view, browser, server, options, fragment):
+    if "own" in fragment:  # an error is shown
+        page = open_view("#model=d2l", **options)
+        page.evaluate("fragment => { location.hash = fragment }", fragment)
+        expect_problem(page, "Missing key")
+    else:
+        page = open_view(fragment, **options)
+        wait_for_steps(page, 6)
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    page.wait_for_timeout(500)
+    assert_accessible(page)
+
+
+def test_panel_of_the_server_counts(open_view, server):
+    page = open_view("#model=journey")
+    page.get_by_role("heading", name="The server").click()
+    page.wait_for_selector("#server-body table")
+    rows = {row[0]: row for row in read_table(page, "#server-body table")}
+    assert {"journey", "d2l", "wide"} <= rows.keys()
+    before = int(rows["journey"][1].replace(",", ""))
+    ask_journey(server)
+    wait_until(page, """count => [...document.querySelectorAll('#server-body tr')].some(row =>
+        row.children[0].textContent === 'journey'
+        && Number(row.children[1].textContent.replaceAll(',', '')) > count)""", before)

@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user does with the page: switch heads off, bring a request, take files away."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+import requests
+
+from safetensors_file import make_safetensors
+from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, move_by_keys,
+                  read_cell, read_number, read_table, save, wait_until)
+
+HOSTILE = "<img/src=x/onerror=alert(1)>\"'&<script>alert(2)</script>"
+
+
+# --- heads on and off ---
+
+def relative_change(outputs, changed):
+    return np.linalg.norm(changed - outputs) / np.linalg.norm(outputs)
+
+
+def wait_for_change(page, heads):
+    wait_until(page, "text => document.getElementById('change').textContent.startsWith(text)",
+               f"Without {heads} ")
+    text = page.locator("#change").inner_text()
+    return [read_number(number) / 100 for number in re.findall(r"([\d.]+) %", text)]
+
+
+def test_switching_a_head_off_says_how_far_the_outputs_move(open_view, server):
+    page = open_view("#model=journey")
+    assert page.locator("#change").inner_text() == "All heads are on."
+    page.get_by_label("Head 1 on").uncheck()
+    outputs, _ = ask_journey(server)
+    changed, _ = ask_journey(server, head_mask=[1, 0])
+    assert wait_for_change(page, "head 1")[0] == pytest.approx(relative_change(outputs, changed), rel=5e-3)
+    page.get_by_role("button", name="All on").click()
+    wait_until(page, "() => document.getElementById('change').textContent === 'All heads are on.'")
+    assert page.get_by_label("Head 1 on").is_checked()
+
+
+def test_prediction_is_what_is_measured(open_view):
+    page = open_view("#model=patterns&off=0,3,4")
+    wait_until(page, "() => document.getElementById('change').textContent.includes('predicted')")
+    measured, predicted = wait_for_change(page, "heads 0, 3, 4")
+    assert measured == pytest.approx(predicted, rel=2e-3) and measured > 0.05
+
+
+def test_report_is_that_of_the_server(open_view, server):
+    page = open_view("#model=journey")
+    report = requests.post(server.url + "/v1/heads", timeout=60,
+                           json={"model": "journey", "queries": JOURNEY_ROWS}).json()
+    wait_until(page, "() => document.querySelectorAll('#compare tbody tr').length === 2")
+    for h, row in enumerate(read_table(page, "#compare table")[1:]):
+        head = report["heads"][h]
+        assert row[:2] == [str(h), ", ".join(head["tags"]) or "–"]
+        shown = [read_number(cell) for cell in row[2:]]
+        assert shown == pytest.approx([head[key] for key in (
+            "entropy", "importance", "mean_distance", "mass_on_self", "mass_on_previous",
+            "mass_on_first")], abs=5.1e-4)
+
+
+def stand_in_report(route):
+    """Four heads of unequal length whose contributions are orthogonal, but for 2 and 3, which
+    nearly cancel: alone each matters, together they do not."""
+    parts = np.array([[3.0, 0, 0], [0, 0.5, 0], [0, 0, 2], [0, 0, -1.9]])
+    gram = parts @ parts.T
+    norm = np.sqrt(gram.sum())
+    heads = [{"importance": np.sqrt(gram[h, h]) / norm, "entropy": 0.1 * h, "mean_distance": None,
+              "mass_on_self": None, "mass_on_first": 0.25, "mass_on_previous": None,
+              "tags": ["uniform"] if h else ["previous token", HOSTILE]} for h in range(4)]
+    route.fulfill(json={"model": "d2l", "heads": heads + heads[:1],
+                        "gram": np.pad(gram, (0, 1), "wrap").tolist()})
+
+
+def test_least_important_heads_are_found_by_gram(open_view):
+    """The server is stood in for, so that what is right is known: head 1 first; then 2 and 3,
+    whose order a list of importances alone could not tell."""
+    page = open_view("#model=d2l")
+    page.route("**/v1/heads", stand_in_report)
+    choose(page, "causal", "true")
+    wait_until(page, "() => document.querySelectorAll('#compare tbody tr').length === 5")
+    rows = read_table(page, "#compare table")[1:]
+    assert [row[4:7] for row in rows] == [["–"] * 3] * 5
+    assert HOSTILE in rows[0][1]
+    page.get_by_role("button", name="Switch off the least important").click()
+    assert wait_for_change(page, "head 1")[1] == pytest.approx(0.5 / np.sqrt(9.26), rel=5e-3)
+    page.get_by_role("button", name="Switch off the least important").click()
+    wait_for_change(page, "heads 1, 3")
+    page.get_by_role("button", name="Switch off the least important").click()
+    assert wait_for_change(page, "heads 1, 2, 3")[1] == pytest.approx(np.sqrt(0.26 / 9.26), rel=5e-3)
+
+
+def test_error_of_the_report_leaves_the_picture(open_view):
+    page = open_view("#model=d2l")
+    page.route("**/v1/heads", lambda route: route.fulfill(
+        status=503, json={"title": "Out of memory", "detail": "retry later"}))
+    choose(page, "causal", "true")
+    wait_until(page, "() => document.getElementById('compare').hidden")
+    assert page.locator("#compare-note").inner_text().endswith("retry later")
+    assert page.locator("#problem").is_hidden()
+
+
+def test_page_without_reports_of_heads_says_so(open_view):
+    page = open_view("#model=d2l")
+    page.route("**/v1/heads", lambda route: route.fulfill(status=404, json={"title": "Unknown route"}))
+    choose(page, "causal", "true")
+    wait_until(page, "() => document.getElementById('compare').hidden")
+    assert "no POST v1/heads" in page.locator("#compare-note").inner_text()
+    assert page.locator("#drop-least").is_hidden()
+
+
+# --- a request of one's own ---
+
+def paste(page, text):
+    page.locator("#source").select_option("own")
+    page.locator("#own").fill(text)
+
+
+def drop(page, name, content):
+    """Drops a file on the page."""
+    page.evaluate("""({ name, bytes }) => {
+        const data = new DataTransfer();
+        data.items.add(new File([Uint8Array.from(bytes)], name));
+        document.body.dispatchEvent(new DragEvent("drop",
+            { dataTransfer: data, bubbles: true, cancelable: true }));
+    }""", {"name": name, "bytes": list(content)})
+
+
+def wait_for_about(page, text):
+    wait_until(page, "text => document.getElementById('about').textContent.includes(text)", text)
+    page.view.wait()
+    page.wait_for_timeout(300)
+
+
+def test_pasted_request_is_computed(open_view, server):
+    page = open_view("#model=d2l")
+    paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS[:3], "causal": False,
+                            "weights_heads": [1], "weights_queries": [2, 0]}))
+    wait_until(page, "() => document.getElementById('large-title').textContent === 'Head 1'")
+    reply = server.attention({"model": "journey", "queries": JOURNEY_ROWS[:3], "causal": False,
+                              "need_weights": True}).json()
+    weight, row, key = move_by_keys(page, "ArrowDown", "ArrowUp", "ArrowUp", "Home")
+    assert (row, key) == (2, 0)  # the rows are in the order that was asked for
+    assert abs(weight - reply["attention_weights"][1][2][0]) < 5.1e-5
+    assert page.locator("#rows").input_value() == "2, 0"
+
+
+@pytest.mark.parametrize("text, title, place, words", [
+    ('{"queries": [[1, 2', "Malformed JSON", "queries", ""),
+    ('{"queries": [[1, 2]]}', "Shape mismatch", "queries", "query_size 3"),
+    ('{"queries": [[1, 2, 3]], "valid_lens": 7}', "Out of range", "valid-lens", "valid_lens"),
+    ('{"queries": [[1, 2, 3]], "model": "<b>none</b>"}', "Unknown model", "model", "<b>none</b>"),
+    ('{"queries": [[1, 2, 3]], "no_such_field": 1}', "Unknown key", None, "no_such_field"),
+    ('{"queries": "text"}', "Wrong type", "queries", "queries"),
+    ("[]", "", None, ""),
+    ("null", "Wrong type", "queries", "JSON object"),
+])
+def test_bad_request_is_reported_at_its_field(open_view, text, title, place, words):
+    page = open_view("#model=journey")
+    paste(page, text)
+    assert words in expect_problem(page, title, place)
+    if place:
+        control = {"queries": "own"}.get(place, place)
+        assert page.locator(f"#{control}").get_attribute("aria-invalid") == "true"
+    page.locator("#source").select_option("example")  # and it recovers
+    wait_until(page, "() => document.getElementById('problem').hidden")
+    assert page.locator("[aria-invalid]").count() == 0
+
+
+@pytest.mark.parametrize("control, value, title, place", [
+    ("valid-lens", "many", "Malformed list", "valid-lens"),
+    ("valid-lens", "9", "Out of range", "valid-lens"),
+    ("rows", "1-", "Malformed list", "rows"),
+    ("rows", "17", "Out of range", "rows"),
+    ("heads", "5", "Out of range", "heads"),
+])
+def test_bad_option_is_reported_at_its_field(open_view, control, value, title, place):
+    page = open_view("#model=journey")
+    page.locator(f"#{control}").fill(value)
+    expect_problem(page, title, place)
+
+
+def test_dropped_json_is_computed(open_view, server):
+    page = open_view("#model=d2l")
+    drop(page, "request.json", json.dumps({"model": "journey", "queries": JOURNEY_ROWS}).encode())
+    wait_for_about(page, "request.json")
+    assert page.locator("#model").input_value() == "journey"
+    _, weights = ask_journey(server)
+    weight, row, key = move_by_keys(page, "End", *["ArrowDown"] * 6)
+    assert (row, key) == (5, 5) and abs(weight - weights[0, 5, 5]) < 5.1e-5
+
+
+def test_dropped_safetensors_are_computed(open_view, server):
+    """A ragged batch in float16, with one valid_lens for each query."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(3, 100)).astype(np.float16)
+    keys = rng.normal(size=(8, 100)).astype(np.float32)
+    tensors = {"queries": rows, "keys": keys, "query_lens": [2, 1], "key_lens": [4, 4],
+               "valid_lens": [3, 4, 1]}
+    dtypes = {"queries": "F16", "keys": "F32", "query_lens": "I64", "key_lens": "I32",
+              "valid_lens": "I64"}
+    page = open_view("#model=journey")
+    drop(page, "ragged.safetensors", make_safetensors(tensors, dtypes, {"model": "d2l"}))
+    wait_for_about(page, "ragged.safetensors")
+    exact = rows.astype(float)
+    reply = server.attention({"model": "d2l", "queries": [exact[:2].tolist(), exact[2:].tolist()],
+                              "keys": [keys[:4].tolist(), keys[4:].tolist()],
+                              "valid_lens": [[3, 4], [1]], "need_weights": True}).json()
+    assert page.locator("#sequence option").count() == 2
+    weight, row, key = move_by_keys(page, "ArrowDown", "Home", "ArrowRight")
+    assert (row, key) == (1, 1) and abs(weight - reply["attention_weights"][0][0][1][1]) < 5.1e-5
+    page.locator("#sequence").select_option("1")
+    assert move_by_keys(page, "End") == (None, 0, 3)
+
+
+def test_dropped_file_that_is_neither_is_refused(open_view):
+    page = open_view("#model=journey")
+    drop(page, "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert "picture.png" in expect_problem(page, "Malformed file", "queries")
+
+
+def test_file_is_chosen_with_the_keyboard(open_view, tmp_path):
+    page = open_view("#model=d2l")
+    path = tmp_path / "chosen.json"
+    path.write_text(json.dumps({"model": "journey", "queries": JOURNEY_ROWS}))
+    page.locator("#source").select_option("own")
+    page.locator("#file").set_input_files(path)
+    wait_for_about(page, "chosen.json")
+    assert page.locator("#model").input_value() == "journey"
+
+
+# --- files ---
+
+def test_png_is_a_picture(open_view):
+    page = open_view("#model=journey")
+    name, data = save(page, "png")
+    assert name == "journey-head-0.png" and data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(data[at:at + 4], "big") for at in (16, 20))
+    box = page.locator("#plot").bounding_box()
+    assert (width, height) == pytest.approx((2 * box["width"], 2 * box["height"]), abs=4)
+
+
+def test_svg_has_each_weight_and_label(open_view, server):
+    page = open_view("#model=journey&head=1")
+    name, data = save(page, "svg")
+    assert name == "journey-head-1.svg"
+    root = ElementTree.fromstring(data)
+    titles = [title.text for title in root.findall(".//{*}rect/{*}title")]
+    _, weights = ask_journey(server)
+    assert len(titles) == 21  # those that are not masked
+    assert f"step → journey: {weights[1, 5, 1]:.4f}" in titles
+    assert [text.text for text in root.findall("{*}text")] == JOURNEY * 2
+
+
+def test_csv_has_the_weights_of_the_head(open_view, server):
+    page = open_view("#model=journey")
+    page.locator("#labels").fill('a,b "quoted" =1+1')
+    page.view.wait()
+    page.wait_for_timeout(900)
+    _, data = save(page, "csv")
+    table = list(csv.reader(io.StringIO(data.decode())))
+    _, weights = ask_journey(server)
+    assert table[0] == ["", "a,b", '"quoted"', "=1+1", "3", "4", "5"]
+    for row, line in enumerate(table[1:]):
+        assert line[row + 2:] == [""] * (5 - row)
+        assert np.allclose(np.array(line[1:row + 2], float), weights[0, row, :row + 1], rtol=1e-7)
+
+
+def test_json_has_the_weights_of_all_heads(open_view, server):
+    page = open_view("#model=journey")
+    _, data = save(page, "json")
+    saved = json.loads(data)
+    _, weights = ask_journey(server)
+    assert (saved["model"], saved["queries"], saved["keys"]) == ("journey", JOURNEY, JOURNEY)
+    got = np.array([[[0 if weight is None else weight for weight in row] for row in head]
+                    for head in saved["attention_weights"]])
+    assert np.allclose(got, weights, rtol=1e-7)
+
+
+def test_saved_page_works_without_a_server(open_view, browser, tmp_path):
+    page = open_view("#model=journey")
+    name, data = save(page, "html")
+    (tmp_path / name).write_bytes(data)
+    context = browser.new_context(offline=True)
+    alone = context.new_page()
+    requested = []
+    alone.on("request", lambda request: requested.append(request.url))
+    alone.goto(f"file://{tmp_path / name}")
+    assert alone.locator("h1").inner_text() == "journey, head 0"
+    assert alone.locator("svg rect").count() > 21 and alone.locator("li img").count() == 3
+    assert "curl" in alone.locator("pre").inner_text()
+    assert [url for url in requested if not url.startswith("data:")] == [f"file://{tmp_path / name}"]
+    context.close()
+
+
+@pytest.mark.parametrize("fragment, ending", [("#model=journey&off=1", "json"),
+                                              ("#model=wide&source=random&count=300", "safetensors")])
+def test_saved_request_gets_the_same_reply(open_view, server, fragment, ending):
+    page = open_view(fragment)
+    name, data = save(page, "request")
+    assert name.endswith(ending)
+    kind = "application/json" if ending == "json" else "application/vnd.safetensors"
+    reply = requests.post(server.url + "/v1/attention", data, timeout=60,
+                          headers={"Content-Type": kind, "Accept": "application/json"}).json()
+    weight, row, key = read_cell(page)
+    assert abs(reply["attention_weights"][0][row][key] - weight) < 5.1e-5
+
+
+def test_copied_command_gets_what_is_on_screen(open_view, server):
+    page = open_view("#model=journey&row=5&key=2&off=0")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy curl command").click()
+    wait_until(page, "() => document.getElementById('status').textContent === 'The command is copied.'")
+    command = page.evaluate("navigator.clipboard.readText()")
+    reply = json.loads(subprocess.run(command, shell=True, capture_output=True, check=True).stdout)
+    assert abs(reply["attention_weights"][0][5][2] - read_cell(page)[0]) < 5.1e-5
+    outputs, _ = ask_journey(server, head_mask=[0, 1])
+    assert np.allclose(reply["outputs"], outputs)
+
+
+def test_link_shows_the_same_view(open_view):
+    page = open_view("#model=d2l")
+    paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS}))
+    wait_until(page, "() => document.getElementById('facts').textContent.startsWith('journey')")
+    page.view.wait()
+    page.locator("#labels").fill("a b c d e f | A B C")
+    page.get_by_label("Head 0 on").uncheck()
+    page.get_by_role("button", name="Head 1").click()
+    page.locator("#scale").select_option("log")
+    page.wait_for_timeout(800)
+    cell = move_by_keys(page, "End", "Home", "ArrowRight")
+    page.wait_for_timeout(400)
+    again = open_view("#" + page.url.split("#")[1])
+    assert read_cell(again) == cell
+    assert again.locator("#readout").inner_text() == page.locator("#readout").inner_text()
+    assert again.locator("#large-title").inner_text() == "Head 1"
+    assert not again.get_by_label("Head 0 on").is_checked()
+    assert again.locator("#scale").input_value() == "log"
+    assert "key B (1)" in again.locator("#readout").inner_text()
+
+
+# --- texts that are markup ---
+
+def assert_no_markup(page):
+    assert page.locator("img[src=x]").count() == 0
+    assert page.evaluate("document.scripts.length") == 1
+
+
+def test_hostile_labels_are_only_texts(open_view, browser, tmp_path):
+    page = open_view("#model=journey&row=5&key=0")
+    choose(page, "labels", f"{HOSTILE} | {HOSTILE}")
+    wait_until(page, "text => document.getElementById('lines-box').textContent.includes(text)", HOSTILE)
+    move_by_keys(page, *["ArrowUp"] * 5)
+    assert f"query {HOSTILE} " in page.locator("#readout").inner_text()
+    assert_no_markup(page)
+    for kind in ("html", "svg"):
+        name, data = save(page, kind)
+        (tmp_path / name).write_bytes(data)
+        context = browser.new_context()
+        alone, dialogs = context.new_page(), []
+        alone.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+        alone.goto(f"file://{tmp_path / name}")
+        alone.wait_for_timeout(300)
+        assert not dialogs and alone.locator("img[src=x], script").count() == 0
+        context.close()
+
+
+def test_hostile_names_and_replies_are_only_texts(open_view):
+    """attnd has no such model; a proxy that lies is stood in for."""
+    page = open_view("#model=journey")
+
+    def lie(route):
+        models = route.fetch().json()["models"]
+        route.fulfill(json={"models": [model | {"name": HOSTILE, "num_heads": 2} for model in models[:1]]})
+
+    page.route("**/v1/models", lie)
+    page.goto(page.url.split("#")[0] + "?")
+    text = expect_problem(page, "Unknown model", "model")
+    assert HOSTILE in text
+    assert page.locator("#model option").inner_text() == HOSTILE
+    assert page.locator("#facts").inner_text().startswith(HOSTILE)
+    assert_no_markup(page)
+
+
+@pytest.mark.parametrize("fragment", [
+    "#model=journey&off=<b>,x,1&row=1e99&key=-5&head=99&sequence=7&step=99&scale=x&range=x&lines=x",
+    "#off&row=&head=mean&model=journey&%FF=%FF&constructor=1&__proto__=x",
+    "#model=none&source=none&text=%3Cimg%20src=x%3E",
+])
+def test_address_with_anything_in_it_shows_something(open_view, fragment):
+    page = open_view("#model=journey")
+    page.goto("about:blank")
+    page.goto(page.view.server.url + "/" + fragment)
+    page.wait_for_timeout(300)
+    if "text=" in fragment:
+        assert "'<img' is not a word" in expect_problem(page, "Unknown word", "text")
+    else:
+        page.view.wait()
+        assert page.locator("#problem").is_hidden()
+    assert_no_markup(page)
+
+
+# --- where it runs ---
+
+def test_page_works_below_a_prefix(open_view, server):
+    page = open_view("#model=journey")
+    asked = []
+
+    def forward(route):
+        asked.append(route.request.url)
+        assert "/behind/a/proxy/" in route.request.url, route.request.url
+        route.fulfill(response=route.fetch(url=route.request.url.replace("/behind/a/proxy/", "/")))
+
+    page.goto("about:blank")  # nothing of the first visit is on its way
+    page.route("**/*", forward)
+    page.goto(f"{server.url}/behind/a/proxy/#model=d2l")
+    page.view.wait()
+    assert page.locator("#facts").inner_text().startswith("d2l")
+    assert len(asked) >= 5
+
+
+def test_server_that_is_gone_is_reported(open_view):
+    page = open_view("#model=journey")
+    page.route("**/v1/attention", lambda route: route.abort())
+    page.locator("#causal").select_option("false")
+    expect_problem(page, "No reply")

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests read from the page, and what the API says of the same."""
+
+import re
+import time
+
+import numpy as np
+
+JOURNEY = "Your journey starts with one step".split()
+JOURNEY_ROWS = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64],
+                [0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]]
+
+
+def wait_until(page, expression, arg=None, seconds=20):
+    """Waits until the expression is true. The page's policy forbids Playwright's own waiting,
+    which evaluates a text inside the page."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < end, f"still false: {expression}"
+        page.wait_for_timeout(20)
+
+
+def ask_journey(server, **fields):
+    """Returns (outputs, weights [heads, rows, keys]) of the page's example."""
+    reply = server.attention({"model": "journey", "need_weights": True, "queries": JOURNEY_ROWS,
+                              **fields}).json()
+    return np.array(reply["outputs"]), np.array(reply["attention_weights"])
+
+
+def read_number(text):
+    return float(text.replace("−", "-").replace(",", ""))
+
+
+def read_cell(page):
+    """Returns (weight or None where masked, row, key) of the cell that is read out."""
+    text = page.locator("#readout").inner_text()
+    shown, row, key = re.match(r"(\S+) query .* \(row (\d+)\) → key .* \((\d+)\)$", text).groups()
+    return (None if shown == "masked" else read_number(shown)), int(row), int(key)
+
+
+def hover_row(page, row_from_bottom=0):
+    """Moves the mouse along a row of the large heatmap, and returns the cells in their order.
+    Before and after it, the chosen cell is read out, which should be in another row. Below the
+    last row the canvas has 2 more pixels."""
+    page.locator("#cursor").scroll_into_view_if_needed()
+    box = page.locator("#cursor").bounding_box()
+    y = box["y"] + box["height"] - 5
+    while row_from_bottom > 0:
+        page.mouse.move(box["x"] + box["width"] / 2, y)
+        before = read_cell(page)[1]
+        while read_cell(page)[1] == before:
+            y -= 4
+            page.mouse.move(box["x"] + box["width"] / 2, y)
+        row_from_bottom -= 1
+    cells = []
+    for x in range(0, int(box["width"]), 8):
+        page.mouse.move(box["x"] + x, y)
+        cell = read_cell(page)
+        if not cells or cells[-1] != cell:
+            cells.append(cell)
+    return cells
+
+
+def move_by_keys(page, *keys):
+    page.locator("#heatmap").focus()
+    for key in keys:
+        page.keyboard.press(key)
+    return read_cell(page)
+
+
+def choose(page, control, value):
+    """Chooses the option of a select, or fills in a field, and waits for the computation."""
+    element = page.locator(f"#{control}")
+    page.evaluate("document.getElementById('status').textContent = ''")
+    if element.evaluate("element => element.tagName") == "SELECT":
+        element.select_option(value)
+    else:
+        element.fill(value)
+    page.view.wait()
+    page.wait_for_timeout(50)
+
+
+def expect_problem(page, title, place=None):
+    """Waits for an error, and returns its text; `place` is the field beside which it is, too."""
+    page.wait_for_selector("#problem:not([hidden])")
+    text = page.locator("#problem").inner_text()
+    assert text.startswith(title), text
+    if place:
+        assert page.locator(f"#{place}-error").inner_text() in text
+        assert page.locator(f"#{place}-error").is_visible()
+    return text
+
+
+def save(page, kind):
+    """Returns the name and the bytes of a saved file."""
+    with page.expect_download() as waiting:
+        page.locator(f"[data-save={kind}]").click()
+    download = waiting.value
+    with open(download.path(), "rb") as file:
+        return download.suggested_filename, file.read()
+
+
+def read_table(page, selector):
+    """Returns the rows of a table, as lists of texts; the heads of rows are the first."""
+    return page.eval_on_selector_all(f"{selector} tr", """rows => rows.map(
+        row => [...row.children].map(cell => cell.textContent.trim()))""")
