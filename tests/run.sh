@@ -11,6 +11,8 @@
 #   BUILD_DIR           build folder (build)
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
+#   BROWSER_TESTS       0 leaves out tests/ui (1)
+#   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
 #   SOAK_SECONDS        length of the soak (20)
 #   BACKGROUND_LOAD     requests a second that each server gets besides those of its test (0)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
@@ -63,7 +65,9 @@ if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
 fi
 
 ui=$root/tests/ui
-if [ ! -x /usr/bin/chromium ]; then
+if [ "${BROWSER_TESTS:-1}" = 0 ]; then
+    ui=
+elif [ ! -x /usr/bin/chromium ]; then
     echo "tests/ui is left out: /usr/bin/chromium is not installed (apt-get install chromium)"
     ui=
 fi
@@ -76,7 +80,7 @@ CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs 
 BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
-    --junitxml="$junit" \
+    --junitxml="$junit" ${PYTEST_OPTIONS:-} \
     "$root/tests/http" "$root/tests/faults" ${ui:+"$ui"} || true
 failed=0
 if [ -n "${FAULTS_LONG:-}" ]; then
