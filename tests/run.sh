@@ -77,6 +77,7 @@ testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
 rm -f "$testlog" "$junit"
 CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs || true
+# shellcheck disable=SC2086 # a list of options
 BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
