@@ -89,6 +89,7 @@ const struct route *route_find(const char *path, const char *method,
         }
         return &routes[i];
     }
+
     wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                      "there is no route %.200s; use POST /v1/attention, POST /v1/heads, "
                      "GET /v1/models, GET /v1/models/NAME, GET /v2/health/live, "

@@ -22,9 +22,9 @@ static size_t count_bytes(const struct safetensors_source *tensor) {
     return tensor->rows * columns * sizeof(float);
 }
 
-/* Prints a tensor whose data begins at byte `begin`. */
-static attn_status print_tensor(const struct safetensors_source *tensor, size_t begin,
-                                struct buf *out) {
+/* Appends a tensor whose data begins at byte `begin`. */
+static attn_status append_tensor(const struct safetensors_source *tensor, size_t begin,
+                                 struct buf *out) {
     char entry[ENTRY_BYTES], columns[24] = "";
 
     if (tensor->columns > 0)
@@ -35,10 +35,10 @@ static attn_status print_tensor(const struct safetensors_source *tensor, size_t 
     return buf_append_text(out, entry);
 }
 
-/* Prints the whole header, its size first. */
-static attn_status print_header(const struct safetensors_source *tensors, size_t count,
-                                const struct safetensors_text *metadata,
-                                size_t num_metadata, struct buf *out) {
+/* Appends the whole header, its size first. */
+static attn_status append_header(const struct safetensors_source *tensors, size_t count,
+                                 const struct safetensors_text *metadata,
+                                 size_t num_metadata, struct buf *out) {
     uint64_t size = 0;
     size_t begin = 0;
 
@@ -54,7 +54,7 @@ static attn_status print_header(const struct safetensors_source *tensors, size_t
     if (status == ATTN_OK)
         status = buf_append_text(out, "}");
     for (size_t i = 0; status == ATTN_OK && i < count; i++) {
-        status = print_tensor(&tensors[i], begin, out);
+        status = append_tensor(&tensors[i], begin, out);
         begin += count_bytes(&tensors[i]);
     }
     if (status == ATTN_OK)
@@ -79,7 +79,7 @@ attn_status safetensors_write_file(const char *path,
 
     attn_status status =
         pieces == NULL ? ATTN_E_NOMEM
-                       : print_header(tensors, count, metadata, num_metadata, &header);
+                       : append_header(tensors, count, metadata, num_metadata, &header);
     if (status == ATTN_OK) {
         pieces[0] = (struct output_piece){header.data, header.size};
         for (size_t i = 0; i < count; i++)

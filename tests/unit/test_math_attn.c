@@ -7,7 +7,6 @@
 #include "random_model.h"
 
 #include <attnd/attention.h>
-#include <attnd/library.h>
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -19,24 +18,7 @@
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
-/* What the tests below run with: main() runs all of them for every engine, instruction
- * set and precision. The tolerance is relative to the largest number. */
-static attn_engine_options engine;
-static double tolerance;
-/* Random queries are multiplied by it. With bfloat16 a logit is off by about 1/256 of
- * itself, so the tolerance can only hold for logits as trained layers have them, up to
- * about 10. */
-static float query_scale;
-
-static int init_library(void **state) {
-    attn_error error;
-    (void)state;
-    if (attn_init(&error) != ATTN_OK) {
-        print_error("%s\n", error.text);
-        return -1;
-    }
-    return 0;
-}
+#include "every_engine.h"
 
 /* The result of attn_run(), and its scratch. */
 struct results {
@@ -404,25 +386,5 @@ int main(void) {
             test_plan_needs_memory_that_grows_with_the_sequence_not_its_square),
         cmocka_unit_test(test_long_sequences_need_little_memory),
     };
-    static const char *const engines[] = {"native", "openblas"};
-    int failures = 0;
-
-    for (size_t i = 0; kernels_available(i) != NULL; i++) {
-        const struct kernels *kernels = kernels_available(i);
-        bool bf16 = kernels->k_step == 2;
-
-        for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
-            char name[64];
-
-            engine =
-                (attn_engine_options){engines[e], kernels->name, bf16 ? "bf16" : "f32"};
-            tolerance = bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
-            query_scale = bf16 ? 0.25F : 1.0F;
-            snprintf(name, sizeof name, "%s, %s, %s", engine.engine, engine.cpu,
-                     engine.precision);
-            failures += _cmocka_run_group_tests(
-                name, tests, sizeof tests / sizeof tests[0], init_library, NULL);
-        }
-    }
-    return failures;
+    return run_with_every_engine(tests, sizeof tests / sizeof tests[0]);
 }

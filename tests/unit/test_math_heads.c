@@ -6,7 +6,6 @@
 #include "random_model.h"
 
 #include <attnd/heads.h>
-#include <attnd/library.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,17 +16,9 @@
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
+#include "every_engine.h"
+
 #define HEADS_MAX 6 /* of random_model_info() */
-
-/* What the tests below run with. The tolerance is relative. */
-static attn_engine_options engine;
-static double tolerance;
-static float query_scale; /* as in test_math_attn.c */
-
-static int init_library(void **state) {
-    (void)state;
-    return attn_init(NULL) == ATTN_OK ? 0 : -1;
-}
 
 /* The heads of one model over what was added. */
 struct heads {
@@ -330,25 +321,5 @@ int main(void) {
         cmocka_unit_test(test_order_is_greedy_on_the_change),
         cmocka_unit_test(test_outputs_of_0_have_no_change),
     };
-    static const char *const engines[] = {"native", "openblas"};
-    int failures = 0;
-
-    for (size_t i = 0; kernels_available(i) != NULL; i++) {
-        const struct kernels *kernels = kernels_available(i);
-        bool bf16 = kernels->k_step == 2;
-
-        for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
-            char name[64];
-
-            engine =
-                (attn_engine_options){engines[e], kernels->name, bf16 ? "bf16" : "f32"};
-            tolerance = bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
-            query_scale = bf16 ? 0.25F : 1.0F;
-            snprintf(name, sizeof name, "%s, %s, %s", engine.engine, engine.cpu,
-                     engine.precision);
-            failures += _cmocka_run_group_tests(
-                name, tests, sizeof tests / sizeof tests[0], init_library, NULL);
-        }
-    }
-    return failures;
+    return run_with_every_engine(tests, sizeof tests / sizeof tests[0]);
 }

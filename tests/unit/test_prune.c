@@ -2,6 +2,7 @@
 /* test_prune.c: a pruned file computes what head_mask computes, for random models and for
  * the golden files of every layout. */
 #include "fail_alloc.h"
+#include "new_file.h"
 #include "random_model.h"
 #include "weights_file.h"
 
@@ -10,30 +11,11 @@
 
 #include <attnd/library.h>
 #include <math.h>
-#include <sys/stat.h>
 
 #define TOLERANCE 1e-6 /* of the largest output */
 
-static char folder[] = "/tmp/attnd-prune-XXXXXX";
-static char path[64], part[72];
-
-static int make_folder(void **state) {
-    (void)state;
-    if (mkdtemp(folder) == NULL || attn_init(NULL) != ATTN_OK)
-        return -1;
-    snprintf(path, sizeof path, "%s/pruned.safetensors", folder);
-    snprintf(part, sizeof part, "%s.part", path);
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder);
-}
-
-static bool exists(const char *name) {
-    struct stat status;
-    return lstat(name, &status) == 0;
+static int begin(void **state) {
+    return attn_init(NULL) == ATTN_OK ? make_folder(state) : -1;
 }
 
 /* Runs a request; the caller frees the outputs. */
@@ -261,5 +243,5 @@ int main(void) {
         cmocka_unit_test(test_layer_without_output_projection_keeps_its_columns),
         cmocka_unit_test(test_pruning_survives_every_failed_allocation),
     };
-    return cmocka_run_group_tests_name("prune", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("prune", tests, begin, remove_folder);
 }

@@ -1,37 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_safetensors_write.c: files are written whole, or not at all. */
 #include "fail_alloc.h"
+#include "new_file.h"
 #include "weights_file.h"
 
 #include "base/output.h"
 #include "safetensors/write.h"
 
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-
-static char folder[] = "/tmp/attnd-write-XXXXXX";
-static char path[64], part[72];
-
-static int make_folder(void **state) {
-    (void)state;
-    if (mkdtemp(folder) == NULL)
-        return -1;
-    snprintf(path, sizeof path, "%s/new.safetensors", folder);
-    snprintf(part, sizeof part, "%s.part", path);
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder);
-}
-
-static bool exists(const char *name) {
-    struct stat status;
-    return lstat(name, &status) == 0;
-}
 
 static void test_file_has_the_format_of_the_reference(void **state) {
     const float values[] = {1, 2, 3, 4, 5, 6, 7};

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* every_engine.h: runs the tests of a file with every engine, instruction set and
+ * precision. Include it after cmocka.h. */
+#ifndef ATTND_TESTS_EVERY_ENGINE_H
+#define ATTND_TESTS_EVERY_ENGINE_H
+
+#include "math/kernels/kernels.h"
+
+#include <attnd/library.h>
+#include <attnd/model.h>
+#include <stdio.h>
+
+/* What the tests run with. The tolerance is relative to the largest number. */
+static attn_engine_options engine;
+static double tolerance;
+/* Random queries are multiplied by it. With bfloat16 a logit is off by about 1/256 of
+ * itself, so the tolerance can only hold for logits as trained layers have them, up to
+ * about 10. */
+static float query_scale;
+
+static int init_library(void **state) {
+    attn_error error;
+    (void)state;
+    if (attn_init(&error) == ATTN_OK)
+        return 0;
+    print_error("%s\n", error.text);
+    return -1;
+}
+
+/* Returns how many tests failed. */
+static int run_with_every_engine(const struct CMUnitTest *tests, size_t count) {
+    static const char *const engines[] = {"native", "openblas"};
+    int failures = 0;
+
+    for (size_t i = 0; kernels_available(i) != NULL; i++) {
+        const struct kernels *kernels = kernels_available(i);
+        bool bf16 = kernels->k_step == 2;
+
+        for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
+            char name[64];
+
+            engine =
+                (attn_engine_options){engines[e], kernels->name, bf16 ? "bf16" : "f32"};
+            tolerance = bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
+            query_scale = bf16 ? 0.25F : 1.0F;
+            snprintf(name, sizeof name, "%s, %s, %s", engine.engine, engine.cpu,
+                     engine.precision);
+            failures += _cmocka_run_group_tests(name, tests, count, init_library, NULL);
+        }
+    }
+    return failures;
+}
+
+#endif
