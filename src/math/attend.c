@@ -151,6 +151,7 @@ static void attend_head(const struct panel_work *work, size_t head,
     size_t row = work->at.first_query + work->at.panel * engine->kernels->columns;
     float factor = mask_head_factor(run->request, head);
     float *outputs = run->context + row * plan->hidden + head * head_size;
+    bool sums_up = run->panel_sums != NULL;
     struct panel_sums sums;
     const struct query_panel panel = {
         .queries = run->queries + row * plan->score_width + head * engine->score_size,
@@ -171,13 +172,13 @@ static void attend_head(const struct panel_work *work, size_t head,
         .outputs_ld = plan->hidden,
         .weights = weights,
         .position = work->at.panel * engine->kernels->columns,
-        .sums = run->panel_sums != NULL ? &sums : NULL,
+        .sums = sums_up ? &sums : NULL,
         .scratch = run->thread_scratch + work->thread * plan->thread_floats,
     };
 
-    if (factor != 0.0F || weights != NULL || panel.sums != NULL)
+    if (factor != 0.0F || weights != NULL || sums_up)
         engine->kernels->attend(&panel);
-    if (panel.sums != NULL) {
+    if (sums_up) {
         size_t index = run->first_panels[work->at.sequence] + work->at.panel;
         add_panel_sums(work, &sums,
                        run->panel_sums + index * run->model->info.num_heads + head);
