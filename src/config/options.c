@@ -311,7 +311,7 @@ const struct option config_options[] = {
      .kind = OPTION_TEXT,
      .offset = AT(heads.data),
      .metavar = "REQUESTS",
-     .help = "File of requests to look at the heads with: on each line the JSON of one "
+     .help = "File of requests to analyse the heads on: each line has the JSON of one "
              "POST /v1/attention. The model that it names does not matter. "
              "--max-body limits a line, and --max-memory what one request needs.",
      .command = "heads and prune",
