@@ -49,11 +49,12 @@ typedef struct attn_heads {
 /* Means over the rows, and words for them. */
 typedef struct attn_head {
     /* How much the outputs change when this head alone is left out: the norm of the
-     * change by the norm of the outputs. 0 when all outputs are 0. */
+     * change divided by the norm of the outputs. 0 when all outputs are 0. */
     double importance;
     double entropy; /* nats */
     double mass_on_first;
-    /* NAN when no sequence has its queries as keys. */
+    /* NAN when no sequence has its queries as keys; mass_on_previous also when none of
+     * those has a second row. */
     double mean_distance; /* tokens */
     double mass_on_self, mass_on_previous;
     /* Constants, with NULL behind the last: a word for what the head attends to (see
@@ -62,7 +63,7 @@ typedef struct attn_head {
 } attn_head;
 
 /* As attn_plan(), for attn_heads_add(): the same checks, and the scratch that it needs.
- * need_weights is not looked at; sizes of outputs and weights are 0. */
+ * need_weights has no effect; sizes of outputs and weights are 0. */
 ATTN_API attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                                      attn_sizes *ret_sizes, attn_error *ret_error);
 

@@ -105,7 +105,7 @@ static void mark_least(struct pruning *pruning) {
         pruning->left_out[pruning->order[i]] = true;
 }
 
-/* The relative change of the outputs, as it is measured. */
+/* The change of the outputs, as it is measured. */
 struct measure {
     const struct pruning *pruning;
     double squared_change, squared_norm;

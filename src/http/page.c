@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* page.c: the page at /, with its style and its script. They are part of the binary (see
- * src/ui), compressed. For a client that does not accept that they are inflated. */
+/* page.c: the page at /, with its style and its script. The binary has them in gzip form
+ * (see src/ui), and inflates them for a client that does not accept gzip. */
 #include "http/page.h"
 
 #include "base/endian.h"
@@ -36,8 +36,8 @@ static const struct page_file files[] = {
     {"/ui.js", "text/javascript; charset=utf-8", &attnd_ui_js},
 };
 
-/* The page runs its own script only, and speaks with this server only. It draws pictures
- * of its own (blob:) and saves them in files (data:). */
+/* The page runs its own script only, and speaks with this server only. It saves pictures
+ * as data: URLs, and files as blob: URLs. */
 static const char content_security_policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; "
@@ -45,8 +45,9 @@ static const char content_security_policy[] =
 
 #define ETAG_SIZE 32
 
-/* Writes the ETag of a form to ret_etag[ETAG_SIZE]. It has the CRC and the size of the
- * file, which are the last 8 bytes of a gzip file (RFC 1952, section 2.3.1). */
+/* Writes the ETag of a file to ret_etag[ETAG_SIZE]; its gzip form has another. Both are
+ * made of the CRC and the size of the file, which are the last 8 bytes of its gzip form
+ * (RFC 1952, section 2.3.1). */
 static void write_etag(const struct page_file *file, bool gzip, char *ret_etag) {
     uint64_t trailer;
     memcpy(&trailer, file->gzip->bytes + file->gzip->size - sizeof trailer,
@@ -101,7 +102,7 @@ static bool accepts_gzip(struct exchange *exchange) {
     return allowed;
 }
 
-/* Whether the client has the form already. */
+/* Whether the client has the file in this form already. */
 static bool knows_form(struct exchange *exchange, const struct page_file *file,
                        bool gzip) {
     const char *known = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,

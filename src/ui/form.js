@@ -45,7 +45,7 @@ function readValidLens(text) {
   }
 }
 
-/* The user's own request, with the page's controls for what they have too. */
+/* The user's own request, without the fields that controls of the page have taken over. */
 function readOwn(model) {
   const read = form.file ?? readJsonRequest(state.own);
   const { weights_heads, weights_queries, need_weights, head_mask, ...fields } = read.fields;

@@ -25,8 +25,8 @@ function chooseLines({ weights, sequence, row, all }) {
   return { shownRows, keys };
 }
 
-/* Returns {svg, note}. `picture` is that of the heatmap, with row and all. The picture is
- * `heightWanted` high, or higher where its labels need that. */
+/* Returns {svg, note}. `picture` is that of the heatmap, with `row`, `all` and `onRow`. The
+ * lines are `heightWanted` high, or higher where their labels need that. */
 function makeLines(picture, width, heightWanted) {
   const { weights, sequence, row, all, queryLabels, keyLabels, onRow } = picture;
   const { rows, numKeys, limits } = sequence;

@@ -129,8 +129,8 @@ function drawLegend(scale) {
   byId("legend-high").textContent = formatNumber(scale.max, 3) + (isLog ? ", logarithmic" : "");
 }
 
-/* Keeps the chosen cell in the picture. Nothing chosen yet: the strongest key of a row
- * past the middle, which a causal mask leaves many keys. */
+/* Keeps the chosen cell in the picture. If there is none yet, chooses the strongest key of
+ * a row past the middle, to which a causal mask leaves many keys. */
 function chooseFirstCell({ sequence: { rows, numKeys }, weights }) {
   if (state.row < 0)
     state.row = Math.floor(rows.length * 0.6);

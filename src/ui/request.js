@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.js: requests to POST v1/attention, and their replies.
+/* request.js: requests to POST v1/attention and v1/heads, and their replies.
  *
  * A request is {fields, binary}. Fields have the names of the protocol. In a binary one
  * queries, keys, values and what else was read from a file are tensors; in JSON they are
- * nested lists. Replies are always safetensors, so that no number is parsed as text. */
+ * nested lists. Replies of v1/attention are always safetensors, so that no number is
+ * parsed as text. */
 
 const JSON_NUMBERS_MAX = 20000; /* made-up input with more numbers is sent in binary */
 const ROW_FIELDS = ["queries", "keys", "values"];

@@ -9,7 +9,7 @@
 const CELLS_MAX = 2048 * 2048;      /* weights of one head that are drawn */
 const WEIGHTS_MAX = 64 * 1024 * 1024; /* weights of one reply */
 
-/* Reads "0-3, 7" to [0, 1, 2, 3, 7]; nothing to null. */
+/* Reads "0-3, 7" as [0, 1, 2, 3, 7], and an empty text as null. */
 function readIndexes(text, field) {
   if (text.trim() === "")
     return null;

@@ -8,7 +8,7 @@ const OWN_IN_LINK_MAX = 6000; /* characters of a pasted request that a link can 
 const STATE_DEFAULTS = {
   model: "", source: "example", text: "", count: 16, seed: 1, own: "",
   causal: "", valid: "", labels: "", rows: "", heads: "",
-  sequence: 0, head: 0, row: -1, key: -1, off: "", /* -1: where there is much to see */
+  sequence: 0, head: 0, row: -1, key: -1, off: "", /* -1: the page chooses */
   scale: "linear", range: "head", lines: "row", step: 0,
 };
 
@@ -35,8 +35,8 @@ function readState(hash) {
   state.step = Math.min(state.step, STEPS.length - 1);
 }
 
-/* Returns the address part, and whether it is whole: a long request of the user's own, or
- * one from a file, cannot be part of it. */
+/* Returns the part of the address. A long request of the user's own, or one from a file,
+ * is left out. */
 function printState() {
   const given = new URLSearchParams();
   for (const [name, value] of Object.entries(STATE_DEFAULTS))

@@ -27,8 +27,9 @@ function packRows(batches) {
   return makeTensor("F32", [batches.length, batches[0].length, width], packed);
 }
 
-/* Measures row r of a head. Returns {scores, values, output, terms...}, or throws what the
- * server says. `exact` is the head's output with all its keys at one time. */
+/* Measures row r of a head. Returns {scaled, values, exact}, or throws what the server
+ * says: the scaled score of each key, what its value becomes in the output, and the head's
+ * output for all keys at one time. */
 async function measureRow(run, b, r, head, signal) {
   const { model, request, sequences } = run, sequence = sequences[b];
   const query = rowsOf(request, "queries", b)[sequence.rows[r]];
