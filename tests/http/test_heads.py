@@ -130,6 +130,20 @@ def test_results_of_heads_that_are_not_finite_are_422(demo_server):
     assert "head 0" in problem["detail"]
 
 
+def test_sum_of_heads_that_is_not_finite_is_422(start_server, tmp_path):
+    """The squares of both heads fit float32, but not that of their sum."""
+    tensors = {f"{name}.weight": np.eye(2) for name in ("W_q", "W_k", "W_v")}
+    tensors["W_o.weight"] = np.array([[1, 1], [0, 0]])
+    write_safetensors(tmp_path / "sum", tensors, "F32", {"num_heads": "2"})
+    server = start_server("--model", f"sum={tmp_path / 'sum'}")
+
+    problem = assert_problem(server.heads({"queries": [[1.5e19, 1.5e19]]}), 422,
+                             "Result not finite")
+    assert "all heads" in problem["detail"]
+    reply = server.heads({"queries": [[9e18, 9e18]]})
+    assert [head["importance"] for head in reply.json()["heads"]] == pytest.approx([0.5, 0.5])
+
+
 def test_heads_of_patterns_have_the_tags_of_their_names(demo_server):
     request = json.loads((DOCS / "examples/patterns.json").read_text())
     tags = [head["tags"] for head in demo_server.heads(request).json()["heads"]]

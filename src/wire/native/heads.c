@@ -35,7 +35,12 @@ bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_p
                 "smaller numbers",
                 h);
     }
-    return true;
+
+    /* Finite contributions can add up to outputs whose squares overflow. */
+    return isfinite(heads->squared_norm) ||
+           wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
+                            "the sum of all heads is not finite: float32 overflowed; "
+                            "send smaller numbers");
 }
 
 /* Adds a number, with 10 digits; null where it has no meaning. */
