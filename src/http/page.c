@@ -113,14 +113,13 @@ static bool knows_form(struct exchange *exchange, const struct page_file *file,
     return known != NULL && (strcmp(known, "*") == 0 || strstr(known, etag) != NULL);
 }
 
-/* Appends the content of a gzip file of the binary. Its size is in the last four bytes
- * (RFC 1952, section 2.3.1). Returns ATTN_OK or ATTN_E_NOMEM. */
-static attn_status inflate_file(const struct page_text *gzip, struct buf *out) {
+/* Appends `size` bytes, all of a gzip file of the binary. Returns ATTN_OK or
+ * ATTN_E_NOMEM. */
+static attn_status inflate_file(const struct page_text *gzip, uint32_t size,
+                                struct buf *out) {
     z_stream stream = {.next_in = (const Bytef *)gzip->bytes,
                        .avail_in = (uInt)gzip->size};
-    uint32_t size;
 
-    memcpy(&size, gzip->bytes + gzip->size - sizeof size, sizeof size);
     if (buf_reserve(out, size) != ATTN_OK ||
         inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) /* 16: with the header of gzip */
         return ATTN_E_NOMEM;
@@ -131,6 +130,23 @@ static attn_status inflate_file(const struct page_text *gzip, struct buf *out) {
     inflateEnd(&stream);
     out->size += stream.total_out;
     return result == Z_STREAM_END ? ATTN_OK : ATTN_E_NOMEM;
+}
+
+/* Makes the file without compression the reply. Many slow readers may hold one each, so
+ * its bytes count against --max-memory. */
+static void set_inflated(struct exchange *exchange, const struct page_file *file) {
+    const struct page_text *gzip = file->gzip;
+    struct wire_problem problem;
+    uint32_t size; /* the last four bytes (RFC 1952, section 2.3.1) */
+
+    memcpy(&size, gzip->bytes + gzip->size - sizeof size, sizeof size);
+    if (!exchange_reserve(exchange, size, &problem)) {
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    buf_init(&exchange->reply, size);
+    exchange_set_text(exchange, inflate_file(gzip, size, &exchange->reply),
+                      file->content_type, MHD_HTTP_OK);
 }
 
 void page_handle(struct exchange *exchange) {
@@ -158,6 +174,5 @@ void page_handle(struct exchange *exchange) {
     else if (gzip)
         exchange_set_constant(exchange, file->content_type, bytes, size, MHD_HTTP_OK);
     else
-        exchange_set_text(exchange, inflate_file(file->gzip, &exchange->reply),
-                          file->content_type, MHD_HTTP_OK);
+        set_inflated(exchange, file);
 }
