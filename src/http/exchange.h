@@ -103,10 +103,9 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
 void exchange_set_text(struct exchange *exchange, attn_status status,
                        const char *content_type, int http_status);
 
-/* Makes `bytes` the reply, which are part of the binary. content_type is NULL when there
- * is no content. */
+/* Makes `bytes` the reply, which are part of the binary. */
 void exchange_set_constant(struct exchange *exchange, const char *content_type,
-                           const char *bytes, size_t size, int http_status);
+                           const char *bytes, size_t size);
 
 /* Makes the reply one that says what a page elsewhere may send. */
 void exchange_set_preflight(struct exchange *exchange);

@@ -46,5 +46,5 @@ void health_handle_ready(struct exchange *exchange) {
 
 void openapi_handle(struct exchange *exchange) {
     exchange_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
-                          (size_t)attnd_openapi_size, MHD_HTTP_OK);
+                          (size_t)attnd_openapi_size);
 }

@@ -169,10 +169,15 @@ void page_handle(struct exchange *exchange) {
     size_t size = (size_t)file->gzip->size;
     exchange->page = file;
     exchange->page_gzip = gzip;
-    if (knows_form(exchange, file, gzip))
-        exchange_set_constant(exchange, NULL, bytes, 0, MHD_HTTP_NOT_MODIFIED);
-    else if (gzip)
-        exchange_set_constant(exchange, file->content_type, bytes, size, MHD_HTTP_OK);
+    if (gzip)
+        exchange_set_constant(exchange, file->content_type, bytes, size);
     else
         set_inflated(exchange, file);
+
+    /* Its Content-Length is that of the content which libmicrohttpd leaves out (RFC 9110,
+     * section 8.6). */
+    if (exchange->status == MHD_HTTP_OK && knows_form(exchange, file, gzip)) {
+        exchange->status = MHD_HTTP_NOT_MODIFIED;
+        exchange->head.content_type = NULL;
+    }
 }

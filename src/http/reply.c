@@ -52,10 +52,10 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
 }
 
 void exchange_set_constant(struct exchange *exchange, const char *content_type,
-                           const char *bytes, size_t size, int http_status) {
+                           const char *bytes, size_t size) {
     exchange->constant = bytes;
     exchange->constant_size = size;
-    exchange->status = http_status;
+    exchange->status = MHD_HTTP_OK;
     exchange->head = plain_head(content_type);
 }
 

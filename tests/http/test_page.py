@@ -70,11 +70,13 @@ def test_plain_file_counts_against_max_memory():
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
 def test_known_file_is_not_sent_again(demo_server, path, encoding):
-    etag = get(demo_server, path, encoding).headers["ETag"]
+    whole = get(demo_server, path, encoding).headers
+    etag = whole["ETag"]
     for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
         reply = get(demo_server, path, encoding, **{"If-None-Match": known})
         assert (reply.status_code, reply.raw_body, reply.headers["ETag"]) == (304, b"", etag)
         assert "Content-Type" not in reply.headers
+        assert reply.headers["Content-Length"] == whole["Content-Length"]
     for unknown in ('"other"', etag[:-2] + '"', ""):
         assert get(demo_server, path, encoding, **{"If-None-Match": unknown}).status_code == 200
 
