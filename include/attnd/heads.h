@@ -77,6 +77,10 @@ ATTN_API attn_status attn_heads_plan(const attn_model *model, const attn_request
 ATTN_API attn_status attn_heads_add(const attn_model *model, const attn_request *request,
                                     void *scratch, attn_heads *heads);
 
+/* Returns whether all that was added is finite. It is not when an input was not, or when
+ * float32 overflowed. Thread-safe. */
+ATTN_API bool attn_heads_are_finite(const attn_heads *heads);
+
 /* Describes head `head`, below num_heads, of at least one batch. Thread-safe. */
 ATTN_API void attn_heads_describe(const attn_heads *heads, size_t head,
                                   attn_head *ret_head);

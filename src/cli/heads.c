@@ -33,10 +33,10 @@ static attn_status analyse_request(void *context, attn_request *batch,
         return ATTN_E_NOMEM;
 
     attn_heads_add(analysis->model, batch, scratch, analysis->heads);
-    if (isfinite(analysis->heads->squared_norm))
+    if (attn_heads_are_finite(analysis->heads))
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_VALUE,
-                     "the outputs have numbers that are not finite; "
+                     "a head or the outputs are not finite; "
                      "use smaller numbers in queries, keys and values");
 }
 

@@ -56,6 +56,8 @@ BAD_LINES = {
     "NUL": ('{"queries": [[1,2,3,4,5,6]]}\0', "line 1, column 29"),
     "head_mask": ('{"queries": [[1,2,3,4,5,6]], "head_mask": [1]}', "head_mask: "),
     "too large numbers": ('{"queries": [[3e38,3e38,3e38,3e38,3e38,3e38]]}', "not finite"),
+    "too large scores": ('{"queries": [[3e38,3e38,3e38,3e38,3e38,3e38],[1,2,3,4,5,6]],'
+                         '"head_mask": [0,0,0,0]}', "not finite"),
     "too long": ('{"queries": [[1,2,3,4,5,6]' + " " * 3000, "more than 2000 bytes"),
 }
 

@@ -54,6 +54,17 @@ static const char *find_pattern(const attn_heads *heads, const attn_head_sums *s
     return NULL;
 }
 
+bool attn_heads_are_finite(const attn_heads *heads) {
+    size_t num_heads = heads->num_heads;
+    bool finite = isfinite(heads->squared_norm);
+
+    for (size_t h = 0; h < num_heads; h++)
+        finite = finite && isfinite(heads->sums[h].entropy);
+    for (size_t i = 0; i < num_heads * num_heads; i++)
+        finite = finite && isfinite(heads->gram[i]);
+    return finite;
+}
+
 void attn_heads_describe(const attn_heads *heads, size_t head, attn_head *ret_head) {
     const attn_head_sums *s = &heads->sums[head];
     const char **tag = ret_head->tags;
