@@ -78,8 +78,9 @@ ATTN_API attn_status attn_heads_add(const attn_model *model, const attn_request 
                                     void *scratch, attn_heads *heads);
 
 /* Returns whether all that was added is finite. It is not when an input was not, or when
- * float32 overflowed. Thread-safe. */
-ATTN_API bool attn_heads_are_finite(const attn_heads *heads);
+ * float32 overflowed. *ret_head is the first head that is not finite, or num_heads when
+ * all are, though the squares of their sum may not be. Thread-safe. */
+ATTN_API bool attn_heads_are_finite(const attn_heads *heads, size_t *ret_head);
 
 /* Describes head `head`, below num_heads, of at least one batch. Thread-safe. */
 ATTN_API void attn_heads_describe(const attn_heads *heads, size_t head,

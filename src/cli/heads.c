@@ -24,6 +24,7 @@ static attn_status analyse_request(void *context, attn_request *batch,
                                    struct request_memory *memory, attn_error *ret_error) {
     const struct analysis *analysis = context;
     attn_sizes sizes;
+    size_t head;
 
     attn_status status = attn_heads_plan(analysis->model, batch, &sizes, ret_error);
     if (status != ATTN_OK)
@@ -33,7 +34,7 @@ static attn_status analyse_request(void *context, attn_request *batch,
         return ATTN_E_NOMEM;
 
     attn_heads_add(analysis->model, batch, scratch, analysis->heads);
-    if (attn_heads_are_finite(analysis->heads))
+    if (attn_heads_are_finite(analysis->heads, &head))
         return ATTN_OK;
     return error_set(ret_error, ATTN_E_VALUE,
                      "a head or the outputs are not finite; "

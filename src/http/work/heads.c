@@ -25,13 +25,12 @@ static bool heads_compute(struct inference *inference, struct wire_problem *prob
     struct arena *arena = &inference->worker->arena;
     const struct wire_request *request = &inference->request;
     size_t num_heads = attn_model_get_info(request->model)->num_heads;
-    size_t bytes = inference->sizes.scratch_bytes, sums = 0;
+    size_t bytes = inference->sizes.scratch_bytes;
     int64_t begun = sched_used_ns(inference->worker);
 
     inference->kept = inference->reply_bound;
-    size_add_mul_saturating(&sums, num_heads, sizeof(attn_head_sums));
+    size_add_mul_saturating(&bytes, num_heads, sizeof(attn_head_sums));
     size_add_mul_saturating(&bytes, num_heads * sizeof(double), num_heads);
-    size_add_saturating(&bytes, sums);
     size_add_saturating(&bytes, inference->kept);
     if (!exchange_reserve(inference->exchange, bytes, problem))
         return false;

@@ -54,15 +54,22 @@ static const char *find_pattern(const attn_heads *heads, const attn_head_sums *s
     return NULL;
 }
 
-bool attn_heads_are_finite(const attn_heads *heads) {
-    size_t num_heads = heads->num_heads;
-    bool finite = isfinite(heads->squared_norm);
+/* Whether all that is known of a head is finite. */
+static bool head_is_finite(const attn_heads *heads, size_t head) {
+    bool finite = isfinite(heads->sums[head].entropy);
 
-    for (size_t h = 0; h < num_heads; h++)
-        finite = finite && isfinite(heads->sums[h].entropy);
-    for (size_t i = 0; i < num_heads * num_heads; i++)
-        finite = finite && isfinite(heads->gram[i]);
+    for (size_t h = 0; finite && h < heads->num_heads; h++)
+        finite = isfinite(heads->gram[head * heads->num_heads + h]);
     return finite;
+}
+
+bool attn_heads_are_finite(const attn_heads *heads, size_t *ret_head) {
+    size_t head = 0;
+
+    while (head < heads->num_heads && head_is_finite(heads, head))
+        head++;
+    *ret_head = head;
+    return head == heads->num_heads && isfinite(heads->squared_norm);
 }
 
 void attn_heads_describe(const attn_heads *heads, size_t head, attn_head *ret_head) {

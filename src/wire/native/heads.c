@@ -23,24 +23,19 @@ size_t wire_native_heads_bound(const attn_model *model) {
 }
 
 bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_problem) {
-    for (size_t h = 0; h < heads->num_heads; h++) {
-        bool finite = isfinite(heads->sums[h].entropy);
-        for (size_t g = 0; finite && g < heads->num_heads; g++)
-            finite = isfinite(heads->gram[h * heads->num_heads + g]);
-        if (!finite)
-            return wire_problem_set(
-                ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
-                "head %zu (counted from 0) is not finite: an input is "
-                "not finite, or float32 overflowed; send finite and "
-                "smaller numbers",
-                h);
-    }
+    size_t head;
 
-    /* Finite contributions can add up to outputs whose squares overflow. */
-    return isfinite(heads->squared_norm) ||
-           wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
-                            "the sum of all heads is not finite: float32 overflowed; "
-                            "send smaller numbers");
+    if (attn_heads_are_finite(heads, &head))
+        return true;
+    if (head == heads->num_heads)
+        return wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
+                                "the sum of all heads is not finite: float32 overflowed; "
+                                "send smaller numbers");
+    return wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
+                            "head %zu (counted from 0) is not finite: an input is "
+                            "not finite, or float32 overflowed; send finite and "
+                            "smaller numbers",
+                            head);
 }
 
 /* Adds a number, with 10 digits; null where it has no meaning. */
