@@ -58,6 +58,13 @@ typedef struct attn_request {
     bool causal;            /* query i attends to keys 0..i of its sequence at most */
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
     attn_need_weights need_weights;
+    /* Which of the weights are computed, in this order; NULL selects all. Indices are
+     * distinct. Heads are selected only among ATTN_WEIGHTS_ALL. The queries are those of
+     * every sequence, and its shortest sequence has them all. */
+    const size_t *weights_heads; /* [num_weights_heads], each below H */
+    size_t num_weights_heads;
+    const size_t *weights_queries; /* [num_weights_queries], each below every Tq */
+    size_t num_weights_queries;
     const attn_parallel *parallel; /* NULL: the calling thread does all the work */
 } attn_request;
 
@@ -65,8 +72,9 @@ typedef struct attn_request {
 typedef struct attn_result {
     float *outputs; /* [sum of Tq, out_size] */
     /* Sequence after sequence [H, Tq, Tk], or [Tq, Tk] of the mean; NULL when not wanted.
-     * A row sums to 1 and is 0 where the key is not attended to. head_mask does not
-     * change the weights. */
+     * Where heads or queries are selected, H and Tq are their numbers. A row sums to 1
+     * and is 0 where the key is not attended to. head_mask does not change the
+     * weights. */
     float *weights;
 } attn_result;
 
@@ -85,7 +93,8 @@ typedef struct attn_sizes {
  *
  * Errors, with one line in ret_error (which may be NULL) and *ret_sizes untouched:
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
- * ATTN_E_VALUE for a number in valid_lens over Tk; ATTN_E_OVERFLOW when a size cannot be
+ * ATTN_E_VALUE for a number in valid_lens over Tk, or for a selected head or query that
+ * does not exist; ATTN_E_OVERFLOW when a size cannot be
  * computed. */
 ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,
                                attn_sizes *ret_sizes, attn_error *ret_error);

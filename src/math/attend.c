@@ -19,8 +19,8 @@ struct panel_position {
 static size_t sequence_weights(const struct run *run, size_t sequence) {
     const attn_request *request = run->request;
 
-    return request->query_lens[sequence] * request->key_lens[sequence] *
-           (request->need_weights == ATTN_WEIGHTS_ALL ? run->model->info.num_heads : 1);
+    return plan_weights_heads(&run->model->info, request) *
+           plan_weights_rows(request, sequence) * request->key_lens[sequence];
 }
 
 static void next_sequence(const struct run *run, struct panel_position *at) {
@@ -39,6 +39,8 @@ struct panel_work {
     size_t num_queries;
     size_t num_keys[KERNEL_COLUMNS_MAX]; /* 1..Tk */
     bool uniform[KERNEL_COLUMNS_MAX];    /* attends to all its num_keys alike */
+    /* Where the weights of a head go, [Tk] each; NULL where they are not wanted. */
+    float *weights[KERNEL_COLUMNS_MAX];
 };
 
 static void panel_work_init(struct panel_work *work, const struct run *run,
@@ -140,10 +142,26 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
     }
 }
 
-/* Attends in one head. Writes the panel's outputs and, unless `weights` [num_queries, Tk]
- * is NULL, its weights. */
+/* Finds where the weights of the panel's queries go, of those in `weights` that belong to
+ * one head of the sequence. Returns whether any are wanted. */
+static bool find_weights(struct panel_work *work, float *weights) {
+    const struct run *run = work->run;
+    size_t first = work->at.panel * run->model->engine.kernels->columns;
+    size_t key_len = run->request->key_lens[work->at.sequence];
+    bool any = false;
+
+    for (size_t c = 0; c < work->num_queries; c++) {
+        int32_t slot = run->query_slots[first + c];
+        work->weights[c] = slot >= 0 ? weights + (size_t)slot * key_len : NULL;
+        any = any || slot >= 0;
+    }
+    return any;
+}
+
+/* Attends in one head. Writes the panel's outputs and, unless `weights` is NULL, the
+ * weights of the queries that have a row there. */
 static void attend_head(const struct panel_work *work, size_t head,
-                        const struct head_rows *rows, float *weights) {
+                        const struct head_rows *rows, float *const *weights) {
     const struct run *run = work->run;
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
@@ -189,25 +207,34 @@ static void attend_head(const struct panel_work *work, size_t head,
         memset(outputs + c * plan->hidden, 0, head_size * sizeof *outputs);
 }
 
+/* Adds the weights `one` [key_len] of head `head` to the mean over all heads. */
+static void add_to_mean(size_t head, size_t num_heads, const float *one, size_t key_len,
+                        float *mean) {
+    for (size_t k = 0; k < key_len; k++) {
+        if (head == 0)
+            mean[k] = one[k] / (float)num_heads;
+        else
+            mean[k] = mean[k] + one[k] / (float)num_heads;
+    }
+}
+
 /* Attends in all heads, and adds up the mean of their weights in the order of the heads.
- * The result's own rows hold the sum; the weights of each head after the first go through
- * the thread's scratch. */
-static void attend_mean(const struct panel_work *work) {
+ * The weights of each head go through the thread's scratch. */
+static void attend_mean(struct panel_work *work) {
     const struct run *run = work->run;
     size_t num_heads = run->model->info.num_heads;
     size_t key_len = run->request->key_lens[work->at.sequence];
-    size_t first_row = work->at.panel * run->model->engine.kernels->columns;
-    float *mean = run->weights + work->at.first_weight + first_row * key_len;
-    float *one = thread_extra(run, work->thread);
+    bool any = find_weights(work, run->weights + work->at.first_weight);
+    float *one = thread_extra(run, work->thread), *ones[KERNEL_COLUMNS_MAX];
 
+    for (size_t c = 0; c < work->num_queries; c++)
+        ones[c] = work->weights[c] != NULL ? one + c * key_len : NULL;
     for (size_t h = 0; h < num_heads; h++) {
         struct head_rows rows = rows_in_place(run, &work->at, h);
-        attend_head(work, h, &rows, h == 0 ? mean : one);
-        for (size_t i = 0; i < work->num_queries * key_len; i++) {
-            if (h == 0)
-                mean[i] = mean[i] / (float)num_heads;
-            else
-                mean[i] = mean[i] + one[i] / (float)num_heads;
+        attend_head(work, h, &rows, any ? ones : NULL);
+        for (size_t c = 0; c < work->num_queries; c++) {
+            if (ones[c] != NULL)
+                add_to_mean(h, num_heads, ones[c], key_len, work->weights[c]);
         }
     }
 }
@@ -217,20 +244,20 @@ static void attend_mean(const struct panel_work *work) {
 static void attend_panel(const struct run *run, const struct panel_position *at,
                          size_t head, const struct head_rows *rows, size_t thread) {
     struct panel_work work;
-    float *weights = run->weights;
+    bool any = false;
 
     panel_work_init(&work, run, at, thread);
     if (run->request->need_weights == ATTN_WEIGHTS_MEAN) {
         attend_mean(&work);
         return;
     }
-    if (weights != NULL) {
-        size_t key_len = run->request->key_lens[at->sequence];
-        size_t row = head * run->request->query_lens[at->sequence] +
-                     at->panel * run->model->engine.kernels->columns;
-        weights += at->first_weight + row * key_len;
+    if (run->weights != NULL && run->head_slots[head] >= 0) {
+        size_t row =
+            (size_t)run->head_slots[head] * plan_weights_rows(run->request, at->sequence);
+        any = find_weights(&work, run->weights + at->first_weight +
+                                      row * run->request->key_lens[at->sequence]);
     }
-    attend_head(&work, head, rows, weights);
+    attend_head(&work, head, rows, any ? work.weights : NULL);
 }
 
 /* How the step is divided into tasks. An item is what attend_panel() does, or what

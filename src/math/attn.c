@@ -33,12 +33,49 @@ void run_share(const struct run *run, double flops, size_t count,
         task(data, i, 0);
 }
 
-/* Finds the heads that head_mask does not leave out; all heads when `all` is set. */
-static struct ranges find_heads(const struct run *run, bool all, struct range *items) {
+/* Lists where each of `limit` items is among those that are selected; NULL selects all.
+ * Returns `slots`. */
+static int32_t *fill_slots(const size_t *selected, size_t count, size_t limit,
+                           int32_t *slots) {
+    for (size_t i = 0; i < limit; i++)
+        slots[i] = selected == NULL ? (int32_t)i : -1;
+    for (size_t i = 0; selected != NULL && i < count; i++)
+        slots[selected[i]] = (int32_t)i;
+    return slots;
+}
+
+/* Lists which weights are wanted, and where they go. */
+static void find_slots(struct run *run, float *memory) {
+    const attn_request *request = run->request;
+    const struct plan *plan = run->plan;
+    size_t num_heads = run->model->info.num_heads;
+    bool all = request->need_weights == ATTN_WEIGHTS_ALL;
+    int32_t *heads = (int32_t *)(void *)(memory + plan->head_slots);
+
+    run->head_slots = fill_slots(all ? request->weights_heads : NULL,
+                                 request->num_weights_heads, num_heads, heads);
+    for (size_t h = 0; !all && h < num_heads; h++)
+        heads[h] = 0;
+    run->query_slots = fill_slots(request->weights_queries, request->num_weights_queries,
+                                  plan->longest_query_len,
+                                  (int32_t *)(void *)(memory + plan->query_slots));
+}
+
+/* Returns whether the weights of a head are wanted, or their sums. */
+static bool head_is_weighed(const struct run *run, size_t head) {
+    return run->panel_sums != NULL ||
+           (run->head_slots != NULL && run->head_slots[head] >= 0);
+}
+
+/* Finds the heads that head_mask does not leave out and, when `weighed` is set, those
+ * whose weights are wanted. */
+static struct ranges find_heads(const struct run *run, bool weighed,
+                                struct range *items) {
     size_t num_heads = run->model->info.num_heads, count = 0;
 
     for (size_t h = 0; h < num_heads; h++) {
-        if (!all && mask_head_factor(run->request, h) == 0.0F)
+        if (mask_head_factor(run->request, h) == 0.0F &&
+            !(weighed && head_is_weighed(run, h)))
             continue;
         if (count == 0 || items[count - 1].end < h)
             items[count++].first = h;
@@ -84,8 +121,9 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
 
     struct range *ranges = (struct range *)(void *)(memory + plan->ranges);
     size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
-    bool weighs = heads || request->need_weights != ATTN_WEIGHTS_NONE;
-    run->scored = find_heads(run, weighs, ranges);
+    if (request->need_weights != ATTN_WEIGHTS_NONE)
+        find_slots(run, memory);
+    run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
 }

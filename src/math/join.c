@@ -39,12 +39,18 @@ static struct join_shape shape_of(const attn_model *model, const attn_request *r
     return shape;
 }
 
+/* Whether only some weights are wanted, or in another order. */
+static bool selects(const attn_request *request) {
+    return request->weights_heads != NULL || request->weights_queries != NULL;
+}
+
 bool join_possible(const attn_model *model, const attn_request *a,
                    const attn_request *b) {
     struct join_shape of_a = shape_of(model, a), of_b = shape_of(model, b);
 
-    if (!model->engine.native || a->need_weights != b->need_weights ||
-        of_a.same_keys != of_b.same_keys || of_a.same_values != of_b.same_values)
+    if (!model->engine.native || a->need_weights != b->need_weights || selects(a) ||
+        selects(b) || of_a.same_keys != of_b.same_keys ||
+        of_a.same_values != of_b.same_values)
         return false;
     for (size_t h = 0; h < model->info.num_heads; h++) {
         if (mask_head_factor(a, h) != mask_head_factor(b, h))

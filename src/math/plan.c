@@ -38,16 +38,65 @@ static bool valid_lens_fit(const attn_request *request, size_t sequence,
     return true;
 }
 
-/* Returns how many matrices of weights [Tq, Tk] a sequence has in the result. */
-static size_t count_matrices(const attn_model_info *info, const attn_request *request) {
+size_t plan_weights_heads(const attn_model_info *info, const attn_request *request) {
     switch (request->need_weights) {
     case ATTN_WEIGHTS_ALL:
-        return info->num_heads;
+        return request->weights_heads != NULL ? request->num_weights_heads
+                                              : info->num_heads;
     case ATTN_WEIGHTS_MEAN:
         return 1;
     default:
         return 0;
     }
+}
+
+size_t plan_weights_rows(const attn_request *request, size_t sequence) {
+    return request->weights_queries != NULL ? request->num_weights_queries
+                                            : request->query_lens[sequence];
+}
+
+/* Returns whether a head's weights are computed, even if it adds nothing to the
+ * outputs. */
+static bool weighs_head(const struct plan *plan, const attn_request *request,
+                        size_t head) {
+    if (plan->kind == PLAN_HEADS || request->need_weights == ATTN_WEIGHTS_NONE)
+        return plan->kind == PLAN_HEADS;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN || request->weights_heads == NULL)
+        return true;
+    for (size_t i = 0; i < request->num_weights_heads; i++) {
+        if (request->weights_heads[i] == head)
+            return true;
+    }
+    return false;
+}
+
+/* Checks that a selected index is less than `limit`. */
+static attn_status check_selected(const size_t *list, size_t count, size_t limit,
+                                  const char *things, attn_error *ret_error) {
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        if (list[i] >= limit)
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "weights of number %zu are selected, but there are %zu %s",
+                             list[i], limit, things);
+    }
+    return ATTN_OK;
+}
+
+/* Checks which weights are selected. */
+static attn_status plan_selection(const attn_model_info *info,
+                                  const attn_request *request, attn_error *ret_error) {
+    size_t shortest = SIZE_MAX;
+    attn_status status = ATTN_OK;
+
+    for (size_t s = 0; s < request->num_sequences; s++)
+        shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
+    if (request->need_weights == ATTN_WEIGHTS_ALL)
+        status = check_selected(request->weights_heads, request->num_weights_heads,
+                                info->num_heads, "heads", ret_error);
+    if (status == ATTN_OK && request->need_weights != ATTN_WEIGHTS_NONE)
+        status = check_selected(request->weights_queries, request->num_weights_queries,
+                                shortest, "queries in the shortest sequence", ret_error);
+    return status;
 }
 
 /* Checks one sequence, and adds its rows, weights and panels to the plan. */
@@ -72,7 +121,8 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     if (!size_add(sizes->num_queries, query_len, &sizes->num_queries) ||
         !size_add(sizes->num_keys, key_len, &sizes->num_keys) ||
         sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
-        !size_mul(count_matrices(info, request), query_len, &weights) ||
+        !size_mul(plan_weights_heads(info, request), plan_weights_rows(request, sequence),
+                  &weights) ||
         !size_add_mul(&sizes->weights, weights, key_len))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     if (!valid_lens_fit(request, sequence, first_query))
@@ -80,6 +130,10 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
                          "valid_lens of sequence %zu is over its %zu keys", sequence,
                          key_len);
 
+    if (query_len > plan->longest_query_len)
+        plan->longest_query_len = query_len;
+    if (key_len > plan->longest_key_len)
+        plan->longest_key_len = key_len;
     plan->pairs += (double)query_len * (double)key_len;
     plan->num_panels += (query_len - 1) / model->engine.kernels->columns + 1;
     return ATTN_OK;
@@ -87,21 +141,15 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
 
 /* Checks every sequence and adds up their sizes. */
 static attn_status plan_sequences(const attn_model *model, const attn_request *request,
-                                  struct plan *plan, size_t *ret_longest_key_len,
-                                  attn_error *ret_error) {
-    size_t longest = 0;
-
+                                  struct plan *plan, attn_error *ret_error) {
     if (request->num_sequences == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
     for (size_t s = 0; s < request->num_sequences; s++) {
         attn_status status = plan_sequence(model, request, s, plan, ret_error);
         if (status != ATTN_OK)
             return status;
-        if (request->key_lens[s] > longest)
-            longest = request->key_lens[s];
     }
-    *ret_longest_key_len = longest;
-    return ATTN_OK;
+    return plan_selection(&model->info, request, ret_error);
 }
 
 /* Reserves memory for the largest input in bfloat16; none for kernels in float32. */
@@ -138,8 +186,9 @@ static bool plan_head_strips(const attn_model *model, struct plan *plan) {
 
 /* Sizes the scratch of one thread: that of the kernels, then what attend.c needs. */
 static bool plan_thread(const attn_model *model, const attn_request *request,
-                        size_t longest_key_len, struct plan *plan) {
+                        struct plan *plan) {
     const struct engine *engine = &model->engine;
+    size_t longest_key_len = plan->longest_key_len;
     size_t row = engine->score_size + model->info.head_size, floats = 0, start;
     bool keeps = plan->kind == PLAN_HEADS || plan->sizes.weights > 0;
     size_t bytes = kernel_scratch_bytes(engine->score_size, model->info.head_size,
@@ -179,18 +228,19 @@ static bool reserve_head_sums(const attn_model_info *info, struct plan *plan,
 
 /* Lays out the scratch memory. */
 static bool plan_scratch(const attn_model *model, const attn_request *request,
-                         size_t longest_key_len, struct plan *plan) {
+                         struct plan *plan) {
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
     bool in_outputs = plan->kind == PLAN_RUN && !info->output_projection;
     bool own_context = model->engine.score_size != info->head_size && !in_outputs;
     size_t context_rows = own_context ? sizes->num_queries : 0, floats = 0;
+    bool weighs = request->need_weights != ATTN_WEIGHTS_NONE;
 
     plan->num_threads = request->parallel != NULL ? request->parallel->num_threads : 1;
     if (plan->kind == PLAN_RUN &&
         !size_mul(sizes->num_queries, info->out_size, &sizes->outputs))
         return false;
-    if (!plan_thread(model, request, longest_key_len, plan) ||
+    if (!plan_thread(model, request, plan) ||
         !reserve_converted(model, sizes, &floats, &plan->converted) ||
         !reserve_floats(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
         !reserve_floats(&floats, sizes->num_keys, plan->score_width, &plan->keys) ||
@@ -200,6 +250,9 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
                         sizeof(struct range) / sizeof(float), &plan->ranges) ||
         !reserve_floats(&floats, request->num_sequences + 1,
                         sizeof(size_t) / sizeof(float), &plan->first_panels) ||
+        !reserve_floats(&floats, weighs ? info->num_heads : 0, 1, &plan->head_slots) ||
+        !reserve_floats(&floats, weighs ? plan->longest_query_len : 0, 1,
+                        &plan->query_slots) ||
         (plan->kind == PLAN_HEADS && !reserve_head_sums(info, plan, &floats)) ||
         !reserve_floats(&floats, plan->num_threads, plan->thread_floats,
                         &plan->thread_scratch) ||
@@ -217,22 +270,25 @@ static double linear_flops(const struct linear *linear, size_t rows) {
 
 /* Counts the operations of the attention, and of all three steps. */
 static void count_flops(const attn_model *model, const attn_request *request,
-                        size_t longest_key_len, struct plan *plan) {
+                        struct plan *plan) {
     const struct engine *engine = &model->engine;
     size_t queries = plan->sizes.num_queries, keys = plan->sizes.num_keys;
     double score = engine->additive_score != NULL ? TANH_FLOPS : 2;
     size_t num_heads = model->info.num_heads, num_summed = num_heads;
+    size_t num_scored = num_heads;
 
-    for (size_t h = 0; request->head_mask != NULL && h < num_heads; h++)
-        num_summed -= mask_head_factor(request, h) == 0.0F;
+    for (size_t h = 0; request->head_mask != NULL && h < num_heads; h++) {
+        bool left_out = mask_head_factor(request, h) == 0.0F;
+        num_summed -= left_out;
+        num_scored -= left_out && !weighs_head(plan, request, h);
+    }
     double summed = (double)num_summed / (double)num_heads; /* share of the heads */
-    bool weighs = plan->kind == PLAN_HEADS || request->need_weights != ATTN_WEIGHTS_NONE;
-    double scored = weighs ? 1 : summed;
+    double scored = (double)num_scored / (double)num_heads;
 
     plan->attend_flops = plan->pairs * (scored * score * (double)plan->score_width +
                                         summed * 2 * (double)plan->hidden);
     double flops = plan->attend_flops + summed * linear_flops(&engine->to_value, keys);
-    if (longest_key_len > 1) /* else no score matters */
+    if (plan->longest_key_len > 1) /* else no score matters */
         flops += scored * (linear_flops(&engine->to_query, queries) +
                            linear_flops(&engine->to_key, keys));
     if (plan->kind == PLAN_RUN && model->info.output_projection)
@@ -253,15 +309,13 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     struct plan plan = {.kind = kind,
                         .hidden = info->num_heads * info->head_size,
                         .score_width = info->num_heads * model->engine.score_size};
-    size_t longest_key_len = 0;
 
-    attn_status status =
-        plan_sequences(model, request, &plan, &longest_key_len, ret_error);
+    attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (!plan_scratch(model, request, longest_key_len, &plan))
+    if (!plan_scratch(model, request, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
-    count_flops(model, request, longest_key_len, &plan);
+    count_flops(model, request, &plan);
     *ret_plan = plan;
     return ATTN_OK;
 }

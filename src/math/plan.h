@@ -38,6 +38,8 @@ struct plan {
     size_t num_threads;
     size_t num_panels; /* panels of queries in all sequences, for one head */
     double pairs;      /* of a query and a key, in all sequences */
+    size_t longest_query_len, longest_key_len;
+    size_t head_slots, query_slots; /* see struct run; nothing without weights */
     double attend_flops;
 
     /* Of PLAN_HEADS alone; see struct run and heads/contribute.c. */
@@ -51,5 +53,11 @@ struct plan {
 /* As attn_plan() or attn_heads_plan(), but also works out the offsets. */
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
+
+/* Returns how many matrices of weights a sequence has in the result. */
+size_t plan_weights_heads(const attn_model_info *info, const attn_request *request);
+
+/* Returns how many rows each of these matrices has. */
+size_t plan_weights_rows(const attn_request *request, size_t sequence);
 
 #endif

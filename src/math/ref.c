@@ -4,6 +4,7 @@
 
 #include "math/mask.h"
 #include "math/model.h"
+#include "math/plan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -91,18 +92,35 @@ struct projected {
     double *row;                     /* [longest Tk]: the weights of one query and head */
 };
 
-/* Writes the row of weights of query q in head h; the mean adds up over the heads. */
+/* Returns where `index` is in a list, or `count` when it is not; NULL lists all. */
+static size_t ref_find(const size_t *list, size_t count, size_t index) {
+    size_t i = 0;
+
+    if (list == NULL)
+        return index;
+    while (i < count && list[i] != index)
+        i++;
+    return i;
+}
+
+/* Writes the row of weights of query q in head h, if it is selected; the mean adds up
+ * over the heads. */
 static void ref_write_weights(const attn_model_info *info, const attn_request *request,
                               size_t sequence, size_t h, size_t q, const double *row,
                               double *ret_weights) {
-    size_t query_len = request->query_lens[sequence];
+    size_t rows = plan_weights_rows(request, sequence);
     size_t key_len = request->key_lens[sequence];
+    size_t to_row = ref_find(request->weights_queries, rows, q);
+    size_t to_head = ref_find(request->weights_heads, request->num_weights_heads, h);
+    bool all = request->need_weights == ATTN_WEIGHTS_ALL;
 
+    if (to_row == rows || (all && to_head == plan_weights_heads(info, request)))
+        return;
     for (size_t k = 0; k < key_len; k++) {
-        if (request->need_weights == ATTN_WEIGHTS_ALL)
-            ret_weights[(h * query_len + q) * key_len + k] = row[k];
+        if (all)
+            ret_weights[(to_head * rows + to_row) * key_len + k] = row[k];
         else
-            ret_weights[q * key_len + k] += row[k] / (double)info->num_heads;
+            ret_weights[to_row * key_len + k] += row[k] / (double)info->num_heads;
     }
 }
 
@@ -142,20 +160,17 @@ static void ref_batch(const attn_model *model, const attn_request *request,
     size_t first_query = 0, first_key = 0;
 
     for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t matrix = request->query_lens[s] * request->key_lens[s];
+        size_t count = plan_weights_heads(&model->info, request) *
+                       plan_weights_rows(request, s) * request->key_lens[s];
 
-        if (request->need_weights == ATTN_WEIGHTS_MEAN && ret_weights != NULL) {
-            for (size_t i = 0; i < matrix; i++)
-                ret_weights[i] = 0;
-        }
+        for (size_t i = 0; ret_weights != NULL && i < count; i++)
+            ret_weights[i] = 0;
         ref_sequence(model, request, p, s, first_query, first_key, ret_weights);
 
         first_query += request->query_lens[s];
         first_key += request->key_lens[s];
-        if (ret_weights != NULL && request->need_weights == ATTN_WEIGHTS_ALL)
-            matrix *= model->info.num_heads;
         if (ret_weights != NULL)
-            ret_weights += matrix;
+            ret_weights += count;
     }
 }
 

@@ -7,6 +7,8 @@
 #include "math/model.h"
 #include "math/plan.h"
 
+#include <stdint.h>
+
 /* Operations that run_share() assumes for the conversion of one number to bfloat16. */
 #define RUN_CONVERT_FLOPS 4
 
@@ -37,6 +39,10 @@ struct run {
     float *values;         /* [sum of Tk, H*D] */
     float *context;        /* [sum of Tq, H*D]: the heads' outputs */
     float *weights;        /* attn_result.weights; NULL when not wanted */
+    /* Where a head's and a query's weights are among those that are selected, or -1; for
+     * the mean, 0 for all heads. NULL when no weights are wanted. */
+    int32_t *head_slots;  /* [H] */
+    int32_t *query_slots; /* [longest Tq] */
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
     double *strip_products; /* [strips][H + 1, H + 1], with panel_sums: see heads/ */

@@ -186,6 +186,12 @@ size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
            ATTN_ALIGNMENT;
 }
 
+static bool tiles_support(const attn_model *model, const attn_request *request) {
+    return model->info.scoring != ATTN_ADDITIVE &&
+           request->need_weights != ATTN_WEIGHTS_MEAN && request->weights_heads == NULL &&
+           request->weights_queries == NULL;
+}
+
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps) {
     const attn_model_info *info = &model->info;
@@ -196,7 +202,7 @@ attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
     attn_status status = attn_plan(model, request, &sizes, NULL);
     if (status != ATTN_OK)
         return status;
-    if (info->scoring == ATTN_ADDITIVE || request->need_weights == ATTN_WEIGHTS_MEAN)
+    if (!tiles_support(model, request))
         return ATTN_E_UNSUPPORTED;
 
     float *memory = scratch;

@@ -54,7 +54,7 @@ struct wire_writer {
     size_t (*memory)(const struct wire_request *request);
 
     /* Returns an encoder for the reply, which borrows only the model and the numbers of
-     * `result`. result->weights are those that the reply has, see wire_selection_copy().
+     * `result`.
      * `pace` counts the numbers that are checked, and may be NULL.
      * Checks everything that can fail, so that a reply that was begun can be finished.
      * Returns NULL with *ret_problem set: Result not finite, Out of memory. */

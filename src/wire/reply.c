@@ -24,10 +24,9 @@ struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
 struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
                                             const attn_result *result) {
     const attn_request *batch = &request->batch;
-    const struct wire_selection *selection = &request->selection;
     bool all = batch->need_weights == ATTN_WEIGHTS_ALL;
-    size_t heads = selection->heads != NULL
-                       ? selection->num_heads
+    size_t heads = batch->weights_heads != NULL
+                       ? batch->num_weights_heads
                        : attn_model_get_info(request->model)->num_heads;
     return (struct wire_reply_tensor){
         .name = "attention_weights",
@@ -36,8 +35,8 @@ struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
         .batched = request->batched,
         .num_planes = all ? heads : 1,
         .plane_axis = all,
-        .rows = selection->queries != NULL ? NULL : batch->query_lens,
-        .num_rows = selection->num_queries,
+        .rows = batch->weights_queries != NULL ? NULL : batch->query_lens,
+        .num_rows = batch->num_weights_queries,
         .widths = batch->key_lens,
     };
 }
@@ -56,15 +55,6 @@ size_t wire_reply_count(const struct wire_reply_tensor *tensor) {
         count +=
             tensor->num_planes * wire_reply_rows(tensor, b) * wire_reply_width(tensor, b);
     return count;
-}
-
-size_t wire_reply_num_weights(const struct wire_request *request) {
-    const attn_result no_result = {0};
-    if (request->batch.need_weights == ATTN_WEIGHTS_NONE)
-        return 0;
-
-    const struct wire_reply_tensor weights = wire_reply_weights(request, &no_result);
-    return wire_reply_count(&weights);
 }
 
 size_t wire_reply_shape(const struct wire_reply_tensor *tensor,

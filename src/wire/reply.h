@@ -30,8 +30,7 @@ struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
                                             const attn_result *result);
 
 /* Describes the attention weights of each sequence, [heads, Tq, Tk] or the mean [Tq, Tk].
- * result->weights must be the selected ones, see wire_selection_copy(). If the request
- * does not need weights, only num_planes has a meaning: it is 1. */
+ * If the request does not need weights, only num_planes has a meaning: it is 1. */
 struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
                                             const attn_result *result);
 
@@ -41,10 +40,6 @@ size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence)
 
 /* Returns how many numbers the tensor has, which attn_plan() has found to fit. */
 size_t wire_reply_count(const struct wire_reply_tensor *tensor);
-
-/* Returns how many weights the reply has: none, all, or the selected ones. Only after
- * attn_plan(), which has found all weights to fit. */
-size_t wire_reply_num_weights(const struct wire_request *request);
 
 /* Writes the shape of a tensor whose sequences are equally long, and returns its rank. */
 size_t wire_reply_shape(const struct wire_reply_tensor *tensor,

@@ -8,20 +8,10 @@
 
 struct wire_oip_reply;
 
-/* Which of the weights the reply has, in the order of the lists. The indices are distinct
- * and in range. A list that is NULL selects all. */
-struct wire_selection {
-    const size_t *heads; /* [num_heads] */
-    size_t num_heads;
-    const size_t *queries; /* [num_queries], of each sequence */
-    size_t num_queries;
-};
-
 /* All memory is the arena's, or the body's if `in_body`. */
 struct wire_request {
     const attn_model *model; /* borrowed from wire_input.models */
     attn_request batch;
-    struct wire_selection selection;
     bool batched; /* false: num_sequences is 1, and the reply has no batch axis */
     const struct wire_oip_reply *oip; /* see wire/oip/oip.h; NULL in other protocols */
     bool packed;  /* lengths are tensors, in the request and in a safetensors reply */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection.c: checks the two lists of indices, and copies the selected weights. */
+/* selection.c: checks the two lists of indices. */
 #include "wire/selection.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* --- the two lists --- */
 
 static size_t shortest_query_len(const attn_request *batch) {
     size_t shortest = batch->query_lens[0];
@@ -58,59 +56,29 @@ void wire_indices_limit(const struct wire_indices *indices,
 
 void wire_selection_set(struct wire_request *request, enum wire_selected which,
                         const size_t *list, size_t count) {
-    struct wire_selection *selection = &request->selection;
+    attn_request *batch = &request->batch;
     if (which == WIRE_SELECTED_HEADS) {
-        selection->heads = list;
-        selection->num_heads = count;
+        batch->weights_heads = list;
+        batch->num_weights_heads = count;
     } else {
-        selection->queries = list;
-        selection->num_queries = count;
+        batch->weights_queries = list;
+        batch->num_weights_queries = count;
     }
 }
 
 bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem) {
-    attn_need_weights need = request->batch.need_weights;
-    const struct wire_selection *selection = &request->selection;
-    if (selection->heads != NULL && need != ATTN_WEIGHTS_ALL)
+    const attn_request *batch = &request->batch;
+    attn_need_weights need = batch->need_weights;
+    if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL)
         return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
                                 "weights_heads",
                                 "weights_heads selects among the weights of every head; "
                                 "send \"need_weights\": true with it, or leave it out");
-    if (selection->queries != NULL && need == ATTN_WEIGHTS_NONE)
+    if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE)
         return wire_problem_set(
             ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
             "weights_queries selects rows of the weights; "
             "send \"need_weights\": true or \"mean\" with it, or leave it out");
     return true;
-}
-
-/* --- the selected weights --- */
-
-bool wire_selection_is_partial(const struct wire_request *request) {
-    return request->selection.heads != NULL || request->selection.queries != NULL;
-}
-
-void wire_selection_copy(const struct wire_request *request, const float *weights,
-                         struct wire_pace *pace, float *ret_selected) {
-    const struct wire_selection *selection = &request->selection;
-    const attn_request *batch = &request->batch;
-    bool all = batch->need_weights == ATTN_WEIGHTS_ALL;
-    size_t planes = all ? attn_model_get_info(request->model)->num_heads : 1;
-    size_t heads = selection->heads != NULL ? selection->num_heads : planes;
-
-    for (size_t b = 0; b < batch->num_sequences; b++) {
-        size_t queries = batch->query_lens[b], width = batch->key_lens[b];
-        size_t rows = selection->queries != NULL ? selection->num_queries : queries;
-        for (size_t h = 0; h < heads; h++) {
-            size_t plane = selection->heads != NULL ? selection->heads[h] : h;
-            for (size_t i = 0; i < rows; i++, ret_selected += width) {
-                size_t row = selection->queries != NULL ? selection->queries[i] : i;
-                memcpy(ret_selected, weights + (plane * queries + row) * width,
-                       width * sizeof *weights);
-                wire_pace_add(pace, width * sizeof *weights);
-            }
-        }
-        weights += planes * queries * width; /* the next sequence's */
-    }
 }

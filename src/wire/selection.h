@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.h: weights_heads and weights_queries, which select the attention weights of a
- * reply. All weights are computed, since the outputs need them. Those that are not
- * selected never reach the reply. */
+ * reply. */
 #ifndef ATTND_WIRE_SELECTION_H
 #define ATTND_WIRE_SELECTION_H
 
 #include "base/arena.h"
-#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 
@@ -47,14 +45,5 @@ void wire_selection_set(struct wire_request *request, enum wire_selected which,
  * set. */
 bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem);
-
-/* Returns whether the reply has only some of the weights, or another order of them. */
-bool wire_selection_is_partial(const struct wire_request *request);
-
-/* Copies those of `weights`, which attn_run() wrote, that are selected to ret_selected,
- * which has room for wire_reply_num_weights() floats. `pace` counts them, and may be
- * NULL. Thread-safe. */
-void wire_selection_copy(const struct wire_request *request, const float *weights,
-                         struct wire_pace *pace, float *ret_selected);
 
 #endif

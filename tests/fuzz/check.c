@@ -64,13 +64,13 @@ static void check_valid_lens(const attn_request *batch) {
 
 static void check_selection(const struct wire_request *request) {
     const attn_request *batch = &request->batch;
-    const struct wire_selection *selection = &request->selection;
-    for (size_t i = 0; i < selection->num_heads; i++)
-        fuzz_check(selection->heads[i] < attn_model_get_info(request->model)->num_heads,
+    for (size_t i = 0; i < batch->num_weights_heads; i++)
+        fuzz_check(batch->weights_heads[i] <
+                       attn_model_get_info(request->model)->num_heads,
                    "a head that the model does not have");
-    for (size_t i = 0; i < selection->num_queries; i++) {
+    for (size_t i = 0; i < batch->num_weights_queries; i++) {
         for (size_t b = 0; b < batch->num_sequences; b++)
-            fuzz_check(selection->queries[i] < batch->query_lens[b],
+            fuzz_check(batch->weights_queries[i] < batch->query_lens[b],
                        "a query that a sequence does not have");
     }
 }

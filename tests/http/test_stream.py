@@ -305,3 +305,14 @@ def test_selected_weights_equal_those_of_the_whole_reply(start_server, layer_pat
         some = server.attention(batch).json()["attention_weights"]
         assert np.array_equal(some[0], weights[[3]][:, [3, 0]])
         assert np.array(some[1]).shape == (1, 2, 4)
+
+
+def test_weights_that_are_not_selected_take_no_memory(start_server, layer_path):
+    """All weights of 4 heads would be 4096 * 4096 * 4 * 4 bytes, 256 MiB."""
+    server = start_server("--model", f"x={layer_path}", "--max-memory", "64MiB")
+    request = slow_request(tokens=4096) | {"need_weights": True}
+    assert server.attention(request).status_code == 413
+    reply = server.attention(request | {"weights_heads": [1], "weights_queries": [4095]})
+    assert reply.status_code == 200, reply.text[:300]
+    weights = np.array(reply.json()["attention_weights"])
+    assert weights.shape == (1, 1, 4096) and abs(weights.sum() - 1) < 1e-3

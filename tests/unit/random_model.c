@@ -108,6 +108,37 @@ static void add_valid_lens(uint64_t *state, struct random_request *r,
     request->valid_lens = r->valid_lens;
 }
 
+/* Returns a random number of distinct indices below `limit`, in random order; NULL
+ * selects all. */
+static size_t *random_selection(uint64_t *state, size_t limit, size_t *ret_count) {
+    if (random_between(state, 0, 1) == 0)
+        return NULL;
+
+    size_t *list = random_sizes(state, limit, 1);
+    for (size_t i = 0; i < limit; i++) {
+        size_t j = random_between(state, 0, i);
+        list[i] = list[j];
+        list[j] = i;
+    }
+    *ret_count = random_between(state, 1, limit);
+    return list;
+}
+
+/* Selects among the weights. */
+static void add_selection(const uint64_t *state, const attn_model_info *info,
+                          struct random_request *r) {
+    attn_request *request = &r->request;
+    uint64_t own = *state; /* or a request would change those after it */
+    size_t shortest = request->query_lens[0];
+
+    for (size_t s = 1; s < request->num_sequences; s++)
+        shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
+    request->weights_heads = r->weights_heads =
+        random_selection(&own, info->num_heads, &request->num_weights_heads);
+    request->weights_queries = r->weights_queries =
+        random_selection(&own, shortest, &request->num_weights_queries);
+}
+
 void random_request_init(uint64_t *state, const attn_model *model, size_t longest,
                          struct random_request *ret_request) {
     const attn_model_info *info = attn_model_get_info(model);
@@ -129,6 +160,7 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t longes
     add_valid_lens(state, &r, num_queries);
     request->causal = random_between(state, 0, 1) == 1;
     request->need_weights = (attn_need_weights)random_between(state, 0, 2);
+    add_selection(state, info, &r);
     if (random_between(state, 0, 1) == 1) {
         request->head_mask = r.head_mask = random_floats(state, info->num_heads);
         for (size_t h = 0; h < info->num_heads; h++)
@@ -144,6 +176,8 @@ void random_request_deinit(struct random_request *request) {
     free(request->query_lens);
     free(request->key_lens);
     free(request->valid_lens);
+    free(request->weights_heads);
+    free(request->weights_queries);
     free(request->queries);
     free(request->keys);
     free(request->values);

@@ -27,12 +27,13 @@ attn_model_info random_model_info(uint64_t *state);
 struct random_request {
     attn_request request;
     attn_sizes sizes;
-    size_t *query_lens, *key_lens, *valid_lens;
+    size_t *query_lens, *key_lens, *valid_lens, *weights_heads, *weights_queries;
     float *queries, *keys, *values, *head_mask;
 };
 
 /* Makes a request of up to 4 sequences of up to `longest` queries and keys, with every
- * kind of mask. The caller releases it by random_request_deinit(). */
+ * kind of mask, and all or some of the weights. The caller releases it by
+ * random_request_deinit(). */
 void random_request_init(uint64_t *state, const attn_model *model, size_t longest,
                          struct random_request *ret_request);
 void random_request_deinit(struct random_request *request);

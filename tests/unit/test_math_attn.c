@@ -101,6 +101,61 @@ static void test_random_long_requests_match_the_reference(void **state) {
     compare_random(20260002, 60, 150);
 }
 
+/* The weights that are not selected are not even stored. */
+static void compare_selected(const attn_model *model, const struct random_request *r) {
+    const attn_request *some = &r->request;
+    const attn_model_info *info = attn_model_get_info(model);
+    bool all_heads = some->need_weights == ATTN_WEIGHTS_ALL;
+    attn_request every = *some;
+    attn_sizes sizes;
+
+    every.weights_heads = every.weights_queries = NULL;
+    assert_int_equal(attn_plan(model, &every, &sizes, NULL), ATTN_OK);
+    struct results all = run(model, &every, &sizes);
+    struct results selected = run(model, some, &r->sizes);
+    assert_memory_equal(all.result.outputs, selected.result.outputs,
+                        sizes.outputs * sizeof(float));
+
+    const float *plane = all.result.weights, *row = selected.result.weights;
+    size_t planes = all_heads ? info->num_heads : 1;
+    size_t heads = all_heads && some->weights_heads ? some->num_weights_heads : planes;
+    for (size_t s = 0; s < some->num_sequences; s++) {
+        size_t queries = some->query_lens[s], keys = some->key_lens[s];
+        size_t rows = some->weights_queries ? some->num_weights_queries : queries;
+        for (size_t i = 0; i < heads * rows; i++, row += keys) {
+            size_t h = i / rows, q = i % rows;
+            h = all_heads && some->weights_heads ? some->weights_heads[h] : h;
+            q = some->weights_queries ? some->weights_queries[q] : q;
+            assert_memory_equal(row, plane + (h * queries + q) * keys,
+                                keys * sizeof *row);
+        }
+        plane += planes * queries * keys;
+    }
+    assert_int_equal(row - selected.result.weights, r->sizes.weights);
+    free_results(&all);
+    free_results(&selected);
+}
+
+static void test_selected_weights_have_the_bits_of_all(void **state) {
+    uint64_t seed = 20261122;
+    (void)state;
+    if (strcmp(engine.engine, "native") != 0) {
+        print_message("only the native engine has the same bits for some heads\n");
+        skip();
+    }
+    for (unsigned i = 0; i < 100; i++) {
+        attn_model_info info = random_model_info(&seed);
+        attn_model *model = random_model(&seed, &info);
+        struct random_request r;
+        assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+        random_request_init(&seed, model, 100, &r);
+        if (r.request.need_weights != ATTN_WEIGHTS_NONE)
+            compare_selected(model, &r);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
 /* A model 4 wide with 2 heads, whose projections copy: for cases worked out by hand. */
 static attn_model *identity_model(void) {
     const attn_model_info info = {.name = "identity",
@@ -285,6 +340,20 @@ static void test_plan_refuses_a_valid_len_over_the_keys(void **state) {
     expect_refused(&request, ATTN_E_VALUE, "valid_lens of sequence 0");
 }
 
+static void test_plan_refuses_a_selection_that_does_not_exist(void **state) {
+    (void)state;
+    attn_request request = equal_scores(no_query, some_values);
+    request.need_weights = ATTN_WEIGHTS_ALL;
+    request.weights_heads = (const size_t[]){1, 2};
+    request.num_weights_heads = 2;
+    expect_refused(&request, ATTN_E_VALUE,
+                   "number 2 are selected, but there are 2 heads");
+    request.num_weights_heads = 1;
+    request.weights_queries = one;
+    request.num_weights_queries = 1;
+    expect_refused(&request, ATTN_E_VALUE, "there are 1 queries in the shortest");
+}
+
 static void test_plan_refuses_what_cannot_be_counted(void **state) {
     (void)state;
     attn_model *model = identity_model();
@@ -369,6 +438,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_small_requests_match_the_reference),
         cmocka_unit_test(test_random_long_requests_match_the_reference),
+        cmocka_unit_test(test_selected_weights_have_the_bits_of_all),
         cmocka_unit_test(test_equal_scores_give_the_mean_of_the_values),
         cmocka_unit_test(test_row_with_no_valid_key_is_uniform_even_when_causal),
         cmocka_unit_test(test_pruned_head_gives_nothing),
@@ -380,6 +450,7 @@ int main(void) {
         cmocka_unit_test(test_plan_refuses_an_empty_sequence),
         cmocka_unit_test(test_plan_refuses_more_tokens_than_the_context_length),
         cmocka_unit_test(test_plan_refuses_a_valid_len_over_the_keys),
+        cmocka_unit_test(test_plan_refuses_a_selection_that_does_not_exist),
         cmocka_unit_test(test_plan_refuses_what_cannot_be_counted),
         cmocka_unit_test(test_model_create_refuses_sizes_that_wrap),
         cmocka_unit_test(

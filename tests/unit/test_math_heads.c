@@ -139,6 +139,7 @@ static void compare_sums(const attn_model *model, const struct random_request *r
     attn_sizes sizes;
 
     request.need_weights = ATTN_WEIGHTS_ALL;
+    request.weights_heads = request.weights_queries = NULL;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     double *weights = malloc(sizes.weights * sizeof *weights);
     assert_int_equal(attn_ref_run(model, &request, outputs, weights), ATTN_OK);

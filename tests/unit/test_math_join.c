@@ -130,6 +130,7 @@ static void make_group(uint64_t *seed, size_t longest, struct group *g) {
         if (random_between(seed, 0, 7) == 0)
             r->queries[0] = r->values[0] = random_between(seed, 0, 1) ? NAN : INFINITY;
 
+        r->request.weights_heads = r->request.weights_queries = NULL;
         r->request.need_weights = g->requests[0].request.need_weights;
         r->request.head_mask = g->requests[0].request.head_mask;
         g->pointers[i] = &r->request;
@@ -283,6 +284,15 @@ static void test_other_weights_are_not_joined(void **state) {
     expect_joinable(&pair, false);
 }
 
+static void test_selected_weights_are_not_joined(void **state) {
+    (void)state;
+    struct pair pair = make_pair();
+    pair.a.need_weights = pair.b.need_weights = ATTN_WEIGHTS_ALL;
+    pair.b.weights_queries = (const size_t[]){0};
+    pair.b.num_weights_queries = 1;
+    expect_joinable(&pair, false);
+}
+
 static void test_head_mask_of_ones_is_as_none(void **state) {
     (void)state;
     struct pair pair = make_pair();
@@ -362,6 +372,7 @@ int main(void) {
         cmocka_unit_test(test_joined_long_requests_have_the_bits_of_each_alone),
         cmocka_unit_test(test_masks_may_differ),
         cmocka_unit_test(test_other_weights_are_not_joined),
+        cmocka_unit_test(test_selected_weights_are_not_joined),
         cmocka_unit_test(test_head_mask_of_ones_is_as_none),
         cmocka_unit_test(test_other_head_masks_are_not_joined),
         cmocka_unit_test(test_inputs_that_share_otherwise_are_not_joined),

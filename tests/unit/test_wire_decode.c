@@ -54,7 +54,8 @@ static void test_batched_request_keeps_rows_in_order(void **state) {
     assert_null(batch->head_mask);
     assert_false(batch->causal);
     assert_int_equal(batch->need_weights, ATTN_WEIGHTS_NONE);
-    assert_false(wire_selection_is_partial(&fixture->request));
+    assert_null(batch->weights_heads);
+    assert_null(batch->weights_queries);
 }
 
 static void test_unbatched_request_is_one_sequence(void **state) {
@@ -223,21 +224,20 @@ static void test_options_override_the_model(void **state) {
 }
 
 static void test_weights_are_selected_in_the_order_sent(void **state) {
-    struct fixture *fixture = *state;
-    decode(fixture, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4],[1,2,3,4]],"
-                    "\"weights_heads\":[1,0],\"weights_queries\":[2,0],"
-                    "\"need_weights\":true}");
-    const struct wire_selection *selection = &fixture->request.selection;
-    assert_int_equal(selection->num_heads, 2);
-    assert_int_equal(selection->heads[0], 1);
-    assert_int_equal(selection->heads[1], 0);
-    assert_int_equal(selection->num_queries, 2);
-    assert_int_equal(selection->queries[0], 2);
-    assert_int_equal(selection->queries[1], 0);
-    decode(fixture, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],"
-                    "\"need_weights\":\"mean\",\"weights_queries\":[0]}");
-    assert_null(selection->heads);
-    assert_int_equal(selection->num_queries, 1);
+    const attn_request *batch =
+        decode(*state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4],[1,2,3,4],[1,2,3,4]],"
+                       "\"weights_heads\":[1,0],\"weights_queries\":[2,0],"
+                       "\"need_weights\":true}");
+    assert_int_equal(batch->num_weights_heads, 2);
+    assert_int_equal(batch->weights_heads[0], 1);
+    assert_int_equal(batch->weights_heads[1], 0);
+    assert_int_equal(batch->num_weights_queries, 2);
+    assert_int_equal(batch->weights_queries[0], 2);
+    assert_int_equal(batch->weights_queries[1], 0);
+    batch = decode(*state, "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],"
+                           "\"need_weights\":\"mean\",\"weights_queries\":[0]}");
+    assert_null(batch->weights_heads);
+    assert_int_equal(batch->num_weights_queries, 1);
 }
 
 static void test_numbers_are_rounded_to_double_and_then_to_float32(void **state) {

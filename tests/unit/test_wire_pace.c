@@ -164,33 +164,12 @@ static void test_results_are_checked_in_pieces(void **state) {
     free(outputs);
 }
 
-static void test_selected_weights_are_copied_in_pieces(void **state) {
-    enum { QUERIES = 1024, KEYS = 512 };
-    const size_t heads[] = {1, 0}, query_lens[] = {QUERIES}, key_lens[] = {KEYS};
-    struct fixture *fixture = *state;
-    const struct wire_request request = {.model = fixture->models[MODEL_D2L],
-                                         .batch = {.num_sequences = 1,
-                                                   .query_lens = query_lens,
-                                                   .key_lens = key_lens,
-                                                   .need_weights = ATTN_WEIGHTS_ALL},
-                                         .selection = {.heads = heads, .num_heads = 2}};
-    size_t count = 0, num_weights = (size_t)2 * QUERIES * KEYS;
-    struct wire_pace pace = {count_checkpoint, &count, 0};
-    float *weights = calloc(num_weights, sizeof *weights);
-    float *selected = malloc(num_weights * sizeof *selected);
-    wire_selection_copy(&request, weights, &pace, selected);
-    assert_true(count >= num_weights / 262144);
-    free(selected);
-    free(weights);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_scanned_and_read_in_pieces),
         cmocka_unit_test(test_tensors_of_safetensors_are_converted_in_pieces),
         cmocka_unit_test(test_binary_inputs_are_converted_in_pieces),
         cmocka_unit_test(test_results_are_checked_in_pieces),
-        cmocka_unit_test(test_selected_weights_are_copied_in_pieces),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -8,7 +8,6 @@
 #include "base/hash.h"
 #include "base/size.h"
 #include "math/join.h"
-#include "wire/selection.h"
 
 #include <time.h>
 
@@ -28,7 +27,7 @@ bool group_mark(struct inference *inference) {
 
     job->group = 0;
     if (!inference->exchange->codec.phases->joins || rows > MEMBER_ROWS_MAX ||
-        inference->streamed || wire_selection_is_partial(request) ||
+        inference->streamed ||
         !join_possible(request->model, batch, batch)) /* a native engine */
         return false;
 
@@ -151,7 +150,6 @@ bool group_compute(struct inference *members[], size_t count) {
     int64_t used = sched_used_ns(worker) - begun, helped = sched_helped_ns(worker);
     for (size_t i = 0; i < count; i++) {
         members[i]->result = join_take(&joined.result, &members[i]->sizes);
-        members[i]->reply = members[i]->result;
         members[i]->compute_ns = used / (int64_t)count;
         members[i]->helped_ns = helped / (int64_t)count;
     }

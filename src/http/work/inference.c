@@ -4,7 +4,6 @@
 
 #include "base/size.h"
 #include "wire/reply.h"
-#include "wire/selection.h"
 
 /* A reply that could be larger is streamed. */
 #define UNSTREAMED_REPLY_MAX ((size_t)256 * 1024)
@@ -132,7 +131,7 @@ static bool reserve_all(struct inference *inference, struct wire_problem *proble
     /* What the reply is written from: the results and the encoder. */
     size_t source = inference->exchange->codec.writer->memory(request);
     size_add_mul_saturating(&source, sizes->outputs, sizeof(float));
-    size_add_mul_saturating(&source, wire_reply_num_weights(request), sizeof(float));
+    size_add_mul_saturating(&source, sizes->weights, sizeof(float));
 
     /* A streamed reply keeps its source until the end; any other keeps only its text. */
     size_t kept, bytes = sizes->scratch_bytes;
@@ -144,10 +143,6 @@ static bool reserve_all(struct inference *inference, struct wire_problem *proble
         size_add_saturating(&bytes, source);
     }
     size_add_saturating(&bytes, kept);
-
-    /* A selection is copied from all weights, so both are in memory. */
-    if (wire_selection_is_partial(request))
-        size_add_mul_saturating(&bytes, sizes->weights, sizeof(float));
 
     inference->kept = kept;
     return exchange_reserve(inference->exchange, bytes, problem);
@@ -173,29 +168,16 @@ static bool run_layer(struct inference *inference, struct wire_problem *problem)
                  *reply_arena = inference->reply_arena;
     const struct wire_request *request = &inference->request;
     const attn_sizes *sizes = &inference->sizes;
-    bool selects = wire_selection_is_partial(request);
     void *scratch = arena_alloc(arena, sizes->scratch_bytes, 1);
 
     if (scratch == NULL ||
         !alloc_floats(reply_arena, sizes->outputs, &inference->result.outputs) ||
-        !alloc_floats(selects ? arena : reply_arena, sizes->weights,
-                      &inference->result.weights))
+        !alloc_floats(reply_arena, sizes->weights, &inference->result.weights))
         return wire_problem_set_no_memory(problem);
 
     /* Cannot fail: attn_plan() has accepted this batch. Tasks may have been omitted. */
     attn_run(request->model, &request->batch, scratch, &inference->result);
-    if (!inference_check_deadline(inference, problem))
-        return false;
-
-    inference->reply = inference->result;
-    if (!selects)
-        return true;
-    if (!alloc_floats(reply_arena, wire_reply_num_weights(request),
-                      &inference->reply.weights))
-        return wire_problem_set_no_memory(problem);
-    wire_selection_copy(request, inference->result.weights, &inference->pace,
-                        inference->reply.weights);
-    return true;
+    return inference_check_deadline(inference, problem);
 }
 
 bool inference_compute(struct inference *inference, struct wire_problem *problem) {
@@ -225,7 +207,7 @@ static bool write_reply(struct inference *inference, struct wire_problem *proble
     struct exchange *exchange = inference->exchange;
     const struct wire_writer *writer = exchange->codec.writer;
     void *encoder =
-        writer->begin(inference->reply_arena, &inference->request, &inference->reply,
+        writer->begin(inference->reply_arena, &inference->request, &inference->result,
                       &inference->pace, &exchange->head, problem);
 
     if (encoder == NULL)

@@ -26,9 +26,8 @@ struct inference {
     bool streamed;
     struct arena *reply_arena; /* holds what the reply is written from */
     attn_result result;
-    attn_result reply; /* the result with the weights that are selected */
-    attn_heads heads;  /* the result of an analysis of heads */
-    size_t kept;       /* bytes that the reply holds until it is sent */
+    attn_heads heads; /* the result of an analysis of heads */
+    size_t kept;      /* bytes that the reply holds until it is sent */
     /* Of this request. When several are computed as one, each counts an equal part of the
      * computation. */
     int64_t decode_ns, compute_ns, encode_ns;

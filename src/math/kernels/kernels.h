@@ -67,7 +67,9 @@ struct query_panel {
     float factor;   /* on the outputs; not 0 */
     float *outputs; /* [num_queries, head_size]; may be `queries` itself */
     size_t outputs_ld;
-    float *weights;          /* [num_queries, key_len] to be written; NULL: not wanted */
+    /* [num_queries] rows [key_len] to be written, of which some may be NULL; or NULL when
+     * none is wanted. */
+    float *const *weights;
     size_t position;         /* of the first query, in its sequence */
     struct panel_sums *sums; /* to be written; NULL: not wanted */
     void *scratch;           /* kernel_scratch_bytes() */

@@ -116,21 +116,20 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
 
 size_t wire_native_reply_bound(const struct wire_request *request,
                                const attn_sizes *sizes) {
-    const struct wire_selection *selection = &request->selection;
-    size_t sequences = request->batch.num_sequences;
+    const attn_request *batch = &request->batch;
+    size_t sequences = batch->num_sequences;
     size_t planes = wire_reply_weights(request, &(attn_result){0}).num_planes;
-    size_t weights = wire_reply_num_weights(request);
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     size_t queries = sizes->num_queries;
     size_t rows, lists; /* lists of planes, sequences included */
-    if (selection->queries != NULL)
-        queries = sequences * selection->num_queries; /* not more than there are */
+    if (batch->weights_queries != NULL)
+        queries = sequences * batch->num_weights_queries; /* not more than there are */
 
     if (!size_mul(queries, planes, &rows) || !size_mul(sequences, planes, &lists) ||
         !size_add_mul(&lists, sequences, 3) ||
         !size_add(rows, sizes->num_queries, &rows) ||
         !size_add_mul(&bound, sizes->outputs, NUMBER_BYTES) ||
-        !size_add_mul(&bound, weights, NUMBER_BYTES) ||
+        !size_add_mul(&bound, sizes->weights, NUMBER_BYTES) ||
         !size_add_mul(&bound, rows, LIST_BYTES) ||
         !size_add_mul(&bound, lists, LIST_BYTES))
         return SIZE_MAX;

@@ -70,7 +70,7 @@ struct wire_native_encoder {
     const float *next;
 };
 
-/* Begins a reply. result->weights are the selected ones (wire_selection_copy()). */
+/* Begins a reply. */
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_request *request,
                               const attn_result *result);

@@ -157,9 +157,9 @@ static size_t prepare_reply(struct safetensors_encoder *encoder,
 static size_t safetensors_reply_bound(const struct wire_request *request,
                                       const attn_sizes *sizes) {
     struct safetensors_encoder encoder;
-    size_t weights = wire_reply_num_weights(request), bytes = 0;
+    size_t bytes = 0;
     if (!size_add_mul(&bytes, sizes->outputs, sizeof(float)) ||
-        !size_add_mul(&bytes, weights, sizeof(float)) ||
+        !size_add_mul(&bytes, sizes->weights, sizeof(float)) ||
         !size_add_mul(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t)) ||
         !size_add(bytes, HEADER_BYTES_MAX, &bytes))
         return SIZE_MAX;
