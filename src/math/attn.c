@@ -61,12 +61,6 @@ static void find_slots(struct run *run, float *memory) {
                                   (int32_t *)(void *)(memory + plan->query_slots));
 }
 
-/* Returns whether the weights of a head are wanted, or their sums. */
-static bool head_is_weighed(const struct run *run, size_t head) {
-    return run->panel_sums != NULL ||
-           (run->head_slots != NULL && run->head_slots[head] >= 0);
-}
-
 /* Finds the heads that head_mask does not leave out and, when `weighed` is set, those
  * whose weights are wanted. */
 static struct ranges find_heads(const struct run *run, bool weighed,
@@ -75,7 +69,7 @@ static struct ranges find_heads(const struct run *run, bool weighed,
 
     for (size_t h = 0; h < num_heads; h++) {
         if (mask_head_factor(run->request, h) == 0.0F &&
-            !(weighed && head_is_weighed(run, h)))
+            !(weighed && run_weighs_head(run, h)))
             continue;
         if (count == 0 || items[count - 1].end < h)
             items[count++].first = h;
@@ -115,7 +109,8 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
             heads ? (attn_head_sums *)(void *)(memory + plan->panel_sums) : NULL,
         .strip_products =
             heads ? (double *)(void *)(memory + plan->strip_products) : NULL,
-        .first_panels = (size_t *)(void *)(memory + plan->first_panels),
+        .partials = memory + plan->partials,
+        .first_parts = (size_t *)(void *)(memory + plan->first_parts),
         .thread_scratch = memory + plan->thread_scratch,
     };
 

@@ -22,6 +22,9 @@
 /* Fewer keys stay in the cache without being gathered. */
 #define GATHER_KEYS 256
 
+/* Bytes for each thread. */
+#define PARTIALS_MAX (1 << 20)
+
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
                            size_t first_query) {
@@ -184,17 +187,70 @@ static bool plan_head_strips(const attn_model *model, struct plan *plan) {
     return true;
 }
 
-/* Sizes the scratch of one thread: that of the kernels, then what attend.c needs. */
+/* Reserves what panel.c needs for the pieces of long sequences: the results of all keys
+ * and of one piece, then maximum, sum and sums of weights of every piece. */
+static bool reserve_pieces(const attn_model *model, struct plan *plan, size_t *floats) {
+    size_t columns = model->engine.kernels->columns, results, rest, start;
+    size_t sums =
+        plan->kind == PLAN_HEADS ? sizeof(struct panel_sums) / sizeof(float) : 0;
+
+    plan->max_pieces = (plan->longest_key_len - 1) / KERNEL_PIECE_KEYS + 1;
+    plan->piece_rows =
+        plan->longest_query_len < columns ? plan->longest_query_len : columns;
+    if (plan->max_pieces == 1)
+        return reserve_floats(floats, 0, 0, &plan->thread_pieces);
+    return size_add(model->info.head_size, 1, &results) &&
+           size_mul(2 * plan->piece_rows, results, &results) &&
+           size_mul(plan->max_pieces, 2 * plan->piece_rows + sums, &rest) &&
+           reserve_floats(floats, results, 1, &plan->thread_pieces) &&
+           reserve_floats(floats, rest, 1, &start);
+}
+
+/* Returns how many pieces of the keys all panels of all heads have together. Cannot wrap:
+ * there are at most INT_MAX queries and keys. */
+static double count_parts(const attn_model *model, const attn_request *request) {
+    size_t columns = model->engine.kernels->columns, parts = 0;
+
+    for (size_t s = 0; s < request->num_sequences; s++)
+        parts += ((request->key_lens[s] - 1) / KERNEL_PIECE_KEYS + 1) *
+                 ((request->query_lens[s] - 1) / columns + 1);
+    return (double)parts * (double)model->info.num_heads;
+}
+
+/* Decides whether pieces of the keys are tasks of their own: only when one panel is too
+ * large a part of the whole for all threads to be busy, and while the results of the
+ * pieces need little memory. Who computes a piece does not change a bit. */
+static bool reserve_partials(const attn_model *model, const attn_request *request,
+                             struct plan *plan, size_t *floats) {
+    double largest = (double)plan->piece_rows * (double)plan->longest_key_len;
+    double threads = (double)plan->num_threads, parts = count_parts(model, request);
+
+    if (!size_add(model->info.head_size, 2, &plan->partial_floats) ||
+        !size_mul(plan->partial_floats, plan->piece_rows, &plan->partial_floats))
+        return false;
+    plan->splits =
+        plan->kind == PLAN_RUN && request->need_weights != ATTN_WEIGHTS_MEAN &&
+        plan->num_threads > 1 && plan->max_pieces > 1 &&
+        2 * threads * largest >= plan->pairs * (double)model->info.num_heads &&
+        parts * (double)plan->partial_floats * sizeof(float) <= PARTIALS_MAX * threads;
+    plan->merge_flops = 4 * parts * (double)plan->partial_floats;
+    return reserve_floats(floats, plan->splits ? (size_t)parts : 0, plan->partial_floats,
+                          &plan->partials);
+}
+
+/* Sizes the scratch of one thread: that of the kernels, then what attend/ needs. */
 static bool plan_thread(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
     const struct engine *engine = &model->engine;
     size_t longest_key_len = plan->longest_key_len;
     size_t row = engine->score_size + model->info.head_size, floats = 0, start;
     bool keeps = plan->kind == PLAN_HEADS || plan->sizes.weights > 0;
-    size_t bytes = kernel_scratch_bytes(engine->score_size, model->info.head_size,
-                                        longest_key_len, keeps);
+    size_t bytes = kernel_scratch_bytes(
+        engine->score_size, model->info.head_size,
+        longest_key_len < KERNEL_PIECE_KEYS ? longest_key_len : KERNEL_PIECE_KEYS, keeps);
 
-    if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &start))
+    if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &start) ||
+        !reserve_pieces(model, plan, &floats))
         return false;
 
     if (request->need_weights == ATTN_WEIGHTS_MEAN) {
@@ -249,10 +305,11 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
         !reserve_floats(&floats, 3 * PLAN_RANGES_MAX(info->num_heads),
                         sizeof(struct range) / sizeof(float), &plan->ranges) ||
         !reserve_floats(&floats, request->num_sequences + 1,
-                        sizeof(size_t) / sizeof(float), &plan->first_panels) ||
+                        sizeof(size_t) / sizeof(float), &plan->first_parts) ||
         !reserve_floats(&floats, weighs ? info->num_heads : 0, 1, &plan->head_slots) ||
         !reserve_floats(&floats, weighs ? plan->longest_query_len : 0, 1,
                         &plan->query_slots) ||
+        !reserve_partials(model, request, plan, &floats) ||
         (plan->kind == PLAN_HEADS && !reserve_head_sums(info, plan, &floats)) ||
         !reserve_floats(&floats, plan->num_threads, plan->thread_floats,
                         &plan->thread_scratch) ||

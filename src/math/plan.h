@@ -28,12 +28,19 @@ struct plan {
      * output projection. */
     size_t context;
     size_t ranges;         /* struct range [3][ceil(H / 2)]: heads, see run.h */
-    size_t first_panels;   /* [B + 1] size_t: panels of queries before each sequence */
+    size_t first_parts;    /* [B + 1] size_t, see run.h */
     size_t thread_scratch; /* [num_threads][thread_floats]: scratch of one thread each */
     size_t thread_floats;
     /* In a thread's scratch, after that of the kernels: one head's weights of a panel for
      * the mean, or gathered keys and values. */
     size_t thread_extra;
+    size_t thread_pieces; /* likewise, see attend/panel.c; nothing without pieces */
+    size_t piece_rows;    /* queries of a panel, at most */
+    size_t max_pieces;    /* of the keys of the longest sequence */
+    bool splits;     /* pieces are tasks, since there are few panels for the threads */
+    size_t partials; /* [pieces of all panels of all heads][partial_floats] */
+    size_t partial_floats; /* maximum, sum and outputs of piece_rows queries */
+    double merge_flops;
     size_t gather_keys; /* longest sequence whose keys and values fit there */
     size_t num_threads;
     size_t num_panels; /* panels of queries in all sequences, for one head */

@@ -46,9 +46,17 @@ struct run {
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
     double *strip_products; /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
-    size_t *first_panels;   /* [B + 1]: panels of queries before each sequence */
-    float *thread_scratch;  /* [num_threads][plan->thread_floats] */
+    float *partials;        /* results of the pieces of panels, when plan->splits */
+    /* [B + 1]: panels of queries before each sequence, or pieces of panels */
+    size_t *first_parts;
+    float *thread_scratch; /* [num_threads][plan->thread_floats] */
 };
+
+/* Returns whether the weights of a head are wanted, or their sums. */
+static inline bool run_weighs_head(const struct run *run, size_t head) {
+    return run->panel_sums != NULL ||
+           (run->head_slots != NULL && run->head_slots[head] >= 0);
+}
 
 /* Sets up a run of a plan. The caller sets `weights` when they are wanted, and `context`
  * where that is the outputs themselves. */

@@ -139,16 +139,17 @@ static void add_selection(const uint64_t *state, const attn_model_info *info,
         random_selection(&own, shortest, &request->num_weights_queries);
 }
 
-void random_request_init(uint64_t *state, const attn_model *model, size_t longest,
-                         struct random_request *ret_request) {
+void random_request_init(uint64_t *state, const attn_model *model, size_t max_queries,
+                         size_t max_keys, struct random_request *ret_request) {
     const attn_model_info *info = attn_model_get_info(model);
     struct random_request r = {.request.num_sequences = random_between(state, 1, 4)};
     attn_request *request = &r.request;
     size_t num_queries = 0, num_keys = 0;
 
     request->query_lens = r.query_lens =
-        random_sizes(state, request->num_sequences, longest);
-    request->key_lens = r.key_lens = random_sizes(state, request->num_sequences, longest);
+        random_sizes(state, request->num_sequences, max_queries);
+    request->key_lens = r.key_lens =
+        random_sizes(state, request->num_sequences, max_keys);
     for (size_t s = 0; s < request->num_sequences; s++) {
         num_queries += r.query_lens[s];
         num_keys += r.key_lens[s];

@@ -31,11 +31,11 @@ struct random_request {
     float *queries, *keys, *values, *head_mask;
 };
 
-/* Makes a request of up to 4 sequences of up to `longest` queries and keys, with every
+/* Makes a request of up to 4 sequences of at most so many queries and keys, with every
  * kind of mask, and all or some of the weights. The caller releases it by
  * random_request_deinit(). */
-void random_request_init(uint64_t *state, const attn_model *model, size_t longest,
-                         struct random_request *ret_request);
+void random_request_init(uint64_t *state, const attn_model *model, size_t max_queries,
+                         size_t max_keys, struct random_request *ret_request);
 void random_request_deinit(struct random_request *request);
 
 #endif

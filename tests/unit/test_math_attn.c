@@ -82,7 +82,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
 
         struct random_request r;
-        random_request_init(&seed, model, longest, &r);
+        random_request_init(&seed, model, longest, longest, &r);
         for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
             r.queries[q] *= query_scale;
         compare_with_reference(model, &r.request, &r.sizes, i);
@@ -148,7 +148,7 @@ static void test_selected_weights_have_the_bits_of_all(void **state) {
         attn_model *model = random_model(&seed, &info);
         struct random_request r;
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
-        random_request_init(&seed, model, 100, &r);
+        random_request_init(&seed, model, 100, 100, &r);
         if (r.request.need_weights != ATTN_WEIGHTS_NONE)
             compare_selected(model, &r);
         random_request_deinit(&r);

@@ -177,7 +177,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
 
         struct random_request r;
-        random_request_init(&seed, model, longest, &r);
+        random_request_init(&seed, model, longest, longest, &r);
         for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
             r.queries[q] *= query_scale;
         if (i % 2 == 0) {
@@ -225,7 +225,7 @@ static void test_sums_do_not_depend_on_threads(void **state) {
     struct heads alone, shared;
 
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
-    random_request_init(&seed, model, 700, &r);
+    random_request_init(&seed, model, 700, 700, &r);
     heads_init(&alone, model);
     heads_init(&shared, model);
     add_request(model, &r.request, &alone);

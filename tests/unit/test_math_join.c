@@ -124,7 +124,7 @@ static void make_group(uint64_t *seed, size_t longest, struct group *g) {
     g->count = random_between(seed, 1, GROUP_MAX);
     for (size_t i = 0; i < g->count; i++) {
         struct random_request *r = &g->requests[i];
-        random_request_init(seed, g->model, longest, r);
+        random_request_init(seed, g->model, longest, longest, r);
         share_inputs(r, sharing);
         /* One in eight holds what is not a number, which must not reach the others. */
         if (random_between(seed, 0, 7) == 0)

@@ -55,7 +55,7 @@ static void compare_outputs(uint64_t *seed, const attn_model *whole, const bool 
     struct random_request random;
     float masks[2][64];
 
-    random_request_init(seed, whole, 12, &random);
+    random_request_init(seed, whole, 12, 12, &random);
     random_fill(seed, masks[0], num_heads);
     for (size_t head = 0, to = 0; head < num_heads; head++) {
         if (left_out[head])

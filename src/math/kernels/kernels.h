@@ -18,6 +18,7 @@
 
 #define KERNEL_COLUMNS_MAX 32 /* of any set */
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
+#define KERNEL_PIECE_KEYS  (24 * KEY_BLOCK) /* longer sequences are summed in pieces */
 
 /* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
  * The last panel is padded with 0. The two numbers of a pair are neighbours in a row of
@@ -34,8 +35,8 @@ struct range {
     size_t first, end;
 };
 
-/* What each query of a panel attends to: sums over its weights w[k] on all keys. Its own
- * position is i. */
+/* What each query of a panel attends to: sums over its weights w[k]. Its own position
+ * is i. */
 struct panel_sums {
     float entropy[KERNEL_COLUMNS_MAX];  /* -w[k] ln w[k] */
     float distance[KERNEL_COLUMNS_MAX]; /* |i - k| w[k] */
@@ -48,7 +49,11 @@ struct panel_sums {
 };
 
 /* Some queries of one head of one sequence: at most `columns` of them. Rows of queries,
- * keys, values and outputs are `..._ld` floats apart. */
+ * keys, values and outputs are `..._ld` floats apart.
+ *
+ * When `max` is set, the keys are a piece of the sequence, of at most KERNEL_PIECE_KEYS.
+ * Weights, their sums and outputs are then relative to the largest score of the piece:
+ * they are neither divided by `sum` nor multiplied by `factor`. merge.h has the rest. */
 struct query_panel {
     const float *queries; /* [num_queries, score_size] float32 */
     size_t queries_ld;
@@ -59,18 +64,21 @@ struct query_panel {
                             column, [ceil(key_len / 2), head_size] */
     size_t values_ld;
     size_t key_len;
-    const size_t *num_keys;      /* [num_queries] keys that each attends to, 1..key_len */
-    const bool *uniform;         /* [num_queries] attends to all its num_keys alike */
+    /* [num_queries] keys that each attends to: 1..key_len, or of a piece also none */
+    const size_t *num_keys;
+    const bool *uniform;         /* [num_queries] attends to all its keys alike */
     const float *additive_score; /* [score_size]; NULL for scaled dot product */
     size_t score_size;           /* columns that a score is made from */
     size_t head_size;
+    float scale;    /* on scaled dot products */
     float factor;   /* on the outputs; not 0 */
     float *outputs; /* [num_queries, head_size]; may be `queries` itself */
     size_t outputs_ld;
     /* [num_queries] rows [key_len] to be written, of which some may be NULL; or NULL when
      * none is wanted. */
     float *const *weights;
-    size_t position;         /* of the first query, in its sequence */
+    float *max, *sum;        /* [num_queries] of a piece, to be written; or both NULL */
+    ptrdiff_t position;      /* of the first query, counted from the first key */
     struct panel_sums *sums; /* to be written; NULL: not wanted */
     void *scratch;           /* kernel_scratch_bytes() */
 };

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* merge.h: merges what queries attend to in pieces of their keys.
+ *
+ * The softmax over all keys follows from those over the pieces: each piece has a largest
+ * score and, relative to it, the sum of the weights 2^(score - max) and the sum of the
+ * values times these weights. Two such results make one of all their keys (Milakov and
+ * Gimelshein 2018, section 3.1). Results depend on the order in which pieces are merged,
+ * in the last bits, so they are always merged in the order of the keys. */
+#ifndef ATTND_MATH_ATTEND_MERGE_H
+#define ATTND_MATH_ATTEND_MERGE_H
+
+#include "math/kernels/kernels.h"
+
+/* What some queries attend to in one head. All memory is the caller's. */
+struct partial {
+    float *max; /* [count] the largest score, as an exponent of 2; -INFINITY: no key */
+    float *sum; /* [count] of the weights, 0 without a key */
+    float *outputs; /* [count, size] weighted sums of values, 0 without a key */
+};
+
+/* Makes the results of `count` queries those of no key at all. */
+void partial_clear(const struct partial *partial, size_t count, size_t size);
+
+/* Merges the results of a piece into `total`, which has those of the keys before it. A
+ * query that has no key in one of them keeps the bits of the other. Count is at most
+ * KERNEL_COLUMNS_MAX. Uses kernels->exp2(). Thread-safe for distinct memory. */
+void partial_merge(const struct kernels *kernels, size_t count, size_t size,
+                   const struct partial *piece, const struct partial *total);
+
+/* Computes what the weights of a piece, relative to piece_max [count], are to be
+ * multiplied by: 2^(piece_max - max) / sum of the total; 0 for a query without a key in
+ * the piece. Count is at most KERNEL_COLUMNS_MAX. */
+void partial_factors(const struct kernels *kernels, size_t count, const float *piece_max,
+                     const struct partial *total, float *ret_factors);
+
+#endif

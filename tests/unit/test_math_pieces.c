@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_math_pieces.c: sequences that are summed in pieces of their keys, and how the
+ * pieces are merged. */
+#include "math/attend/merge.h"
+#include "math/ref.h"
+#include "random_model.h"
+
+#include <attnd/heads.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs those above. */
+#include <cmocka.h>
+
+#include "every_engine.h"
+
+#define LONG (2 * KERNEL_PIECE_KEYS + 700)
+
+/* --- merging --- */
+
+enum { QUERIES = 3, SIZE = 5 };
+
+/* The results of three queries, in memory of their own. */
+struct results {
+    float max[QUERIES], sum[QUERIES], outputs[QUERIES * SIZE];
+};
+
+static struct partial partial_of(struct results *results) {
+    return (struct partial){results->max, results->sum, results->outputs};
+}
+
+/* Attends to `keys` keys, one after the other, whose scores and values are random. */
+static struct results random_piece(uint64_t *seed, size_t keys, double exact[SIZE + 1]) {
+    struct results results = {{0}, {0}, {0}};
+    float scores[64], values[SIZE];
+
+    random_fill(seed, scores, keys);
+    for (size_t c = 0; c < QUERIES; c++) {
+        results.max[c] = -INFINITY;
+        for (size_t k = 0; k < keys; k++)
+            results.max[c] = fmaxf(results.max[c], 20 * scores[k]);
+    }
+    for (size_t k = 0; k < keys; k++) {
+        double weight = exp2(20 * (double)scores[k]);
+        random_fill(seed, values, SIZE);
+        exact[SIZE] += weight;
+        for (size_t d = 0; d < SIZE; d++)
+            exact[d] += weight * (double)values[d];
+        for (size_t c = 0; c < QUERIES; c++) {
+            float relative = exp2f(20 * scores[k] - results.max[c]);
+            results.sum[c] += relative;
+            for (size_t d = 0; d < SIZE; d++)
+                results.outputs[c * SIZE + d] += relative * values[d];
+        }
+    }
+    return results;
+}
+
+static void merge(struct results *piece, struct results *total) {
+    const struct partial from = partial_of(piece), to = partial_of(total);
+    partial_merge(kernels_get("auto", false), QUERIES, SIZE, &from, &to);
+}
+
+static struct results no_keys(void) {
+    struct results results;
+    const struct partial partial = partial_of(&results);
+    partial_clear(&partial, QUERIES, SIZE);
+    return results;
+}
+
+static void test_pieces_are_merged_as_if_they_were_one(void **state) {
+    uint64_t seed = 1;
+    (void)state;
+    for (size_t pieces = 1; pieces < 6; pieces++) {
+        struct results total = no_keys();
+        double exact[SIZE + 1] = {0};
+        for (size_t i = 0; i < pieces; i++) {
+            struct results piece =
+                random_piece(&seed, random_between(&seed, 1, 64), exact);
+            merge(&piece, &total);
+        }
+        for (size_t i = 0; i < QUERIES * SIZE; i++) {
+            double got = (double)total.outputs[i] / (double)total.sum[i / SIZE];
+            assert_true(fabs(got - exact[i % SIZE] / exact[SIZE]) < 1e-5);
+        }
+    }
+}
+
+static void test_one_piece_keeps_its_bits(void **state) {
+    uint64_t seed = 2;
+    double exact[SIZE + 1] = {0};
+    (void)state;
+    struct results piece = random_piece(&seed, 30, exact), total = no_keys();
+    merge(&piece, &total);
+    assert_memory_equal(&total, &piece, sizeof total);
+
+    /* Also between pieces that have no key. */
+    struct results nothing = no_keys();
+    merge(&nothing, &total);
+    assert_memory_equal(&total, &piece, sizeof total);
+}
+
+static void test_no_piece_has_a_key(void **state) {
+    struct results nothing = no_keys(), total = no_keys();
+    float factors[QUERIES];
+    (void)state;
+    merge(&nothing, &total);
+    assert_memory_equal(&total, &nothing, sizeof total);
+
+    const struct partial merged = partial_of(&total);
+    partial_factors(kernels_get("auto", false), QUERIES, nothing.max, &merged, factors);
+    for (size_t c = 0; c < QUERIES; c++)
+        assert_true(factors[c] == 0.0F);
+}
+
+/* Each query has keys in another piece, or an output that overflowed. */
+static void test_queries_are_merged_by_themselves(void **state) {
+    (void)state;
+    struct results first = {{4, -INFINITY, -1e30F},
+                            {1, 0, 2},
+                            {[0] = 3, [10] = INFINITY}},
+                   second = {{-INFINITY, 7, 0}, {0, 2, 1}, {[5] = 6, [11] = 1}};
+    merge(&second, &first);
+    assert_true(first.max[0] == 4.0F && first.sum[0] == 1.0F && first.outputs[0] == 3.0F);
+    assert_true(first.max[1] == 7.0F && first.sum[1] == 2.0F && first.outputs[5] == 6.0F);
+    assert_true(first.max[2] == 0.0F && first.sum[2] == 1.0F &&
+                first.outputs[11] == 1.0F);
+    assert_true(isnan(first.outputs[10])); /* 0 times infinity: both were in the sum */
+}
+
+static void test_factors_make_weights_sum_to_one(void **state) {
+    uint64_t seed = 3;
+    double exact[SIZE + 1] = {0};
+    (void)state;
+    struct results a = random_piece(&seed, 40, exact), b = random_piece(&seed, 9, exact);
+    struct results total = no_keys();
+    float of_a[QUERIES], of_b[QUERIES];
+    merge(&a, &total);
+    merge(&b, &total);
+
+    const struct partial merged = partial_of(&total);
+    partial_factors(kernels_get("auto", false), QUERIES, a.max, &merged, of_a);
+    partial_factors(kernels_get("auto", false), QUERIES, b.max, &merged, of_b);
+    for (size_t c = 0; c < QUERIES; c++)
+        assert_true(fabsf(a.sum[c] * of_a[c] + b.sum[c] * of_b[c] - 1.0F) < 1e-6F);
+}
+
+/* --- the layer --- */
+
+/* Runs all tasks on one thread, the last first, as `num_threads` threads in turns. */
+static void run_backwards(void *context, size_t count,
+                          void (*task)(void *data, size_t index, size_t thread),
+                          void *data) {
+    const size_t *num_threads = context;
+    for (size_t i = count; i-- > 0;)
+        task(data, i, i % *num_threads);
+}
+
+/* Fills all memory with NaN, then runs; the caller frees both results. */
+static attn_result run(const attn_model *model, const attn_request *request,
+                       attn_sizes *ret_sizes) {
+    attn_status status = attn_plan(model, request, ret_sizes, NULL);
+    assert_int_equal(status, ATTN_OK);
+    void *scratch = aligned_alloc(ATTN_ALIGNMENT, ret_sizes->scratch_bytes);
+    attn_result result = {malloc(ret_sizes->outputs * sizeof(float)),
+                          malloc((ret_sizes->weights + 1) * sizeof(float))};
+    assert_true(scratch != NULL && result.outputs != NULL && result.weights != NULL);
+    memset(scratch, 0xff, ret_sizes->scratch_bytes);
+    memset(result.outputs, 0xff, ret_sizes->outputs * sizeof(float));
+    memset(result.weights, 0xff, ret_sizes->weights * sizeof(float));
+    assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
+    free(scratch);
+    return result;
+}
+
+static void free_result(attn_result *result) {
+    free(result->outputs);
+    free(result->weights);
+}
+
+static void assert_close(const float *got, const double *expected, size_t count,
+                         unsigned case_number) {
+    double largest = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(expected[i]));
+    for (size_t i = 0; i < count; i++) {
+        if (!(fabs((double)got[i] - expected[i]) <= tolerance * largest))
+            fail_msg("case %u: number %zu is %.9g, not %.9g", case_number, i,
+                     (double)got[i], expected[i]);
+    }
+}
+
+static attn_model *small_model(uint64_t *seed) {
+    attn_model_info info = random_model_info(seed);
+    info.num_heads = random_between(seed, 1, 2);
+    info.output_projection = true;
+    attn_model *model = random_model(seed, &info);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    return model;
+}
+
+static void test_long_sequences_match_the_reference(void **state) {
+    uint64_t seed = 20261130;
+    (void)state;
+    for (unsigned i = 0; i < 12; i++) {
+        attn_model *model = small_model(&seed);
+        struct random_request r;
+        random_request_init(&seed, model, 40, LONG, &r);
+        double *outputs = malloc(r.sizes.outputs * sizeof *outputs);
+        double *weights = malloc((r.sizes.weights + 1) * sizeof *weights);
+        attn_sizes sizes;
+        assert_int_equal(attn_ref_run(model, &r.request, outputs, weights), ATTN_OK);
+        attn_result result = run(model, &r.request, &sizes);
+        assert_close(result.outputs, outputs, sizes.outputs, i);
+        assert_close(result.weights, weights, sizes.weights, i);
+        free_result(&result);
+        free(outputs);
+        free(weights);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_threads_do_not_change_a_bit_of_long_sequences(void **state) {
+    uint64_t seed = 20261131;
+    size_t num_threads;
+    attn_parallel parallel = {.run = run_backwards, .context = &num_threads};
+    (void)state;
+    for (unsigned i = 0; i < 12; i++) {
+        attn_model *model = small_model(&seed);
+        struct random_request r;
+        attn_sizes sizes, shared_sizes;
+        random_request_init(&seed, model, i % 2 == 0 ? 3 : 40, LONG, &r);
+        attn_result alone = run(model, &r.request, &sizes);
+        for (num_threads = 1; num_threads <= 8; num_threads++) {
+            parallel.num_threads = num_threads;
+            r.request.parallel = &parallel;
+            attn_result shared = run(model, &r.request, &shared_sizes);
+            assert_memory_equal(shared.outputs, alone.outputs,
+                                sizes.outputs * sizeof(float));
+            assert_memory_equal(shared.weights, alone.weights,
+                                sizes.weights * sizeof(float));
+            free_result(&shared);
+        }
+        free_result(&alone);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
+/* The lengths of some queries end before the last pieces. */
+static void test_splits_of_queries_do_not_change_a_bit(void **state) {
+    enum { ROWS = 67 };
+    uint64_t seed = 20261132;
+    (void)state;
+    if (strcmp(engine.engine, "native") != 0) {
+        print_message("only the native engine has the same bits for some rows\n");
+        skip();
+    }
+    attn_model *model = small_model(&seed);
+    const attn_model_info *info = attn_model_get_info(model);
+    const size_t query_len = ROWS, key_len = LONG;
+    float *queries = malloc(ROWS * info->query_size * sizeof *queries);
+    float *keys = malloc(key_len * info->key_size * sizeof *keys);
+    float *values = malloc(key_len * info->value_size * sizeof *values);
+    size_t valid[ROWS];
+    random_fill(&seed, queries, ROWS * info->query_size);
+    random_fill(&seed, keys, key_len * info->key_size);
+    random_fill(&seed, values, key_len * info->value_size);
+    for (size_t q = 0; q < ROWS; q++)
+        valid[q] = random_between(&seed, 0, q % 2 == 0 ? 3 : LONG);
+
+    attn_request all = {.num_sequences = 1,
+                        .query_lens = &query_len,
+                        .key_lens = &key_len,
+                        .queries = queries,
+                        .keys = keys,
+                        .values = values,
+                        .valid_lens = valid,
+                        .valid_lens_per_query = true,
+                        .need_weights = ATTN_WEIGHTS_ALL};
+    attn_sizes sizes, some_sizes;
+    attn_result together = run(model, &all, &sizes);
+    for (size_t first = 0, count; first < ROWS; first += count) {
+        count = random_between(&seed, 1, ROWS - first < 20 ? ROWS - first : 20);
+        attn_request part = all;
+        part.query_lens = &count;
+        part.queries = queries + first * info->query_size;
+        part.valid_lens = valid + first;
+        attn_result some = run(model, &part, &some_sizes);
+        assert_memory_equal(some.outputs, together.outputs + first * info->out_size,
+                            some_sizes.outputs * sizeof(float));
+        for (size_t h = 0; h < info->num_heads; h++)
+            assert_memory_equal(some.weights + h * count * LONG,
+                                together.weights + (h * ROWS + first) * LONG,
+                                count * LONG * sizeof(float));
+        free_result(&some);
+    }
+    free_result(&together);
+    free(queries);
+    free(keys);
+    free(values);
+    attn_model_destroy(model);
+}
+
+/* Adds up the weights of a head over itself, as include/attnd/heads.h defines it. */
+static attn_head_sums sum_plainly(const float *weights, size_t tokens) {
+    attn_head_sums sums = {0};
+    for (size_t i = 0; i < tokens; i++) {
+        for (size_t k = 0; k < tokens; k++) {
+            double w = (double)weights[i * tokens + k];
+            double away = fabs((double)i - (double)k);
+            sums.entropy -= w > 0 ? w * log(w) : 0;
+            sums.first += k == 0 ? w : 0;
+            sums.self += k == i ? w : 0;
+            sums.previous += k + 1 == i ? w : 0;
+            sums.next += k == i + 1 ? w : 0;
+            sums.near += away <= 2 ? w : 0;
+            sums.prefix += k <= i ? w : 0;
+            sums.distance += away * w;
+        }
+    }
+    return sums;
+}
+
+static void test_sums_of_weights_are_merged_too(void **state) {
+    enum { TOKENS = KERNEL_PIECE_KEYS + 50, HEADS = 1 };
+    uint64_t seed = 20261133;
+    const size_t len = TOKENS;
+    const attn_model_info info = {.name = "self",
+                                  .layout = "test",
+                                  .query_size = 4,
+                                  .key_size = 4,
+                                  .value_size = 4,
+                                  .out_size = 4,
+                                  .num_heads = HEADS,
+                                  .head_size = 4,
+                                  .output_projection = true};
+    attn_model *model = random_model(&seed, &info);
+    float *x = malloc(TOKENS * 4 * sizeof *x);
+    attn_sizes sizes;
+    (void)state;
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    random_fill(&seed, x, TOKENS * 4);
+    attn_request request = {.num_sequences = 1,
+                            .query_lens = &len,
+                            .key_lens = &len,
+                            .queries = x,
+                            .keys = x,
+                            .values = x,
+                            .causal = true,
+                            .need_weights = ATTN_WEIGHTS_ALL};
+    attn_result result = run(model, &request, &sizes);
+
+    attn_head_sums got[HEADS] = {{0}};
+    double gram[HEADS * HEADS] = {0};
+    attn_heads heads = {.num_heads = HEADS, .sums = got, .gram = gram};
+    assert_int_equal(attn_heads_plan(model, &request, &sizes, NULL), ATTN_OK);
+    void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+    assert_int_equal(attn_heads_add(model, &request, scratch, &heads), ATTN_OK);
+
+    const attn_head_sums expected = sum_plainly(result.weights, TOKENS);
+    const double *a = (const double *)&got[0], *b = (const double *)&expected;
+    for (size_t i = 0; i < sizeof expected / sizeof *b; i++) {
+        if (!(fabs(a[i] - b[i]) <= 1e-4 * fabs(b[i]) + 1e-4))
+            fail_msg("sum %zu is %.9g, not %.9g", i, a[i], b[i]);
+    }
+    free(scratch);
+    free_result(&result);
+    free(x);
+    attn_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest merging[] = {
+        cmocka_unit_test(test_pieces_are_merged_as_if_they_were_one),
+        cmocka_unit_test(test_one_piece_keeps_its_bits),
+        cmocka_unit_test(test_no_piece_has_a_key),
+        cmocka_unit_test(test_queries_are_merged_by_themselves),
+        cmocka_unit_test(test_factors_make_weights_sum_to_one),
+    };
+    const struct CMUnitTest layer[] = {
+        cmocka_unit_test(test_long_sequences_match_the_reference),
+        cmocka_unit_test(test_threads_do_not_change_a_bit_of_long_sequences),
+        cmocka_unit_test(test_splits_of_queries_do_not_change_a_bit),
+        cmocka_unit_test(test_sums_of_weights_are_merged_too),
+    };
+    return cmocka_run_group_tests(merging, init_library, NULL) +
+           run_with_every_engine(layer, sizeof layer / sizeof layer[0]);
+}
