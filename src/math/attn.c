@@ -131,6 +131,8 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         return status;
 
     struct run run;
+    if ((steps & ATTN_STRIDED) != 0)
+        plan.by_head = false;
     run_init(&run, model, request, &plan, scratch);
     if (!model->info.output_projection)
         run.context = result->outputs;

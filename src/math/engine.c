@@ -228,12 +228,12 @@ size_t engine_step(const struct engine *engine, const struct linear *linear) {
 /* engine_project() by cblas. */
 static void project_by_blas(const struct linear *linear, struct range columns,
                             const struct range *depth, size_t num_depths, const float *x,
-                            size_t x_ld, size_t rows, float *y) {
-    size_t width = columns.end - columns.first, out = linear->out;
+                            size_t x_ld, size_t rows, float *y, size_t y_ld) {
+    size_t width = columns.end - columns.first;
 
     y += columns.first;
     for (size_t r = 0; depth[0].first == depth[0].end && r < rows; r++)
-        memset(y + r * out, 0, width * sizeof *y); /* the sum of nothing */
+        memset(y + r * y_ld, 0, width * sizeof *y); /* the sum of nothing */
     for (size_t i = 0; i < num_depths; i++) {
         const float *weight = linear->weight + columns.first * linear->in;
         size_t first = depth[i].first, words = depth[i].end - first;
@@ -241,23 +241,23 @@ static void project_by_blas(const struct linear *linear, struct range columns,
             blas_multiply_transposed(rows, width, words, 1.0F,
                                      (struct blas_matrix){x + first, x_ld},
                                      (struct blas_matrix){weight + first, linear->in},
-                                     i > 0 ? 1.0F : 0.0F, y, out);
+                                     i > 0 ? 1.0F : 0.0F, y, y_ld);
     }
     for (size_t r = 0; linear->bias != NULL && r < rows; r++) {
         for (size_t o = 0; o < width; o++)
-            y[r * out + o] += linear->bias[columns.first + o];
+            y[r * y_ld + o] += linear->bias[columns.first + o];
     }
 }
 
 void engine_project(const struct engine *engine, const struct linear *linear,
                     struct range columns, const struct range *depth, size_t num_depths,
-                    const float *x, size_t x_ld, size_t rows, float *y) {
+                    const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld) {
     size_t step = engine->kernels->columns;
 
     if (engine->native)
         engine->kernels->project(&linear->panels, columns.first / step,
                                  (columns.end + step - 1) / step, depth, num_depths, x,
-                                 x_ld, rows, y, linear->out);
+                                 x_ld, rows, y, y_ld);
     else
-        project_by_blas(linear, columns, depth, num_depths, x, x_ld, rows, y);
+        project_by_blas(linear, columns, depth, num_depths, x, x_ld, rows, y, y_ld);
 }

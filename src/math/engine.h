@@ -64,12 +64,12 @@ size_t engine_step(const struct engine *engine, const struct linear *linear);
  * begin and end at multiples of engine_step(), or end at `out`.
  *
  * Only the words of x in `depth` [num_depths] are summed; the ranges are in order, and
- * none is empty unless it is alone. Rows of y are `out` floats apart, rows of x are x_ld
- * apart. x is float32, or what kernels->convert_bf16() made of it when the kernels have
- * that function. Thread-safe for distinct columns or rows. With the native engine the
- * bits of a number depend on its row of x and on `depth` alone. */
+ * none is empty unless it is alone. Rows of x are x_ld floats apart, rows of y are y_ld.
+ * x is float32, or what kernels->convert_bf16() made of it when the kernels have that
+ * function. Thread-safe for distinct columns or rows. With the native engine the bits of
+ * a number depend on its row of x and on `depth` alone. */
 void engine_project(const struct engine *engine, const struct linear *linear,
                     struct range columns, const struct range *depth, size_t num_depths,
-                    const float *x, size_t x_ld, size_t rows, float *y);
+                    const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld);
 
 #endif

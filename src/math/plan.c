@@ -259,7 +259,7 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
             return false;
     } else {
         size_t max = GATHER_BYTES / sizeof(float) / row;
-        if (longest_key_len >= GATHER_KEYS)
+        if (longest_key_len >= GATHER_KEYS && !plan->by_head)
             plan->gather_keys = longest_key_len < max ? longest_key_len : max;
         if (!reserve_floats(&floats, plan->gather_keys, row, &plan->thread_extra))
             return false;
@@ -363,9 +363,13 @@ static void count_flops(const attn_model *model, const attn_request *request,
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
     const attn_model_info *info = &model->info;
+    const struct engine *engine = &model->engine;
+    size_t columns = engine->kernels->columns;
     struct plan plan = {.kind = kind,
+                        .by_head = engine->native && info->head_size % columns == 0 &&
+                                   engine->score_size % columns == 0,
                         .hidden = info->num_heads * info->head_size,
-                        .score_width = info->num_heads * model->engine.score_size};
+                        .score_width = info->num_heads * engine->score_size};
 
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)

@@ -21,9 +21,12 @@ struct plan {
     size_t score_width; /* columns of projected queries and keys, H * score_size */
     size_t hidden;      /* H*D */
     size_t queries;     /* [sum of Tq, score_width] */
-    size_t keys;        /* [sum of Tk, score_width] */
-    size_t values;      /* [sum of Tk, H*D] */
-    size_t converted;   /* the largest input in bfloat16; nothing with float32 */
+    /* Keys and values of a head follow each other: [H][sum of Tk, score_size] and
+     * [H][sum of Tk, D]. Otherwise they are [sum of Tk, score_width] and
+     * [sum of Tk, H*D]. Attention then reads them more slowly. */
+    bool by_head;
+    size_t keys, values;
+    size_t converted; /* the largest input in bfloat16; nothing with float32 */
     /* [sum of Tq, H*D], the heads' outputs. May be `queries` itself; unused without an
      * output projection. */
     size_t context;

@@ -39,6 +39,7 @@ struct projection {
     float *y;
     struct ranges wanted; /* of heads, or of columns */
     size_t unit;          /* columns of a head, or 1 */
+    bool by_head;         /* y is [H][rows, unit] instead of [rows, out] */
     size_t panels;        /* parts of engine_step() columns */
 };
 
@@ -61,12 +62,13 @@ struct projections {
 
 /* Adds a projection to `y`, of which the columns of the heads in `wanted` are needed. */
 static void add_projection(struct projections *p, const struct linear *linear, float *y,
-                           struct ranges wanted, size_t unit) {
+                           struct ranges wanted, size_t unit, bool by_head) {
     double rows = (double)(p->rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : p->rows);
     struct projection *item = &p->items[p->count++];
     size_t step = engine_step(p->engine, linear);
 
-    *item = (struct projection){linear, y, wanted, unit, (linear->out + step - 1) / step};
+    *item = (struct projection){linear, y,       wanted,
+                                unit,   by_head, (linear->out + step - 1) / step};
     p->all_panels += item->panels;
     p->flops += 2 * rows * (double)ranges_total(p->depth) *
                 (double)p->engine->kernels->k_step *
@@ -77,6 +79,29 @@ static void add_projection(struct projections *p, const struct linear *linear, f
 static size_t projection_tasks(const struct projections *p,
                                const struct projection *item) {
     return (item->panels + p->task_panels - 1) / p->task_panels;
+}
+
+/* Computes some columns of a strip. Where each head has its own part of y, they are
+ * computed head by head. */
+static void project_columns(const struct projections *p, const struct projection *item,
+                            struct range columns, size_t first_row) {
+    size_t y_ld = item->by_head ? item->unit : item->linear->out;
+
+    while (columns.first < columns.end) {
+        struct range part = columns;
+        float *y = item->y + first_row * y_ld;
+
+        if (item->by_head) {
+            size_t head = part.first / item->unit, end = (head + 1) * item->unit;
+            part.end = end < columns.end ? end : columns.end;
+            /* Where column 0 would be, if the head had the columns before it too. */
+            y += head * (p->rows - 1) * item->unit;
+        }
+        engine_project(p->engine, item->linear, part, p->depth.items, p->depth.count,
+                       p->x + first_row * p->x_ld, p->x_ld,
+                       strip_rows(p->rows, first_row), y, y_ld);
+        columns.first = part.end;
+    }
 }
 
 /* Computes the wanted columns of a task; whole panels with the native engine. */
@@ -103,9 +128,7 @@ static void project_task(void *data, size_t index, size_t thread) {
         struct range columns = {first > next ? first : next, last < end ? last : end};
         if (columns.first >= columns.end)
             continue;
-        engine_project(p->engine, item->linear, columns, p->depth.items, p->depth.count,
-                       p->x + first_row * p->x_ld, p->x_ld,
-                       strip_rows(p->rows, first_row), item->y + first_row * out);
+        project_columns(p, item, columns, first_row);
         next = columns.end;
     }
 }
@@ -186,14 +209,15 @@ void run_project_inputs(const struct run *run) {
         request->values == request->keys && engine->to_value.in == engine->to_key.in;
     struct projections *with_keys = same_keys ? &queries : &keys;
     struct projections *with_values = same_values ? with_keys : &values;
+    bool by_head = run->plan->by_head;
     if (any_choice(request)) {
         add_projection(&queries, &engine->to_query, run->queries, run->scored,
-                       engine->score_size);
+                       engine->score_size, false);
         add_projection(with_keys, &engine->to_key, run->keys, run->scored,
-                       engine->score_size);
+                       engine->score_size, by_head);
     }
     add_projection(with_values, &engine->to_value, run->values, run->summed,
-                   run->model->info.head_size);
+                   run->model->info.head_size, by_head);
 
     if (queries.count > 0)
         run_projections(run, &queries);
@@ -212,6 +236,6 @@ void run_project_outputs(const struct run *run, float *outputs) {
                             .rows = run->plan->sizes.num_queries,
                             .depth = run->summed_words};
 
-    add_projection(&p, &engine->to_output, outputs, (struct ranges){&all, 1}, 1);
+    add_projection(&p, &engine->to_output, outputs, (struct ranges){&all, 1}, 1, false);
     run_projections(run, &p);
 }

@@ -34,11 +34,11 @@ struct run {
     /* The heads whose scores are computed, those whose values are summed, and the words
      * of the latter in `context`, or one empty range. */
     struct ranges scored, summed, summed_words;
-    float *converted;      /* one input in bfloat16; unused with float32 */
-    float *queries, *keys; /* [rows, score_width] */
-    float *values;         /* [sum of Tk, H*D] */
-    float *context;        /* [sum of Tq, H*D]: the heads' outputs */
-    float *weights;        /* attn_result.weights; NULL when not wanted */
+    float *converted;     /* one input in bfloat16; unused with float32 */
+    float *queries;       /* [sum of Tq, score_width] */
+    float *keys, *values; /* see plan->by_head */
+    float *context;       /* [sum of Tq, H*D]: the heads' outputs */
+    float *weights;       /* attn_result.weights; NULL when not wanted */
     /* Where a head's and a query's weights are among those that are selected, or -1; for
      * the mean, 0 for all heads. NULL when no weights are wanted. */
     int32_t *head_slots;  /* [H] */

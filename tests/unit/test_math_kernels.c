@@ -127,16 +127,16 @@ static void run_parallel(void *context, size_t count,
 
 static const attn_parallel parallel = {.num_threads = THREADS, .run = run_parallel};
 
-static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
+static attn_model *wide_model(uint64_t *seed, attn_scoring scoring, size_t size) {
     const attn_model_info info = {.name = "wide",
                                   .layout = "test",
                                   .scoring = scoring,
-                                  .additive_size = scoring == ATTN_ADDITIVE ? 5 : 0,
+                                  .additive_size = scoring == ATTN_ADDITIVE ? size : 0,
                                   .query_size = 70,
                                   .key_size = 70,
                                   .value_size = 70,
                                   .num_heads = 5,
-                                  .head_size = 15,
+                                  .head_size = size,
                                   .out_size = 33,
                                   .query_bias = true,
                                   .key_bias = true,
@@ -150,8 +150,9 @@ static attn_model *wide_model(uint64_t *seed, attn_scoring scoring) {
 
 /* Computes sequences of random lengths in one request, by several threads, and then each
  * sequence by itself. Not one bit may differ. */
-static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_t seed) {
-    attn_model *model = wide_model(&seed, scoring);
+static void expect_same_bits(attn_scoring scoring, size_t size, size_t num_sequences,
+                             uint64_t seed) {
+    attn_model *model = wide_model(&seed, scoring, size);
     size_t *lens = malloc(num_sequences * sizeof *lens),
            *valid = malloc(num_sequences * sizeof *lens);
     size_t rows = 0;
@@ -208,8 +209,10 @@ static void expect_same_bits(attn_scoring scoring, size_t num_sequences, uint64_
 
 static void test_bits_do_not_depend_on_neighbours_or_threads(void **state) {
     (void)state;
-    expect_same_bits(ATTN_SCALED_DOT_PRODUCT, 100, 77);
-    expect_same_bits(ATTN_ADDITIVE, 30, 78);
+    expect_same_bits(ATTN_SCALED_DOT_PRODUCT, 15, 100, 77);
+    expect_same_bits(ATTN_SCALED_DOT_PRODUCT, 32, 40, 79); /* keys follow by head */
+    expect_same_bits(ATTN_ADDITIVE, 5, 30, 78);
+    expect_same_bits(ATTN_ADDITIVE, 32, 30, 81);
 }
 
 /* A query's bits do not depend on which other queries of its sequence come with it. */
@@ -217,7 +220,7 @@ static void test_bits_do_not_depend_on_how_queries_are_split(void **state) {
     (void)state;
     enum { QUERIES = 131, KEYS = 150 };
     uint64_t seed = 79;
-    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
     float *queries = allocate(QUERIES * 70), *keys = allocate(KEYS * 70);
     random_fill(&seed, queries, QUERIES * 70);
     random_fill(&seed, keys, KEYS * 70);
@@ -313,7 +316,7 @@ static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
     (void)state;
     uint64_t seed = 81;
     attn_error error;
-    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
     const struct {
         attn_engine_options engine;
         attn_status status;
@@ -354,7 +357,7 @@ static void test_a_trimmed_model_keeps_its_engine(void **state) {
 
     for (int additive = 0; additive < 2; additive++) {
         attn_model *model =
-            wide_model(&seed, additive ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT);
+            wide_model(&seed, additive ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT, 15);
         const attn_model_info *info = attn_model_get_info(model);
         attn_result before = run(model, &request);
         size_t memory = info->memory;
@@ -381,7 +384,7 @@ static void test_a_trimmed_model_keeps_its_engine(void **state) {
 static void test_verifying_packs_no_weights(void **state) {
     (void)state;
     uint64_t seed = 84;
-    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
     const attn_model_info *info = attn_model_get_info(model);
     size_t memory = info->memory;
     double difference = -1;
@@ -402,7 +405,7 @@ static void test_verifying_packs_no_weights(void **state) {
 static void test_model_whose_engines_disagree_is_left_with_openblas(void **state) {
     (void)state;
     uint64_t seed = 85;
-    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
     const attn_model_info *info = attn_model_get_info(model);
     double difference = 0;
     memset(model->engine.packed, 0, 64); /* weights of the first queries */
@@ -421,7 +424,7 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
 static void test_verifying_without_memory_leaves_the_model_as_it_was(void **state) {
     (void)state;
     uint64_t seed = 86;
-    attn_model *model = wide_model(&seed, ATTN_ADDITIVE);
+    attn_model *model = wide_model(&seed, ATTN_ADDITIVE, 15);
     double difference = -1;
     for (size_t nth = 1;; nth++) {
         fail_alloc_at(nth);
@@ -442,7 +445,7 @@ static void test_verifying_without_memory_leaves_the_model_as_it_was(void **stat
 static void test_packed_weights_need_little_more_than_their_numbers(void **state) {
     (void)state;
     uint64_t seed = 83;
-    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT);
+    attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
     const attn_model_info *info = attn_model_get_info(model);
     size_t numbers = 70 * 96 * 3 + 75 * 64; /* 75 columns of 32-column panels are 96 */
     attn_model_trim(model);

@@ -50,7 +50,7 @@ static struct head_rows gather_rows(const struct run *run,
     size_t key_width = engine->score_size; /* in words */
 
     if (panels < GATHER_PANELS || key_len > run->plan->gather_keys ||
-        mask_head_factor(run->request, head) == 0.0F)
+        run->plan->by_head || mask_head_factor(run->request, head) == 0.0F)
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
@@ -190,18 +190,19 @@ static void convert_task(void *data, size_t index, size_t thread) {
         while (at.sequence < item / info->num_heads)
             next_sequence(run, &at);
 
-        float *keys = run->keys + at.first_key * plan->score_width;
-        float *values = run->values + at.first_key * plan->hidden;
         size_t rows = run->request->key_lens[at.sequence];
-        keys += head * engine->score_size;
-        values += head * info->head_size;
+        const struct head_rows to = panel_head_rows(run, &at, head);
+        float *keys = run->keys + (to.keys - run->keys);
+        float *values = run->values + (to.values - run->values);
+        size_t keys_from_ld = plan->by_head ? engine->score_size : plan->score_width;
+        size_t values_from_ld = plan->by_head ? info->head_size : plan->hidden;
         bool summed = mask_head_factor(run->request, head) != 0.0F;
         if (engine->additive_score == NULL && (summed || run_weighs_head(run, head)))
-            engine->kernels->convert_bf16(keys, plan->score_width, rows,
-                                          engine->score_size, keys, plan->score_width);
+            engine->kernels->convert_bf16(keys, keys_from_ld, rows, engine->score_size,
+                                          keys, to.keys_ld);
         if (summed)
-            engine->kernels->pack_pairs_bf16(values, plan->hidden, rows, info->head_size,
-                                             values, 2 * plan->hidden);
+            engine->kernels->pack_pairs_bf16(values, values_from_ld, rows,
+                                             info->head_size, values, to.values_ld);
     }
 }
 

@@ -101,14 +101,23 @@ struct head_rows panel_head_rows(const struct run *run, const struct panel_posit
                                  size_t head) {
     const attn_model *model = run->model;
     const struct plan *plan = run->plan;
+    size_t num_keys = plan->sizes.num_keys, row = head * num_keys + at->first_key;
+    size_t score_size = model->engine.score_size, head_size = model->info.head_size;
+    size_t k_step = model->engine.kernels->k_step;
 
+    if (plan->by_head)
+        return (struct head_rows){
+            .keys = run->keys + row * score_size,
+            .keys_ld =
+                model->engine.additive_score == NULL ? score_size / k_step : score_size,
+            .values = run->values + row * head_size,
+            .values_ld = head_size,
+        };
     return (struct head_rows){
-        .keys = run->keys + at->first_key * plan->score_width +
-                head * model->engine.score_size,
+        .keys = run->keys + at->first_key * plan->score_width + head * score_size,
         .keys_ld = plan->score_width,
-        .values =
-            run->values + at->first_key * plan->hidden + head * model->info.head_size,
-        .values_ld = model->engine.kernels->k_step * plan->hidden,
+        .values = run->values + at->first_key * plan->hidden + head * head_size,
+        .values_ld = k_step * plan->hidden,
     };
 }
 

@@ -60,7 +60,7 @@ float *panel_thread_extra(const struct run *run, size_t thread);
 void panel_attend_piece(struct panel_work *work, size_t head,
                         const struct head_rows *rows, float *partials);
 
-/* Does the rest of panel_attend() when panel_attend_piece() was called for every piece. */
+/* Does the rest of panel_attend(), when every piece was attended to. */
 void panel_merge(struct panel_work *work, size_t head, float *partials);
 
 #endif

@@ -66,7 +66,7 @@ static void multiply_head(const struct strip *s, size_t head, size_t first, size
                                     .out = columns,
                                     .in = to_output->in};
         engine_project(engine, &some, (struct range){0, width}, &all, 1, inputs, depth,
-                       s->rows, part);
+                       s->rows, part, columns);
         return;
     }
 
