@@ -290,13 +290,7 @@ def test_slow_readers_make_room_for_a_request(start_server):
     """They read faster than --min-rate, but would keep the memory for an hour."""
     server = start_server("--demo", "--max-memory", 100 * MB, "--header-timeout", 3,
                           "--idle-timeout", 1000)
-    readers = [socket.socket() for _ in range(8)]
-    for reader in readers:
-        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        reader.connect(("127.0.0.1", server.port))
-        reader.sendall(LARGE_REPLY)
-        reader.recv(1024)  # waits for the reply
-        reader.setblocking(False)
+    readers = []
 
     def begin_reply():
         with Connection(server.port) as connection:
@@ -305,24 +299,29 @@ def test_slow_readers_make_room_for_a_request(start_server):
             return connection.unread.split()[1].decode()
 
     ended = threading.Event()
-    cut_off = set()
 
     def drip():
         while not ended.wait(0.05):
-            for reader in set(readers) - cut_off:
+            for reader in list(readers):
                 try:
-                    if reader.recv(2048) == b"":
-                        cut_off.add(reader)
-                except BlockingIOError:
-                    pass  # nothing there
+                    reader.recv(2048)
                 except OSError:
-                    cut_off.add(reader)
+                    pass  # nothing there, or cut off
 
     thread = threading.Thread(target=drip)
     thread.start()
     try:
+        for _ in range(8):  # each drips while the next ones begin, however long that takes
+            reader = socket.socket()
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.connect(("127.0.0.1", server.port))
+            reader.sendall(LARGE_REPLY)
+            reader.recv(1024)  # waits for the reply
+            reader.setblocking(False)
+            readers.append(reader)
+        assert begin_reply() == "503"
         deadline = time.monotonic() + 30
-        while begin_reply() != "200" or not cut_off:
+        while begin_reply() != "200":
             assert time.monotonic() < deadline
             time.sleep(0.2)
     finally:
