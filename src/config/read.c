@@ -8,6 +8,7 @@
 #include "config/options.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,6 +354,7 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
 struct config_text {
     FILE *file;
     bool has_nul; /* jansson overlooks a NUL byte that follows a number */
+    int error;    /* errno of a read that failed, or 0 */
 };
 
 /* json_load_callback_t */
@@ -360,7 +362,15 @@ static size_t read_config_text(void *buffer, size_t size, void *data) {
     struct config_text *text = data;
     size_t got = fread(buffer, 1, size, text->file);
     text->has_nul = text->has_nul || memchr(buffer, '\0', got) != NULL;
+    if (ferror(text->file))
+        text->error = errno;
     return got;
+}
+
+static attn_status refuse_file(struct option_reader *reader, const char *path,
+                               int error) {
+    return error_set(reader->error, ATTN_E_IO, "--config: cannot read %s: %s", path,
+                     strerror(error));
 }
 
 /* Parses the file. *ret_root is a new reference. */
@@ -368,21 +378,20 @@ static attn_status load_config(struct option_reader *reader, const char *path,
                                json_t **ret_root) {
     struct config_text text = {.file = fopen(path, "r")};
     if (text.file == NULL)
-        return error_set(reader->error, ATTN_E_IO, "--config: cannot read %s", path);
+        return refuse_file(reader, path, errno);
 
     json_error_t json_error;
     json_t *root =
         json_load_callback(read_config_text, &text, JSON_REJECT_DUPLICATES, &json_error);
-    bool failed = ferror(text.file) != 0;
     fclose(text.file);
-    if (root != NULL && !text.has_nul && !failed) {
+    if (root != NULL && !text.has_nul && text.error == 0) {
         *ret_root = root;
         return ATTN_OK;
     }
 
     json_decref(root);
-    if (failed)
-        return error_set(reader->error, ATTN_E_IO, "--config: cannot read %s", path);
+    if (text.error != 0)
+        return refuse_file(reader, path, text.error);
     if (text.has_nul)
         return error_set(reader->error, ATTN_E_FORMAT,
                          "%s: has a NUL byte; write it as JSON in UTF-8", path);

@@ -155,7 +155,9 @@ static void test_every_unknown_or_malformed_option_is_named(void **state) {
     refuse_words("", "ATTND_WROKERS=2", "ATTND_WROKERS");
     refuse_words("", "ATTND_WORKERS=two", "ATTND_WORKERS: 'two'");
     refuse_words("", "ATTND_HELP=true", "ATTND_HELP");
-    refuse_words("--config /no/such/file", "", "/no/such/file");
+    refuse_words("--config /no/such/file", "",
+                 "/no/such/file: No such file or directory");
+    refuse_words("--config /", "", "/: Is a directory");
 }
 
 static void refuse_file(const char *text, const char *expected) {
