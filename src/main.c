@@ -48,12 +48,8 @@ struct daemon {
     struct http_server *server;
 };
 
-/* Prints the error. A full pipe delays the end of attnd for a second at most. */
 static int report_error(const attn_error *error, int exit_code) {
-    char line[sizeof error->text + 16];
-
-    int size = snprintf(line, sizeof line, "attnd: %s\n", error->text);
-    output_write(STDERR_FILENO, line, (size_t)size, 1000);
+    log_failure(error->text);
     return exit_code;
 }
 
@@ -61,9 +57,8 @@ static int report_error(const attn_error *error, int exit_code) {
 static int finish_output(int exit_code) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return exit_code;
-    fputs("attnd: standard output did not take all of the text; "
-          "check the disk or the program that it goes to\n",
-          stderr);
+    log_failure("standard output did not take all of the text; "
+                "check the disk or the program that it goes to");
     return EXIT_FAILURE;
 }
 
@@ -249,7 +244,6 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     loading_exit_code = config->check_config ? EXIT_FAILURE : EXIT_SUCCESS;
     set_stop_handler(stop_loading);
 
-    log_init((enum log_format)config->log_format, (enum log_level)config->log_level);
     if (listen_check(config->listen, &error) != ATTN_OK ||
         address_ranges_read(config->trusted_proxies.items, config->trusted_proxies.count,
                             &daemon.trusted_proxies, &error) != ATTN_OK ||
@@ -323,16 +317,21 @@ int main(int argc, char **argv) {
         first_option = 2;
     }
     if (command == NUM_COMMANDS) {
-        fprintf(stderr, "attnd: unknown command '%s'; see attnd --help\n", argv[1]);
-        return EXIT_USAGE;
+        error_set(&error, ATTN_E_VALUE, "unknown command '%s'; see attnd --help",
+                  argv[1]);
+        return report_error(&error, EXIT_USAGE);
     }
     if (wire_init() != ATTN_OK) { /* before config_read(), which uses jansson */
-        fprintf(stderr, "attnd: cannot create the C locale: out of memory\n");
+        log_failure("cannot create the C locale: out of memory");
         return EXIT_FAILURE;
     }
-    if (config_read(argc - first_option, argv + first_option, environ, &config,
-                    command_infos[command].accepts_files ? &files : NULL,
-                    &error) != ATTN_OK)
+
+    attn_status status =
+        config_read(argc - first_option, argv + first_option, environ, &config,
+                    command_infos[command].accepts_files ? &files : NULL, &error);
+    if (command == COMMAND_SERVE) /* who types another command reads plain text */
+        log_init((enum log_format)config.log_format, (enum log_level)config.log_level);
+    if (status != ATTN_OK)
         return report_error(&error, EXIT_USAGE);
 
     int exit_code = EXIT_SUCCESS;

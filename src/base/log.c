@@ -9,6 +9,7 @@
 
 #include "base/output.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 #define LINE_BYTES_MAX OUTPUT_BYTES_MAX
 /* How much of one text is written, so that the line has room for what follows. */
 #define TEXT_BYTES_MAX 500
+/* A full pipe delays the end of the process this long at most. */
+#define FAILURE_WAIT_MS 1000
 
 /* Set once, before there are threads. */
 static enum log_format log_format = LOG_FORMAT_TEXT;
@@ -166,17 +169,38 @@ bool log_enabled(enum log_level level) {
     return level >= log_level;
 }
 
-void log_fields(enum log_level level, const char *message, const struct log_field *fields,
-                size_t count) {
-    if (!log_enabled(level))
-        return;
-
-    struct log_line line;
-    make_line(&line, level, message, fields, count);
-
+/* Writes the line, or counts it as dropped. */
+static void write_line(const struct log_line *line) {
     pthread_mutex_lock(&log_lock);
     bool is_written =
-        (num_dropped == 0 || report_dropped_locked()) && write_line_locked(&line);
+        (num_dropped == 0 || report_dropped_locked()) && write_line_locked(line);
     num_dropped += !is_written;
     pthread_mutex_unlock(&log_lock);
+}
+
+void log_fields(enum log_level level, const char *message, const struct log_field *fields,
+                size_t count) {
+    struct log_line line;
+
+    if (!log_enabled(level))
+        return;
+    make_line(&line, level, message, fields, count);
+    write_line(&line);
+}
+
+void log_failure(const char *reason) {
+    const struct log_field field = LOG_TEXT("reason", reason);
+    struct log_line line = {.size = 0};
+
+    if (log_format == LOG_FORMAT_JSON) {
+        make_line(&line, LOG_ERROR, "failed", &field, 1);
+    } else {
+        add_text(&line, "attnd: ");
+        add_text(&line, reason);
+        line.text[line.size++] = '\n';
+    }
+
+    struct pollfd room = {.fd = log_fd, .events = POLLOUT};
+    poll(&room, 1, FAILURE_WAIT_MS);
+    write_line(&line);
 }

@@ -82,9 +82,11 @@ struct config {
  * Arguments that are not options are copied to `ret_operands`; when that is NULL, they
  * are errors.
  *
- * On success the caller owns *ret_config and *ret_operands. Errors, with one line that
- * names the option and its source: ATTN_E_VALUE, ATTN_E_FORMAT or ATTN_E_IO for the file,
- * ATTN_E_NOMEM. */
+ * On success the caller owns *ret_config and *ret_operands. On failure *ret_config has no
+ * texts, and the other values as far as the sources could be read: every source is read
+ * to its end, so that log_format is known wherever it stands. Errors, with one line that
+ * names the first defect and its source: ATTN_E_VALUE, ATTN_E_FORMAT or ATTN_E_IO for the
+ * file, ATTN_E_NOMEM. */
 attn_status config_read(int argc, char *const *argv, char *const *environment,
                         struct config *ret_config, struct config_texts *ret_operands,
                         attn_error *ret_error);

@@ -226,7 +226,10 @@ const struct option config_options[] = {
      .value = "text",
      .metavar = "text|json",
      .choices = log_formats,
-     .help = "Format of log lines on standard error."},
+     .help = "Format of log lines on standard error. With json, every line is a JSON "
+             "object, also the one that says why attnd could not start, unless json is "
+             "set in a file that cannot be read. Commands other than serve print plain "
+             "text."},
     {.name = "log-level",
      .kind = OPTION_CHOICE,
      .offset = AT(log_level),

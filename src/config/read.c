@@ -22,8 +22,17 @@ enum source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
 struct option_reader {
     struct config config;
     enum source *sources; /* [config_num_options], where each value came from */
-    attn_error *error;
+    attn_status status;   /* of the first defect; the rest is read all the same */
+    attn_error *error;    /* for the first defect, then NULL */
 };
+
+/* Only the first defect is reported. */
+static void keep_first(struct option_reader *reader, attn_status status) {
+    if (status != ATTN_OK && reader->status == ATTN_OK) {
+        reader->status = status;
+        reader->error = NULL;
+    }
+}
 
 static void *option_value(struct config *config, const struct option *option) {
     return (char *)config + option->offset;
@@ -182,23 +191,19 @@ static attn_status set_value(struct option_reader *reader, const struct option *
     return ATTN_OK;
 }
 
-static attn_status read_defaults(struct option_reader *reader) {
+static void read_defaults(struct option_reader *reader) {
     for (size_t i = 0; i < config_num_options; i++) {
         const struct option *option = &config_options[i];
-        if (option->value == NULL)
-            continue;
-        attn_status status =
-            set_value(reader, option, SOURCE_DEFAULT, option->name, option->value);
-        if (status != ATTN_OK)
-            return status;
+        if (option->value != NULL)
+            keep_first(reader, set_value(reader, option, SOURCE_DEFAULT, option->name,
+                                         option->value));
     }
-    return ATTN_OK;
 }
 
 /* Reads the flag at argv[*at], and advances *at past it and its value. */
 static attn_status read_argument(struct option_reader *reader, int argc,
                                  char *const *argv, int *at) {
-    const char *flag = argv[*at];
+    const char *flag = argv[(*at)++];
     const char *equals = strchr(flag, '=');
     size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
     char name[64], origin[64];
@@ -216,7 +221,6 @@ static attn_status read_argument(struct option_reader *reader, int argc,
                          "unknown option '%s'; see attnd --help", origin);
 
     /* The value follows '=' or is the next argument; a FLAG needs none. */
-    ++*at;
     const char *text = equals != NULL ? equals + 1 : NULL;
     if (text == NULL && option->kind == OPTION_FLAG)
         text = "true";
@@ -228,21 +232,24 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     return set_value(reader, option, SOURCE_FLAG, origin, text);
 }
 
-static attn_status read_arguments(struct option_reader *reader, int argc,
-                                  char *const *argv, struct config_texts *operands) {
-    for (int at = 0; at < argc;) {
-        if (argv[at][0] == '-' && argv[at][1] != '\0') {
-            attn_status status = read_argument(reader, argc, argv, &at);
-            if (status != ATTN_OK)
-                return status;
-        } else if (operands == NULL) {
-            return error_set(reader->error, ATTN_E_VALUE,
-                             "unexpected argument '%s'; see attnd --help", argv[at]);
-        } else if (!texts_add(operands, argv[at++])) {
-            return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
-        }
-    }
+static attn_status read_operand(struct option_reader *reader, const char *operand,
+                                struct config_texts *operands) {
+    if (operands == NULL)
+        return error_set(reader->error, ATTN_E_VALUE,
+                         "unexpected argument '%s'; see attnd --help", operand);
+    if (!texts_add(operands, operand))
+        return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
     return ATTN_OK;
+}
+
+static void read_arguments(struct option_reader *reader, int argc, char *const *argv,
+                           struct config_texts *operands) {
+    for (int at = 0; at < argc;) {
+        if (argv[at][0] == '-' && argv[at][1] != '\0')
+            keep_first(reader, read_argument(reader, argc, argv, &at));
+        else
+            keep_first(reader, read_operand(reader, argv[at++], operands));
+    }
 }
 
 /* Sets an option from a variable that may hold several texts. */
@@ -294,14 +301,9 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
     return set_value(reader, option, SOURCE_ENVIRONMENT, origin, equals + 1);
 }
 
-static attn_status read_environment(struct option_reader *reader,
-                                    char *const *environment) {
-    for (; *environment != NULL; environment++) {
-        attn_status status = read_variable(reader, *environment);
-        if (status != ATTN_OK)
-            return status;
-    }
-    return ATTN_OK;
+static void read_environment(struct option_reader *reader, char *const *environment) {
+    for (; *environment != NULL; environment++)
+        keep_first(reader, read_variable(reader, *environment));
 }
 
 /* Sets an option from a string, number or boolean of the file. */
@@ -399,25 +401,31 @@ static attn_status load_config(struct option_reader *reader, const char *path,
                      json_error.column, json_error.text);
 }
 
-static attn_status read_config_file(struct option_reader *reader) {
+static void read_config_file(struct option_reader *reader) {
     const char *path = reader->config.file;
     json_t *root = NULL;
     if (path == NULL)
-        return ATTN_OK;
+        return;
 
-    attn_status status = load_config(reader, path, &root);
-    if (status != ATTN_OK)
-        return status;
-    if (!json_is_object(root))
-        status = error_set(reader->error, ATTN_E_FORMAT, "%s: not a JSON object", path);
+    keep_first(reader, load_config(reader, path, &root));
+    if (root != NULL && !json_is_object(root))
+        keep_first(reader, error_set(reader->error, ATTN_E_FORMAT,
+                                     "%s: not a JSON object", path));
     const char *key;
     json_t *value;
-    json_object_foreach(root, key, value) {
-        if (status == ATTN_OK)
-            status = read_file_option(reader, key, value);
-    }
+    json_object_foreach(root, key, value)
+        keep_first(reader, read_file_option(reader, key, value));
     json_decref(root);
-    return status;
+}
+
+/* The highest source first: a value that is overridden is not even checked, and --config
+ * is known before the file is read. */
+static void read_sources(struct option_reader *reader, int argc, char *const *argv,
+                         char *const *environment, struct config_texts *operands) {
+    read_defaults(reader);
+    read_arguments(reader, argc, argv, operands);
+    read_environment(reader, environment);
+    read_config_file(reader);
 }
 
 attn_status config_read(int argc, char *const *argv, char *const *environment,
@@ -426,31 +434,22 @@ attn_status config_read(int argc, char *const *argv, char *const *environment,
     struct option_reader reader = {.error = ret_error};
     struct config_texts operands = {NULL, 0};
 
-    attn_status status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     reader.sources = calloc(config_num_options, sizeof *reader.sources);
     if (reader.sources != NULL)
-        status = read_defaults(&reader);
-
-    /* The highest source first: a value that is overridden is not even checked, and
-     * --config is known before the file is read. */
-    if (status == ATTN_OK)
-        status =
-            read_arguments(&reader, argc, argv, ret_operands != NULL ? &operands : NULL);
-    if (status == ATTN_OK)
-        status = read_environment(&reader, environment);
-    if (status == ATTN_OK)
-        status = read_config_file(&reader);
+        read_sources(&reader, argc, argv, environment,
+                     ret_operands != NULL ? &operands : NULL);
+    else
+        reader.status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     free(reader.sources);
 
-    if (status != ATTN_OK) {
+    if (reader.status != ATTN_OK) {
         config_texts_deinit(&operands);
         config_deinit(&reader.config);
-        return status;
-    }
-    if (ret_operands != NULL)
+    } else if (ret_operands != NULL) {
         *ret_operands = operands;
+    }
     *ret_config = reader.config;
-    return ATTN_OK;
+    return reader.status;
 }
 
 void config_deinit(struct config *config) {

@@ -2,6 +2,8 @@
 """Logs that cannot be written do not disturb the service."""
 
 import contextlib
+import itertools
+import json
 import os
 import re
 import signal
@@ -10,8 +12,9 @@ import subprocess
 import pytest
 
 from all_requests import make_requests
-from fault import exchange
-from server import BINARY, clean_environment
+from fault import exchange, why_not
+from server import BINARY, clean_environment, run_attnd
+from starts import control, start_arguments  # noqa: F401 (fixtures)
 
 MOUNT = ("unshare", "--mount", "sh", "-c")
 
@@ -70,3 +73,23 @@ def test_reader_of_the_log_that_ends_does_not_disturb():
         serve_all(port, 1)
         os.close(reading)
         serve_all(port, 2)
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("kind", ["open", "read"])
+def test_every_line_of_a_failed_start_is_json(control, start_arguments, kind):
+    """--log-format comes first: what the configuration file says is not known when it cannot be
+    read."""
+    failures = 0
+    for nth in itertools.count(1):
+        control.write(in_main=0)
+        control.arm([kind], nth, "EIO")
+        result = run_attnd("--log-format", "json", *start_arguments, "--check-config",
+                           **control.environment())
+        events = [json.loads(line) for line in result.stderr.splitlines()]
+        assert all(isinstance(event, dict) for event in events), result
+        if not control.failed:
+            break
+        failures += result.returncode != 0
+        assert (result.returncode == 0) != (events[-1]["message"] == "failed"), result
+    assert failures > 0

@@ -56,6 +56,14 @@ def one_line(text):
     return text
 
 
+def assert_json_failure(result, text):
+    """Each line of the log is an object; the last one says why attnd ends."""
+    events = [json.loads(line) for line in result.stderr.splitlines()]
+    assert all(isinstance(event, dict) for event in events), result.stderr
+    assert (events[-1]["level"], events[-1]["message"]) == ("error", "failed"), result.stderr
+    assert text in events[-1]["reason"], result.stderr
+
+
 def limit_of(server):
     """Returns the --max-body of a server, as it is reported for a body that is too large."""
     response = requests.post(server.url + "/v1/attention", data=b"x" * 3001, timeout=60,
@@ -86,6 +94,51 @@ def test_bad_configuration_file_exits_2_and_names_the_defect(tmp_path, name):
     assert (result.returncode, result.stdout) == (2, ""), result
     line = one_line(result.stderr)
     assert "c.json" in line and defect in line, line
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_option_is_named_in_json_where_that_is_the_format(name):
+    options = BAD_OPTIONS[name]
+    assert_json_failure(run_attnd(*options, ATTND_LOG_FORMAT="json"), name)
+    assert_json_failure(run_attnd(*options, "--log-format=json", ATTND_LOG_FORMAT="text"), name)
+
+
+@pytest.mark.parametrize("name", BAD_VARIABLES)
+def test_bad_variable_is_named_in_json_where_that_is_the_format(name):
+    variables = {name: BAD_VARIABLES[name], "ATTND_LOG_FORMAT": "json"}
+    assert_json_failure(run_attnd(**variables), name)
+
+
+def test_bad_configuration_file_may_set_the_format_of_its_own_error(tmp_path):
+    (tmp_path / "c.json").write_text('{"max_bdoy": 1, "log_format": "json"}')
+    assert_json_failure(run_attnd("--config", tmp_path / "c.json"), "max_bdoy")
+    (tmp_path / "c.json").write_text('{"log_format": "json"')
+    result = run_attnd("--config", tmp_path / "c.json")
+    assert one_line(result.stderr).startswith("attnd: "), result  # nobody can know the format
+
+
+@pytest.mark.parametrize("arguments, reason", [
+    (["--model", "a=/nonexistent.safetensors"], "/nonexistent.safetensors: cannot be opened"),
+    ([], "no model to serve"), (["--demo", "--listen", "192.0.2.1:8080"], "192.0.2.1"),
+    (["--demo", "--max-memory", "1"], "--max-memory")],
+    ids=["model", "no model", "address", "memory"])
+def test_failed_start_is_reported_in_json(arguments, reason):
+    assert_json_failure(run_attnd(*arguments, ATTND_LOG_FORMAT="json"), reason)
+
+
+@pytest.mark.parametrize("arguments", [
+    ["inspect", "/nonexistent"], ["inspect", "--bad"], ["health", "--listen", "127.0.0.1:1"],
+    ["bench", "--shape", "1"], ["heads"], ["prune"], ["unknown"]], ids=" ".join)
+def test_commands_of_a_person_print_plain_text(arguments):
+    result = run_attnd(*arguments, ATTND_LOG_FORMAT="json")
+    assert result.returncode in (1, 2) and result.stderr.startswith("attnd: "), result
+
+
+def test_configuration_file_that_cannot_be_read_is_reported_with_the_reason(tmp_path):
+    for path, reason in ((tmp_path / "no.json", "No such file or directory"),
+                         (tmp_path, "Is a directory")):
+        result = run_attnd("--config", path)
+        assert result.stderr == f"attnd: --config: cannot read {path}: {reason}\n", result
 
 
 def test_empty_variable_is_ignored():
@@ -266,8 +319,10 @@ def test_json_log_has_one_object_on_each_line(start_server):
     assert server.get("/v1/models/" + "%0a%22x" * 20).status_code == 404
     lines = server.read_log().splitlines()
     assert lines
-    for line in lines:
-        assert isinstance(json.loads(line), dict), line
+    events = [json.loads(line) for line in lines]
+    assert all(isinstance(event, dict) for event in events), lines
+    # Scripts read the address from standard output, collectors of logs from here.
+    assert [event["url"] for event in events if event["message"] == "listening"] == [server.url]
 
 
 def test_closed_standard_output_does_not_crash_the_server(start_server):

@@ -189,12 +189,13 @@ def test_flags_of_a_shared_standard_error_are_kept():
 @pytest.mark.parametrize("limit", [4, 5, 6])
 def test_lack_of_file_descriptors_at_start_is_named(limit):
     result = subprocess.run(
-        [BINARY, "--demo", "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60,
+        [BINARY, "--demo", "--listen", "127.0.0.1:0", "--log-format", "json"], capture_output=True,
+        text=True, timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
         env=clean_environment())
     assert result.returncode == 1, result
-    errors = [line for line in result.stderr.splitlines() if line.startswith("attnd: ")]
-    assert "open files" in errors[-1], result.stderr
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert "open files" in lines[-1]["reason"], result.stderr
 
 
 # --- signals ---

@@ -182,6 +182,27 @@ static void test_every_defect_of_the_file_is_named(void **state) {
     refuse_file("{\"queue\": [1]}", "queue: wrong type");
 }
 
+static void assert_log_format(const char *flags, const char *variables, int log_format) {
+    struct config config;
+    attn_error error;
+    assert_int_not_equal(read_words(flags, variables, &config, &error), ATTN_OK);
+    assert_non_null(strstr(error.text, "--wrokers"));
+    assert_int_equal(config.log_format, log_format);
+}
+
+static void test_log_format_is_known_in_spite_of_a_defect(void **state) {
+    (void)state;
+    char flags[100];
+    assert_log_format("--wrokers 2", "", 0);
+    assert_log_format("--wrokers 2 --log-format json", "", 1);
+    assert_log_format("--wrokers 2", "ATTND_QUEUE=0 ATTND_LOG_FORMAT=json", 1);
+    assert_log_format("--wrokers --log-format=text", "ATTND_LOG_FORMAT=json", 0);
+
+    write_config("{\"queue\": 0, \"log_format\": \"json\"}");
+    snprintf(flags, sizeof flags, "--wrokers 2 --config %s", file_path);
+    assert_log_format(flags, "", 1);
+}
+
 static void test_empty_and_foreign_variables_are_ignored(void **state) {
     (void)state;
     struct config config =
@@ -293,6 +314,7 @@ int main(void) {
         cmocka_unit_test(test_units_of_bytes_are_understood),
         cmocka_unit_test(test_every_unknown_or_malformed_option_is_named),
         cmocka_unit_test(test_every_defect_of_the_file_is_named),
+        cmocka_unit_test(test_log_format_is_known_in_spite_of_a_defect),
         cmocka_unit_test(test_empty_and_foreign_variables_are_ignored),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),
