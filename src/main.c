@@ -37,6 +37,7 @@
 #define TRIM_BYTES ((size_t)16 * 1024 * 1024)
 
 extern char **environ;
+extern const char main_commit[]; /* made by commit.sh; may be "" */
 
 /* What main_serve() has started, in this order. */
 struct daemon {
@@ -340,7 +341,7 @@ int main(int argc, char **argv) {
     else if (config.man)
         config_print_man();
     else if (config.version)
-        printf("attnd %s\n", attn_version());
+        printf("attnd %s%s\n", attn_version(), main_commit);
     else
         exit_code = command_runs[command](&config, &files);
 

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Returns the version, "MAJOR.MINOR.PATCH". It is a constant: do not free it.
- * Thread-safe. */
+/* Returns the version: "MAJOR.MINOR.PATCH" of a release, and "MAJOR.MINOR.PATCH+dev" of
+ * what comes after it. It is a constant: do not free it. Thread-safe. */
 ATTN_API const char *attn_version(void);
 
 /* Prepares OpenBLAS: one thread per call, since the caller's threads share the work.

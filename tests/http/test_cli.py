@@ -2,9 +2,11 @@
 """The command line: sources of options, how bad options are refused, and the subcommands."""
 
 import json
+import os
 import re
 import shutil
 import socket
+import subprocess
 
 import pytest
 import requests
@@ -213,8 +215,37 @@ def test_two_models_with_the_same_name_are_refused():
 
 def test_version_is_printed():
     result = run_attnd("--version")
+    version = re.search(r"^  version: '(.*)',$", (ROOT / "meson.build").read_text(), re.M)[1]
+    commit = r"(\.g[0-9a-f]{12}(\.dirty)?)?" if version.endswith("+dev") else ""
     assert result.returncode == 0
-    assert re.fullmatch(r"attnd \d+\.\d+\.\d+.*\n", result.stdout), result.stdout
+    assert re.fullmatch(rf"attnd {re.escape(version)}{commit}\n", result.stdout), result.stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_version_after_a_release_has_the_commit(tmp_path):
+    def git(*arguments):
+        return subprocess.run(["git", "-C", tmp_path, *arguments], check=True, capture_output=True,
+                              text=True).stdout
+
+    def suffix(root=tmp_path, version="1.2.3+dev", **environment):
+        return subprocess.run(["/bin/sh", ROOT / "src/commit.sh", root, version], check=True, text=True,
+                              capture_output=True, env=os.environ | environment).stdout
+
+    assert suffix() == ""  # a tarball
+    git("init", "-q")
+    assert suffix() == ""  # nothing is committed yet
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m")
+    git("-c", "user.name=n", "-c", "user.email=e", "tag", "-m", "m", "v1.2.3")
+    commit = f".g{git('rev-parse', 'HEAD')[:12]}"
+    assert suffix() == commit + "\n"
+    assert suffix(version="1.2.3") == ""
+    assert suffix(PATH="/nonexistent") == ""
+    (tmp_path / "file").write_text("2")
+    assert suffix() == commit + ".dirty\n"
+    (tmp_path / "tarball").mkdir()
+    assert suffix(tmp_path / "tarball") == ""  # the checkout around it is another project's
 
 
 def test_help_mentions_every_option_and_its_variable():
