@@ -24,8 +24,8 @@ static const struct {
 };
 
 static const char description[] =
-    "Loads multi-head attention layers from safetensors files and serves them over HTTP. "
-    "A request has queries, keys, values and valid_lens, as JSON or in the "
+    "attnd loads multi-head attention layers from safetensors files and serves them over "
+    "HTTP. A request has queries, keys, values and valid_lens, as JSON or in the "
     "safetensors format, or follows the Open Inference Protocol. Native kernels, chosen "
     "for this CPU, compute the layer on a pool of workers; OpenBLAS can compute its "
     "projections instead. The reply has the outputs and, on request, the attention "
@@ -183,13 +183,18 @@ void config_print_man(void) {
 
     puts(".SH DESCRIPTION");
     print_troff(description);
-    puts("\nOnce attnd serves, it prints one line on standard output:\n"
-         "\"listening on http://HOST:PORT\".\n.SH COMMANDS");
+    puts(
+        "\n.PP\nOnce attnd serves, it prints one line on standard output:\n"
+        "\"listening on http://HOST:PORT\". The log goes to standard error and has this\n"
+        "address, too. SIGTERM and SIGINT stop attnd; it finishes the requests that it\n"
+        "has accepted, for \\-\\-grace seconds at most.\n.SH COMMANDS");
     for (size_t i = 0; i < NUM_COMMANDS; i++)
         print_man_item(command_infos[i].usage, NULL, command_infos[i].help);
 
     puts(".SH OPTIONS\n"
-         "A flag overrides the environment, which overrides the file of \\-\\-config,\n"
+         "The value of an option follows a blank or '='. It may also be in the\n"
+         "environment variable that is named with the option, or in the file of\n"
+         "\\-\\-config. A flag overrides the environment, which overrides the file,\n"
          "which overrides the default.");
     print_man_options();
 

@@ -360,7 +360,8 @@ const struct option config_options[] = {
     {.name = "version",
      .kind = OPTION_FLAG,
      .offset = AT(version),
-     .help = "Print the version and exit.",
+     .help =
+         "Print the version and exit. After a release it ends in +dev and the commit.",
      .command_line_only = true},
     {.name = "help",
      .kind = OPTION_FLAG,
