@@ -9,8 +9,9 @@ import numpy as np
 from problems import Unavailable
 
 
-def make_numpy(problem, threads=None, dtype=np.float32):  # threads: see Peer
-    """Computes the three projections as one product, with weights transposed beforehand."""
+def make_numpy(problem, threads=None, dtype=np.float32, by_head=None):  # threads: see Peer
+    """Computes the three projections as one product, with weights transposed beforehand. `by_head`
+    says whether heads are computed one by one; by default only where their scores are large."""
     batch, length, width, heads = problem.shape
     size = width // heads
     into = np.concatenate([problem.weights[p] for p in "qkv"]).T.astype(dtype, order="C")
@@ -33,7 +34,7 @@ def make_numpy(problem, threads=None, dtype=np.float32):  # threads: see Peer
         q, k, v = projected.reshape(batch, length, 3, heads, size).transpose(2, 0, 3, 1, 4)
         q = q * dtype(size**-0.5)
         attended = np.empty((batch, length, heads, size), dtype)
-        if length < 64:
+        if length < 64 if by_head is None else not by_head:
             attended[:] = attend(q, k, v).transpose(0, 2, 1, 3)
         else:  # head by head, so that scores stay in the cache
             for b, h in np.ndindex(batch, heads):
