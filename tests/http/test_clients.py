@@ -20,12 +20,18 @@ from http1 import Connection, post_bytes
 from server import ROOT, Server, clean_environment
 
 PAGE = ROOT / "docs/clients.md"
+EXAMPLES = ROOT / "docs/examples"
+sys.path.insert(0, str(EXAMPLES))
+
+from attention_client import Client
 PAGE_ADDRESS = "127.0.0.1:8080"  # replaced by that of our server
 TOLERANCE = 2e-6
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]\d+)?")
 # Snippets that are not run: the test does itself what they do.
-PREPARATION = {"attnd --demo\n", "python3 -m venv venv && venv/bin/pip install numpy requests\n",
-               "venv/bin/pip install 'tritonclient[http]'\n"}
+PREPARATION = {"attnd --demo\n",
+               "python3 -m venv venv && venv/bin/pip install numpy requests aiohttp safetensors "
+               "'tritonclient[http]'\n",
+               "cp docs/examples/attention_client.py .\n"}
 
 
 def read_page():
@@ -81,6 +87,8 @@ def test_snippets_print_what_the_page_shows(tmp_path):
     ran = 0
     with Server("--demo") as server:
         address = f"127.0.0.1:{server.port}"
+        client = (EXAMPLES / "attention_client.py").read_text().replace(PAGE_ADDRESS, address)
+        (tmp_path / "attention_client.py").write_text(client)
         for language, text, expected in read_page():
             if text in PREPARATION:
                 continue
@@ -113,12 +121,8 @@ def wait_for_refusals(server, count):
 
 
 @pytest.mark.alone
-def test_python_client_retries_after_503(start_server, tmp_path, monkeypatch):
+def test_python_client_retries_after_503(start_server):
     """A reply that its client does not read holds most of the memory until the client leaves."""
-    module, = (text for _, text, _ in read_page() if text.startswith("# attention_client.py"))
-    (tmp_path / "attention_client.py").write_text(module)
-    monkeypatch.syspath_prepend(tmp_path)
-    from attention_client import Client
     server = start_server("--demo", "--max-memory", 11_100_000, "--log-level", "debug")
     client, histories = Client(server.url), []
     client.session.hooks["response"].append(
