@@ -15,8 +15,7 @@ from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
 INTEGERS = ("valid_lens", "weights_heads", "weights_queries")
-BUSY = (429, 503)  # too many requests, queue full, memory short: try again after Retry-After
-MAX_RETRIES = 5
+MAX_RETRIES = 5  # of a request whose reply has Retry-After: attnd is busy (429, 503)
 
 
 class AttentionError(Exception):
@@ -38,7 +37,7 @@ class Client:
         self.session = requests.Session()  # keeps the connection
         # A request changes nothing on the server, so it may always be sent again.
         retry = Retry(total=MAX_RETRIES, connect=1, read=1, allowed_methods=["POST"],
-                      status_forcelist=BUSY, raise_on_status=False, backoff_factor=1)
+                      raise_on_status=False)
         self.session.mount("http://", HTTPAdapter(max_retries=retry))
         self.session.mount("https://", HTTPAdapter(max_retries=retry))
 
@@ -85,9 +84,9 @@ class AsyncClient:
                                          headers=headers) as reply:
                 async for piece in reply.content.iter_any():
                     data += piece
-            if reply.status not in BUSY or retries == MAX_RETRIES:
+            if "Retry-After" not in reply.headers or retries == MAX_RETRIES:
                 return decode(reply.status, reply.headers, data, fields)
-            await asyncio.sleep(float(reply.headers.get("Retry-After", 1)))
+            await asyncio.sleep(int(reply.headers["Retry-After"]))
 
 
 def encode(fields, as_json):

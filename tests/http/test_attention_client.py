@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/examples/attention_client.py: what it sends, what it returns, and when it tries again."""
+
+import asyncio
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from http1 import Connection, post_bytes
+from server import ROOT
+
+sys.path.insert(0, str(ROOT / "docs/examples"))
+
+import attention_client
+from attention_client import AsyncClient, AttentionError, Client, encode
+
+RNG = np.random.default_rng(0)
+
+
+def rows(*shape):
+    return RNG.normal(size=(*shape, 100)).astype(np.float32)
+
+
+def attend_safetensors(url, *arguments, **options):
+    return Client(url).attend(*arguments, **options)
+
+
+def attend_json(url, *arguments, **options):
+    return Client(url, json=True).attend(*arguments, **options)
+
+
+def attend_asyncio(url, *arguments, **options):
+    async def attend():
+        async with AsyncClient(url) as client:
+            return await client.attend(*arguments, **options)
+    return asyncio.run(attend())
+
+
+each_way = pytest.mark.parametrize("attend", [attend_safetensors, attend_json, attend_asyncio])
+
+RAGGED = [rows(4), rows(7)]
+REQUESTS = {
+    "unbatched": {"queries": rows(3), "need_weights": True, "valid_lens": 2},
+    "unbatched lists": {"queries": rows(3).tolist(), "valid_lens": [1, 2, 3]},
+    "batch": {"queries": rows(2, 3), "need_weights": True},
+    "float64": {"queries": rows(2, 3).astype(np.float64), "valid_lens": np.uint8([1, 2])},
+    "not contiguous": {"queries": RNG.normal(size=(100, 3)).astype(np.float32).T},
+    "all options": {"queries": rows(2, 3), "keys": rows(2, 4), "values": rows(2, 4),
+                    "valid_lens": [[1, 2, 3], [4, 4, 0]], "need_weights": True, "causal": False,
+                    "weights_heads": [3, 0], "weights_queries": [2, 1], "timeout_ms": 60000,
+                    "head_mask": [1, 0, 0.5, 1, 1], "priority": 1},
+    "mean": {"queries": rows(2, 3), "need_weights": "mean"},
+    "ragged": {"queries": RAGGED, "need_weights": True},
+    "ragged without weights": {"queries": RAGGED},
+    "ragged with equal lengths": {"queries": [rows(4), rows(4)], "need_weights": True},
+    "ragged with one sequence": {"queries": [rows(4)], "need_weights": "mean"},
+    "ragged mean": {"queries": RAGGED, "need_weights": "mean", "weights_queries": [3, 0]},
+    "ragged selection": {"queries": RAGGED, "need_weights": True, "weights_heads": [2, 4],
+                         "weights_queries": [0], "valid_lens": [4, 5]},
+    "ragged valid_lens": {"queries": [rows(2), rows(3)], "need_weights": True,
+                          "valid_lens": [[1, 2], [1, 2, 3]]},
+    "ragged keys": {"queries": RAGGED, "keys": [rows(5), rows(2)], "values": [rows(5), rows(2)],
+                    "need_weights": True},
+    "ragged keys only": {"queries": rows(2, 3), "keys": [rows(5), rows(2)], "need_weights": True},
+    "numpy's numbers": {"queries": rows(3), "need_weights": np.bool_(True), "priority": np.int64(1),
+                        "causal": np.bool_(True), "valid_lens": np.int64(2),
+                        "weights_heads": [np.int64(2), np.int32(0)], "weights_queries": range(2)},
+}
+
+
+def to_plain(value):
+    """The JSON of a field, by a way of its own: every array and number through tolist()."""
+    if isinstance(value, (list, range)):
+        return [to_plain(item) for item in value]
+    return np.asarray(value).tolist()
+
+
+def assert_same(got, expected, is_list):
+    """Compares shapes and float32, to the bit, of an array or of one for each sequence."""
+    if expected is None:
+        assert got is None
+        return
+    assert isinstance(got, list) == is_list
+    for array, wanted in zip(got if is_list else [got], expected if is_list else [expected],
+                             strict=True):
+        wanted = np.array(wanted, np.float32)
+        assert array.dtype == np.float32 and array.shape == wanted.shape
+        assert array.tobytes() == wanted.tobytes()
+        array += 1  # readers may change what they got
+
+
+@each_way
+@pytest.mark.parametrize("name", REQUESTS)
+def test_client_returns_the_numbers_of_plain_json(demo_server, attend, name):
+    options = dict(REQUESTS[name])
+    reply = demo_server.attention({"model": "d2l"} | {key: to_plain(value)
+                                                      for key, value in options.items()}).json()
+    outputs, weights = attend(demo_server.url + "/", "d2l", **options)
+    is_list = "ragged" in name
+    assert_same(outputs, reply["outputs"], is_list)
+    assert_same(weights, reply.get("attention_weights"), is_list)
+
+
+def test_requests_are_read_by_the_safetensors_package():
+    """Also where a tensor of 8 bytes a number begins at 36."""
+    queries = RNG.normal(size=(3, 3)).astype(np.float32)
+    body, headers = encode({"model": "journey", "queries": queries.T, "valid_lens": [1.0, 2.5],
+                            "weights_heads": (1, 0), "weights_queries": [],
+                            "need_weights": "mean", "causal": np.bool_(False), "timeout_ms": 1.5,
+                            "priority": None, "head_mask": None}, False)
+    assert headers == {"Content-Type": "application/vnd.safetensors"}
+    tensors = safetensors.numpy.load(body)
+    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
+        "queries": queries.T.tolist(), "valid_lens": [1.0, 2.5], "weights_heads": [1, 0],
+        "weights_queries": []}
+    assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {
+        "queries": "float32", "valid_lens": "float64", "weights_heads": "int64",
+        "weights_queries": "int64"}
+    size = int.from_bytes(body[:8], "little")
+    assert size % 8 == 0  # so that attnd uses the queries in place
+    header = json.loads(body[8:8 + size])
+    assert header["__metadata__"] == {"model": "journey", "need_weights": "mean", "causal": "false",
+                                      "timeout_ms": "1.5"}
+
+
+@pytest.mark.parametrize("name, options", [
+    ("values", {"keys": RAGGED, "values": RAGGED[::-1]}),
+    ("valid_lens", {"queries": RAGGED, "valid_lens": [[1] * 7, [1] * 4]})])
+def test_lengths_that_only_agree_in_their_sum_are_refused(name, options):
+    """attnd sees all rows in one tensor, and cannot know."""
+    with pytest.raises(ValueError, match=rf"{name} has sequences of \[7 4\] rows, .* \[4 7\] rows"):
+        encode({"queries": RAGGED} | options, False)
+
+
+@each_way
+def test_error_has_the_problem(demo_server, attend):
+    with pytest.raises(AttentionError, match="^Shape mismatch: queries are 99 wide") as caught:
+        attend(demo_server.url, "d2l", np.zeros((4, 99)))
+    assert caught.value.problem["field"] == "queries"
+    assert caught.value.problem["expected"] == [4, 100]
+
+
+def test_error_that_is_not_json_has_its_status_and_text(demo_server):
+    """libmicrohttpd itself refuses headers of this size, with a page."""
+    client = Client(demo_server.url)
+    client.session.headers["X-Large"] = "x" * 100_000
+    with pytest.raises(AttentionError, match="Status 4.*: .*<html>") as caught:
+        client.attend("d2l", rows(3))
+    assert caught.value.problem["status"] in (413, 431)
+
+
+def wait_for_refusals(server, count):
+    """Waits until the log, which has a line for every request, has `count` replies of 503."""
+    deadline = time.monotonic() + 30
+    while server.read_log().count("status=503") < count:
+        assert time.monotonic() < deadline, server.read_log()
+        time.sleep(0.01)
+
+
+def fill(start_server):
+    """Returns a server, and a connection whose unread reply holds 5 MB of its 11 MB."""
+    server = start_server("--demo", "--max-memory", 11_100_000, "--log-level", "debug")
+    holder = Connection(server.port)
+    request = {"model": "d2l", "queries": [[0.5] * 100] * 500, "need_weights": True}
+    holder.send(post_bytes(json.dumps(request).encode()))
+    assert holder.receive()  # the reply has begun
+    return server, holder
+
+
+@pytest.mark.alone
+@each_way
+def test_client_tries_again_after_503(start_server, attend):
+    server, holder = fill(start_server)
+    with holder, ThreadPoolExecutor(1) as thread:
+        future = thread.submit(attend, server.url, "d2l", rows(1200))
+        wait_for_refusals(server, 1)
+        holder.socket.close()
+        outputs, weights = future.result(timeout=60)
+    assert outputs.shape == (1200, 100) and weights is None
+
+
+@pytest.mark.alone
+@each_way
+def test_last_503_is_raised(start_server, attend, monkeypatch):
+    monkeypatch.setattr(attention_client, "MAX_RETRIES", 1)
+    server, holder = fill(start_server)
+    with holder, pytest.raises(AttentionError) as caught:
+        attend(server.url, "d2l", rows(1200))
+    assert caught.value.problem["status"] == 503
+    wait_for_refusals(server, 2)
+    assert server.read_log().count("status=503") == 2
