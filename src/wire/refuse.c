@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <float.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 
 /* Bytes: line, column, a known field and three indices; numbers have up to 20 digits. */
 #define PLACE_TEXT_MAX 160
-#define DIGITS_SHOWN   20 /* of an integer that may have more */
+#define DIGITS_SHOWN   24 /* of a number that may have more; %.17g needs 24 */
 
 void wire_place_print(char *ret_text, size_t size, const struct wire_place *place) {
     size_t used = (size_t)snprintf(ret_text, size, "%.31s", place->field);
@@ -156,42 +155,47 @@ bool wire_refuse_float_range(const struct wire_place *place, double got,
     return false;
 }
 
-/* Returns whether an integer, `digits` characters with its sign, fits in an int64_t. */
-static bool fits_64_bits(const char *integer, size_t digits) {
-    char text[DIGITS_SHOWN + 1];
+/* Writes the text of a number as an error shows it. */
+static void print_digits(char ret_text[DIGITS_SHOWN + 4], const char *number,
+                         size_t digits) {
+    bool all = digits <= DIGITS_SHOWN;
+    snprintf(ret_text, DIGITS_SHOWN + 4, "%.*s%s", all ? (int)digits : DIGITS_SHOWN,
+             number, all ? "" : "...");
+}
 
-    if (digits > DIGITS_SHOWN)
-        return false;
-    memcpy(text, integer, digits);
-    text[digits] = '\0';
+/* Returns whether clients can read the number back: an integer in 64 bits, and what has a
+ * point or an exponent as a double. */
+static bool is_readable(const char *number) {
     errno = 0;
-    strtoll(text, NULL, 10);
+    if (strpbrk(number, ".eE") != NULL)
+        return isfinite(strtod(number, NULL));
+    strtoll(number, NULL, 10);
     return errno == 0;
 }
 
-bool wire_refuse_text_range(const struct wire_place *place, const char *got,
-                            size_t digits, const char *limit, size_t max,
-                            struct wire_problem *ret_problem) {
-    int shown = digits < DIGITS_SHOWN ? (int)digits : DIGITS_SHOWN;
-    char where[PLACE_TEXT_MAX];
+bool wire_refuse_fraction(const struct wire_place *place, const char *got, size_t digits,
+                          struct wire_problem *ret_problem) {
+    char where[PLACE_TEXT_MAX], number[DIGITS_SHOWN + 4];
     print_place(where, place);
-    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "%s is %.*s%s, but %s; send 0 to %zu", where, shown, got,
-                     digits > DIGITS_SHOWN ? "..." : "", limit, max);
-    wire_range_print(ret_problem->expected, 0, max);
-    if (fits_64_bits(got, digits)) /* many readers of JSON refuse larger ones */
-        snprintf(ret_problem->got, sizeof ret_problem->got, "%.*s", shown, got);
+    print_digits(number, got, digits);
+    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, place->field,
+                     "%s is %s; send a whole number", where, number);
+    strcpy(ret_problem->expected, "\"integer\"");
+    strcpy(ret_problem->got, "\"number\"");
     return false;
 }
 
-bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t max,
-                           const char *limit, struct wire_problem *ret_problem) {
-    char where[PLACE_TEXT_MAX];
+bool wire_refuse_int_range(const struct wire_place *place, const char *got, size_t digits,
+                           const char *limit, size_t min, size_t max,
+                           struct wire_problem *ret_problem) {
+    char where[PLACE_TEXT_MAX], number[DIGITS_SHOWN + 4];
     print_place(where, place);
+    print_digits(number, got, digits);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "%s is %" PRId64 ", but %s; send 0 to %zu", where, got, limit, max);
-    wire_range_print(ret_problem->expected, 0, max);
-    snprintf(ret_problem->got, sizeof ret_problem->got, "%" PRId64, got);
+                     "%s is %s, but %s; send %zu to %zu", where, number, limit, min, max);
+    wire_range_print(ret_problem->expected, min, max);
+    if (digits <= DIGITS_SHOWN && is_readable(number))
+        strcpy(ret_problem->got, number);
     return false;
 }
 

@@ -46,15 +46,15 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
 bool wire_refuse_float_range(const struct wire_place *place, double got,
                              struct wire_problem *ret_problem);
 
-/* An integer outside 0..`max`, whose text is the `digits` characters at `got`. `limit` is
- * the reason for the range. */
-bool wire_refuse_text_range(const struct wire_place *place, const char *got,
-                            size_t digits, const char *limit, size_t max,
-                            struct wire_problem *ret_problem);
+/* A number that is not whole, where an integer is needed. Its text is the `digits`
+ * characters at `got`. */
+bool wire_refuse_fraction(const struct wire_place *place, const char *got, size_t digits,
+                          struct wire_problem *ret_problem);
 
-/* Likewise, for an integer outside 0..`max` that was not read from text. */
-bool wire_refuse_int_range(const struct wire_place *place, int64_t got, size_t max,
-                           const char *limit, struct wire_problem *ret_problem);
+/* Likewise, an integer outside `min`..`max`; `limit` is the reason for the range. */
+bool wire_refuse_int_range(const struct wire_place *place, const char *got, size_t digits,
+                           const char *limit, size_t min, size_t max,
+                           struct wire_problem *ret_problem);
 
 /* A number that is not finite. */
 bool wire_refuse_not_finite(const struct wire_place *place, double got,

@@ -107,7 +107,8 @@ def test_binary_input_of_16_bits_is_read_exactly(demo_server, datatype):
 
 
 @pytest.mark.parametrize("lens,datatype", [([3, 1], "INT32"), ([[3, 1, 2], [1, 2, 0]], "INT64"),
-                                           ([[3, 1, 2], [1, 2, 0]], "INT32")])
+                                           ([[3, 1, 2], [1, 2, 0]], "INT32"), ([3, 1], "FP64"),
+                                           ([[3, 1, 2], [1, 2, 0]], "FP32")])
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
 def test_valid_lens_may_have_any_shape_and_encoding(demo_server, lens, datatype, binary, flat):

@@ -94,14 +94,14 @@ JSON_DEFECTS = {
     "integers for queries": (queries(datatype="INT64"), "queries has datatype 'INT64'"),
     "BOOL": (queries(datatype="BOOL"), "Wrong dtype"),
     "BF16 in JSON": (queries(datatype="BF16"), "BF16, which must be binary data"),
-    "floats for lens": (lens(datatype="FP32"), "send it as INT32 or INT64"),
-    "unsigned lens": (lens(datatype="UINT32"), "send it as INT32 or INT64"),
+    "half floats for lens": (lens(datatype="FP16"), "send it as INT32, INT64, FP32 or FP64"),
+    "unsigned lens": (lens(datatype="UINT32"), "send it as INT32, INT64, FP32 or FP64"),
     # shapes
     "no shape": (queries(shape=None), "queries has no shape"),
     "empty shape": (queries(shape=[]), "queries.shape is an empty list"),
     "shape a number": (queries(shape=24), "Wrong rank"),
     "shape of strings": (queries(shape=["2", 3, 4]), "queries.shape[0] is a string"),
-    "shape of fractions": (queries(shape=[2.0, 3, 4]), "queries.shape[0] is a number"),
+    "shape of fractions": (queries(shape=[2.5, 3, 4]), "queries.shape[0] is 2.5; send a whole"),
     "shape of null": (queries(shape=[None, 3, 4]), "queries.shape[0] is null"),
     "negative size": (queries(shape=[-2, 3, 4]), "queries.shape[0] is -2"),
     "two negative sizes": (queries(shape=[-2, -3, 4]), "queries.shape[0] is -2"),
@@ -153,7 +153,7 @@ JSON_DEFECTS = {
     "lens negative": (lens(data=[3, -1]), "valid_lens[1] is -1, but its sequence has 3 keys"),
     "lens over the keys": (lens(data=[4, 1]), "valid_lens[0] is 4, but its sequence has 3 keys"),
     "lens of 2^64": (lens(data=[1 << 64, 1]), "Out of range"),
-    "lens a fraction": (lens(data=[1.5, 1]), "valid_lens[0] is a number; send an integer"),
+    "lens a fraction": (lens(data=[1.5, 1]), "valid_lens[0] is 1.5; send a whole number"),
     "lens too many": (lens(data=[1, 1, 1]), "valid_lens has shape [2]"),
     "lens too few": (lens(data=[1]), "at most 1"),
     "lens of another batch": (lens(shape=[3], data=[1, 1, 1]), "send it with shape [2] or [2,3]"),
@@ -189,7 +189,7 @@ JSON_DEFECTS = {
     "need_weights a number": (also(parameters={"need_weights": 1}), "need_weights must be false"),
     "timeout negative": (also(parameters={"timeout": -1}), "timeout is -1, but it is a number of"),
     "timeout over a day": (also(parameters={"timeout": 86400000001}), "send 0 to 86400000000"),
-    "timeout with a point": (also(parameters={"timeout": 1.5}), "timeout is a number; send an integer"),
+    "timeout with a point": (also(parameters={"timeout": 1.5}), "timeout is 1.5; send a whole number"),
     "timeout a list": (also(parameters={"timeout": [1]}), "Wrong rank"),
     "priority a string": (also(parameters={"priority": "1"}), "priority is a string"),
     "priority over 31 bits": (also(parameters={"priority": 1 << 31}), "send 0 to 2147483647"),
@@ -253,7 +253,7 @@ BINARY_DEFECTS = {
     "size negative": (sized(-96), b"\0" * 96, "binary_data_size -96"),
     "size of 2^64": (sized(1 << 64), b"\0" * 96, "binary_data_size 18446744073709551616"),
     "size a string": (sized("96"), b"\0" * 96, "binary_data_size is a string"),
-    "size a fraction": (sized(96.0), b"\0" * 96, "binary_data_size is a number"),
+    "size a fraction": (sized(96.5), b"\0" * 96, "binary_data_size is 96.5; send a whole"),
     "size a list": (sized([96]), b"\0" * 96, "Wrong rank"),
     "size for another datatype": (sized(96, datatype="FP64"), b"\0" * 96,
                                   "its shape in FP64 has 192 bytes"),
@@ -285,11 +285,17 @@ def test_inputs_share_the_bytes_of_the_body(server):
 
 @pytest.mark.parametrize("lens,datatype", [([3, -1], "INT32"), ([3, -1], "INT64"),
                                            ([1 << 31, 1], "INT64"), ([3, 4], "INT32"),
-                                           ([-(1 << 63), 1], "INT64")])
+                                           ([-(1 << 63), 1], "INT64"), ([3, 4], "FP32"),
+                                           ([3, -1], "FP64")])
 def test_binary_lens_out_of_range_are_refused(server, lens, datatype):
     bad = next(i for i, length in enumerate(lens) if not 0 <= length <= 3)
     check(server, *pack([BINARY, tensor("valid_lens", lens, datatype, binary=True)]),
-          f"element {bad} of valid_lens (counted from 0) is {lens[bad]}, but its sequence has 3")
+          f"valid_lens[{bad}] is {lens[bad]}, but its sequence has 3 keys; send 0 to 3")
+
+
+def test_binary_lens_that_are_not_whole_are_refused(server):
+    lens = tensor("valid_lens", [[3, 1, 2], [1, 0.5, 0]], "FP32", binary=True)
+    check(server, *pack([BINARY, lens]), "valid_lens[1][1] is 0.5; send a whole number")
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "FP16", "FP64", "BF16"])

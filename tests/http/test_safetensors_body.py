@@ -119,6 +119,17 @@ def test_options_and_integer_tensors_mean_the_same_as_in_json(demo_server, dtype
         assert_same_bits(tensors[key], expected[key])
 
 
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+def test_whole_floats_are_integers(demo_server, dtype):
+    rows = np.concatenate(RAGGED)
+    tensors = {"queries": rows, "query_lens": [2, 5, 1], "valid_lens": [1, 3, -0.0],
+               "weights_heads": [1, 0], "weights_queries": [0]}
+    as_floats = {name: dtype for name in tensors if name != "queries"}
+    plain, floats = (parse(send(demo_server, tensors, types, need_weights="true"))[0]
+                     for types in ({}, as_floats))
+    assert all(plain[name].tobytes() == floats[name].tobytes() for name in plain)
+
+
 @pytest.mark.parametrize("valid_lens", [np.int64(1), [1, 2]])
 def test_unbatched_request_gets_an_unbatched_reply(demo_server, valid_lens):
     tensors, _ = parse(send(demo_server, {"queries": X, "valid_lens": valid_lens},
@@ -254,7 +265,7 @@ DEFECTS = {
     "priority_empty": (headed('"__metadata__":{"priority":""}', entry()), "Wrong type", "priority",
                        "number", "string", "''"),
     "priority_point": (headed('"__metadata__":{"priority":"1.5"}', entry()), "Wrong type",
-                       "priority", "integer", "number", "send an integer"),
+                       "priority", "integer", "number", "priority is 1.5; send a whole number"),
     "priority_negative": (headed('"__metadata__":{"priority":"-1"}', entry()), "Out of range",
                           "priority", [0, 2147483647], -1, "send 0 to 2147483647"),
     "nul_behind_a_number": (headed(entry().replace("[0,24]", "[0,24\0]")), BROKEN, None, None, None,
@@ -272,9 +283,11 @@ DEFECTS = {
     "lens_of_padded": (headed(entry(shape="[1,2,3]"), entry("[1]", "[24,32]", "I64", "query_lens"),
                               data=32), "Wrong rank", "queries", 2, 3, "batch axis"),
     "lens_zero": (headed(entry(), entry("[1]", "[24,32]", "I64", "query_lens"), data=32),
-                  "Out of range", "query_lens", [1, 2147483647], 0, "query_lens[0] is 0"),
-    "lens_floats": (headed(entry(), entry("[2]", "[24,32]", "F32", "query_lens"), data=32),
-                    "Wrong dtype", "query_lens", ["I64", "I32"], "F32", "I64"),
+                  "Out of range", "query_lens", [1, 2], 0, "query_lens[0] is 0, but its tensor has 2 rows"),
+    "lens_f16": (headed(entry(), entry("[2]", "[24,28]", "F16", "query_lens"), data=28),
+                 "Wrong dtype", "query_lens", ["I64", "I32", "F64", "F32"], "F16", "I64"),
+    "lens_unsigned": (headed(entry(), entry("[]", "[24,32]", "U64", "valid_lens"), data=32),
+                      "Wrong dtype", "valid_lens", ["I64", "I32", "F64", "F32"], "U64", "I64"),
     "lens_rank": (headed(entry(), entry("[1,1]", "[24,32]", "I64", "query_lens"), data=32),
                   "Wrong rank", "query_lens", 1, 2, "[B]"),
     "key_lens_alone": (headed(entry(), entry("[1]", "[24,32]", "I64", "key_lens"), data=32),
@@ -320,6 +333,11 @@ NUMBERS = {
                             "valid_lens[1] is -1"),
     "valid_lens_count": ({"queries": X, "valid_lens": [1, 1, 1]}, "valid_lens", [3], "3 numbers"),
     "head_too_high": ({"queries": X, "weights_heads": [0, 9]}, "weights_heads", 9, "heads"),
+    "head_negative": ({"queries": X, "weights_heads": [0, -1]}, "weights_heads", -1,
+                      "weights_heads[1] is -1, but there"),
+    "query_negative": ({"queries": X, "weights_queries": [-2]}, "weights_queries", -2,
+                       "but there are 2 queries in the shortest sequence; send 0 to 1"),
+    "length_negative": ({"queries": X, "query_lens": [-2]}, "query_lens", -2, "send 1 to 2"),
     "query_twice": ({"queries": X, "weights_queries": [1, 1]}, "weights_queries", None, "duplicates"),
     "sums_overflow": ({"queries": X, "query_lens": [2**63 - 1, 2**63 - 1, 4]}, "queries", [2, 3],
                       "add up"),
@@ -334,6 +352,25 @@ def test_wrong_numbers_are_refused(journey_server, name):
     response = post(journey_server, body)
     problem = assert_problem(response, 400, response.json()["title"], field)
     assert problem.get("got") == got and detail in problem["detail"], problem
+
+
+# The number; `got` and text that the detail contains.
+WRONG_LENS = {1.5: ("number", "valid_lens[1] is 1.5; send a whole number"),
+              np.nan: ("number", "valid_lens[1] is NaN; send"),
+              -np.inf: ("number", "valid_lens[1] is -inf; send"),
+              -1.0: (-1, "valid_lens[1] is -1, but its sequence has 2 keys; send 0 to 2"),
+              3.0: (3, "valid_lens[1] is 3, but"), 2.0 ** 80: (2 ** 80, "valid_lens[1] is 1.2089")}
+
+
+@pytest.mark.parametrize("value", WRONG_LENS)
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+def test_float_that_is_not_a_length_is_refused(journey_server, value, dtype):
+    got, detail = WRONG_LENS[value]
+    response = post(journey_server, make_safetensors({"queries": X, "valid_lens": [1, value]},
+                                                     {"queries": "F32", "valid_lens": dtype}))
+    problem = assert_problem(response, 400, "Wrong type" if got == "number" else "Out of range",
+                             "valid_lens")
+    assert problem["got"] == got and detail in problem["detail"], problem
 
 
 def test_f64_over_float32_is_out_of_range(journey_server):

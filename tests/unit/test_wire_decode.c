@@ -206,6 +206,62 @@ static void test_unbatched_valid_lens_are_an_integer_or_one_per_query(void **sta
     assert_int_equal(batch->valid_lens[1], 2);
 }
 
+/* JSON has one type of numbers, so 3.0 is an integer. */
+static void test_integer_may_have_any_spelling(void **state) {
+    static const struct {
+        const char *text;
+        size_t value;
+    } spellings[] = {
+        {"3", 3},
+        {"3.0", 3},
+        {"3e0", 3},
+        {"3E+00", 3},
+        {"30e-1", 3},
+        {"0.3e1", 3},
+        {"0.0003e4", 3},
+        {"300.00e-2", 3},
+        {"0", 0},
+        {"-0", 0},
+        {"-0.0", 0},
+        {"0.000e5", 0},
+        {"0e-99999", 0},
+        {"0e999999999", 0},
+        {"1.2e1", 12},
+        {"1000e-2", 10},
+        {"10.50e1", 105},
+        {"2147483647", INT32_MAX},
+        {"2.147483647e9", INT32_MAX},
+        {"0.0000000000000000000000000000000000000000000000001e49", 1},
+        {"10000000000000000000000000000000000000000000000000e-49", 1},
+        {"1.000000000000000000000000000000000000000000000000000", 1},
+    };
+    static const char *const others[] = {"3.5",
+                                         "1e-1",
+                                         "0.1e0",
+                                         "1.00000000000000000001",
+                                         "10.5e-1",
+                                         "1e-400",
+                                         "1e-99999999999999999999"};
+    struct fixture *fixture = *state;
+    char body[256];
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
+        snprintf(body, sizeof body,
+                 "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"priority\":%s}",
+                 spellings[i].text);
+        decode(fixture, body);
+        if (fixture->request.priority != spellings[i].value)
+            fail_msg("%s is %u", spellings[i].text, fixture->request.priority);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        snprintf(body, sizeof body,
+                 "{\"model\":\"d2l\",\"queries\":[[1,2,3,4]],\"priority\":%s}",
+                 others[i]);
+        if (fixture_decode(fixture, body) ||
+            strcmp(fixture->problem.title, "Wrong type") != 0)
+            fail_msg("%s is an integer", others[i]);
+    }
+}
+
 static void test_options_override_the_model(void **state) {
     const attn_request *batch =
         decode(*state, "{\"need_weights\":true,\"head_mask\":[0.25],\"causal\":false,"
@@ -315,6 +371,7 @@ int main(void) {
         cmocka_unit_test(test_valid_lens_per_sequence),
         cmocka_unit_test(test_valid_lens_per_query_follow_each_other_when_ragged),
         cmocka_unit_test(test_unbatched_valid_lens_are_an_integer_or_one_per_query),
+        cmocka_unit_test(test_integer_may_have_any_spelling),
         cmocka_unit_test(test_options_override_the_model),
         cmocka_unit_test(test_weights_are_selected_in_the_order_sent),
         cmocka_unit_test(test_numbers_are_rounded_to_double_and_then_to_float32),

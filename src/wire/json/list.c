@@ -7,6 +7,9 @@
 /* Numbers of up to 16 bytes fill a step of the pace. */
 #define NUMBERS_PER_STEP (WIRE_PACE_STEP / 16)
 
+/* No text in memory has so many digits that its other exponents matter. */
+#define EXPONENT_ENOUGH (INT64_MAX / 100)
+
 bool wire_list_open(struct wire_cursor *cursor, struct wire_place *place, size_t levels) {
     if (wire_cursor_next(cursor) == '[') {
         cursor->at++;
@@ -55,16 +58,49 @@ bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
     return true;
 }
 
-/* Returns the value of the digits from `at` on, or SIZE_MAX when it is larger. */
-static size_t parse_digits(const char *at, const char *end) {
-    size_t value = 0;
-    for (; at < end; at++) {
-        size_t digit = (size_t)(*at - '0');
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, digit, &value))
-            return SIZE_MAX;
+/* Returns value * 10^power, or SIZE_MAX when that is larger. */
+static size_t scale_by_ten(size_t value, int64_t power) {
+    for (; power > 0 && value > 0 && value < SIZE_MAX; power--) {
+        if (__builtin_mul_overflow(value, 10, &value))
+            value = SIZE_MAX;
     }
     return value;
+}
+
+/* Returns the exponent from `at` on, after the 'e', or one that is large enough. */
+static int64_t parse_exponent(const char *at, const char *end) {
+    int64_t exponent = 0;
+    bool minus = *at == '-';
+    for (at += *at == '-' || *at == '+'; at < end && exponent < EXPONENT_ENOUGH; at++)
+        exponent = exponent * 10 + (*at - '0');
+    return minus ? -exponent : exponent;
+}
+
+/* Returns whether a number without its sign is whole, exactly. *ret_value is SIZE_MAX
+ * when the number is larger. */
+static bool parse_whole(const char *at, const char *end, size_t *ret_value) {
+    size_t value = 0;
+    int64_t zeros = 0, power = 0; /* zeros at the end are a power of ten: 30e-1 is 3 */
+    bool fraction = false;
+
+    for (; at < end && (*at | 0x20) != 'e'; at++) {
+        if (*at == '.') {
+            fraction = true;
+            continue;
+        }
+        power -= fraction;
+        zeros++;
+        if (*at != '0') {
+            value = scale_by_ten(value, zeros);
+            if (__builtin_add_overflow(value, (size_t)(*at - '0'), &value))
+                value = SIZE_MAX;
+            zeros = 0;
+        }
+    }
+
+    power += zeros + (at < end ? parse_exponent(at + 1, end) : 0);
+    *ret_value = scale_by_ten(value, power);
+    return value == 0 || power >= 0;
 }
 
 bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
@@ -77,13 +113,17 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
         return wire_refuse_levels(place, levels, levels, got, cursor->problem);
     }
 
-    const char *type = wire_cursor_type(cursor);
-    if (type == NULL || strcmp(type, "integer") != 0)
+    if (!wire_cursor_at_number(cursor))
         return wire_refuse_value_type(cursor, place, "integer");
 
     *ret_text =
         (struct wire_span){cursor->at, wire_number_end(cursor->at, cursor->end), 0, 0};
-    *ret_number = parse_digits(ret_text->start + minus, ret_text->end);
+    if (!parse_whole(ret_text->start + minus, ret_text->end, ret_number)) {
+        wire_cursor_locate(cursor, place);
+        return wire_refuse_fraction(place, ret_text->start,
+                                    (size_t)(ret_text->end - ret_text->start),
+                                    cursor->problem);
+    }
     if (minus && *ret_number > 0)
         *ret_number = SIZE_MAX;
     wire_pace_add(cursor->pace, (size_t)(ret_text->end - cursor->at) + 1);
@@ -96,8 +136,8 @@ bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place 
     struct wire_cursor there = *cursor;
     there.at = text->start;
     wire_cursor_locate(&there, place);
-    return wire_refuse_text_range(place, text->start, (size_t)(text->end - text->start),
-                                  limit, max, cursor->problem);
+    return wire_refuse_int_range(place, text->start, (size_t)(text->end - text->start),
+                                 limit, 0, max, cursor->problem);
 }
 
 /* Refuses the element at `place`, where reading the row has stopped because of `stop`. */

@@ -21,8 +21,10 @@ bool wire_levels_read(const struct wire_cursor *cursor, const char *field, size_
 bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
                     bool *ret_more);
 
-/* Reads the integer at `place`; `levels` is as above. *ret_number is SIZE_MAX when the
- * integer is larger, or negative. *ret_text is its text. */
+/* Reads the integer at `place`; `levels` is as above. A point or an exponent is allowed
+ * where the number is whole (3.0, 30e-1), since JSON has only one type of numbers.
+ * *ret_number is SIZE_MAX when the integer is larger, or negative. *ret_text is its
+ * text. */
 bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t *ret_number, struct wire_span *ret_text);
 

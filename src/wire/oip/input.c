@@ -2,7 +2,9 @@
 /* input.c: finds the name, datatype, shape and data of one input of a request. */
 #include "wire/oip/input.h"
 
+#include "base/dtype.h"
 #include "base/size.h"
+#include "wire/integers.h"
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 
@@ -13,7 +15,7 @@
 #define FIELD_BYTES      32 /* of "valid_lens.shape" */
 #define DIGITS_SHOWN_MAX 24
 #define FLOAT_TYPES      "FP32, FP16, FP64 or (as binary data) BF16"
-#define INTEGER_TYPES    "INT32 or INT64"
+#define INTEGER_TYPES    "INT32, INT64, FP32 or FP64"
 #define KNOWN_INPUTS     "queries, keys, values, valid_lens and head_mask"
 
 static const char *const input_names[WIRE_OIP_NUM_INPUTS] = {
@@ -23,8 +25,8 @@ static const char *const input_names[WIRE_OIP_NUM_INPUTS] = {
 };
 
 static const struct wire_oip_type types[] = {
-    {"FP32", 4, "F32", false}, {"FP16", 2, "F16", false}, {"FP64", 8, "F64", false},
-    {"BF16", 2, "BF16", true}, {"INT32", 4, NULL, false}, {"INT64", 8, NULL, false},
+    {"FP32", 4, "F32", false}, {"FP16", 2, "F16", false},  {"FP64", 8, "F64", false},
+    {"BF16", 2, "BF16", true}, {"INT32", 4, "I32", false}, {"INT64", 8, "I64", false},
 };
 
 enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, NUM_MEMBERS };
@@ -73,12 +75,19 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
                                 whose, input_names[i]);
     *ret_which = i;
     inputs[i].name = input_names[i];
+    inputs[i].integers = i == WIRE_OIP_VALID_LENS;
     return true;
+}
+
+/* Whether the numbers of an input may be stored as that type. */
+static bool may_have_type(const struct wire_oip_input *input,
+                          const struct wire_oip_type *type) {
+    return input->integers ? wire_integers_allow(type->dtype)
+                           : dtype_find(type->dtype)->to_float != NULL;
 }
 
 static bool read_datatype(const struct wire_cursor *cursor, const struct wire_span *span,
                           struct wire_oip_input *input) {
-    bool integer = input->name == input_names[WIRE_OIP_VALID_LENS];
     char word[WIRE_WORD_MAX + 1];
     if (span->start == NULL)
         return refuse_missing(cursor->problem, input->name, "datatype");
@@ -86,14 +95,15 @@ static bool read_datatype(const struct wire_cursor *cursor, const struct wire_sp
         return false;
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(types[i].name, word) == 0 && integer == (types[i].dtype == NULL)) {
+        if (strcmp(types[i].name, word) == 0 && may_have_type(input, &types[i])) {
             input->type = &types[i];
             return true;
         }
     }
     return wire_problem_set(cursor->problem, WIRE_E_WRONG_DTYPE, input->name,
                             "%s has datatype '%.*s'; send it as %s", input->name,
-                            NAME_SHOWN_MAX, word, integer ? INTEGER_TYPES : FLOAT_TYPES);
+                            NAME_SHOWN_MAX, word,
+                            input->integers ? INTEGER_TYPES : FLOAT_TYPES);
 }
 
 /* Returns how many characters of a number an error shows. */

@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/size.h"
+#include "wire/integers.h"
 #include "wire/json/list.h"
 #include "wire/json/tensor.h"
 
@@ -12,14 +13,14 @@
 
 /* Whether binary data is used where it is, without a copy. */
 static bool is_float_input(const struct wire_oip_input *input) {
-    return input->bytes != NULL && input->type->dtype != NULL &&
+    return input->bytes != NULL && !input->integers &&
            dtype_is_float_array(input->type->dtype, input->bytes);
 }
 
 size_t wire_oip_input_cost(const struct wire_oip_input *input) {
     size_t bytes = (size_t)2 * ARENA_ALIGNMENT;
     bool fits = size_add_mul(&bytes, input->shape[0], sizeof(size_t)); /* lengths */
-    if (input->type->dtype == NULL)
+    if (input->integers)
         fits = fits && size_add_mul(&bytes, input->count, sizeof(size_t));
     else if (input->bytes == NULL)
         fits = fits && size_add(bytes, wire_tensor_cost(&input->data), &bytes);
@@ -209,16 +210,17 @@ static bool read_json_integers(struct wire_cursor *cursor, struct integer_list *
 static bool read_binary_integers(const struct wire_oip_reader *reader,
                                  struct integer_list *list) {
     const struct wire_oip_input *input = list->input;
-    size_t size = input->type->size;
+    const struct wire_integers integers = {.field = input->name,
+                                           .dtype = dtype_find(input->type->dtype),
+                                           .bytes = input->bytes,
+                                           .rank = input->rank,
+                                           .shape = input->shape};
     for (size_t i = 0; i < input->count; i++) {
-        int64_t number = dtype_read_integer(input->bytes + i * size, size);
-        if (number < 0 || (uint64_t)number > list->max)
-            return wire_problem_set(
-                reader->problem, WIRE_E_OUT_OF_RANGE, input->name,
-                "element %zu of %s (counted from 0) is %lld, but %s; send 0 "
-                "to %zu",
-                i, input->name, (long long)number, list->limit, list->max);
-        list->numbers[i] = (size_t)number;
+        if (!wire_integers_read(&integers, i, &list->numbers[i], reader->problem))
+            return false;
+        if (list->numbers[i] > list->max)
+            return wire_integers_refuse(&integers, i, list->limit, 0, list->max,
+                                        reader->problem);
         wire_pace_add_number(reader->pace, i);
     }
     return true;

@@ -21,7 +21,7 @@ enum wire_oip_name {
 struct wire_oip_type {
     const char *name;
     size_t size;         /* bytes of an element */
-    const char *dtype;   /* of floats, in base/dtype.h; NULL: a signed integer */
+    const char *dtype;   /* its name in base/dtype.h */
     bool is_binary_only; /* never in JSON */
 };
 
@@ -30,6 +30,7 @@ struct wire_oip_type {
  * data: binary data has the right size, and JSON has at least count - 1 commas. */
 struct wire_oip_input {
     const char *name;                 /* constant */
+    bool integers;                    /* lengths or indices; else floats */
     const struct wire_oip_type *type; /* NULL: the request does not have it */
     size_t rank;
     size_t shape[WIRE_OIP_RANK_MAX];

@@ -344,41 +344,42 @@ static bool check_valid_lens_shape(const struct wire_safetensors_body *body,
     return fits || refuse_valid_lens_shape(body, queries);
 }
 
-/* Refuses number `i` of valid_lens, for query `q` of sequence `b`. */
-static bool refuse_valid_len(const struct safetensors_decoder *decoder, size_t i,
-                             size_t got, size_t b, size_t q) {
-    const struct wire_safetensors_body *body = &decoder->body;
-    size_t rank = body->tensors[WIRE_SAFETENSORS_VALID_LENS]->rank;
-    size_t max = decoder->request->batch.key_lens[b];
-    const struct wire_place place = {
-        .field = "valid_lens", .depth = rank, .index = {rank == 2 ? b : i, q}};
-    char limit[WIRE_LENS_LIMIT_MAX];
-    wire_lens_limit(limit, max);
-    return wire_refuse_int_range(&place, (int64_t)got, max, limit, body->problem);
+/* Reads the numbers of valid_lens, whose shape was checked. */
+static bool read_lens(const struct wire_safetensors_body *body,
+                      const struct wire_integers *integers, const attn_request *batch,
+                      size_t *lens) {
+    size_t i = 0;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t count = batch->valid_lens_per_query ? batch->query_lens[b] : 1;
+        for (size_t end = i + count; i < end; i++) {
+            char limit[WIRE_LENS_LIMIT_MAX];
+            size_t max = batch->key_lens[b];
+            wire_pace_add_number(body->pace, i);
+            if (!wire_integers_read(integers, i, &lens[i], body->problem))
+                return false;
+            if (lens[i] > max) {
+                wire_lens_limit(limit, max);
+                return wire_integers_refuse(integers, i, limit, 0, max, body->problem);
+            }
+        }
+    }
+    return true;
 }
 
 static bool read_valid_lens(const struct safetensors_decoder *decoder,
                             const struct wire_tensor *queries) {
     const struct wire_safetensors_body *body = &decoder->body;
     attn_request *batch = &decoder->request->batch;
-    size_t *lens, i = 0;
-    bool per_query;
+    struct wire_integers integers;
+    size_t *lens;
     if (body->tensors[WIRE_SAFETENSORS_VALID_LENS] == NULL)
         return true;
-    if (!check_valid_lens_shape(body, queries, &per_query) ||
-        !wire_safetensors_read_integers(body, WIRE_SAFETENSORS_VALID_LENS, 0, &lens))
+    if (!check_valid_lens_shape(body, queries, &batch->valid_lens_per_query) ||
+        !wire_safetensors_open_integers(body, WIRE_SAFETENSORS_VALID_LENS, &integers,
+                                        &lens) ||
+        !read_lens(body, &integers, batch, lens))
         return false;
-
-    for (size_t b = 0; b < batch->num_sequences; b++) {
-        size_t count = per_query ? batch->query_lens[b] : 1;
-        for (size_t q = 0; q < count; q++, i++) {
-            wire_pace_add_number(body->pace, i);
-            if (lens[i] > batch->key_lens[b])
-                return refuse_valid_len(decoder, i, lens[i], b, q);
-        }
-    }
     batch->valid_lens = lens;
-    batch->valid_lens_per_query = per_query;
     return true;
 }
 
@@ -389,21 +390,23 @@ static bool read_selection(const struct safetensors_decoder *decoder,
     const struct wire_safetensors_body *body = &decoder->body;
     const struct safetensors_tensor *tensor = body->tensors[id];
     struct wire_indices indices;
+    struct wire_integers integers;
     size_t *list;
     if (tensor == NULL)
         return true;
     if (!wire_safetensors_check_rank(body, id, 1, 1, "a list of indices, [N]") ||
-        !wire_safetensors_read_integers(body, id, 0, &list) ||
+        !wire_safetensors_open_integers(body, id, &integers, &list) ||
         !wire_indices_init(&indices, decoder->request, which, body->arena, body->problem))
         return false;
 
     for (size_t i = 0; i < tensor->elements; i++) {
-        const struct wire_place at = {.field = indices.field, .depth = 1, .index = {i}};
+        if (!wire_integers_read(&integers, i, &list[i], body->problem))
+            return false;
         if (list[i] >= indices.limit) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(&indices, limit);
-            return wire_refuse_int_range(&at, (int64_t)list[i], indices.limit - 1, limit,
-                                         body->problem);
+            return wire_integers_refuse(&integers, i, limit, 0, indices.limit - 1,
+                                        body->problem);
         }
         if (!wire_indices_add(&indices, i, list[i], body->problem))
             return false;

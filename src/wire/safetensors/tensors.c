@@ -6,8 +6,6 @@
 #include "base/size.h"
 #include "wire/refuse.h"
 
-#include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -196,48 +194,24 @@ bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
     return check_floats(body, id, numbers);
 }
 
-/* Refuses number `i`, which is less than `min`. The other tensors decide how large it may
- * be, so the upper end of `expected` is only a number that is large. */
-static bool refuse_low_integer(const struct wire_safetensors_body *body,
-                               enum wire_safetensors_id id, size_t i, int64_t number,
-                               size_t min) {
-    const struct wire_place place = place_of(body, id, i);
-    struct wire_problem *problem = body->problem;
-    char where[128];
-
-    wire_place_print(where, sizeof where, &place);
-    wire_problem_set(problem, WIRE_E_OUT_OF_RANGE, tensor_names[id],
-                     "%s is %" PRId64
-                     ", but it is a count or an index; send at least %zu",
-                     where, number, min);
-    wire_range_print(problem->expected, min, INT32_MAX);
-    snprintf(problem->got, sizeof problem->got, "%" PRId64, number);
-    return false;
-}
-
-bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
-                                    enum wire_safetensors_id id, size_t min,
-                                    size_t **ret_numbers) {
+bool wire_safetensors_open_integers(const struct wire_safetensors_body *body,
+                                    enum wire_safetensors_id id,
+                                    struct wire_integers *ret_integers,
+                                    size_t **ret_room) {
     const struct safetensors_tensor *tensor = body->tensors[id];
-    const char *dtype = tensor->dtype->name;
-    size_t size = tensor->dtype->bits / 8;
-    if (strcmp(dtype, "I64") != 0 && strcmp(dtype, "I32") != 0)
-        return refuse_dtype(body, id, "I64 or I32", "[\"I64\",\"I32\"]");
+    if (!wire_integers_allow(tensor->dtype->name))
+        return refuse_dtype(body, id, "I64, I32, F64 or F32",
+                            "[\"I64\",\"I32\",\"F64\",\"F32\"]");
     if (!check_not_empty(body, id))
         return false;
 
-    size_t *numbers = arena_alloc(body->arena, tensor->elements, sizeof *numbers);
-    if (numbers == NULL)
-        return wire_problem_set_no_memory(body->problem);
-    for (size_t i = 0; i < tensor->elements; i++) {
-        int64_t number = dtype_read_integer(bytes_of(body, id) + i * size, size);
-        if (number < 0 || (uint64_t)number < min)
-            return refuse_low_integer(body, id, i, number, min);
-        numbers[i] = (size_t)number;
-        wire_pace_add_number(body->pace, i);
-    }
-    *ret_numbers = numbers;
-    return true;
+    *ret_integers = (struct wire_integers){.field = tensor_names[id],
+                                           .dtype = tensor->dtype,
+                                           .bytes = bytes_of(body, id),
+                                           .rank = tensor->rank,
+                                           .shape = tensor->shape};
+    *ret_room = arena_alloc(body->arena, tensor->elements, sizeof **ret_room);
+    return *ret_room != NULL || wire_problem_set_no_memory(body->problem);
 }
 
 /* --- queries, keys, values --- */
@@ -265,26 +239,44 @@ static bool check_packed_levels(const struct wire_safetensors_body *body,
     return wire_safetensors_check_rank(body, id, 2, 3, shapes);
 }
 
+/* Reads the lengths of a tensor without padding, each at least 1, and adds them up. A sum
+ * that stops at INT64_MAX cannot be the number of rows, and many clients could not read a
+ * larger one in the problem. */
+static bool sum_lens(const struct wire_safetensors_body *body,
+                     const struct wire_integers *lens, struct wire_tensor *tensor,
+                     size_t *ret_sum) {
+    char limit[48];
+    size_t sum = 0;
+    for (size_t b = 0; b < tensor->num_sequences; b++) {
+        size_t *len = &tensor->lens[b];
+        if (!wire_integers_read(lens, b, len, body->problem))
+            return false;
+        if (*len == 0 || *len == SIZE_MAX) {
+            snprintf(limit, sizeof limit, "its tensor has %zu rows", tensor->num_rows);
+            return wire_integers_refuse(lens, b, limit, 1, tensor->num_rows,
+                                        body->problem);
+        }
+        if (!size_add(sum, *len, &sum) || sum > INT64_MAX)
+            sum = INT64_MAX;
+        wire_pace_add_number(body->pace, b);
+    }
+    *ret_sum = sum;
+    return true;
+}
+
 /* Reads the lengths of a tensor without padding, which must add up to its rows. */
 static bool read_packed_lens(const struct wire_safetensors_body *body,
                              enum wire_safetensors_id id, enum wire_safetensors_id lens,
                              struct wire_tensor *tensor) {
     struct wire_problem *problem = body->problem;
+    struct wire_integers integers;
     size_t sum = 0;
+    tensor->num_sequences = body->tensors[lens]->elements;
     if (!wire_safetensors_check_rank(body, lens, 1, 1,
                                      "one length for each sequence, [B]") ||
-        !wire_safetensors_read_integers(body, lens, 1, &tensor->lens))
+        !wire_safetensors_open_integers(body, lens, &integers, &tensor->lens) ||
+        !sum_lens(body, &integers, tensor, &sum))
         return false;
-
-    /* A sum that stops at INT64_MAX cannot be the number of rows, and many clients could
-     * not read a larger one in the problem. */
-    assert(tensor->lens != NULL);
-    tensor->num_sequences = body->tensors[lens]->elements;
-    for (size_t b = 0; b < tensor->num_sequences; b++) {
-        if (!size_add(sum, tensor->lens[b], &sum) || sum > INT64_MAX)
-            sum = INT64_MAX;
-        wire_pace_add_number(body->pace, b);
-    }
     if (sum == tensor->num_rows)
         return true;
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.h: reads the tensors of a safetensors body as numbers.
  *
- * Each reader returns false with the problem set: Wrong dtype, Wrong rank, Empty tensor,
- * Out of range, Shape mismatch, Out of memory. */
+ * Each reader returns false with the problem set: Wrong dtype, Wrong type, Wrong rank,
+ * Empty tensor, Out of range, Shape mismatch, Out of memory. */
 #ifndef ATTND_WIRE_SAFETENSORS_TENSORS_H
 #define ATTND_WIRE_SAFETENSORS_TENSORS_H
 
 #include "base/arena.h"
 #include "safetensors/header.h"
+#include "wire/integers.h"
 #include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/tensor.h"
@@ -56,10 +57,11 @@ bool wire_safetensors_check_rank(const struct wire_safetensors_body *body,
 bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
                                   enum wire_safetensors_id id, const float **ret_numbers);
 
-/* Reads I32 or I64 in the tensor's own shape. All must be at least `min`. */
-bool wire_safetensors_read_integers(const struct wire_safetensors_body *body,
-                                    enum wire_safetensors_id id, size_t min,
-                                    size_t **ret_numbers);
+/* Prepares to read integers, and allocates room for as many in the arena. */
+bool wire_safetensors_open_integers(const struct wire_safetensors_body *body,
+                                    enum wire_safetensors_id id,
+                                    struct wire_integers *ret_integers,
+                                    size_t **ret_room);
 
 /* Reads queries, keys or values: [B, T, width], [T, width], or, when the body has their
  * lengths, [sum of lengths, width]. Without lengths, the rank must be within
