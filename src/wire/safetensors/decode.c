@@ -321,7 +321,7 @@ static bool check_valid_lens_shape(const struct wire_safetensors_body *body,
                                    bool *ret_per_query) {
     const struct safetensors_tensor *lens = body->tensors[WIRE_SAFETENSORS_VALID_LENS];
     bool padded = body->tensors[WIRE_SAFETENSORS_QUERIES]->rank == WIRE_LEVELS_BATCHED;
-    const char *shapes = "a single number or [Tq]";
+    const char *shapes = "a single number, [1] or [Tq]";
     if (padded)
         shapes = "[B] or [B, Tq]";
     else if (queries->batched)
@@ -337,8 +337,7 @@ static bool check_valid_lens_shape(const struct wire_safetensors_body *body,
                (!per_query || lens->shape[1] == queries->lens[0]);
     } else {
         per_query = lens->rank == 1 && lens->elements == queries->num_rows;
-        fits = per_query || (lens->elements == queries->num_sequences &&
-                             (queries->batched || lens->rank == 0));
+        fits = per_query || lens->elements == queries->num_sequences;
     }
     *ret_per_query = per_query;
     return fits || refuse_valid_lens_shape(body, queries);
