@@ -199,13 +199,15 @@ bool wire_refuse_int_range(const struct wire_place *place, const char *got, size
     return false;
 }
 
-bool wire_refuse_not_finite(const struct wire_place *place, double got,
+bool wire_refuse_not_finite(const struct wire_place *place, float got,
                             struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
                      "%s is %s; send numbers within +-%.9g", where,
-                     isnan(got) ? "not a number (NaN)" : "infinite", (double)FLT_MAX);
+                     isnan(got) ? "not a number (NaN)"
+                                : "infinite, or out of range for float32",
+                     (double)FLT_MAX);
     print_float_range(ret_problem);
     return false;
 }

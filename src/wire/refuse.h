@@ -56,8 +56,8 @@ bool wire_refuse_int_range(const struct wire_place *place, const char *got, size
                            const char *limit, size_t min, size_t max,
                            struct wire_problem *ret_problem);
 
-/* A number that is not finite. */
-bool wire_refuse_not_finite(const struct wire_place *place, double got,
+/* A float32 that is not finite; the client may have sent a number that is too large. */
+bool wire_refuse_not_finite(const struct wire_place *place, float got,
                             struct wire_problem *ret_problem);
 
 /* A need_weights that is not one of its three values; `got` is its JSON type. */

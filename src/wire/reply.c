@@ -96,11 +96,9 @@ static bool refuse_result(const struct wire_reply_tensor *tensor,
                 (size_t)snprintf(where + used, sizeof where - used, "[%zu]", index[i]);
     }
 
-    return wire_problem_set(
-        ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
-        "%s is not finite: an input is not finite, or float32 overflowed; "
-        "send finite and smaller numbers",
-        where);
+    return wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
+                            "%s is not finite: float32 overflowed; send smaller numbers",
+                            where);
 }
 
 bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,

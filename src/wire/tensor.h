@@ -13,6 +13,7 @@
  * width is at least 1. The memory is an arena's, but the rows may be in the body. */
 struct wire_tensor {
     bool batched;         /* it has a batch axis */
+    bool packed;          /* the client counts the rows of all sequences through */
     size_t num_sequences; /* B; 1 when not batched */
     size_t *lens;         /* [B], rows of each sequence */
     size_t num_rows;      /* sum of lens */

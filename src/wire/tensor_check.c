@@ -2,6 +2,8 @@
 /* tensor_check.c: checks queries, keys and values against the model and each other. */
 #include "wire/tensor_check.h"
 
+#include "base/finite.h"
+#include "math/mask.h"
 #include "wire/refuse.h"
 
 #include <stdio.h>
@@ -184,6 +186,95 @@ void wire_request_set_tensors(const struct wire_tensors *tensors,
     batch->queries = tensors->queries.rows;
     batch->keys = tensors->keys.rows;
     batch->values = tensors->values.rows;
+}
+
+/* --- finite numbers --- */
+
+/* How many rows of a sequence, from the first on, queries attend to. */
+struct reach {
+    size_t keys, values;
+};
+
+/* Finds it; `first_row` is the sequence's first row of queries in the batch. */
+static struct reach find_reach(const attn_request *batch, size_t sequence,
+                               size_t first_row) {
+    struct reach reach = {0};
+    bool any_uniform = false;
+    for (size_t row = 0; row < batch->query_lens[sequence]; row++) {
+        size_t num_keys = mask_num_keys(batch, sequence, first_row, row);
+        any_uniform = any_uniform || num_keys == 0;
+        if (num_keys > reach.keys)
+            reach.keys = num_keys;
+    }
+    reach.values = any_uniform ? batch->key_lens[sequence] : reach.keys;
+    return reach;
+}
+
+/* Checks the rows of a tensor that the mask does not hide. */
+static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_id id,
+                            const char *field, const attn_request *batch,
+                            struct wire_pace *pace, struct wire_problem *ret_problem) {
+    const float *numbers = tensor->rows;
+    size_t first_query = 0, first_row = 0, width = tensor->width;
+    for (size_t b = 0; b < tensor->num_sequences; b++) {
+        const struct reach reach = find_reach(batch, b, first_query);
+        for (size_t row = 0; row < tensor->lens[b]; row++, numbers += width) {
+            bool reached = row < (id == WIRE_TENSOR_KEYS ? reach.keys : reach.values);
+            if (id == WIRE_TENSOR_QUERIES)
+                reached = mask_num_keys(batch, b, first_query, row) > 0;
+            size_t i = reached ? finite_end(numbers, width) : width;
+            if (i < width) {
+                struct wire_place place = {field, 2, {row, i}, 0, 0};
+                if (tensor->packed)
+                    place.index[0] += first_row;
+                else if (tensor->batched)
+                    place = (struct wire_place){field, 3, {b, row, i}, 0, 0};
+                return wire_refuse_not_finite(&place, numbers[i], ret_problem);
+            }
+            wire_pace_add(pace, width * sizeof *numbers);
+        }
+        first_query += batch->query_lens[b];
+        first_row += tensor->lens[b];
+    }
+    return true;
+}
+
+static bool is_finite(const struct wire_tensor *tensor, struct wire_pace *pace) {
+    size_t count = tensor->num_rows * tensor->width;
+    return wire_pace_finite_end(pace, tensor->rows, count) == count;
+}
+
+static bool check_head_mask_finite(const struct wire_request *request,
+                                   struct wire_problem *ret_problem) {
+    const float *mask = request->batch.head_mask;
+    size_t num_heads = attn_model_get_info(request->model)->num_heads, head;
+    if (mask == NULL)
+        return true;
+    head = finite_end(mask, num_heads);
+    const struct wire_place place = {"head_mask", 1, {head}, 0, 0};
+    return head == num_heads || wire_refuse_not_finite(&place, mask[head], ret_problem);
+}
+
+bool wire_finite_check(const struct wire_tensors *tensors,
+                       const struct wire_request *request, struct wire_pace *pace,
+                       struct wire_problem *ret_problem) {
+    const attn_request *batch = &request->batch;
+    if (!check_head_mask_finite(request, ret_problem))
+        return false;
+    /* Nearly always, there is nothing to hide. */
+    if (is_finite(&tensors->queries, pace) &&
+        (!tensors->keys_given || is_finite(&tensors->keys, pace)) &&
+        (!tensors->values_given || is_finite(&tensors->values, pace)))
+        return true;
+
+    const char *keys = tensors->keys_given ? "keys" : "queries";
+    const char *values = tensors->values_given ? "values" : keys;
+    return check_sequences(&tensors->queries, WIRE_TENSOR_QUERIES, "queries", batch, pace,
+                           ret_problem) &&
+           check_sequences(&tensors->keys, WIRE_TENSOR_KEYS, keys, batch, pace,
+                           ret_problem) &&
+           check_sequences(&tensors->values, WIRE_TENSOR_VALUES, values, batch, pace,
+                           ret_problem);
 }
 
 bool wire_head_mask_check(size_t count, const attn_model_info *model,

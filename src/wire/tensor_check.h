@@ -4,6 +4,7 @@
 #ifndef ATTND_WIRE_TENSOR_CHECK_H
 #define ATTND_WIRE_TENSOR_CHECK_H
 
+#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 #include "wire/tensor.h"
@@ -38,6 +39,15 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
 /* Sets the three tensors of the request. */
 void wire_request_set_tensors(const struct wire_tensors *tensors,
                               struct wire_request *request);
+
+/* Checks that all numbers that can reach the results of a request are finite. The mask
+ * hides rows of keys and values that no query of their sequence attends to, and queries
+ * without a valid key, which attend to all values alike; their numbers may be anything.
+ * Returns false with *ret_problem set: Out of range. `pace` counts the numbers, and may
+ * be NULL. */
+bool wire_finite_check(const struct wire_tensors *tensors,
+                       const struct wire_request *request, struct wire_pace *pace,
+                       struct wire_problem *ret_problem);
 
 /* Checks that head_mask has one number for each head. Returns false with *ret_problem
  * set. */

@@ -75,6 +75,36 @@ static void check_selection(const struct wire_request *request) {
     }
 }
 
+/* Checks what the queries of a sequence attend to; the arrays begin with its rows. */
+static void check_attended(const attn_request *batch, const attn_model_info *info,
+                           size_t sequence, size_t first_query, const float *queries,
+                           const float *keys, const float *values) {
+    size_t num_keys = batch->key_lens[sequence];
+    for (size_t q = 0; q < batch->query_lens[sequence]; q++) {
+        size_t valid = num_keys;
+        if (batch->valid_lens != NULL)
+            valid = batch->valid_lens[batch->valid_lens_per_query ? first_query + q
+                                                                  : sequence];
+        if (batch->causal && valid > q + 1)
+            valid = q + 1;
+        if (valid > 0)
+            check_numbers(queries + q * info->query_size, info->query_size, true);
+        check_numbers(keys, valid * info->key_size, true);
+        check_numbers(values, (valid > 0 ? valid : num_keys) * info->value_size, true);
+    }
+}
+
+static void check_all_attended(const attn_request *batch, const attn_model_info *info) {
+    size_t query = 0, key = 0;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        check_attended(batch, info, b, query, batch->queries + query * info->query_size,
+                       batch->keys + key * info->key_size,
+                       batch->values + key * info->value_size);
+        query += batch->query_lens[b];
+        key += batch->key_lens[b];
+    }
+}
+
 void fuzz_check_request(const struct wire_request *request, bool finite) {
     const attn_request *batch = &request->batch;
     const attn_model_info *info = attn_model_get_info(request->model);
@@ -87,8 +117,9 @@ void fuzz_check_request(const struct wire_request *request, bool finite) {
     check_numbers(batch->keys, keys * info->key_size, finite);
     check_numbers(batch->values, keys * info->value_size, finite);
     if (batch->head_mask != NULL)
-        check_numbers(batch->head_mask, info->num_heads, finite);
+        check_numbers(batch->head_mask, info->num_heads, true);
     check_valid_lens(batch);
+    check_all_attended(batch, info);
     check_selection(request);
 }
 

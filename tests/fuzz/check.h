@@ -20,8 +20,9 @@ char *fuzz_copy(const uint8_t *data, size_t size);
 /* wire_input.reserve: adds to the size_t that is its context. */
 bool fuzz_reserve(void *context, size_t bytes, struct wire_problem *ret_problem);
 
-/* Checks that a decoded request has numbers for all its sizes, lengths and selections
- * within their limits, and, when `finite`, no number that is not finite. */
+/* Checks that a decoded request has numbers for all its sizes, and lengths and selections
+ * within their limits. Numbers that can reach the result must be finite, or, when
+ * `finite`, all. */
 void fuzz_check_request(const struct wire_request *request, bool finite);
 
 /* Checks that the client is to blame for a problem, and that it prints as JSON. */

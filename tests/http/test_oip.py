@@ -236,15 +236,6 @@ def test_large_reply_is_streamed_with_its_length_if_that_is_known(demo_server, b
                  "outputs")
 
 
-def test_masked_key_may_be_nan(demo_server):
-    queries, keys = RANDOM.copy(), RANDOM.copy()
-    keys[:, 2] = np.nan
-    body, headers = pack([tensor("queries", queries, binary=True),
-                          tensor("keys", keys, binary=True),
-                          tensor("valid_lens", [2, 2], "INT32", binary=True)])
-    assert np.isfinite(unpack(post(demo_server, "d2l", body, headers))[1]["outputs"]).all()
-
-
 def test_reply_over_the_limit_is_refused_with_the_limit_and_a_remedy(start_server):
     server = start_server("--demo", "--max-reply", 2000)
     error = assert_error(post(server, "d2l", *pack([tensor("queries", RANDOM)])), 413,

@@ -31,11 +31,11 @@ bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_p
         return wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
                                 "the sum of all heads is not finite: float32 overflowed; "
                                 "send smaller numbers");
-    return wire_problem_set(ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
-                            "head %zu (counted from 0) is not finite: an input is "
-                            "not finite, or float32 overflowed; send finite and "
-                            "smaller numbers",
-                            head);
+    return wire_problem_set(
+        ret_problem, WIRE_E_RESULT_NOT_FINITE, NULL,
+        "head %zu (counted from 0) is not finite: float32 overflowed; "
+        "send smaller numbers",
+        head);
 }
 
 /* Adds a number, with 10 digits; null where it has no meaning. */

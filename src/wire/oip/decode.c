@@ -188,6 +188,9 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
     batch->need_weights = scan->need_weights;
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++)
         request.in_body = request.in_body || scan->inputs[i].bytes != NULL;
+    if (!wire_finite_check(&tensors, &request, decoder->reader.pace,
+                           decoder->reader.problem))
+        return false;
     *ret_request = request;
     return true;
 }

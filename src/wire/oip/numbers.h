@@ -18,9 +18,8 @@ struct wire_oip_reader {
 size_t wire_oip_input_cost(const struct wire_oip_input *input);
 
 /* Returns the numbers of an input as float32: in the body where they are aligned float32,
- * else in the arena; NULL with the problem set. Binary data is not checked: a number that
- * is not a finite float32 becomes NaN or infinite, since it may be in a row that is
- * masked. */
+ * else in the arena; NULL with the problem set. In binary data, what is not a
+ * finite float32 becomes NaN or infinite: see wire_finite_check(). */
 const float *wire_oip_read_floats(const struct wire_oip_reader *reader,
                                   const struct wire_oip_input *input);
 

@@ -434,7 +434,8 @@ static bool safetensors_read_request(const struct safetensors_decoder *decoder) 
            read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_QUERIES,
                           WIRE_SELECTED_QUERIES) &&
            wire_selection_check(request, body->problem) &&
-           read_valid_lens(decoder, &tensors.queries);
+           read_valid_lens(decoder, &tensors.queries) &&
+           wire_finite_check(&tensors, request, body->pace, body->problem);
 }
 
 /* Decodes a body whose header was parsed. */

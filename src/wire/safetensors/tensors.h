@@ -53,7 +53,8 @@ bool wire_safetensors_check_rank(const struct wire_safetensors_body *body,
                                  enum wire_safetensors_id id, size_t min, size_t max,
                                  const char *shapes);
 
-/* Reads F32, F16, BF16 or F64 in the tensor's own shape. All must be finite. */
+/* Reads F32, F16, BF16 or F64 in the tensor's own shape. What is not a finite float32
+ * becomes NaN or infinite: see wire_finite_check(). */
 bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
                                   enum wire_safetensors_id id, const float **ret_numbers);
 
