@@ -136,7 +136,8 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
     if (status != ATTN_OK)
-        return error_set(error, status, "cannot start %zu workers: %s", sched.num_workers,
+        return error_set(error, status, "cannot start %zu worker%s: %s",
+                         sched.num_workers, plural_of(sched.num_workers),
                          attn_status_text(status));
 
     const struct http_options http = {
@@ -261,7 +262,8 @@ static int main_serve(const struct config *config, const struct config_texts *fi
         goto done;
     }
     if (config->check_config) {
-        printf("configuration ok: %zu models\n", daemon.models.count);
+        printf("configuration ok: %zu model%s\n", daemon.models.count,
+               plural_of(daemon.models.count));
         exit_code = finish_output(EXIT_SUCCESS);
         goto done;
     }

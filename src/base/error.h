@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* error.h: fills an attn_error. */
+/* error.h: fills an attn_error, and what the wording of errors needs. */
 #ifndef ATTND_BASE_ERROR_H
 #define ATTND_BASE_ERROR_H
 
 #include <attnd/status.h>
+#include <stddef.h>
 
 /* Writes the formatted line to ret_error unless that is NULL. Returns `status`, so that a
  * failing function ends in `return error_set(...)`. Bytes that are not printable ASCII,
  * which a hostile file may contain, become '?'. A line that is too long is cut. */
 __attribute__((format(printf, 3, 4))) attn_status
 error_set(attn_error *ret_error, attn_status status, const char *format, ...);
+
+/* Returns the ending of a noun of which there are `count`. */
+static inline const char *plural_of(size_t count) {
+    return count == 1 ? "" : "s";
+}
 
 #endif

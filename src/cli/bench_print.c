@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_print.c: prints a report of attnd bench. Programs read the words at the start of
  * the lines, ` ms` and the JSON fields, so these do not change. */
+#include "base/error.h"
 #include "cli/bench.h"
 #include "config/options.h"
 
@@ -25,18 +26,18 @@ static double over_baseline(const struct bench_report *report, size_t c) {
 static void print_text_head(const struct bench_report *report) {
     struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
 
-    printf("%s (%zu,%zu,%zu) %zu heads, %zu keys", option_choice("part", report->part),
+    printf("%s (%zu,%zu,%zu) %zu head%s, %zu key%s", option_choice("part", report->part),
            report->sequences, report->query_len, report->width, report->heads,
-           report->key_len);
+           plural_of(report->heads), report->key_len, plural_of(report->key_len));
     if (report->causal)
         printf(", causal");
     if (report->weights)
         printf(", with weights");
     printf(", %zu thread%s: %.3f GFLOP dense", report->threads,
-           report->threads == 1 ? "" : "s", report->dense_flop * 1e-9);
+           plural_of(report->threads), report->dense_flop * 1e-9);
     if (report->done_flop < report->dense_flop)
         printf(", %.3f of them needed", report->done_flop * 1e-9);
-    printf("; %zu rounds\n", report->num_rounds);
+    printf("; %zu round%s\n", report->num_rounds, plural_of(report->num_rounds));
 
     printf("  %-18s %47.1f GFLOP/s (%.1f..%.1f)\n", "multiply-add peak",
            peak.median * 1e-9, peak.min * 1e-9, peak.max * 1e-9);

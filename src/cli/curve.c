@@ -106,9 +106,9 @@ static void draw_point(struct curve *curve, const char *class, size_t kept,
                        double change) {
     curve_print(curve,
                 "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\">"
-                "<title>%zu heads: %.4g</title></circle>\n",
+                "<title>%zu head%s: %.4g</title></circle>\n",
                 class, curve_x(curve, (double)kept), curve_y(curve, change), kept,
-                change);
+                plural_of(kept), change);
 }
 
 static void draw_points(struct curve *curve) {
@@ -138,9 +138,9 @@ attn_status curve_write(const char *path, const double *changes, size_t num_head
     curve_print(&curve, "<title id=\"title\">Change of the outputs by pruning</title>\n"
                         "<rect class=\"paper\" width=\"640\" height=\"400\"/>\n");
     curve_print(&curve,
-                "<text x=\"%d\" y=\"32\">%zu of %zu heads: the outputs change by %.4g "
+                "<text x=\"%d\" y=\"32\">%zu of %zu head%s: the outputs change by %.4g "
                 "of their norm</text>\n",
-                LEFT, kept, num_heads, change);
+                LEFT, kept, num_heads, plural_of(num_heads), change);
     draw_axes(&curve, step);
     draw_points(&curve);
     draw_point(&curve, "kept", kept, change);

@@ -82,7 +82,7 @@ static attn_status mark_listed(struct pruning *pruning, attn_error *error) {
     }
     if (pruning->num_left_out == pruning->num_heads)
         return error_set(error, ATTN_E_VALUE,
-                         "--heads: all %zu heads are listed; keep at least one",
+                         "--heads: every head of %zu is listed; keep at least one",
                          pruning->num_heads);
     return ATTN_OK;
 }
@@ -92,8 +92,8 @@ static attn_status check_keep(const struct pruning *pruning, attn_error *error) 
     if (keep < pruning->num_heads)
         return ATTN_OK;
     return error_set(error, ATTN_E_VALUE,
-                     "--keep: %zu of %zu heads leaves none to remove; keep fewer", keep,
-                     pruning->num_heads);
+                     "--keep: %zu of %zu head%s leaves none to remove; keep fewer", keep,
+                     pruning->num_heads, plural_of(pruning->num_heads));
 }
 
 /* --- with --data --- */

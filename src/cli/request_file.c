@@ -135,8 +135,8 @@ static attn_status use_lines(struct request_file *file, const char *done,
         ++*ret_count;
         int64_t passed = clock_now_ns() - began;
         if (passed >= report_after) {
-            fprintf(stderr, "attnd: %zu requests %s in %.0f s\n", *ret_count, done,
-                    (double)passed / NS_PER_S);
+            fprintf(stderr, "attnd: %zu request%s %s in %.0f s\n", *ret_count,
+                    plural_of(*ret_count), done, (double)passed / NS_PER_S);
             report_after = 2 * passed; /* fewer lines, the longer it takes */
         }
     }

@@ -73,14 +73,15 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
     return false;
 }
 
-/* Checks that a selected index is less than `limit`. */
+/* Checks that a selected index is less than `limit`; `where` says of what it is. */
 static attn_status check_selected(const size_t *list, size_t count, size_t limit,
-                                  const char *things, attn_error *ret_error) {
+                                  const char *thing, const char *where,
+                                  attn_error *ret_error) {
     for (size_t i = 0; list != NULL && i < count; i++) {
         if (list[i] >= limit)
             return error_set(ret_error, ATTN_E_VALUE,
-                             "weights of number %zu are selected, but there are %zu %s",
-                             list[i], limit, things);
+                             "weights of %s %zu are selected, but the last one%s is %zu",
+                             thing, list[i], where, limit - 1);
     }
     return ATTN_OK;
 }
@@ -95,10 +96,11 @@ static attn_status plan_selection(const attn_model_info *info,
         shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
     if (request->need_weights == ATTN_WEIGHTS_ALL)
         status = check_selected(request->weights_heads, request->num_weights_heads,
-                                info->num_heads, "heads", ret_error);
+                                info->num_heads, "head", "", ret_error);
     if (status == ATTN_OK && request->need_weights != ATTN_WEIGHTS_NONE)
-        status = check_selected(request->weights_queries, request->num_weights_queries,
-                                shortest, "queries in the shortest sequence", ret_error);
+        status =
+            check_selected(request->weights_queries, request->num_weights_queries,
+                           shortest, "query", " of the shortest sequence", ret_error);
     return status;
 }
 

@@ -23,8 +23,9 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
 
     if (size < SAFETENSORS_SIZE_BYTES)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "its %" PRIu64 " bytes are too few for a safetensors file",
-                         size);
+                         "its size, %" PRIu64
+                         " byte%s, is too small for a safetensors file",
+                         size, plural_of((size_t)size));
     memcpy(&header_size, bytes, sizeof header_size);
 
     if (header_size > max)
@@ -34,13 +35,14 @@ attn_status safetensors_find_header(const unsigned char *bytes, uint64_t size, s
                          header_size, max);
     if (header_size > size - SAFETENSORS_SIZE_BYTES)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "header should be %" PRIu64 " bytes long, "
-                         "but only %" PRIu64 " bytes follow",
-                         header_size, size - SAFETENSORS_SIZE_BYTES);
+                         "header should be %" PRIu64 " byte%s long, "
+                         "but the file has only %" PRIu64 " of them",
+                         header_size, plural_of((size_t)header_size),
+                         size - SAFETENSORS_SIZE_BYTES);
     if (header_size < 2)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "header of %" PRIu64 " bytes cannot be a JSON object",
-                         header_size);
+                         "header of %" PRIu64 " byte%s cannot be a JSON object",
+                         header_size, plural_of((size_t)header_size));
 
     *ret_header_size = (size_t)header_size;
     return ATTN_OK;
@@ -142,9 +144,10 @@ static attn_status tensor_parse_span(struct safetensors_tensor *tensor,
     if (tensor->end > data_size)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "tensor '%.80s': data_offsets [%" PRIu64 ",%" PRIu64 "] "
-                         "exceed the %" PRIu64 " bytes of data in the file; "
+                         "exceed the %" PRIu64 " byte%s of data in the file; "
                          "is it cut short?",
-                         tensor->name, tensor->begin, tensor->end, data_size);
+                         tensor->name, tensor->begin, tensor->end, data_size,
+                         plural_of((size_t)data_size));
 
     size_t bits;
     if (!size_mul(tensor->elements, tensor->dtype->bits, &bits))
@@ -153,13 +156,15 @@ static attn_status tensor_parse_span(struct safetensors_tensor *tensor,
                          tensor->name);
     if (bits % 8 != 0)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': %zu elements of %s do not fill whole bytes",
-                         tensor->name, tensor->elements, tensor->dtype->name);
+                         "tensor '%.80s': %zu element%s of %s cannot fill whole bytes",
+                         tensor->name, tensor->elements, plural_of(tensor->elements),
+                         tensor->dtype->name);
     if (tensor->end - tensor->begin != bits / 8)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': data_offsets span %" PRIu64 " bytes, "
+                         "tensor '%.80s': data_offsets span %" PRIu64 " byte%s, "
                          "but its shape needs %zu of %s",
-                         tensor->name, tensor->end - tensor->begin, bits / 8,
+                         tensor->name, tensor->end - tensor->begin,
+                         plural_of((size_t)(tensor->end - tensor->begin)), bits / 8,
                          tensor->dtype->name);
     return ATTN_OK;
 }
@@ -181,9 +186,10 @@ static attn_status header_parse_tensor(struct safetensors_tensor *tensor,
     }
     if (json_object_size(entry) != num_fields)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%.80s': its entry has %zu fields, "
+                         "tensor '%.80s': its entry has %zu field%s, "
                          "but only dtype, shape and data_offsets are allowed",
-                         tensor->name, json_object_size(entry));
+                         tensor->name, json_object_size(entry),
+                         plural_of(json_object_size(entry)));
 
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (dtype == NULL)
@@ -280,9 +286,10 @@ static attn_status check_spans(struct safetensors_header *header, uint64_t data_
 
     if (end != data_size)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "%" PRIu64 " bytes follow the last tensor '%.80s', "
+                         "%" PRIu64 " byte%s after the last tensor '%.80s', "
                          "which ends at byte %" PRIu64 " of the data",
-                         data_size - end, previous, end);
+                         data_size - end, plural_of((size_t)(data_size - end)), previous,
+                         end);
     qsort(header->tensors, header->num_tensors, sizeof *header->tensors, compare_names);
     return ATTN_OK;
 }

@@ -234,9 +234,10 @@ static attn_status find_num_heads(struct sizing *sizing) {
     if (status != ATTN_OK)
         return status;
     if (info->num_heads > 0 && info->num_heads != counted)
-        return error_set(sizing->ret_error, ATTN_E_VALUE,
-                         "num_heads=%zu was given, but the file has tensors of %zu heads",
-                         info->num_heads, counted);
+        return error_set(
+            sizing->ret_error, ATTN_E_VALUE,
+            "num_heads=%zu was given, but the file has tensors of %zu head%s",
+            info->num_heads, counted, plural_of(counted));
 
     info->num_heads = counted;
     return ATTN_OK;

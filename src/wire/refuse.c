@@ -2,6 +2,8 @@
 /* refuse.c: the wording of errors that more than one reader finds. */
 #include "wire/refuse.h"
 
+#include "base/error.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <float.h>
@@ -57,7 +59,8 @@ void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t m
 }
 
 void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys) {
-    snprintf(ret_text, WIRE_LENS_LIMIT_MAX, "its sequence has %zu keys", num_keys);
+    snprintf(ret_text, WIRE_LENS_LIMIT_MAX, "its sequence has %zu key%s", num_keys,
+             plural_of(num_keys));
 }
 
 /* Returns the article for a JSON type: "an " for array, "a " for number. */
@@ -77,11 +80,6 @@ bool wire_refuse_type(const struct wire_place *place, const char *expected,
     snprintf(ret_problem->expected, sizeof ret_problem->expected, "\"%s\"", expected);
     snprintf(ret_problem->got, sizeof ret_problem->got, "\"%s\"", got);
     return false;
-}
-
-/* Returns the ending of a noun that is counted. */
-static const char *plural_of(size_t count) {
-    return count == 1 ? "" : "s";
 }
 
 bool wire_refuse_levels(const struct wire_place *place, size_t min, size_t max,
@@ -123,8 +121,8 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
     char where[PLACE_TEXT_MAX];
     print_place(where, place);
     wire_problem_set(ret_problem, WIRE_E_UNEVEN_ROWS, place->field,
-                     "%s has %zu elements, but needs %zu: %s", where, got, expected,
-                     reason);
+                     "%s has %zu element%s, but needs %zu: %s", where, got,
+                     plural_of(got), expected, reason);
 
     size_t shape[WIRE_PLACE_DEPTH_MAX] = {WIRE_SHAPE_ANY, WIRE_SHAPE_ANY, WIRE_SHAPE_ANY};
     shape[place->depth] = expected;

@@ -2,6 +2,8 @@
 /* selection.c: checks the two lists of indices. */
 #include "wire/selection.h"
 
+#include "base/error.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -20,13 +22,15 @@ bool wire_indices_init(struct wire_indices *indices, const struct wire_request *
     if (which == WIRE_SELECTED_HEADS)
         *indices = (struct wire_indices){
             .field = "weights_heads",
-            .things = "heads",
+            .thing = "head",
+            .where = "",
             .limit = attn_model_get_info(request->model)->num_heads,
         };
     else
         *indices = (struct wire_indices){
             .field = "weights_queries",
-            .things = "queries in the shortest sequence",
+            .thing = "row",
+            .where = " of queries in the shortest sequence",
             .limit = shortest_query_len(&request->batch),
         };
 
@@ -50,8 +54,9 @@ bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
 
 void wire_indices_limit(const struct wire_indices *indices,
                         char ret_text[WIRE_INDICES_LIMIT_MAX]) {
-    snprintf(ret_text, WIRE_INDICES_LIMIT_MAX, "there are %zu %s", indices->limit,
-             indices->things);
+    snprintf(ret_text, WIRE_INDICES_LIMIT_MAX, "there %s %zu %s%s%s",
+             indices->limit == 1 ? "is" : "are", indices->limit, indices->thing,
+             plural_of(indices->limit), indices->where);
 }
 
 void wire_selection_set(struct wire_request *request, enum wire_selected which,

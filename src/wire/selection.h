@@ -11,14 +11,15 @@
 enum wire_selected { WIRE_SELECTED_HEADS, WIRE_SELECTED_QUERIES };
 
 /* Bytes of wire_indices_limit(), with the terminator. */
-#define WIRE_INDICES_LIMIT_MAX 64
+#define WIRE_INDICES_LIMIT_MAX 80
 
 /* The indices of one list, which are checked one by one. */
 struct wire_indices {
-    const char *field;  /* "weights_heads", "weights_queries"; constant */
-    const char *things; /* what it selects among, for people */
-    size_t limit;       /* every index is less than this */
-    bool *seen;         /* [limit], in the arena */
+    const char *field; /* "weights_heads", "weights_queries"; constant */
+    const char *thing; /* what it selects, in the singular: "head" */
+    const char *where; /* " of queries in the shortest sequence", or "" */
+    size_t limit;      /* every index is less than this */
+    bool *seen;        /* [limit], in the arena */
 };
 
 /* Prepares to check a list of a request whose model and lengths are set. Allocates

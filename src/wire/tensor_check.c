@@ -2,6 +2,7 @@
 /* tensor_check.c: checks queries, keys and values against the model and each other. */
 #include "wire/tensor_check.h"
 
+#include "base/error.h"
 #include "base/finite.h"
 #include "math/mask.h"
 #include "wire/refuse.h"
@@ -53,8 +54,9 @@ static bool check_num_sequences(const struct wire_tensor *tensor, const char *fi
         return true;
 
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
-                     "%s has %zu sequences, but queries has %zu; send the same number",
-                     field, tensor->num_sequences, queries->num_sequences);
+                     "%s has %zu sequence%s, but queries has %zu; send the same number",
+                     field, tensor->num_sequences, plural_of(tensor->num_sequences),
+                     queries->num_sequences);
     size_t rows = common_len(tensor);
     print_tensor_shape(ret_problem->expected, true, queries->num_sequences, rows,
                        tensor->width);
@@ -72,10 +74,10 @@ static bool check_value_lens(const struct wire_tensors *tensors,
             continue;
         wire_problem_set(
             ret_problem, WIRE_E_SHAPE_MISMATCH, "values",
-            "values has %zu rows in sequence %zu (counted from 0), but %s has %zu; "
+            "values has %zu row%s in sequence %zu (counted from 0), but %s has %zu; "
             "send one value for each key",
-            values->lens[b], b, tensors->keys_given ? "keys" : "queries (used as keys)",
-            keys->lens[b]);
+            values->lens[b], plural_of(values->lens[b]), b,
+            tensors->keys_given ? "keys" : "queries (used as keys)", keys->lens[b]);
         print_tensor_shape(ret_problem->expected, keys->batched, keys->num_sequences,
                            keys->lens[b], values->width);
         print_tensor_shape(ret_problem->got, keys->batched, keys->num_sequences,
@@ -282,9 +284,10 @@ bool wire_head_mask_check(size_t count, const attn_model_info *model,
     if (count == model->num_heads)
         return true;
     wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "head_mask",
-                     "head_mask has %zu numbers, but model '%s' has %zu heads; "
+                     "head_mask has %zu number%s, but model '%s' has %zu head%s; "
                      "send one number for each head",
-                     count, model->name, model->num_heads);
+                     count, plural_of(count), model->name, model->num_heads,
+                     plural_of(model->num_heads));
     wire_shape_print(ret_problem->expected, &model->num_heads, 1);
     wire_shape_print(ret_problem->got, &count, 1);
     return false;

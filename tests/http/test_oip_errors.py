@@ -119,7 +119,7 @@ JSON_DEFECTS = {
     "four dimensions": (queries(shape=[1, 2, 3, 4]), "more than 3 dimensions"),
     "ten thousand dimensions": (queries(shape=[1] * 10000), "more than 3 dimensions"),
     "another width": (queries(shape=[2, 4, 3]), "queries are 3 wide, but model 'd2l'"),
-    "keys of another batch": (also(KEYS | {"shape": [1, 6, 4]}), "keys has 1 sequences"),
+    "keys of another batch": (also(KEYS | {"shape": [1, 6, 4]}), "keys has 1 sequence, but"),
     "keys without batch": (also(KEYS | {"shape": [6, 4]}), "keys has shape [6,4]"),
     "keys with batch alone": ({"inputs": [QUERIES | {"shape": [6, 4]}, KEYS]},
                               "[T,width], as queries have no batch axis"),
@@ -244,10 +244,10 @@ def sized(size, shape=(2, 3, 4), datatype="FP32", data=None, **parameters):
 BYTES = struct.pack("<I", 1) + b"a"
 # Name: (input, its bytes, text that the error contains)
 BINARY_DEFECTS = {
-    "too few bytes": (sized(96), b"\0" * 95, "needs 96 bytes of binary data, but only 95"),
-    "no bytes": (sized(96), b"", "only 0 bytes of the body are left"),
-    "bytes too many": (sized(96), b"\0" * 97, "1 bytes follow the binary data of the last input"),
-    "size too small": (sized(92), b"\0" * 96, "binary_data_size 92, but its shape in FP32 has 96"),
+    "too few bytes": (sized(96), b"\0" * 95, "needs 96 bytes of binary data, but the body has only 95"),
+    "no bytes": (sized(96), b"", "the body has only 0 left"),
+    "bytes too many": (sized(96), b"\0" * 97, "the body has 1 byte after the binary data of the last input"),
+    "size too small": (sized(92), b"\0" * 96, "binary_data_size 92, but its shape in FP32 needs 96"),
     "size too large": (sized(100), b"\0" * 100, "binary_data_size 100"),
     "size of zero": (sized(0), b"", "binary_data_size 0"),
     "size negative": (sized(-96), b"\0" * 96, "binary_data_size -96"),
@@ -256,16 +256,16 @@ BINARY_DEFECTS = {
     "size a fraction": (sized(96.5), b"\0" * 96, "binary_data_size is 96.5; send a whole"),
     "size a list": (sized([96]), b"\0" * 96, "Wrong rank"),
     "size for another datatype": (sized(96, datatype="FP64"), b"\0" * 96,
-                                  "its shape in FP64 has 192 bytes"),
+                                  "its shape in FP64 needs 192"),
     "data as well": (sized(96, data=[0.5] * 24), b"\0" * 96, "both data and binary_data_size"),
     "BYTES": (sized(5, [1], "BYTES"), BYTES, "queries has datatype 'BYTES'"),
-    "shape of more": (sized(96, [2, 3, 5]), b"\0" * 96, "has 120 bytes"),
+    "shape of more": (sized(96, [2, 3, 5]), b"\0" * 96, "needs 120"),
     "shape that overflows": (sized(32, [1 << 4, BIG + 2]), b"\0" * 32,
                              "has more elements than fit"),
     "shape that overflows in bytes": (sized(0, [1, 1, 1 << 62]), b"", "has more elements than fit"),
-    "shape of 2^50": (sized(96, [1 << 24, 1 << 24, 4]), b"\0" * 96, "has 4503599627370496"),
+    "shape of 2^50": (sized(96, [1 << 24, 1 << 24, 4]), b"\0" * 96, "needs 4503599627370496"),
     "shape of 2^50 with its size": (sized(4 << 50, [1 << 24, 1 << 24, 4]), b"\0" * 96,
-                                 "only 96 bytes of the body are left"),
+                                 "the body has only 96 left"),
     "unknown parameter": (sized(96, shared_memory_offset=0), b"\0" * 96, "Unknown key"),
 }
 
@@ -280,7 +280,7 @@ def test_binary_defect_is_refused(server, name):
 def test_inputs_share_the_bytes_of_the_body(server):
     keys = BINARY[0] | {"name": "keys"}
     check(server, *pack([BINARY, (keys, b"\0" * 92)]),
-          "keys needs 96 bytes of binary data, but only 92")
+          "keys needs 96 bytes of binary data, but the body has only 92")
 
 
 @pytest.mark.parametrize("lens,datatype", [([3, -1], "INT32"), ([3, -1], "INT64"),

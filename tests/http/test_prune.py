@@ -149,7 +149,7 @@ REFUSED = {
     "out of range": (["--heads", "0,4", "--output", "OUT"], 2, "there is no head 4; the last one is 3"),
     "over 64 bits": (["--heads", "18446744073709551617", "--output", "OUT"], 2, "there is no head"),
     "twice": (["--heads", "1,3,1", "--output", "OUT"], 2, "--heads: head 1 is listed twice"),
-    "all heads": (["--heads", "3,1,2,0", "--output", "OUT"], 2, "--heads: all 4 heads are listed"),
+    "all heads": (["--heads", "3,1,2,0", "--output", "OUT"], 2, "--heads: every head of 4 is listed"),
     "keep none": (["--keep", "0", "--data", "DATA", "--output", "OUT"], 2, "--keep: '0'"),
     "keep all": (["--keep", "4", "--data", "DATA", "--output", "OUT"], 2, "--keep: 4 of 4 heads"),
     "keep without data": (["--keep", "2", "--output", "OUT"], 2, "--data is missing, which --keep"),
@@ -264,7 +264,7 @@ def test_curve_is_a_drawing_with_a_point_for_each_number_of_heads(tmp_path, laye
     points = svg.findall(namespace + "circle")
     changes = [float(row[2]) for row in table(result.stdout, "kept ")]
     titles = [point.find(namespace + "title").text for point in points]
-    assert titles == [f"{kept} heads: {change:.4g}" for kept, change
+    assert titles == [f"{kept} head{'s' * (kept != 1)}: {change:.4g}" for kept, change
                       in enumerate([*changes[::-1], 0.0])] + [f"2 heads: {changes[1]:.4g}"]
     lefts, heights = (np.array([float(point.get(name)) for point in points[:-1]])
                       for name in ("cx", "cy"))

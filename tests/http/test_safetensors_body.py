@@ -220,9 +220,9 @@ def headed(*entries, data=24):
 BROKEN = "Malformed safetensors"
 # The body; title, field, expected, got, and text that the detail contains.
 DEFECTS = {
-    "empty": (b"", BROKEN, None, None, None, "too few"),
-    "length_cut": (b"\x10\0\0", BROKEN, None, None, None, "too few"),
-    "length_over_body": (struct.pack("<Q", 99) + b"{}", BROKEN, None, None, None, "only 2 bytes follow"),
+    "empty": (b"", BROKEN, None, None, None, "is too small"),
+    "length_cut": (b"\x10\0\0", BROKEN, None, None, None, "is too small"),
+    "length_over_body": (struct.pack("<Q", 99) + b"{}", BROKEN, None, None, None, "the file has only 2 of them"),
     "length_huge": (b"\xff" * 8 + b"{}", BROKEN, None, None, None, "at most 65536"),
     "length_zero": (bytes(8), BROKEN, None, None, None, "cannot be a JSON object"),
     "json_body": (b'{"queries":[[1,2,3]]}', BROKEN, None, None, None, "application/json"),
@@ -236,7 +236,7 @@ DEFECTS = {
     "overlap": (headed(entry(), entry(name="keys", offsets="[12,36]"), data=36), BROKEN, "keys",
                 None, None, "overlaps"),
     "hole": (headed(entry(offsets="[4,28]"), data=28), BROKEN, "queries", None, None, "hole"),
-    "rest": (headed(entry(), data=28), BROKEN, None, None, None, "4 bytes follow"),
+    "rest": (headed(entry(), data=28), BROKEN, None, None, None, "4 bytes after the last tensor"),
     "past_end": (headed(entry(), data=20), BROKEN, "queries", None, None, "exceed"),
     "span_and_shape": (headed(entry(shape="[2,2]")), BROKEN, "queries", None, None,
                        "its shape needs 16"),
@@ -337,7 +337,7 @@ NUMBERS = {
     "head_negative": ({"queries": X, "weights_heads": [0, -1]}, "weights_heads", -1,
                       "weights_heads[1] is -1, but there"),
     "query_negative": ({"queries": X, "weights_queries": [-2]}, "weights_queries", -2,
-                       "but there are 2 queries in the shortest sequence; send 0 to 1"),
+                       "but there are 2 rows of queries in the shortest sequence; send 0 to 1"),
     "length_negative": ({"queries": X, "query_lens": [-2]}, "query_lens", -2, "send 1 to 2"),
     "query_twice": ({"queries": X, "weights_queries": [1, 1]}, "weights_queries", None, "duplicates"),
     "sums_overflow": ({"queries": X, "query_lens": [2**63 - 1, 2**63 - 1, 4]}, "queries", [2, 3],

@@ -347,11 +347,12 @@ static void test_plan_refuses_a_selection_that_does_not_exist(void **state) {
     request.weights_heads = (const size_t[]){1, 2};
     request.num_weights_heads = 2;
     expect_refused(&request, ATTN_E_VALUE,
-                   "number 2 are selected, but there are 2 heads");
+                   "weights of head 2 are selected, but the last one is 1");
     request.num_weights_heads = 1;
     request.weights_queries = one;
     request.num_weights_queries = 1;
-    expect_refused(&request, ATTN_E_VALUE, "there are 1 queries in the shortest");
+    expect_refused(&request, ATTN_E_VALUE,
+                   "but the last one of the shortest sequence is 0");
 }
 
 static void test_plan_refuses_what_cannot_be_counted(void **state) {

@@ -154,7 +154,7 @@ static void test_reader_refuses_a_header_that_is_not_an_object(void **state) {
     (void)state;
     assert_header_refused(" {}", 0, "", "does not begin with '{'");
     assert_header_refused("[]", 0, "", "does not begin with '{'");
-    assert_header_refused("{", 0, "", "bytes cannot be a JSON object");
+    assert_header_refused("{", 0, "", "1 byte cannot be a JSON object");
     assert_header_refused("{\"a\"", 0, "", "not valid JSON: byte 4");
     assert_header_refused("{} x", 0, "", "not valid JSON");
     assert_header_refused("{\"\xff\":1}", 0, "", "not valid JSON");
@@ -250,10 +250,10 @@ static void test_reader_refuses_a_span_that_does_not_fit_the_shape(void **state)
     assert_header_refused("{" F32("a", "[0]", "0", "4") "}", 4, "tensor 'a'",
                           "span 4 bytes, but its shape needs 0 of F32");
     assert_header_refused(ENTRY("\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]"),
-                          2, "tensor 'a'", "3 elements of F4 do not fill whole bytes");
+                          2, "tensor 'a'", "3 elements of F4 cannot fill whole bytes");
     assert_header_refused(
         ENTRY("\"dtype\":\"F6_E3M2\",\"shape\":[2],\"data_offsets\":[0,2]"), 2,
-        "tensor 'a'", "2 elements of F6_E3M2 do not fill whole bytes");
+        "tensor 'a'", "2 elements of F6_E3M2 cannot fill whole bytes");
 }
 
 static void test_reader_refuses_overlapping_tensors(void **state) {
@@ -274,8 +274,8 @@ static void test_reader_refuses_holes(void **state) {
         "{" F32("a", "[1]", "0", "4") "," F32("b", "[1]", "8", "12") "}", 12,
         "hole before tensor 'b'", "byte 8 of the data instead of 4");
     assert_header_refused("{" F32("a", "[1]", "0", "4") "}", 5, "last tensor 'a'",
-                          "1 bytes follow");
-    assert_header_refused("{}", 1, "", "1 bytes follow");
+                          "1 byte after the last tensor");
+    assert_header_refused("{}", 1, "", "1 byte after the last tensor");
 }
 
 static void assert_memory_refused(const unsigned char *bytes, size_t size,
@@ -294,13 +294,13 @@ static void test_reader_refuses_impossible_header_lengths(void **state) {
     static const unsigned char huge[10] = {255, 255, 255, 255, 255,
                                            255, 255, 255, '{', '}'};
     static const unsigned char past_end[10] = {3, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
-    assert_memory_refused(seven, sizeof seven, "7 bytes are too few");
+    assert_memory_refused(seven, sizeof seven, "7 bytes, is too small");
     assert_memory_refused(none, sizeof none, "header of 0 bytes");
     assert_memory_refused(too_long, sizeof too_long,
                           "100000001 bytes long, but at most 100000000");
     assert_memory_refused(huge, sizeof huge, "18446744073709551615 bytes long");
     assert_memory_refused(past_end, sizeof past_end,
-                          "3 bytes long, but only 2 bytes follow");
+                          "3 bytes long, but the file has only 2 of them");
 }
 
 static void test_reader_refuses_deep_nesting_cheaply(void **state) {

@@ -150,7 +150,7 @@ static void test_first_error_is_reported_with_line_column_and_path(void **state)
         {"[[[1,2],[3,4]],\n [[5,6],[7,\"8\"]]]", "Wrong type",
          "line 2, column 12: t[1][1][1] is a string"},
         {"[[1,2],\n[3,4e38]]", "Out of range", "line 2, column 7: t[1][1] is 4e+38"},
-        {"[[1,2],[3]]", "Uneven rows", "line 1, column 10: t[1] has 1 elements"},
+        {"[[1,2],[3]]", "Uneven rows", "line 1, column 10: t[1] has 1 element, but"},
         {"[[1,2],\r\n\r\n[]]", "Empty tensor", "line 3, column 2: t[1] is an empty"},
         {"[[1,2],[3,4],[5 6]]", "Malformed JSON",
          "line 1, column 17: t[2][0]: ',' or ']' expected near '6'"},

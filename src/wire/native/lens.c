@@ -3,6 +3,7 @@
  * sequence. */
 #include "wire/native/lens.h"
 
+#include "base/error.h"
 #include "wire/json/list.h"
 
 static const char *const lens_field = "valid_lens";
@@ -63,9 +64,9 @@ static bool refuse_num_lens(const struct lens_reader *reader, size_t got) {
     struct wire_problem *problem = reader->cursor.problem;
     size_t sequences = reader->queries->num_sequences;
     wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, lens_field,
-                     "valid_lens has %zu elements, but queries has %zu sequences; send "
+                     "valid_lens has %zu element%s, but queries has %zu sequence%s; send "
                      "one element for each",
-                     got, sequences);
+                     got, plural_of(got), sequences, plural_of(sequences));
     const size_t expected[] = {sequences, WIRE_SHAPE_ANY};
     const size_t shape[] = {got, WIRE_SHAPE_ANY};
     wire_shape_print(problem->expected, expected, reader->levels);

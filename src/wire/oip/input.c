@@ -3,6 +3,7 @@
 #include "wire/oip/input.h"
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/size.h"
 #include "wire/integers.h"
 #include "wire/json/list.h"
@@ -184,8 +185,8 @@ static bool take_binary_data(const struct wire_cursor *cursor,
     if (size != needed)
         return wire_problem_set(
             cursor->problem, WIRE_E_BINARY_DATA, input->name,
-            "%s has binary_data_size %.*s, but its shape in %s has %zu "
-            "bytes; correct one of them",
+            "%s has binary_data_size %.*s, but its shape in %s needs %zu; "
+            "correct one of them",
             input->name, shown_digits(&text), text.start, input->type->name, needed);
     if (binary->at == NULL)
         return wire_problem_set(
@@ -197,9 +198,9 @@ static bool take_binary_data(const struct wire_cursor *cursor,
     if (size > binary->size)
         return wire_problem_set(
             cursor->problem, WIRE_E_BINARY_DATA, input->name,
-            "%s needs %zu bytes of binary data, but only %zu bytes of the body are left; "
+            "%s needs %zu byte%s of binary data, but the body has only %zu left; "
             "send the data of all inputs in their order",
-            input->name, size, binary->size);
+            input->name, size, plural_of(size), binary->size);
 
     input->bytes = binary->at;
     binary->at += size;
@@ -234,9 +235,9 @@ static bool find_data(const struct wire_cursor *cursor, const struct wire_span *
 
     return wire_problem_set(
         problem, WIRE_E_SHAPE_MISMATCH, input->name,
-        "%s has a shape of %zu elements, but its data has at most %zu; "
+        "%s has a shape of %zu element%s, but its data has at most %zu; "
         "correct one of them",
-        input->name, input->count, data->commas + 1);
+        input->name, input->count, plural_of(input->count), data->commas + 1);
 }
 
 bool wire_oip_input_scan(struct wire_cursor *cursor, size_t index,

@@ -3,6 +3,7 @@
 #include "wire/oip/numbers.h"
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/size.h"
 #include "wire/integers.h"
 #include "wire/json/list.h"
@@ -35,9 +36,9 @@ static bool refuse_data_levels(struct wire_cursor *cursor,
                                const struct wire_oip_input *input, size_t levels) {
     return wire_problem_set(
         cursor->problem, WIRE_E_WRONG_RANK, input->name,
-        "%s has data with %zu levels of lists, but a shape of %zu "
-        "dimensions; send the data flat (1 level) or nested like the shape",
-        input->name, levels, input->rank);
+        "%s has data with %zu level%s of lists, but a shape of %zu "
+        "dimension%s; send the data flat (1 level) or nested like the shape",
+        input->name, levels, plural_of(levels), input->rank, plural_of(input->rank));
 }
 
 /* Refuses data that does not have as many elements as its shape; `got` is what its data
@@ -47,9 +48,10 @@ static bool refuse_data_count(struct wire_cursor *cursor,
     char shape[WIRE_SHAPE_PRINT_MAX];
     wire_shape_print(shape, input->shape, input->rank);
     return wire_problem_set(cursor->problem, WIRE_E_SHAPE_MISMATCH, input->name,
-                            "%s has shape %s, which is %zu elements, but its data %s; "
+                            "%s has shape %s, which is %zu element%s, but its data %s; "
                             "correct one of them",
-                            input->name, shape, input->count, got);
+                            input->name, shape, input->count, plural_of(input->count),
+                            got);
 }
 
 /* Finds whether the data is flat or nested. */

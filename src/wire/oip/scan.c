@@ -3,6 +3,7 @@
  * decoding it needs; and reads the request for the index. */
 #include "wire/oip/scan.h"
 
+#include "base/error.h"
 #include "base/size.h"
 #include "wire/json/cost.h"
 #include "wire/json/list.h"
@@ -273,9 +274,9 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
     if (inputs.binary.size > 0)
         return wire_problem_set(
             ret_problem, WIRE_E_BINARY_DATA, NULL,
-            "%zu bytes follow the binary data of the last input; send no "
+            "the body has %zu byte%s after the binary data of the last input; send no "
             "more than the sum of binary_data_size",
-            inputs.binary.size);
+            inputs.binary.size, plural_of(inputs.binary.size));
 
     scan.decode_bytes = oip_decode_cost(&scan);
     *ret_scan = scan;
@@ -295,9 +296,9 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
     if (size > body_size)
         return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
                                 WIRE_OIP_SIZE_HEADER
-                                " is %.40s, but the body has %zu bytes; "
+                                " is %.40s, but the body has %zu byte%s; "
                                 "send the size of the JSON in bytes",
-                                value, body_size);
+                                value, body_size, plural_of(body_size));
     if (size == 0)
         return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
                                 WIRE_OIP_SIZE_HEADER

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: decodes a request in safetensors: its header, its options and its tensors. */
+#include "base/error.h"
 #include "base/size.h"
 #include "wire/decimal/read.h"
 #include "wire/json/cost.h"
@@ -302,10 +303,13 @@ static bool refuse_valid_lens_shape(const struct wire_safetensors_body *body,
                                     const struct wire_tensor *queries) {
     const struct safetensors_tensor *lens = body->tensors[WIRE_SAFETENSORS_VALID_LENS];
     struct wire_problem *problem = body->problem;
-    wire_problem_set(problem, WIRE_E_SHAPE_MISMATCH, "valid_lens",
-                     "valid_lens has %zu numbers, but queries has %zu sequences with %zu "
-                     "rows in all; send one for each sequence, or one for each row",
-                     lens->elements, queries->num_sequences, queries->num_rows);
+    wire_problem_set(
+        problem, WIRE_E_SHAPE_MISMATCH, "valid_lens",
+        "valid_lens has %zu number%s, but queries has %zu sequence%s with %zu "
+        "row%s in all; send one for each sequence, or one for each row",
+        lens->elements, plural_of(lens->elements), queries->num_sequences,
+        plural_of(queries->num_sequences), queries->num_rows,
+        plural_of(queries->num_rows));
     size_t expected[] = {queries->num_sequences, queries->lens[0]};
     if (!queries->batched)
         expected[0] = queries->num_rows;

@@ -3,6 +3,7 @@
 #include "wire/safetensors/tensors.h"
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/size.h"
 #include "wire/refuse.h"
 
@@ -222,7 +223,8 @@ static bool sum_lens(const struct wire_safetensors_body *body,
         if (!wire_integers_read(lens, b, len, body->problem))
             return false;
         if (*len == 0 || *len == SIZE_MAX) {
-            snprintf(limit, sizeof limit, "its tensor has %zu rows", tensor->num_rows);
+            snprintf(limit, sizeof limit, "its tensor has %zu row%s", tensor->num_rows,
+                     plural_of(tensor->num_rows));
             return wire_integers_refuse(lens, b, limit, 1, tensor->num_rows,
                                         body->problem);
         }
@@ -252,9 +254,9 @@ static bool read_packed_lens(const struct wire_safetensors_body *body,
 
     wire_problem_set(
         problem, WIRE_E_SHAPE_MISMATCH, tensor_names[id],
-        "%s has %zu rows, but %s add up to %zu%s; send one row for each token",
-        tensor_names[id], tensor->num_rows, tensor_names[lens], sum,
-        sum == INT64_MAX ? " or more" : "");
+        "%s has %zu row%s, but %s add up to %zu%s; send one row for each token",
+        tensor_names[id], tensor->num_rows, plural_of(tensor->num_rows),
+        tensor_names[lens], sum, sum == INT64_MAX ? " or more" : "");
     const size_t expected[] = {sum, tensor->width};
     wire_shape_print(problem->expected, expected, 2);
     wire_shape_print(problem->got, body->tensors[id]->shape, 2);
