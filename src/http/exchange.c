@@ -130,11 +130,16 @@ static bool check_body_headers(struct exchange *exchange, struct wire_problem *p
 /* `size` is that of the body, or "more" when it is not known. */
 static bool refuse_size(const struct exchange *exchange, const char *size,
                         struct wire_problem *problem) {
-    bool by_route = exchange->max_body < exchange->options->max_body;
+    const char *limit = "--max-body";
+    const char *remedy = "send fewer sequences, safetensors or binary data instead of "
+                         "JSON, or start attnd with a larger --max-body";
+    if (exchange->max_body < exchange->options->max_body) {
+        limit = "this route's limit of";
+        remedy = "send a shorter one";
+    }
     return wire_problem_set(
-        problem, WIRE_E_BODY_TOO_LARGE, NULL, "the body has %s bytes%s than %s %zu", size,
-        *size == 'm' ? "" : ", more", by_route ? "this route's limit of" : "--max-body",
-        exchange->max_body);
+        problem, WIRE_E_BODY_TOO_LARGE, NULL, "the body has %s bytes%s than %s %zu; %s",
+        size, *size == 'm' ? "" : ", more", limit, exchange->max_body, remedy);
 }
 
 /* Begins to receive the body, when it is not too large by its headers. */

@@ -145,7 +145,7 @@ JSON_DEFECTS = {
     "string among the numbers": (queries(data=[0.5] * 23 + ["0.5"]), "queries[23] is a string"),
     "list among the numbers": (queries(data=[0.5] * 23 + [[0.5]]), "Wrong rank"),
     "null among the numbers": (queries(data=[0.5] * 23 + [None]), "queries[23] is null"),
-    "NaN": (json.dumps(queries(data=[0.5] * 23 + [float("nan")])), "Malformed JSON"),
+    "NaN": (json.dumps(queries(data=[0.5] * 23 + [float("nan")])), "JSON has no NaN"),
     "Infinity": (json.dumps(queries(data=[float("inf")] * 24)), "Malformed JSON"),
     "over float32": (queries(data=[0.5] * 23 + [1e39]), "which is out of range for float32"),
     "over double": (json.dumps(queries()).replace("0.5", "1e999"), "which is out of range for float32"),

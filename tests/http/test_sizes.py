@@ -31,7 +31,9 @@ def test_body_of_exactly_the_limit_is_accepted(demo_server):
 def test_body_one_byte_over_the_limit_is_refused(demo_server):
     response = requests.post(demo_server.url + "/v1/attention", data=padded_to(LIMIT + 1),
                              headers=JSON, timeout=60)
-    assert_problem(response, 413, "Body too large")
+    problem = assert_problem(response, 413, "Body too large")
+    for remedy in ("fewer sequences", "safetensors or binary data instead of JSON", "--max-body"):
+        assert remedy in problem["detail"], problem
 
 
 def test_much_too_large_content_length_is_refused_before_the_body(demo_server):

@@ -50,6 +50,28 @@ void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *pla
     }
 }
 
+/* Returns whether the token at the cursor is `text`. */
+static bool is_literal(const struct wire_cursor *cursor, const char *text) {
+    size_t length = strlen(text);
+    return (size_t)(token_end(cursor) - cursor->at) == length &&
+           memcmp(cursor->at, text, length) == 0;
+}
+
+/* Returns what to do about the token at the cursor, which is not JSON. */
+static const char *syntax_remedy(const struct wire_cursor *cursor) {
+    /* As the printers of Python, JavaScript and C write them. */
+    static const char *const not_finite[] = {"NaN", "Infinity", "-Infinity", "nan",
+                                             "inf", "-inf",     "-nan"};
+    for (size_t i = 0; i < sizeof not_finite / sizeof not_finite[0]; i++) {
+        if (is_literal(cursor, not_finite[i]))
+            return "JSON has no NaN or infinity, so send a finite number (any, such as "
+                   "0, where the mask hides it)";
+    }
+    if (wire_peek(cursor->at, cursor->end) == '\'')
+        return "put names and strings in double quotes";
+    return "send one JSON object in UTF-8";
+}
+
 bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_place *place,
                         const char *what) {
     struct wire_place at = {.field = ""};
@@ -65,20 +87,13 @@ bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_plac
     char token[TOKEN_SHOWN + 3] = "end of file";
     if (shown > 0)
         snprintf(token, sizeof token, "'%.*s'", shown, cursor->at);
-    return wire_problem_set(
-        cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
-        "line %zu, column %zu: %s%s%s near %s; send one JSON object in UTF-8", at.line,
-        at.column, path, path[0] != '\0' ? ": " : "", what, token);
+    return wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
+                            "line %zu, column %zu: %s%s%s near %s; %s", at.line,
+                            at.column, path, path[0] != '\0' ? ": " : "", what, token,
+                            syntax_remedy(cursor));
 }
 
 /* --- types --- */
-
-/* Returns whether the token at the cursor is `text`. */
-static bool is_literal(const struct wire_cursor *cursor, const char *text) {
-    size_t length = strlen(text);
-    return (size_t)(token_end(cursor) - cursor->at) == length &&
-           memcmp(cursor->at, text, length) == 0;
-}
 
 /* Returns the type of the number at the cursor, or NULL when there is none. */
 static const char *number_type(const struct wire_cursor *cursor) {
