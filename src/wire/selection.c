@@ -75,15 +75,24 @@ bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem) {
     const attn_request *batch = &request->batch;
     attn_need_weights need = batch->need_weights;
+    const char *every = "send \"need_weights\": true with it";
+    const char *any = "send \"need_weights\": true or \"mean\" with it";
+    if (request->oip != NULL) {
+        every = "name attention_weights in outputs, and leave need_weights out";
+        any = "name attention_weights in outputs";
+    }
+
     if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL)
         return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
                                 "weights_heads",
                                 "weights_heads selects among the weights of every head; "
-                                "send \"need_weights\": true with it, or leave it out");
+                                "%s, or leave it out",
+                                every);
     if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE)
-        return wire_problem_set(
-            ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
-            "weights_queries selects rows of the weights; "
-            "send \"need_weights\": true or \"mean\" with it, or leave it out");
+        return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
+                                "weights_queries",
+                                "weights_queries selects rows of the weights; "
+                                "%s, or leave it out",
+                                any);
     return true;
 }

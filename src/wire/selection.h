@@ -8,7 +8,7 @@
 #include "wire/problem.h"
 #include "wire/request.h"
 
-enum wire_selected { WIRE_SELECTED_HEADS, WIRE_SELECTED_QUERIES };
+enum wire_selected { WIRE_SELECTED_HEADS, WIRE_SELECTED_QUERIES, WIRE_NUM_SELECTED };
 
 /* Bytes of wire_indices_limit(), with the terminator. */
 #define WIRE_INDICES_LIMIT_MAX 80

@@ -38,13 +38,17 @@ static attn_sizes compute_sizes(const struct wire_request *request) {
     const attn_request *batch = &request->batch;
     const attn_model_info *info = attn_model_get_info(request->model);
     size_t queries = batch->num_sequences * batch->query_lens[0], planes = 0;
+    size_t rows = batch->weights_queries != NULL
+                      ? batch->num_sequences * batch->num_weights_queries
+                      : queries;
     if (batch->need_weights == ATTN_WEIGHTS_ALL)
-        planes = info->num_heads;
+        planes =
+            batch->weights_heads != NULL ? batch->num_weights_heads : info->num_heads;
     else if (batch->need_weights == ATTN_WEIGHTS_MEAN)
         planes = 1;
     return (attn_sizes){.num_queries = queries,
                         .outputs = queries * info->out_size,
-                        .weights = planes * queries * batch->key_lens[0]};
+                        .weights = planes * rows * batch->key_lens[0]};
 }
 
 /* Writes a reply of made-up numbers in pieces, and checks it. */

@@ -10,7 +10,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from compare import assert_close
-from oip import HEADER, assert_error, pack, post, tensor, unpack
+from oip import HEADER, NUMPY, assert_error, pack, post, tensor, unpack
 from server import Server
 from test_golden import CASES, model_argument
 
@@ -182,6 +182,44 @@ def test_mean_weights_and_outputs_come_in_the_requested_order(demo_server):
         assert_close(got[key], native[key], key)
 
 
+# The inputs and parameters of tritonclient, and the same for /v1/attention.
+SELECTIONS = {
+    "inputs": ({"weights_heads": ("INT64", [3, 0]), "weights_queries": ("INT32", [2])}, {}),
+    "floats": ({"weights_heads": ("FP32", [3, 0]), "weights_queries": ("FP64", [2])}, {}),
+    "parameters": ({}, {"weights_heads": "3,0", "weights_queries": 2}),
+    "an input and a parameter": ({"weights_queries": ("INT64", [2])}, {"weights_heads": " 3 , 0"}),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+@pytest.mark.parametrize("binary", [False, True])
+def test_tritonclient_selects_heads_and_rows(demo_server, name, binary):
+    arrays, parameters = SELECTIONS[name]
+    inputs = []
+    for key, (datatype, array) in ({"queries": ("FP32", RANDOM)} | arrays).items():
+        array = np.array(array, NUMPY[datatype])
+        inputs.append(triton.InferInput(key, list(array.shape), datatype))
+        inputs[-1].set_data_from_numpy(array, binary_data=binary)
+    outputs = [triton.InferRequestedOutput(key, binary_data=binary)
+               for key in ("outputs", "attention_weights")]
+    with triton.InferenceServerClient(f"127.0.0.1:{demo_server.port}") as client:
+        got = client.infer("d2l", inputs, outputs=outputs, parameters=parameters)
+    native = demo_server.attention({"model": "d2l", "queries": RANDOM.tolist(), "weights_heads": [3, 0],
+                                    "weights_queries": [2], "need_weights": True}).json()
+    assert got.as_numpy("attention_weights").shape == (2, 2, 1, 3)
+    for key in ("outputs", "attention_weights"):
+        assert (got.as_numpy(key) == np.array(native[key], np.float32)).all(), key
+
+
+def test_rows_of_the_mean_are_selected(demo_server):
+    body, headers = pack([tensor("queries", RANDOM[0])], outputs=BOTH[1:],
+                         parameters={"need_weights": "mean", "weights_queries": "2,1"})
+    native = demo_server.attention({"model": "d2l", "queries": RANDOM[0].tolist(),
+                                    "weights_queries": [2, 1], "need_weights": "mean"}).json()
+    got = unpack(post(demo_server, "d2l", body, headers))[1]["attention_weights"]
+    assert_close(got, native["attention_weights"], "weights")
+
+
 def test_weights_may_be_requested_alone(demo_server):
     body, headers = pack([tensor("queries", RANDOM)], outputs=BOTH[1:])
     assert list(unpack(post(demo_server, "d2l", body, headers))[1]) == ["attention_weights"]
@@ -264,7 +302,8 @@ def test_model_metadata_describes_inputs_and_outputs(client, server, version):
     info = server.get("/v1/models/torch_kdim_vdim").json()
     assert metadata["versions"] == ["1"] and metadata["platform"] == "attnd"
     inputs = {tensor["name"]: tensor for tensor in metadata["inputs"]}
-    assert list(inputs) == ["queries", "keys", "values", "valid_lens", "head_mask"]
+    assert list(inputs) == ["queries", "keys", "values", "valid_lens", "head_mask", "weights_heads",
+                            "weights_queries"]
     assert inputs["valid_lens"]["datatype"] == "INT64"
     assert [tensor["name"] for tensor in metadata["outputs"]] == ["outputs", "attention_weights"]
     assert inputs["keys"]["shape"] == [-1, -1, info["key_size"]]
@@ -347,6 +386,60 @@ def test_model_may_be_called_stats(start_server):
 def test_head_of_infer_is_405(demo_server):
     response = requests.head(demo_server.url + "/v2/models/d2l/infer", timeout=60)
     assert (response.status_code, response.headers["Allow"]) == (405, "POST")
+
+
+def queries_of_ones(datatype="FP32", dtype=np.float32):
+    queries = triton.InferInput("queries", [1, 1, 100], datatype)
+    queries.set_data_from_numpy(np.ones((1, 1, 100), dtype))
+    return queries
+
+
+def in_shared_memory(tensor, size):
+    tensor.set_shared_memory("region", size)
+    return [tensor]
+
+
+# docs/protocol-v2.md, "What is refused": a call of tritonclient, and the error that it gets.
+REFUSED = {
+    "sequence": (lambda c: c.infer("d2l", [queries_of_ones()], sequence_id=3, sequence_start=True),
+                 "400", "Unknown key: 'sequence_id'"),
+    "own parameter": (lambda c: c.infer("d2l", [queries_of_ones()], parameters={"x": 1}), "400",
+                      "Unknown key: 'x'"),
+    "classification": (lambda c: c.infer("d2l", [queries_of_ones()], outputs=[
+        triton.InferRequestedOutput("outputs", class_count=3)]), "400", "'classification'"),
+    "input in shared memory": (lambda c: c.infer("d2l", in_shared_memory(
+        triton.InferInput("queries", [1, 1, 100], "FP32"), 400)), "400", "'shared_memory_region'"),
+    "output in shared memory": (lambda c: c.infer("d2l", [queries_of_ones()], outputs=in_shared_memory(
+        triton.InferRequestedOutput("outputs"), 400)), "400", "'shared_memory_region'"),
+    "register": (lambda c: c.register_system_shared_memory("region", "/region", 400), "404",
+                 "Unknown route"),
+    "gzip": (lambda c: c.infer("d2l", [queries_of_ones()], request_compression_algorithm="gzip"),
+             "415", "send the body without one"),
+    "booleans": (lambda c: c.infer("d2l", [queries_of_ones("BOOL", bool)]), "400", "Wrong dtype"),
+    "load": (lambda c: c.load_model("d2l"), "404", "Unknown route"),
+    "unload": (lambda c: c.unload_model("d2l"), "404", "Unknown route"),
+    "trace": (lambda c: c.get_trace_settings("d2l"), "404", "Unknown route"),
+    "logs": (lambda c: c.update_log_settings({"log_info": True}), "404", "Unknown route"),
+    "version": (lambda c: c.infer("d2l", [queries_of_ones()], model_version="2"), "404",
+                "Unknown version"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_extension_of_triton_is_refused(demo_server, name):
+    call, status, contains = REFUSED[name]
+    with triton.InferenceServerClient(f"127.0.0.1:{demo_server.port}") as client:
+        with pytest.raises(InferenceServerException) as refusal:
+            call(client)
+    assert refusal.value.status() == status and contains in refusal.value.message()
+
+
+def test_accepted_encodings_timeout_and_priority_of_triton_are_not_refused(demo_server):
+    with triton.InferenceServerClient(f"127.0.0.1:{demo_server.port}") as client:
+        for options in ({"response_compression_algorithm": "gzip"}, {"timeout": 10**7},
+                        {"priority": 1}, {"request_id": "7"}):
+            reply = client.infer("d2l", [queries_of_ones()], **options)
+            assert reply.as_numpy("outputs").shape == (1, 1, 100)
 
 
 def test_error_reaches_tritonclient(client):

@@ -44,7 +44,17 @@ def outputs(*names, **members):
 KEYS = QUERIES | {"name": "keys"}
 VALUES = QUERIES | {"name": "values"}
 MASK = {"name": "head_mask", "shape": [2], "datatype": "FP32", "data": [1, 0]}
+HEADS = {"name": "weights_heads", "shape": [1], "datatype": "INT64", "data": [1]}
+ROWS_LIST = {"name": "weights_queries", "shape": [1], "datatype": "INT64", "data": [1]}
+WEIGHTS = {"outputs": [{"name": "attention_weights"}]}
 BIG = 1 << 60
+
+
+def selected(heads):
+    return also(**WEIGHTS, parameters={"weights_heads": heads})
+
+
+NOT_A_LIST = "; send a string with indices and commas between them, such as \"0,3\", or an input"
 
 # Name: (body, text that the error contains). A body that is text is sent as it is. All are 400.
 JSON_DEFECTS = {
@@ -165,6 +175,39 @@ JSON_DEFECTS = {
     "head_mask of another size": (also(MASK | {"shape": [3], "data": [1, 1, 1]}),
                                   "send it with shape [2], one number for each head"),
     "head_mask of another rank": (also(MASK | {"shape": [1, 2]}), "one number for each head"),
+    # weights_heads and weights_queries
+    "head out of range": (also(HEADS | {"data": [2]}, **WEIGHTS),
+                          "weights_heads[0] is 2, but there are 2 heads; send 0 to 1"),
+    "head negative": (also(HEADS | {"data": [-1]}, **WEIGHTS), "weights_heads[0] is -1, but there"),
+    "row out of range": (also(ROWS_LIST | {"data": [3]}, **WEIGHTS),
+                         "weights_queries[0] is 3, but there are 3 rows of queries in the shortest"),
+    "head twice": (also(HEADS | {"shape": [2], "data": [1, 1]}, **WEIGHTS),
+                   "Duplicate index: weights_heads[1] is 1"),
+    "heads of rank 2": (also(HEADS | {"shape": [1, 1]}, **WEIGHTS),
+                        "weights_heads has shape [1,1]; send it with shape [N]"),
+    "head a fraction": (also(HEADS | {"datatype": "FP32", "data": [0.5]}, **WEIGHTS),
+                        "weights_heads[0] is 0.5; send a whole number"),
+    "heads without weights": (also(HEADS), "Nothing to select from: weights_heads selects among the "
+                              "weights of every head; name attention_weights in outputs"),
+    "heads of the mean": (also(HEADS, **WEIGHTS, parameters={"need_weights": "mean"}),
+                          "and leave need_weights out"),
+    "rows without weights": (also(ROWS_LIST), "name attention_weights in outputs, or leave"),
+    "heads twice": (also(HEADS, **WEIGHTS, parameters={"weights_heads": "1"}),
+                    "Duplicate input: weights_heads is an input as well as a parameter"),
+    "parameter out of range": (selected("0,2"), "weights_heads[1] is 2, but there are 2 heads"),
+    "parameter negative": (selected(-1), "weights_heads[0] is -1, but there are 2 heads"),
+    "parameter twice": (selected("0,1, 0"), "Duplicate index: weights_heads[2] is 0"),
+    "parameter a fraction": (selected("0,0.5"), "weights_heads[1] is 0.5; send a whole number"),
+    "parameter a list": (selected([0, 1]), "the parameter weights_heads is [0, 1]" + NOT_A_LIST),
+    "parameter empty": (selected(""), 'the parameter weights_heads is ""' + NOT_A_LIST),
+    "parameter with a comma at its end": (selected("0,"), 'is "0,"' + NOT_A_LIST),
+    "parameter with two commas": (selected("0,,1"), 'is "0,,1"' + NOT_A_LIST),
+    "parameter with spaces": (selected("0 1"), 'is "0 1"' + NOT_A_LIST),
+    "parameter of words": (selected("first"), 'is "first"' + NOT_A_LIST),
+    "parameter true": (selected(True), "is true" + NOT_A_LIST),
+    "parameter misspelled": ('{"parameters":{"weights_heads":1x},"inputs":['
+                             + json.dumps(QUERIES) + "]}", "is 1x" + NOT_A_LIST),
+    "parameter of 10,000 indices": (selected(",".join(["0"] * 10000)), "Duplicate index"),
     # outputs and parameters
     "unknown output": (outputs("output"), "outputs[0] has the name 'output'"),
     "duplicate output": (outputs("outputs", "outputs"),

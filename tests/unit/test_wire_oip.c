@@ -390,9 +390,11 @@ static void test_every_failed_allocation_of_reading_is_reported(void **state) {
         "{\"name\":\"values\",\"shape\":[1,2,4],\"datatype\":\"FP64\","
         "\"parameters\":{\"binary_data_size\":64}},"
         "{\"name\":\"valid_lens\",\"shape\":[1],\"datatype\":\"INT32\",\"data\":[1]},"
+        "{\"name\":\"weights_queries\",\"shape\":[2],\"datatype\":\"FP32\","
+        "\"data\":[1,0.0]},"
         "{\"name\":\"head_mask\",\"shape\":[2],\"datatype\":\"BF16\","
         "\"parameters\":{\"binary_data_size\":4}}],"
-        "\"parameters\":{\"need_weights\":\"mean\"},"
+        "\"parameters\":{\"need_weights\":true,\"weights_heads\":\"1,0\"},"
         "\"outputs\":[{\"name\":\"attention_weights\"}]}";
     const unsigned char bytes[68] = {0};
     struct body body = make_body(json, bytes, sizeof bytes);

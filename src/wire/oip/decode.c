@@ -4,6 +4,7 @@
 #include "wire/json/value.h"
 #include "wire/oip/numbers.h"
 #include "wire/oip/scan.h"
+#include "wire/oip/selection.h"
 #include "wire/tensor_check.h"
 
 #include <stdio.h>
@@ -20,15 +21,6 @@ static const enum wire_oip_name tensor_inputs[] = {
     [WIRE_TENSOR_KEYS] = WIRE_OIP_KEYS,
     [WIRE_TENSOR_VALUES] = WIRE_OIP_VALUES,
 };
-
-static bool refuse_input_shape(const struct oip_decoder *decoder,
-                               const struct wire_oip_input *input, const char *wanted) {
-    char shape[WIRE_SHAPE_PRINT_MAX];
-    wire_shape_print(shape, input->shape, input->rank);
-    return wire_problem_set(decoder->reader.problem, WIRE_E_WRONG_RANK, input->name,
-                            "%s has shape %s; send it with shape %s", input->name, shape,
-                            wanted);
-}
 
 /* Makes a tensor of an input's shape, without its rows. */
 static bool make_shape(const struct oip_decoder *decoder,
@@ -64,11 +56,11 @@ static bool oip_read_shape(const void *context, enum wire_tensor_id id, size_t m
         return make_shape(decoder, input, ret_tensor);
 
     if (min_levels != max_levels)
-        return refuse_input_shape(decoder, input, "[B,T,width] or [T,width]");
-    return refuse_input_shape(decoder, input,
-                              min_levels == WIRE_LEVELS_BATCHED
-                                  ? "[B,T,width], as queries have a batch axis"
-                                  : "[T,width], as queries have no batch axis");
+        return wire_oip_refuse_shape(&decoder->reader, input, "[B,T,width] or [T,width]");
+    return wire_oip_refuse_shape(&decoder->reader, input,
+                                 min_levels == WIRE_LEVELS_BATCHED
+                                     ? "[B,T,width], as queries have a batch axis"
+                                     : "[T,width], as queries have no batch axis");
 }
 
 /* Reads the rows of a tensor whose shape was checked; the rows `before` stand in for one
@@ -118,7 +110,7 @@ static bool oip_read_lens(const struct oip_decoder *decoder,
         snprintf(wanted, sizeof wanted, "[%zu]", rows);
     }
     if (!per_sequence && !per_query)
-        return refuse_input_shape(decoder, input, wanted);
+        return wire_oip_refuse_shape(&decoder->reader, input, wanted);
 
     wire_lens_limit(limit, max);
     batch->valid_lens_per_query = !per_sequence;
@@ -135,7 +127,7 @@ static bool oip_read_head_mask(const struct oip_decoder *decoder, attn_request *
     if (input->rank != 1 || input->shape[0] != decoder->info->num_heads) {
         snprintf(wanted, sizeof wanted, "[%zu], one number for each head",
                  decoder->info->num_heads);
-        return refuse_input_shape(decoder, input, wanted);
+        return wire_oip_refuse_shape(&decoder->reader, input, wanted);
     }
     batch->head_mask = wire_oip_read_floats(&decoder->reader, input);
     return batch->head_mask != NULL;
@@ -186,6 +178,8 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
     wire_request_set_tensors(&tensors, &request);
     batch->causal = scan->causal_given ? scan->causal : decoder->info->causal;
     batch->need_weights = scan->need_weights;
+    if (!wire_oip_selection_read(&decoder->reader, scan, &request))
+        return false;
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++)
         request.in_body = request.in_body || scan->inputs[i].bytes != NULL;
     if (!wire_finite_check(&tensors, &request, decoder->reader.pace,

@@ -84,10 +84,12 @@ static attn_status print_signature(const attn_model_info *info, bool config,
         {"values", "FP32", values_optional, 3, {ANY, ANY, info->value_size}},
         {"valid_lens", "INT64", true, 1, {ANY}},
         {"head_mask", "FP32", true, 1, {info->num_heads}},
+        {"weights_heads", "INT64", true, 1, {ANY}},
+        {"weights_queries", "INT64", true, 1, {ANY}},
     };
     const struct model_tensor outputs[] = {
         {"outputs", "FP32", false, 3, {ANY, ANY, info->out_size}},
-        {"attention_weights", "FP32", false, 4, {ANY, info->num_heads, ANY, ANY}},
+        {"attention_weights", "FP32", false, 4, {ANY, ANY, ANY, ANY}},
     };
     attn_status status = print_tensors(config ? "input" : "inputs", inputs,
                                        sizeof inputs / sizeof inputs[0], config, body);

@@ -257,6 +257,7 @@ const struct wire_writer wire_oip_writer = {
     .fill = oip_reply_fill,
     .smaller = "leave attention_weights out of outputs, "
                "ask for \"need_weights\": \"mean\", "
+               "select by weights_heads and weights_queries, "
                "request binary data, or send fewer sequences",
 };
 

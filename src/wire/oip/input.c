@@ -13,16 +13,21 @@
 
 #define INPUT_DEPTH      3  /* of an input's members: request, inputs, input */
 #define NAME_SHOWN_MAX   64 /* bytes */
-#define FIELD_BYTES      32 /* of "valid_lens.shape" */
+#define FIELD_BYTES      32 /* of "weights_queries.shape" */
 #define DIGITS_SHOWN_MAX 24
 #define FLOAT_TYPES      "FP32, FP16, FP64 or (as binary data) BF16"
 #define INTEGER_TYPES    "INT32, INT64, FP32 or FP64"
-#define KNOWN_INPUTS     "queries, keys, values, valid_lens and head_mask"
+#define KNOWN_INPUTS                                                                     \
+    "queries, keys, values, valid_lens, head_mask, weights_heads and weights_queries"
 
 static const char *const input_names[WIRE_OIP_NUM_INPUTS] = {
-    [WIRE_OIP_QUERIES] = "queries",     [WIRE_OIP_KEYS] = "keys",
-    [WIRE_OIP_VALUES] = "values",       [WIRE_OIP_VALID_LENS] = "valid_lens",
+    [WIRE_OIP_QUERIES] = "queries",
+    [WIRE_OIP_KEYS] = "keys",
+    [WIRE_OIP_VALUES] = "values",
+    [WIRE_OIP_VALID_LENS] = "valid_lens",
     [WIRE_OIP_HEAD_MASK] = "head_mask",
+    [WIRE_OIP_WEIGHTS_HEADS] = "weights_heads",
+    [WIRE_OIP_WEIGHTS_QUERIES] = "weights_queries",
 };
 
 static const struct wire_oip_type types[] = {
@@ -76,7 +81,8 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
                                 whose, input_names[i]);
     *ret_which = i;
     inputs[i].name = input_names[i];
-    inputs[i].integers = i == WIRE_OIP_VALID_LENS;
+    inputs[i].integers = i == WIRE_OIP_VALID_LENS || i == WIRE_OIP_WEIGHTS_HEADS ||
+                         i == WIRE_OIP_WEIGHTS_QUERIES;
     return true;
 }
 

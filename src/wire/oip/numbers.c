@@ -244,3 +244,14 @@ const size_t *wire_oip_read_integers(const struct wire_oip_reader *reader,
                                      : read_json_integers(&cursor, &list);
     return read ? list.numbers : NULL;
 }
+
+/* --- shapes --- */
+
+bool wire_oip_refuse_shape(const struct wire_oip_reader *reader,
+                           const struct wire_oip_input *input, const char *wanted) {
+    char shape[WIRE_SHAPE_PRINT_MAX];
+    wire_shape_print(shape, input->shape, input->rank);
+    return wire_problem_set(reader->problem, WIRE_E_WRONG_RANK, input->name,
+                            "%s has shape %s; send it with shape %s", input->name, shape,
+                            wanted);
+}

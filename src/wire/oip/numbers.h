@@ -29,4 +29,9 @@ const size_t *wire_oip_read_integers(const struct wire_oip_reader *reader,
                                      const struct wire_oip_input *input, size_t max,
                                      const char *limit);
 
+/* Sets the reader's problem and returns false: the input has another shape than
+ * `wanted`. */
+bool wire_oip_refuse_shape(const struct wire_oip_reader *reader,
+                           const struct wire_oip_input *input, const char *wanted);
+
 #endif

@@ -5,6 +5,7 @@
 
 #include "wire/json/cursor.h"
 #include "wire/oip/oip.h"
+#include "wire/selection.h"
 
 #define WIRE_OIP_RANK_MAX 3
 
@@ -14,6 +15,8 @@ enum wire_oip_name {
     WIRE_OIP_VALUES,
     WIRE_OIP_VALID_LENS,
     WIRE_OIP_HEAD_MASK,
+    WIRE_OIP_WEIGHTS_HEADS,
+    WIRE_OIP_WEIGHTS_QUERIES,
     WIRE_OIP_NUM_INPUTS
 };
 
@@ -42,6 +45,9 @@ struct wire_oip_input {
 /* What was found in a body. Points into it. */
 struct wire_oip_scan {
     struct wire_oip_input inputs[WIRE_OIP_NUM_INPUTS];
+    /* The values of the parameters weights_heads and weights_queries, which were not
+     * checked. */
+    struct wire_span selections[WIRE_NUM_SELECTED];
     struct wire_oip_reply reply; /* the text of its id was not checked */
     bool causal_given, causal;
     attn_need_weights need_weights;

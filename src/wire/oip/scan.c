@@ -10,6 +10,7 @@
 #include "wire/json/object.h"
 #include "wire/oip/input.h"
 #include "wire/oip/numbers.h"
+#include "wire/oip/selection.h"
 #include "wire/options.h"
 
 #include <stdio.h>
@@ -29,13 +30,24 @@ static const struct wire_keys request_keys = {
               [OUTPUTS] = "outputs"},
 };
 
-enum { CAUSAL, NEED_WEIGHTS, BINARY_OUTPUT, TIMEOUT, PRIORITY, NUM_PARAMETERS };
+enum {
+    CAUSAL,
+    NEED_WEIGHTS,
+    WEIGHTS_HEADS,
+    WEIGHTS_QUERIES,
+    BINARY_OUTPUT,
+    TIMEOUT,
+    PRIORITY,
+    NUM_PARAMETERS
+};
 
 static const struct wire_keys parameter_keys = {
     .owner = "a request's parameters",
     .count = NUM_PARAMETERS,
     .names = {[CAUSAL] = "causal",
               [NEED_WEIGHTS] = "need_weights",
+              [WEIGHTS_HEADS] = "weights_heads",
+              [WEIGHTS_QUERIES] = "weights_queries",
               [BINARY_OUTPUT] = "binary_data_output",
               [TIMEOUT] = "timeout",
               [PRIORITY] = "priority"},
@@ -75,6 +87,8 @@ static bool read_parameters(const struct wire_cursor *cursor,
 
     scan->causal_given = members[CAUSAL].start != NULL;
     options->need_given = members[NEED_WEIGHTS].start != NULL;
+    scan->selections[WIRE_SELECTED_HEADS] = members[WEIGHTS_HEADS];
+    scan->selections[WIRE_SELECTED_QUERIES] = members[WEIGHTS_QUERIES];
     return wire_need_weights_read(cursor, &members[NEED_WEIGHTS], &scan->need_weights) &&
            wire_timeout_us_read(cursor, &members[TIMEOUT], &scan->timeout_ns) &&
            wire_priority_read(cursor, &members[PRIORITY], &scan->priority);
@@ -210,8 +224,8 @@ static bool resolve_options(const struct oip_options *options, struct wire_oip_s
 
 /* --- the request --- */
 
-/* Returns the most bytes that decoding needs. */
-static size_t oip_decode_cost(const struct wire_oip_scan *scan) {
+/* Returns the most bytes that decoding needs, when the model has `num_heads`. */
+static size_t oip_decode_cost(const struct wire_oip_scan *scan, size_t num_heads) {
     size_t bytes = 0;
 
     if (scan->reply.id != NULL)
@@ -223,6 +237,7 @@ static size_t oip_decode_cost(const struct wire_oip_scan *scan) {
         if (scan->inputs[i].type != NULL)
             size_add_saturating(&bytes, wire_oip_input_cost(&scan->inputs[i]));
     }
+    size_add_saturating(&bytes, wire_oip_selection_cost(scan, num_heads));
     return bytes;
 }
 
@@ -278,7 +293,8 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
             "more than the sum of binary_data_size",
             inputs.binary.size, plural_of(inputs.binary.size));
 
-    scan.decode_bytes = oip_decode_cost(&scan);
+    scan.decode_bytes =
+        oip_decode_cost(&scan, attn_model_get_info(input->models[0])->num_heads);
     *ret_scan = scan;
     return true;
 }
