@@ -88,8 +88,9 @@ ATTN_API attn_status attn_model_load(const char *name, const char *path,
                                      attn_model **ret_model, attn_error *ret_error);
 
 /* Creates the built-in model called `name`: "journey" (3 wide, 2 heads of size 1, causal,
- * context length 6), "d2l" (100 wide, 5 heads) or "patterns" (32 wide, 8 heads of size
- * 16, context length 16; see docs/heads.md). Any other name is ATTN_E_VALUE; otherwise as
+ * context length 6), "d2l" (100 wide, 5 heads), "patterns" (32 wide, 8 heads of size 16,
+ * context length 16; see docs/heads.md) or "stacked" (as "journey", but of size 2 and
+ * without an output projection). Any other name is ATTN_E_VALUE; otherwise as
  * attn_model_load(). */
 ATTN_API attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
                                      attn_model **ret_model, attn_error *ret_error);

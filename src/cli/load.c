@@ -105,7 +105,7 @@ static attn_status load_folder(const struct config *config, struct models *model
 
 static attn_status load_demos(const struct config *config, struct models *models,
                               attn_error *ret_error) {
-    static const char *const names[] = {"journey", "d2l", "patterns"};
+    static const char *const names[] = {"journey", "d2l", "patterns", "stacked"};
     const attn_engine_options engine = load_engine_options(config, NULL);
     attn_status status = ATTN_OK;
 

@@ -41,6 +41,15 @@ function embedPattern(word, place) {
   return [...identity, ...position].map((value) => Math.round(value * 1e6) / 1e6);
 }
 
+/* The two layers of that chapter have the same sentence, and differ in their weights. */
+const BOOK_MODEL = {
+  fits: (model) => model.query_size === 3 && model.num_heads === 2,
+  about: "The sentence of Raschka's Build a Large Language Model (From Scratch), chapter 3.",
+  text: "Your journey starts with one step",
+  words: Object.keys(JOURNEY_ROWS),
+  embed: (word) => JOURNEY_ROWS[word],
+};
+
 /* What is known of a model besides its sizes: a sentence, its vocabulary, and how a word
  * becomes a row. `fits` says whether a model of that name is really the built-in one. */
 const SENTENCE_MODELS = {
@@ -51,13 +60,8 @@ const SENTENCE_MODELS = {
     words: PATTERNS_WORDS,
     embed: embedPattern,
   },
-  journey: {
-    fits: (model) => model.query_size === 3 && model.num_heads === 2,
-    about: "The sentence of Raschka's Build a Large Language Model (From Scratch), chapter 3.",
-    text: "Your journey starts with one step",
-    words: Object.keys(JOURNEY_ROWS),
-    embed: (word) => JOURNEY_ROWS[word],
-  },
+  journey: BOOK_MODEL,
+  stacked: BOOK_MODEL,
 };
 
 /* Returns the entry above for a model, or null. */

@@ -6,13 +6,15 @@
 
 #include <string.h>
 
-/* In demo_data.S: three whole files, and their sizes in bytes. */
+/* In demo_data.S: four whole files, and their sizes in bytes. */
 extern const unsigned char attnd_demo_journey[];
 extern const uint64_t attnd_demo_journey_size;
 extern const unsigned char attnd_demo_d2l[];
 extern const uint64_t attnd_demo_d2l_size;
 extern const unsigned char attnd_demo_patterns[];
 extern const uint64_t attnd_demo_patterns_size;
+extern const unsigned char attnd_demo_stacked[];
+extern const uint64_t attnd_demo_stacked_size;
 
 static const struct demo {
     const char *name;
@@ -22,6 +24,7 @@ static const struct demo {
     {"journey", attnd_demo_journey, &attnd_demo_journey_size},
     {"d2l", attnd_demo_d2l, &attnd_demo_d2l_size},
     {"patterns", attnd_demo_patterns, &attnd_demo_patterns_size},
+    {"stacked", attnd_demo_stacked, &attnd_demo_stacked_size},
 };
 
 attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
@@ -35,7 +38,7 @@ attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
     if (demo == NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "built-in model '%.80s' is unknown; "
-                         "use journey, d2l or patterns",
+                         "use journey, d2l, patterns or stacked",
                          name);
 
     struct safetensors *file = NULL;

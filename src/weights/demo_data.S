@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* demo_data.S: the files of the built-in models. JOURNEY_FILE, D2L_FILE and
- * PATTERNS_FILE, paths in quotes, come from the build. Only directives that all
- * architectures have. */
+/* demo_data.S: the files of the built-in models. JOURNEY_FILE, D2L_FILE,
+ * PATTERNS_FILE and STACKED_FILE, paths in quotes, come from the build. Only directives
+ * that all architectures have. */
 
     .section .rodata
 
@@ -23,5 +23,6 @@
     file attnd_demo_journey, JOURNEY_FILE
     file attnd_demo_d2l, D2L_FILE
     file attnd_demo_patterns, PATTERNS_FILE
+    file attnd_demo_stacked, STACKED_FILE
 
     .section .note.GNU-stack, "", %progbits

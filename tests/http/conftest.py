@@ -34,6 +34,6 @@ def quiet(request):
 
 @pytest.fixture(scope="session")
 def demo_server():
-    """attnd --demo: the models `journey`, `d2l` and `patterns`, a body limit of 1 MiB, two HTTP threads."""
+    """attnd --demo: the models `journey`, `d2l`, `patterns` and `stacked`, a body limit of 1 MiB, two HTTP threads."""
     with Server("--demo", "--max-body", 1048576, "--grace", 5, "--http-threads", 2) as server:
         yield server

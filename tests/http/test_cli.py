@@ -173,7 +173,7 @@ def test_configuration_file_may_have_every_kind_of_option(start_server, tmp_path
         "demo": True, "workers": 1, "http_threads": 1, "max_body": 1048576, "queue": 5,
         "grace": 7, "log_format": "json", "log_level": "debug", "listen": "127.0.0.1:0"}))
     server = start_server("--config", config, listen=None)
-    assert len(server.get("/v1/models").json()["models"]) == 5
+    assert len(server.get("/v1/models").json()["models"]) == 6
     for line in server.read_log().splitlines():
         assert isinstance(json.loads(line), dict)
 

@@ -3,6 +3,8 @@
 
 import json
 
+import numpy as np
+
 from checkpoints import write_layer
 from compare import assert_close, assert_problem
 from reference import attend
@@ -17,7 +19,7 @@ def test_models_are_listed(demo_server):
     response = demo_server.get("/v1/models")
     assert response.headers["Content-Type"] == "application/json"
     names = [model["name"] for model in response.json()["models"]]
-    assert names == ["journey", "d2l", "patterns"]
+    assert names == ["journey", "d2l", "patterns", "stacked"]
 
 
 def test_model_describes_itself(demo_server):
@@ -32,6 +34,10 @@ def test_model_describes_itself(demo_server):
     expected = {"layout": "d2l", "query_size": 100, "out_size": 100, "num_heads": 5,
                 "head_size": 20, "causal": False, "parameters": 4 * 100 * 100}
     assert expected.items() <= d2l.items(), d2l
+    stacked = demo_server.get("/v1/models/stacked").json()
+    expected = {"layout": "llms_from_scratch_wrapper", "query_size": 3, "out_size": 4, "num_heads": 2,
+                "head_size": 2, "causal": True, "context_length": 6, "output_projection": False}
+    assert expected.items() <= stacked.items(), stacked
 
 
 def test_list_and_single_model_agree(demo_server):
@@ -61,6 +67,13 @@ def test_journey_demo_gives_the_outputs_of_the_golden_case(demo_server):
     case = json.loads((GOLDEN / "llms_from_scratch_split.json").read_text())
     reply = demo_server.attention({"model": "journey", "queries": [TOKENS, TOKENS]}).json()
     assert_close(reply["outputs"], case["expected"]["outputs"], "outputs")
+
+
+def test_stacked_demo_gives_the_table_that_the_book_prints(demo_server):
+    case = json.loads((GOLDEN / "llms_from_scratch_wrapper.json").read_text())
+    outputs = demo_server.attention({"model": "stacked", "queries": [TOKENS, TOKENS]}).json()["outputs"]
+    assert np.round(outputs, 4).tolist() == case["expected"]["printed_in_book"]
+    assert np.round(outputs[0][0], 4).tolist() == [-0.4519, 0.2216, 0.4772, 0.1063]
 
 
 def test_context_length_limits_a_sequence(demo_server):

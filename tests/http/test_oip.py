@@ -345,7 +345,7 @@ def test_statistics_count_requests_of_both_protocols(start_server):
         assert_error(post(server, "d2l", "{}", {}), 400, "Missing key")
         everything = client.get_inference_statistics()["model_stats"]
         statistics = client.get_inference_statistics("d2l")["model_stats"]
-    assert [model["name"] for model in everything] == ["journey", "d2l", "patterns"]
+    assert [model["name"] for model in everything] == ["journey", "d2l", "patterns", "stacked"]
     assert everything[0]["inference_count"] == 0 and everything[1:2] == statistics
     model = statistics[0]
     assert (model["inference_count"], model["execution_count"]) == (4, 4)

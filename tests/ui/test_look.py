@@ -121,8 +121,9 @@ def test_sequence_of_a_batch_is_chosen(open_view):
     assert masked == [False] * 2 + [True] * 4
 
 
-def test_sentence_is_typed_from_the_words_of_the_model(open_view):
-    page = open_view("#model=journey&row=0")
+@pytest.mark.parametrize("model", ["journey", "stacked"])
+def test_sentence_is_typed_from_the_words_of_the_model(open_view, model):
+    page = open_view(f"#model={model}&row=0")
     choose(page, "text", "one step journey")
     assert [cell[2] for cell in hover_row(page) if cell[1] == 2] == [0, 1, 2]
     page.locator("#text").fill("one small step")

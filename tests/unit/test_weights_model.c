@@ -476,7 +476,8 @@ static void test_demo_models_are_complete(void **state) {
     attn_model_destroy(model);
 
     assert_int_equal(attn_model_demo("gpt", NULL, &model, &error), ATTN_E_VALUE);
-    assert_text_has(error.text, "'gpt' is unknown; use journey, d2l or patterns");
+    assert_text_has(error.text,
+                    "'gpt' is unknown; use journey, d2l, patterns or stacked");
 }
 
 int main(void) {
