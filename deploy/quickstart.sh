@@ -41,9 +41,10 @@ build='build-release'
 attnd=$build/src/attnd
 log=$build/attnd.log
 pid=
-scratch=$(mktemp -d) || exit 1
+scratch=
 
 stop_daemon() {
+    pid=${pid-${!-}} # a signal can come after the start, before pid is set
     [ -n "$pid" ] || return 0
     kill -TERM "$pid" 2>/dev/null
     wait "$pid"
@@ -51,9 +52,12 @@ stop_daemon() {
     pid=
     return $stopped
 }
-trap 'stop_daemon; rm -rf "$scratch"' EXIT
+# Every way to end runs the trap on EXIT, also a reader of the output that has gone (SIGPIPE).
+trap 'rm -rf "$scratch"; stop_daemon' EXIT
 trap 'exit 130' INT
+trap 'exit 141' PIPE
 trap 'exit 143' TERM HUP
+scratch=$(mktemp -d) || exit 1
 
 # --- install -------------------------------------------------------------------------------
 
@@ -106,6 +110,7 @@ start() {
     mkfifo "$scratch/stdout" || exit 1
     # In a session of its own, because Ctrl-C reaches every process of the terminal's session:
     # attnd would receive that signal as well as our SIGTERM.
+    unset pid
     setsid "$attnd" --demo --listen "127.0.0.1:$1" >"$scratch/stdout" 2>"$log" &
     pid=$!
     # attnd prints one line once it serves; end of file means that it failed. The descriptor stays
@@ -213,9 +218,9 @@ if $once; then
     exit
 fi
 how_to_go_on
-say "serving until Ctrl-C"
 # From here on a signal is a normal way to stop.
 trap 'echo; say "stopping"; stop_daemon || die "attnd exited $stopped; see $log"; exit 0' INT TERM HUP
+say "serving until Ctrl-C"
 wait "$pid"
 died=$?
 pid=
