@@ -114,6 +114,29 @@ def test_gpt2_sizes_are_served():
     assert "GPT-2, 25 heads: (1, 16, 1600) " in output
 
 
+def test_d2l_example_with_floats_as_lengths_weighs_valid_keys_alike():
+    output, _ = run_example("d2l_java")
+    assert "example: (2, 4, 100)\n" in output
+    assert re.findall(r"every head and query: \[(.*)\]", output) == [
+        "0.3333 0.3333 0.3333 0.     0.     0.    ", "0.5 0.5 0.  0.  0.  0. "]
+
+
+def test_heat_maps_of_the_first_exercise_hide_keys_past_the_lengths():
+    output, folder = run_example("d2l_java")
+    assert "5 heads; the hidden keys have 0.0\n" in output
+    assert_picture(folder / "d2l_heads.png", (640, 1200))
+
+
+def test_second_exercise_leaves_out_the_heads_that_docs_pruning_md_does():
+    output, _ = run_example("d2l_java")
+    page = (ROOT / "docs/pruning.md").read_text()
+    steps = re.findall(r"^ +\d +(\d) +(\d\.\d{6})$", page, re.M)
+    assert len(steps) == 8
+    left_out = re.findall(r"^  \[(.*)\] (\S+)$", output, re.M)
+    assert [heads.split(", ")[-1] for heads, _ in left_out] == [head for head, _ in steps]
+    assert [change for _, change in left_out] == [f"{float(change):.4f}" for _, change in steps]
+
+
 def test_d2l_class_has_the_shape_of_the_book_with_and_without_biases():
     output, _ = run_example("d2l_torch")
     for name in ("plain", "biased"):
