@@ -203,6 +203,7 @@ how_to_go_on() {
     "queries":[[0.43,0.15,0.89],[0.55,0.87,0.66]],"head_mask":[1,0]}'
 
 Your own weights: $attnd --model NAME=FILE.safetensors,num_heads=N
+In Python:        docs/examples/README.md
 Everything else:  $attnd --help, docs/protocol.md
 END
 }
