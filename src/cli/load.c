@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MODEL_SUFFIX ".safetensors"
 
@@ -85,13 +86,22 @@ static attn_status load_file(const struct config *config, struct models *models,
     return status == ATTN_OK ? add_model(models, model, ret_error) : status;
 }
 
+static attn_status refuse_folder(const char *path, int number, attn_error *ret_error) {
+    if (number != EACCES)
+        return error_set(ret_error, ATTN_E_IO, "--model-dir: cannot read %s: %s", path,
+                         strerror(number));
+    return error_set(ret_error, ATTN_E_IO,
+                     "--model-dir: user %lu cannot read %s: %s; "
+                     "open it, as in chmod a+rx FOLDER",
+                     (unsigned long)geteuid(), path, strerror(number));
+}
+
 static attn_status load_folder(const struct config *config, struct models *models,
                                attn_error *ret_error) {
     struct dirent **entries;
     int count = scandir(config->model_dir, &entries, is_model_file, alphasort);
     if (count < 0)
-        return error_set(ret_error, ATTN_E_IO, "--model-dir: cannot read %s: %s",
-                         config->model_dir, strerror(errno));
+        return refuse_folder(config->model_dir, errno, ret_error);
 
     attn_status status = ATTN_OK;
     for (int i = 0; i < count; i++) {

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +19,18 @@
 
 /* Bytes read at once: a multiple of any element's size. */
 #define READ_CHUNK ((size_t)16 * 1024)
+
+/* Lines that convert a file; save_file() takes neither views nor shared memory. */
+#define REMEDY_TORCH                                                                     \
+    "is a file of torch.save(); convert its state dict: python3 -c \"import torch; "     \
+    "from safetensors.torch import save_file; "                                          \
+    "save_file({k: v.clone().contiguous() for k, v in torch.load('FILE', 'cpu', "        \
+    "weights_only=True).items()}, 'FILE.safetensors')\""
+#define REMEDY_NUMPY                                                                     \
+    "is an .npz file of NumPy; convert it: python3 -c \"import numpy as np; "            \
+    "from safetensors.numpy import save_file; "                                          \
+    "save_file({k: np.ascontiguousarray(v) for k, v in np.load('FILE').items()}, "       \
+    "'FILE.safetensors')\""
 
 struct safetensors {
     int fd;                      /* -1: `memory` is read */
@@ -54,8 +67,64 @@ static attn_status file_read_bytes(const struct safetensors *file, uint64_t offs
     return ATTN_OK;
 }
 
+/* Explains why open() or fstat() of a file at `path` failed with `number`. */
+static attn_status refuse_to_open(const char *path, int number, attn_error *ret_error) {
+    struct stat stat;
+
+    if (number != EACCES)
+        return error_set(ret_error, ATTN_E_IO, "cannot be opened: %s", strerror(number));
+    /* lstat() needs no permission on the file, but on the folders before it */
+    bool found = lstat(path, &stat) == 0;
+    return error_set(ret_error, ATTN_E_IO, "cannot be opened by user %lu: %s; %s",
+                     (unsigned long)geteuid(), strerror(number),
+                     found ? "make it readable, as in chmod a+r FILE"
+                           : "open the folders on its path, as in chmod a+x FOLDER");
+}
+
 static attn_status open_no_memory(attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the file");
+}
+
+/* Files of other programs, by their first bytes, and what makes safetensors of them. */
+static const struct {
+    const char *bytes;
+    size_t size;
+    const char *remedy;
+} foreign_formats[] = {
+    {"PK\3\4", 4, REMEDY_TORCH},
+    {"\x80\x02\x8a\nl\xfc\x9c\x46", 8, REMEDY_TORCH}, /* before PyTorch 1.6 */
+    {"GGUF", 4,
+     "is a GGUF file; give attnd the safetensors file that it was converted from"},
+    {"\x89HDF\r\n\x1a\n", 8,
+     "is an HDF5 file; read it with h5py or Keras, and save the kernels, transposed and "
+     "made contiguous, with save_file() of safetensors.numpy"},
+};
+
+/* Returns whether the archive of zip that begins with `bytes` is one of NumPy: the name
+ * of its first file ends in ".npy". */
+static bool is_npz(const unsigned char *bytes, size_t size) {
+    enum { NAME_SIZE_AT = 26, NAME_AT = 30, SUFFIX = 4 };
+    size_t name_end = NAME_AT + (size_t)bytes[NAME_SIZE_AT];
+
+    return name_end >= NAME_AT + SUFFIX && name_end <= size &&
+           memcmp(bytes + name_end - SUFFIX, ".npy", SUFFIX) == 0;
+}
+
+/* Puts a better error in the place of the one about a header when the file is one that
+ * another program wrote. */
+static attn_status refuse_foreign(const struct safetensors *file, attn_error *ret_error) {
+    unsigned char bytes[256] = {0};
+    size_t size = file->size < sizeof bytes ? (size_t)file->size : sizeof bytes;
+
+    if (file_read_bytes(file, 0, size, bytes, NULL) != ATTN_OK)
+        return ATTN_E_FORMAT;
+    for (size_t i = 0; i < sizeof foreign_formats / sizeof foreign_formats[0]; i++) {
+        if (memcmp(bytes, foreign_formats[i].bytes, foreign_formats[i].size) == 0)
+            return error_set(ret_error, ATTN_E_FORMAT, "%s",
+                             i == 0 && is_npz(bytes, size) ? REMEDY_NUMPY
+                                                           : foreign_formats[i].remedy);
+    }
+    return ATTN_E_FORMAT;
 }
 
 /* Reads and parses the header; sets file->header and file->data_size. */
@@ -69,6 +138,8 @@ static attn_status file_read_header(struct safetensors *file, attn_error *ret_er
     if (status == ATTN_OK)
         status = safetensors_find_header(prefix, file->size, SAFETENSORS_HEADER_MAX,
                                          &header_size, ret_error);
+    if (status == ATTN_E_FORMAT)
+        return refuse_foreign(file, ret_error);
     if (status != ATTN_OK)
         return status;
     file->data_size = file->size - sizeof prefix - header_size;
@@ -108,7 +179,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
     /* O_NONBLOCK: opening a fifo must not wait for a writer */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file->fd < 0 || fstat(file->fd, &stat) < 0) {
-        status = error_set(ret_error, ATTN_E_IO, "cannot be opened: %s", strerror(errno));
+        status = refuse_to_open(path, errno, ret_error);
         goto fail;
     }
     if (!S_ISREG(stat.st_mode)) {

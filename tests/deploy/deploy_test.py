@@ -5,7 +5,9 @@ of this file."""
 import contextlib
 import json
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 
@@ -147,6 +149,30 @@ def test_replicas_trust_their_network_and_limit_each_client(stack):
         assert int(variables["ATTND_MAX_PER_CLIENT"]) > 0
         network, = details["NetworkSettings"]["Networks"].values()
         assert network["IPAddress"].rsplit(".", 1)[0] == stack.subnet.rsplit(".", 1)[0], network
+
+
+def test_model_that_only_its_owner_can_read_says_what_to_do(stack):
+    """Python's safetensors writes such files; root runs this test, and 65532 the container."""
+    image = stack.inspect(stack.containers("attnd")[0])["Image"]
+    demo = os.path.join(ROOT, "src", "weights", "demo", "journey.safetensors")
+    with tempfile.TemporaryDirectory() as folder:
+        model = shutil.copy(demo, folder)
+        os.chmod(folder, 0o755)
+
+        def check_config():
+            return stack.run_docker("run", "--rm", "-v", f"{folder}:/models:ro", image,
+                                    "--check-config", "--model-dir", "/models")
+
+        os.chmod(model, 0o600)
+        try:
+            check_config()
+            refusal = "nothing was refused"
+        except RuntimeError as error:
+            refusal = str(error)
+        assert "journey.safetensors: cannot be opened by user 65532" in refusal, refusal
+        assert "chmod a+r" in refusal, refusal
+        os.chmod(model, 0o644)
+        assert "configuration ok: 1 models" in check_config()
 
 
 def test_service_goes_on_when_a_replica_is_killed(stack):

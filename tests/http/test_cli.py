@@ -13,7 +13,7 @@ import requests
 
 from checkpoints import write_layer
 from safetensors_file import write_raw
-from server import GOLDEN, ROOT, run_attnd
+from server import BINARY, GOLDEN, ROOT, run_attnd
 from test_golden import CASES, model_argument
 
 BAD_OPTIONS = {
@@ -271,6 +271,19 @@ def test_model_dir_names_models_after_their_files(start_server, tmp_path):
     server = start_server("--model-dir", tmp_path)
     names = sorted(model["name"] for model in server.get("/v1/models").json()["models"])
     assert names == ["one", "three", "two"]
+
+
+def test_model_dir_that_may_not_be_read_says_for_whom_and_what_to_do(tmp_path):
+    tmp_path.chmod(0)
+    user = os.geteuid() or 65532  # root can read every folder
+    try:
+        result = run_attnd("--check-config", "--model-dir", tmp_path, user=user)
+    except PermissionError:
+        print(f"user {user} may not run {BINARY}: nothing is tested")
+        return
+    assert result.returncode == 1, result
+    assert f"--model-dir: user {user} cannot read" in result.stderr, result
+    assert "chmod a+rx" in result.stderr, result
 
 
 def test_broken_file_in_model_dir_is_named(tmp_path):

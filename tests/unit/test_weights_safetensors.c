@@ -342,29 +342,6 @@ static void test_reader_opens_many_tensors_in_near_linear_time(void **state) {
     free(header);
 }
 
-static void assert_path_refused(const char *path, const char *reason) {
-    struct safetensors *file = NULL;
-    attn_error error;
-    assert_int_equal(safetensors_open_file(path, &file, &error), ATTN_E_IO);
-    assert_null(file);
-    assert_text_has(error.text, reason);
-}
-
-static void test_reader_accepts_only_regular_files(void **state) {
-    (void)state;
-    char fifo[] = "/tmp/attnd_test_fifo_XXXXXX";
-    assert_non_null(mkdtemp(fifo));
-    char path[64];
-    snprintf(path, sizeof path, "%s/fifo", fifo);
-    assert_int_equal(mkfifo(path, 0600), 0);
-    assert_path_refused(path, "is a pipe or device, not a regular file");
-    unlink(path);
-    assert_path_refused(fifo, "is a directory, not a regular file");
-    rmdir(fifo);
-    assert_path_refused(fifo, "cannot be opened: No such file");
-    assert_path_refused("/dev/null", "is a pipe or device");
-}
-
 /* Reads the tensor 'x', [count] of `dtype`, the only one of a file. */
 static attn_status read_numbers(const char *dtype, const void *bytes, size_t size,
                                 size_t count, float *ret_values, attn_error *error) {
@@ -471,7 +448,6 @@ int main(void) {
         cmocka_unit_test(test_reader_refuses_impossible_header_lengths),
         cmocka_unit_test(test_reader_refuses_deep_nesting_cheaply),
         cmocka_unit_test(test_reader_opens_many_tensors_in_near_linear_time),
-        cmocka_unit_test(test_reader_accepts_only_regular_files),
         cmocka_unit_test(test_f64_is_rounded_to_the_nearest_float32),
         cmocka_unit_test(test_reader_refuses_numbers_that_are_not_finite),
         cmocka_unit_test(test_reader_names_the_index_past_the_first_chunk),
