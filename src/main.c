@@ -262,8 +262,11 @@ static int main_serve(const struct config *config, const struct config_texts *fi
         goto done;
     }
     if (config->check_config) {
-        printf("configuration ok: %zu model%s\n", daemon.models.count,
+        printf("configuration ok: %zu model%s", daemon.models.count,
                plural_of(daemon.models.count));
+        if (daemon.models.num_skipped > 0)
+            printf(", %zu skipped", daemon.models.num_skipped);
+        putchar('\n');
         exit_code = finish_output(EXIT_SUCCESS);
         goto done;
     }

@@ -3,6 +3,7 @@
 #include "cli/load.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/model_spec.h"
 #include "config/options.h"
 
@@ -86,6 +87,23 @@ static attn_status load_file(const struct config *config, struct models *models,
     return status == ATTN_OK ? add_model(models, model, ret_error) : status;
 }
 
+/* The same, but --skip-bad-models leaves out a file that is at fault. A lack of memory is
+ * not the file's fault. */
+static attn_status load_or_skip_file(const struct config *config, struct models *models,
+                                     const char *file, attn_error *ret_error) {
+    attn_error error;
+    attn_status status = load_file(config, models, file, &error);
+
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    if (!config->skip_bad_models || status == ATTN_E_NOMEM)
+        return error_set(ret_error, status, "%s", error.text);
+    log_write(LOG_WARN, "model skipped", LOG_TEXT("file", file),
+              LOG_TEXT("reason", error.text));
+    models->num_skipped++;
+    return ATTN_OK;
+}
+
 static attn_status refuse_folder(const char *path, int number, attn_error *ret_error) {
     if (number != EACCES)
         return error_set(ret_error, ATTN_E_IO, "--model-dir: cannot read %s: %s", path,
@@ -106,11 +124,23 @@ static attn_status load_folder(const struct config *config, struct models *model
     attn_status status = ATTN_OK;
     for (int i = 0; i < count; i++) {
         if (status == ATTN_OK)
-            status = load_file(config, models, entries[i]->d_name, ret_error);
+            status = load_or_skip_file(config, models, entries[i]->d_name, ret_error);
         free(entries[i]);
     }
     free(entries);
     return status;
+}
+
+/* Refuses a folder that gives no model, where no other option gives one either. */
+static attn_status refuse_no_models(const struct config *config,
+                                    const struct models *models, attn_error *ret_error) {
+    if (models->num_skipped > 0)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "--model-dir: all %zu *" MODEL_SUFFIX " in %s were skipped; "
+                         "correct one of them, the log says how",
+                         models->num_skipped, config->model_dir);
+    return error_set(ret_error, ATTN_E_VALUE, "--model-dir: no *" MODEL_SUFFIX " in %s",
+                     config->model_dir);
 }
 
 static attn_status load_demos(const struct config *config, struct models *models,
@@ -146,7 +176,7 @@ attn_status load_check(const struct config *config, attn_error *ret_error) {
 
 attn_status load_models(const struct config *config, struct models *ret_models,
                         attn_error *ret_error) {
-    struct models models = {NULL, 0};
+    struct models models = {.items = NULL};
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
@@ -156,13 +186,15 @@ attn_status load_models(const struct config *config, struct models *ret_models,
     if (status == ATTN_OK && config->demo)
         status = load_demos(config, &models, ret_error);
     if (status == ATTN_OK && models.count == 0)
-        status = error_set(ret_error, ATTN_E_VALUE,
-                           "--model-dir: no *" MODEL_SUFFIX " in %s", config->model_dir);
+        status = refuse_no_models(config, &models, ret_error);
 
     if (status != ATTN_OK) {
         load_models_deinit(&models);
         return status;
     }
+    if (models.num_skipped > 0)
+        log_write(LOG_WARN, "models skipped", LOG_NUMBER("skipped", models.num_skipped),
+                  LOG_NUMBER("loaded", models.count));
     *ret_models = models;
     return ATTN_OK;
 }
@@ -171,5 +203,5 @@ void load_models_deinit(struct models *models) {
     for (size_t i = 0; i < models->count; i++)
         attn_model_destroy(models->items[i]);
     free(models->items);
-    *models = (struct models){NULL, 0};
+    *models = (struct models){.items = NULL};
 }

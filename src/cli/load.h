@@ -10,6 +10,7 @@
 struct models {
     attn_model **items; /* [count], owned */
     size_t count;
+    size_t num_skipped; /* files of --model-dir that --skip-bad-models left out */
 };
 
 /* Checks what needs no file: the text of every --model, and that some option names a
@@ -17,9 +18,11 @@ struct models {
 attn_status load_check(const struct config *config, attn_error *ret_error);
 
 /* Loads what --model, --model-dir and --demo name, in this order. On success the caller
- * owns *ret_models. Errors, with one line: ATTN_E_VALUE for two models with the same name
- * or a folder without *.safetensors files; ATTN_E_IO for a folder that cannot be read;
- * else as load_check() and attn_model_load(). */
+ * owns *ret_models. Logs a warning for each file that is skipped, and how many were.
+ * Errors, with one line: ATTN_E_VALUE for two models with the same name, for a folder
+ * without *.safetensors files, and when all of them were skipped and no other model is
+ * left; ATTN_E_IO for a folder that cannot be read; else as load_check() and
+ * attn_model_load(). */
 attn_status load_models(const struct config *config, struct models *ret_models,
                         attn_error *ret_error);
 

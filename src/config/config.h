@@ -38,6 +38,7 @@ struct config {
     /* Models, and how they are computed: for serve (cli/load.c), inspect and bench. */
     struct config_texts models;
     char *model_dir; /* NULL: none */
+    bool skip_bad_models;
     bool demo;
     int engine;     /* index into the choices of --engine */
     int cpu;        /* likewise, of --cpu */

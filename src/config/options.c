@@ -31,6 +31,11 @@ const struct option config_options[] = {
      .offset = AT(model_dir),
      .metavar = "DIR",
      .help = "Load every *.safetensors file in DIR, under its name without the suffix."},
+    {.name = "skip-bad-models",
+     .kind = OPTION_FLAG,
+     .offset = AT(skip_bad_models),
+     .help = "Leave out files of --model-dir that cannot be loaded, with a warning for "
+             "each. Without it, one such file stops the start."},
     {.name = "demo",
      .kind = OPTION_FLAG,
      .offset = AT(demo),

@@ -286,6 +286,36 @@ def test_model_dir_that_may_not_be_read_says_for_whom_and_what_to_do(tmp_path):
     assert "chmod a+rx" in result.stderr, result
 
 
+def test_bad_files_of_model_dir_are_skipped_if_so_wished(start_server, tmp_path):
+    options = ["--model-dir", tmp_path, "--skip-bad-models"]
+    write_layer(tmp_path / "good.safetensors", 2, 3, 4)
+    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "good.safetensors").read_bytes()[:-1])
+    (tmp_path / "text.safetensors").write_text("not a model")
+    server = start_server(*options)
+    assert [model["name"] for model in server.get("/v1/models").json()["models"]] == ["good"]
+    log = server.read_log()
+    assert re.search(r"warn model skipped file=cut\.safetensors reason=.*is it cut short", log), log
+    assert re.search(r"warn model skipped file=text\.safetensors reason=", log), log
+    assert "warn models skipped skipped=2 loaded=1" in log
+
+    result = run_attnd("--check-config", *options)
+    assert (result.returncode, result.stdout) == (0, "configuration ok: 1 models, 2 skipped\n")
+    result = run_attnd("--check-config", "--model-dir", tmp_path)
+    assert result.returncode == 1 and "cut.safetensors" in result.stderr, result
+    result = run_attnd("--check-config", *options, "--model", f"x={tmp_path}/text.safetensors")
+    assert result.returncode == 1 and "text.safetensors" in result.stderr, result
+
+
+def test_model_dir_whose_files_are_all_bad_is_refused(tmp_path):
+    (tmp_path / "x.safetensors").write_text("not a model")
+    options = ["--model-dir", tmp_path, "--skip-bad-models"]
+    result = run_attnd("--check-config", *options)
+    assert result.returncode == 1, result
+    assert f"attnd: --model-dir: all 1 *.safetensors in {tmp_path} were skipped" in result.stderr
+    result = run_attnd("--check-config", *options, "--demo")
+    assert (result.returncode, result.stdout) == (0, "configuration ok: 3 models, 1 skipped\n")
+
+
 def test_broken_file_in_model_dir_is_named(tmp_path):
     write_layer(tmp_path / "good.safetensors", 2, 3, 4)
     (tmp_path / "broken.safetensors").write_bytes(b"\0" * 3)
