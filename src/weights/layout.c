@@ -207,23 +207,53 @@ static bool is_candidate(const struct layout *layout, const char *name) {
     return name == NULL || strcmp(layout->name, name) == 0;
 }
 
-/* Looks for a prefix under which `layout` fits, among the beginnings of the names that
- * end with the layout's first name. Returns a tensor with that prefix, and the prefix's
- * size in bytes in *ret_size; or NULL. */
-static const struct safetensors_tensor *find_prefix(const struct safetensors *file,
-                                                    const struct layout *layout,
-                                                    size_t *ret_size) {
+/* Prefixes under which a layout fits, as an error shows them. */
+struct suggestion {
+    char text[160]; /* "prefix=a., prefix=b., ..." */
+    size_t size;    /* of the text; sizeof text once no more is shown */
+    size_t count;   /* of all prefixes */
+};
+
+static void suggest_prefix(struct suggestion *suggestion, const char *prefix) {
+    static const char more[] = ", ...";
+    size_t room = sizeof suggestion->text - suggestion->size;
+    const char *comma = suggestion->count++ > 0 ? ", " : "";
+
+    if (room == 0)
+        return;
+    if (strlen(comma) + strlen("prefix=") + strlen(prefix) + sizeof more <= room) {
+        suggestion->size += (size_t)snprintf(suggestion->text + suggestion->size, room,
+                                             "%sprefix=%s", comma, prefix);
+        return;
+    }
+    memcpy(suggestion->text + suggestion->size, more, sizeof more);
+    suggestion->size = sizeof suggestion->text;
+}
+
+/* Returns whether `name` begins with `prefix` and a dot; `prefix` may have that dot, or
+ * be empty. */
+static bool is_under(const char *name, const char *prefix) {
+    size_t size = strlen(prefix);
+    return strncmp(name, prefix, size) == 0 &&
+           (size == 0 || prefix[size - 1] == '.' || name[size] == '.');
+}
+
+/* Collects the prefixes under which `layout` fits, in the order of the tensors; with
+ * `under`, only those that name a module under that prefix. */
+static void find_prefixes(const struct safetensors *file, const struct layout *layout,
+                          const char *under, struct suggestion *ret_suggestion) {
     size_t count;
     const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
     char first[LAYOUT_NAME_SIZE];
     size_t first_size = strlen(required_name(layout, 0, first));
 
+    *ret_suggestion = (struct suggestion){.size = 0};
     for (size_t i = 0; i < count; i++) {
         size_t size = strlen(tensors[i].name);
         if (size < first_size || strcmp(tensors[i].name + size - first_size, first) != 0)
             continue;
 
-        char prefix[100]; /* an error's line has room for two of them */
+        char prefix[100]; /* so that an error's line has room for it */
         size -= first_size;
         if (size >= sizeof prefix)
             continue;
@@ -231,12 +261,39 @@ static const struct safetensors_tensor *find_prefix(const struct safetensors *fi
         prefix[size] = '\0';
 
         struct tensor_view view = make_tensor_view(file, prefix);
-        if (layout_fits(layout, &view)) {
-            *ret_size = size;
-            return &tensors[i];
+        if (is_under(prefix, under) && layout_fits(layout, &view))
+            suggest_prefix(ret_suggestion, prefix);
+    }
+}
+
+/* Refuses `prefix` when a layout called `name`, or any where that is NULL, fits under
+ * another one; else returns ATTN_OK. The modules under the prefix come first: a dot or a
+ * last word may have been forgotten, and another block is not what was asked for. */
+static attn_status refuse_prefix(const struct safetensors *file, const char *prefix,
+                                 const char *name, attn_error *ret_error) {
+    const char *const scopes[] = {prefix, ""};
+
+    for (size_t scope = 0; scope < 2; scope++) {
+        for (size_t i = 0; i < NUM_LAYOUTS; i++) {
+            struct suggestion suggestion;
+            if (!is_candidate(&layouts[i], name))
+                continue;
+            find_prefixes(file, &layouts[i], scopes[scope], &suggestion);
+            if (suggestion.count == 0)
+                continue;
+            if (suggestion.count == 1 && scope == 0)
+                return error_set(ret_error, ATTN_E_FORMAT,
+                                 "no layout fits with prefix '%.80s', "
+                                 "but layout %s fits with another; write %s",
+                                 prefix, layouts[i].name, suggestion.text);
+            return error_set(
+                ret_error, ATTN_E_FORMAT,
+                "no layout fits with prefix '%.80s'; choose one that layout %s "
+                "fits with (%zu in all): %s",
+                prefix, layouts[i].name, suggestion.count, suggestion.text);
         }
     }
-    return NULL;
+    return ATTN_OK;
 }
 
 /* Explains why none of the layouts called `name` fits, or none at all when it is NULL. */
@@ -247,21 +304,14 @@ static attn_status refuse_unrecognised(const struct safetensors *file,
     size_t nearest_present = 0, nearest_absent = 0;
     char nearest_missing[LAYOUT_NAME_SIZE] = "";
 
+    attn_status status = refuse_prefix(file, prefix, name, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    /* Where no prefix helps, the nearest layout is the one with the most tensors here. */
     for (size_t i = 0; i < NUM_LAYOUTS; i++) {
         if (!is_candidate(&layouts[i], name))
             continue;
-
-        /* A layout that fits with another prefix is the best advice. */
-        size_t size;
-        const struct safetensors_tensor *tensor = find_prefix(file, &layouts[i], &size);
-        if (tensor != NULL)
-            return error_set(ret_error, ATTN_E_FORMAT,
-                             "no layout fits with prefix '%.80s', "
-                             "but layout %s fits with prefix '%.*s'; write prefix=%.*s",
-                             prefix, layouts[i].name, (int)size, tensor->name, (int)size,
-                             tensor->name);
-
-        /* Otherwise it is the layout with the most tensors here. */
         char missing[LAYOUT_NAME_SIZE];
         size_t absent, present = count_present(&layouts[i], view, &absent, missing);
         if (nearest == NULL || present > nearest_present ||

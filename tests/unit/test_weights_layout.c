@@ -104,10 +104,12 @@ static void test_a_prefix_that_would_fit_is_suggested(void **state) {
     file_add_f32(&made, "tok_emb.weight", 2, 2, 1);
     add_d2l(&made, "trf_blocks.0.att.");
     add_d2l(&made, "trf_blocks.1.att.");
-    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTN_E_FORMAT, "layout d2l",
-                "write prefix=trf_blocks.0.att.");
+    must_refuse(&made, &(attn_model_options){.num_heads = 2}, ATTN_E_FORMAT,
+                "prefix ''; choose one that layout d2l fits with (2 in all)",
+                ": prefix=trf_blocks.0.att., prefix=trf_blocks.1.att.");
     must_refuse(&made, &(attn_model_options){.num_heads = 2, .prefix = "nowhere."},
-                ATTN_E_FORMAT, "prefix 'nowhere.'", "write prefix=trf_blocks.0.att.");
+                ATTN_E_FORMAT, "prefix 'nowhere.'",
+                ": prefix=trf_blocks.0.att., prefix=trf_blocks.1.att.");
     const attn_model_options right = {.num_heads = 2, .prefix = "trf_blocks.1.att."};
     attn_model_destroy(must_create(&made, &right));
     struct weights_file other = {0};
@@ -116,6 +118,38 @@ static void test_a_prefix_that_would_fit_is_suggested(void **state) {
                 "no tensor has a name that begins with prefix 'nowhere.'", "");
     must_refuse(&other, &(attn_model_options){0}, ATTN_E_FORMAT,
                 "tensor 'tok_emb.weight'", "have no name that one of d2l, torch");
+}
+
+static void test_prefix_that_lacks_its_end_is_completed(void **state) {
+    (void)state;
+    static const char *const given[] = {"blks.block1.attention", "blks.block1.",
+                                        "blks.block1"};
+    struct weights_file made = {0}, one = {0};
+    add_d2l(&made, "blks.block0.attention.");
+    add_d2l(&made, "blks.block1.attention.");
+    add_d2l(&made, "blks.block10.attention.");
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
+        must_refuse(&made, &(attn_model_options){.num_heads = 2, .prefix = given[i]},
+                    ATTN_E_FORMAT, "but layout d2l fits with another; ",
+                    "write prefix=blks.block1.attention.");
+
+    /* Another block is shown, but nobody is told to write it. */
+    add_d2l(&one, "blks.block0.attention.");
+    must_refuse(&one, &(attn_model_options){.prefix = "blks.block7.attention."},
+                ATTN_E_FORMAT, "choose one that layout d2l fits with (1 in all)",
+                ": prefix=blks.block0.attention.");
+}
+
+static void test_list_of_prefixes_is_cut(void **state) {
+    (void)state;
+    struct weights_file made = {0};
+    for (int i = 0; i < 8; i++) {
+        char prefix[48];
+        snprintf(prefix, sizeof prefix, "a.rather.long.beginning.h%d.", i);
+        add_d2l(&made, prefix);
+    }
+    must_refuse(&made, &(attn_model_options){0}, ATTN_E_FORMAT, "(8 in all)",
+                "prefix=a.rather.long.beginning.h3., ...");
 }
 
 static void test_nearest_layout_names_what_it_lacks(void **state) {
@@ -336,6 +370,8 @@ int main(void) {
         cmocka_unit_test(test_option_beats_metadata_beats_default),
         cmocka_unit_test(test_malformed_options_are_refused),
         cmocka_unit_test(test_a_prefix_that_would_fit_is_suggested),
+        cmocka_unit_test(test_prefix_that_lacks_its_end_is_completed),
+        cmocka_unit_test(test_list_of_prefixes_is_cut),
         cmocka_unit_test(test_nearest_layout_names_what_it_lacks),
         cmocka_unit_test(test_ambiguous_layouts_are_named),
         cmocka_unit_test(test_unknown_tensors_are_refused_unless_the_layout_is_named),
