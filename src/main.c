@@ -171,23 +171,16 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     return status;
 }
 
-/* Verifies every model, which also warms it up, and logs which engine serves it. */
-static attn_status verify_models(const struct models *models, attn_error *error) {
+/* Logs which engine serves each model. */
+static void log_models(const struct models *models) {
     for (size_t i = 0; i < models->count; i++) {
         const attn_model_info *info = attn_model_get_info(models->items[i]);
-        const char *requested = info->engine;
-        double difference;
 
-        attn_status status = attn_model_verify(models->items[i], &difference, error);
-        if (status != ATTN_OK)
-            return status;
-        attn_model_trim(models->items[i]);
-
-        if (strcmp(requested, info->engine) != 0)
+        if (info->difference > 0 && strcmp(info->engine, "openblas") == 0)
             log_write(LOG_WARN, "engines disagree, using openblas",
                       LOG_TEXT("model", info->name),
                       LOG_NUMBER("parts_per_million_apart",
-                                 difference < 1e3 ? difference * 1e6 : 1e9));
+                                 info->difference < 1e3 ? info->difference * 1e6 : 1e9));
         log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
                   LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
                   LOG_NUMBER("head_size", info->head_size),
@@ -196,7 +189,6 @@ static attn_status verify_models(const struct models *models, attn_error *error)
                   LOG_TEXT("precision", info->precision),
                   LOG_NUMBER("memory", info->memory));
     }
-    return ATTN_OK;
 }
 
 /* Prints the address as soon as standard output has room for it, unless a signal asks to
@@ -256,11 +248,11 @@ static int main_serve(const struct config *config, const struct config_texts *fi
         goto done;
     }
     if (attn_init(&error) != ATTN_OK ||
-        load_models(config, &daemon.models, &error) != ATTN_OK ||
-        verify_models(&daemon.models, &error) != ATTN_OK) {
+        load_models(config, &daemon.models, &error) != ATTN_OK) {
         report_error(&error, exit_code);
         goto done;
     }
+    log_models(&daemon.models);
     if (config->check_config) {
         printf("configuration ok: %zu model%s", daemon.models.count,
                plural_of(daemon.models.count));

@@ -43,6 +43,7 @@ typedef struct attn_model_info {
     size_t parameters;      /* numbers that the layer computes with */
     size_t bytes;           /* of them as float32, each array padded to 64 bytes */
     size_t memory;          /* bytes that the model holds now */
+    double difference;      /* see attn_engine_options.serve_only; else 0 */
 } attn_model_info;
 
 typedef struct attn_model attn_model;
@@ -70,7 +71,19 @@ typedef struct attn_engine_options {
     /* "f32", "bf16". With bf16 the factors of every product, weights too, are rounded to
      * bfloat16 (8 bits of mantissa); sums, softmax, inputs and outputs are float32. */
     const char *precision;
+    /* Load a model that serves requests and nothing else. A native engine is compared
+     * with OpenBLAS on a small request; info.difference is the largest difference of the
+     * outputs, relative to the largest output. When it exceeds the tolerance of the
+     * precision, the model gets engine "openblas" and "f32". The weights as they were
+     * loaded are released while the native engine packs its own, so that both together
+     * never need much more memory than the weights in float32. The engine cannot be
+     * replaced afterwards. attn_init() must have succeeded. */
+    bool serve_only;
 } attn_engine_options;
+
+/* How much the outputs of two engines may differ, relative to the largest output. */
+#define ATTN_TOLERANCE_F32  1e-5
+#define ATTN_TOLERANCE_BF16 2e-2
 
 /* Reads the layer called `name` from the safetensors file at `path`, and prepares its
  * weights for the engine. `options` and `engine` may be NULL: as if zero-initialised.
@@ -95,35 +108,15 @@ ATTN_API attn_status attn_model_load(const char *name, const char *path,
 ATTN_API attn_status attn_model_demo(const char *name, const attn_engine_options *engine,
                                      attn_model **ret_model, attn_error *ret_error);
 
-/* Replaces the engine of a model. `options` may be NULL: as if zero-initialised. No other
- * thread may use the model meanwhile.
+/* Replaces the engine of a model. `options` may be NULL: as if zero-initialised;
+ * serve_only is ignored. No other thread may use the model meanwhile.
  *
  * Errors, with one line in ret_error (which may be NULL) and the model as it was:
  * ATTN_E_VALUE for an unknown word, ATTN_E_UNSUPPORTED for kernels that this build or CPU
- * lacks or for a model that was trimmed, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
+ * lacks or for a model that was loaded with serve_only, ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
 ATTN_API attn_status attn_model_set_engine(attn_model *model,
                                            const attn_engine_options *options,
                                            attn_error *ret_error);
-
-/* How much two engines may differ, relative to the largest output. */
-#define ATTN_TOLERANCE_F32  1e-5
-#define ATTN_TOLERANCE_BF16 2e-2
-
-/* Warms a model up on a small request. A native engine is compared with OpenBLAS on the
- * same request. When the outputs differ by more than the tolerance of the precision, the
- * model is left with "openblas" and "f32" (see attn_model_info). *ret_difference is the
- * largest difference, relative to the largest output; 0 for an openblas engine. No other
- * thread may use the model meanwhile; attn_init() must have succeeded.
- *
- * Errors, with one line in ret_error (which may be NULL) and the model as it was:
- * ATTN_E_UNSUPPORTED for a model that was trimmed, ATTN_E_NOMEM. */
-ATTN_API attn_status attn_model_verify(attn_model *model, double *ret_difference,
-                                       attn_error *ret_error);
-
-/* Releases the weights as they were loaded, when the engine has a copy of its own, as
- * "native" does. That frees half of the memory, or two thirds with bf16. Afterwards the
- * engine of the model cannot be changed. No other thread may use the model meanwhile. */
-ATTN_API void attn_model_trim(attn_model *model);
 
 /* Releases the model; accepts NULL. No other thread may use it any more. */
 ATTN_API void attn_model_destroy(attn_model *model);

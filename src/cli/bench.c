@@ -220,7 +220,10 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
     const char *cpu = option_choice("cpu", b->config->cpu);
     const char *precision = option_choice("precision", b->config->precision);
     const attn_engine_options engines[ENGINES_MAX] = {
-        {"native", cpu, precision}, {"native", cpu, "f32"}, {"openblas", cpu, "f32"}};
+        {"native", cpu, precision, false},
+        {"native", cpu, "f32", false},
+        {"openblas", cpu, "f32", false},
+    };
     size_t first = strcmp(precision, "f32") == 0 ? 1 : 0;
     attn_status status = ATTN_OK;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect.c: attnd inspect, which loads checkpoints and prints what they are. */
+/* inspect.c: attnd inspect, which checks checkpoints and prints what they are. */
 #include "cli/commands.h"
 #include "cli/load.h"
 #include "config/model_spec.h"
+#include "weights/checkpoint.h"
 
-#include <attnd/model.h>
 #include <stdio.h>
 
 static const char *yes_or_no(bool value) {
@@ -42,18 +42,15 @@ static void print_info(const char *path, const attn_model_info *info) {
 
 static bool inspect_file(const struct config *config, const char *path,
                          const attn_model_options *options, const char *precision) {
-    const attn_engine_options engine = load_engine_options(config, precision);
-    attn_model *model;
+    const attn_engine_options engine = load_engine_options(config, precision, true);
+    attn_model_info info;
     attn_error error;
 
-    if (attn_model_load("inspected", path, options, &engine, &model, &error) != ATTN_OK) {
+    if (checkpoint_describe(path, options, &engine, &info, &error) != ATTN_OK) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }
-
-    attn_model_trim(model);
-    print_info(path, attn_model_get_info(model));
-    attn_model_destroy(model);
+    print_info(path, &info);
     return true;
 }
 
@@ -64,13 +61,13 @@ static bool inspect_spec(const struct config *config, const char *text) {
         fprintf(stderr, "attnd: %s\n", error.text);
         return false;
     }
-    bool loaded = inspect_file(config, spec.path, &spec.options, spec.precision);
+    bool good = inspect_file(config, spec.path, &spec.options, spec.precision);
     model_spec_deinit(&spec);
-    return loaded;
+    return good;
 }
 
 int command_inspect(const struct config *config, const struct config_texts *files) {
-    bool all_loaded = true;
+    bool all_good = true;
 
     if (files->count == 0 && config->models.count == 0) {
         fprintf(stderr, "attnd: nothing to inspect; "
@@ -79,8 +76,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
     }
 
     for (size_t i = 0; i < config->models.count; i++)
-        all_loaded = inspect_spec(config, config->models.items[i]) && all_loaded;
+        all_good = inspect_spec(config, config->models.items[i]) && all_good;
     for (size_t i = 0; i < files->count; i++)
-        all_loaded = inspect_file(config, files->items[i], NULL, NULL) && all_loaded;
-    return all_loaded ? 0 : 1;
+        all_good = inspect_file(config, files->items[i], NULL, NULL) && all_good;
+    return all_good ? 0 : 1;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c: loads models from --model, --model-dir and --demo, each with its engine. */
+/* load.c: loads models from --model, --model-dir and --demo, each to serve with its
+ * engine. */
 #include "cli/load.h"
 
 #include "base/error.h"
@@ -18,12 +19,13 @@
 #define MODEL_SUFFIX ".safetensors"
 
 attn_engine_options load_engine_options(const struct config *config,
-                                        const char *precision) {
+                                        const char *precision, bool serve_only) {
     return (attn_engine_options){
         .engine = option_choice("engine", config->engine),
         .cpu = option_choice("cpu", config->cpu),
         .precision =
             precision != NULL ? precision : option_choice("precision", config->precision),
+        .serve_only = serve_only,
     };
 }
 
@@ -59,7 +61,7 @@ static attn_status load_spec(const struct config *config, struct models *models,
     if (status != ATTN_OK)
         return status;
 
-    const attn_engine_options engine = load_engine_options(config, spec.precision);
+    const attn_engine_options engine = load_engine_options(config, spec.precision, true);
     status =
         attn_model_load(spec.name, spec.path, &spec.options, &engine, &model, ret_error);
     if (status == ATTN_OK)
@@ -75,7 +77,7 @@ static int is_model_file(const struct dirent *entry) {
 
 static attn_status load_file(const struct config *config, struct models *models,
                              const char *file, attn_error *ret_error) {
-    const attn_engine_options engine = load_engine_options(config, NULL);
+    const attn_engine_options engine = load_engine_options(config, NULL, true);
     char path[PATH_MAX], name[NAME_MAX + 1];
     attn_model *model;
 
@@ -146,7 +148,7 @@ static attn_status refuse_no_models(const struct config *config,
 static attn_status load_demos(const struct config *config, struct models *models,
                               attn_error *ret_error) {
     static const char *const names[] = {"journey", "d2l", "patterns", "stacked"};
-    const attn_engine_options engine = load_engine_options(config, NULL);
+    const attn_engine_options engine = load_engine_options(config, NULL, true);
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0] && status == ATTN_OK; i++) {

@@ -28,7 +28,7 @@ int operand_load(const struct config *config, const struct config_texts *files,
     if (model_spec_parse_operand(files->items[0], &spec, &error) != ATTN_OK)
         return operand_report(&error, 2);
 
-    const attn_engine_options engine = load_engine_options(config, spec.precision);
+    const attn_engine_options engine = load_engine_options(config, spec.precision, false);
     attn_status status = attn_init(&error);
     if (status == ATTN_OK)
         status = attn_model_load("model", spec.path, &spec.options, &engine, ret_model,

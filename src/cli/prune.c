@@ -189,7 +189,8 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
 /* Runs both models on --data, and prints how much the outputs change. */
 static attn_status measure_change(struct pruning *pruning, attn_error *error) {
     const attn_model_info *info = attn_model_get_info(pruning->whole);
-    const attn_engine_options engine = {info->engine, info->cpu, info->precision};
+    const attn_engine_options engine = {
+        .engine = info->engine, .cpu = info->cpu, .precision = info->precision};
     struct measure measure = {.pruning = pruning};
 
     attn_status status = attn_model_set_engine(pruning->pruned, &engine, error);

@@ -12,59 +12,64 @@
 #include <string.h>
 
 void engine_deinit(struct engine *engine) {
-    free(engine->folded);
+    free(engine->folded[0]);
+    free(engine->folded[1]);
+    free(engine->additive_score);
     free(engine->packed);
     *engine = (struct engine){.kernels = NULL};
 }
 
-/* Folds the additive weight [A, D] into each head of the projection before it:
- * ret_weight [H*A, in] = additive * weight, ret_bias [H*A] = additive * bias. */
-static void fold_heads(const attn_model_info *info, const float *additive,
-                       const struct linear *linear, float *ret_weight, float *ret_bias) {
-    size_t a_size = info->additive_size, d_size = info->head_size, in = linear->in;
-
-    for (size_t h = 0; h < info->num_heads; h++) {
-        const float *weight = linear->weight + h * d_size * in;
-        fold_product(additive, weight, NULL, a_size, d_size, in,
-                     ret_weight + h * a_size * in);
-        if (linear->bias != NULL)
-            fold_product(additive, linear->bias + h * d_size, NULL, a_size, d_size, 1,
-                         ret_bias + h * a_size);
-        else
-            memset(ret_bias + h * a_size, 0, a_size * sizeof *ret_bias);
-    }
+static void release_weight(float **owned) {
+    free(*owned);
+    *owned = NULL;
 }
 
+/* Folds the additive weight [A, D] into each head of the projection before it: *linear
+ * then has the weights [H*A, in] = additive * weight and the biases [H*A] = additive *
+ * bias. They are in *ret_folded, which the caller frees. */
+static attn_status fold_linear(const attn_model_info *info, const float *additive,
+                               struct linear *linear, float **ret_folded) {
+    size_t a_size = info->additive_size, d_size = info->head_size, in = linear->in;
+    size_t rows = linear->out, weights, bytes;
+
+    if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &bytes) ||
+        !size_mul(bytes, sizeof(float), &bytes))
+        return ATTN_E_OVERFLOW;
+    float *folded = malloc(bytes);
+    if (folded == NULL)
+        return ATTN_E_NOMEM;
+
+    float *bias = folded + weights;
+    for (size_t h = 0; h < info->num_heads; h++) {
+        fold_product(additive, linear->weight + h * d_size * in, NULL, a_size, d_size, in,
+                     folded + h * a_size * in);
+        if (linear->bias != NULL)
+            fold_product(additive, linear->bias + h * d_size, NULL, a_size, d_size, 1,
+                         bias + h * a_size);
+        else
+            memset(bias + h * a_size, 0, a_size * sizeof *bias);
+    }
+    linear->weight = folded;
+    linear->bias = bias;
+    *ret_folded = folded;
+    return ATTN_OK;
+}
+
+/* Folds additive scoring for the openblas engine, which keeps what is folded, and
+ * releases weights that are owned. */
 static attn_status fold_additive(const attn_model_info *info,
                                  const struct layer_weights *weights,
                                  struct engine *engine) {
-    size_t rows, widths, floats;
+    struct linear *const linears[] = {&engine->to_query, &engine->to_key};
+    const float *const additive[] = {weights->additive_query, weights->additive_key};
+    attn_status status = ATTN_OK;
 
-    if (!size_mul(info->num_heads, info->additive_size, &rows) ||
-        !size_add(info->query_size, info->key_size, &widths) ||
-        !size_add(widths, 2, &widths) || !size_mul(rows, widths, &floats) ||
-        !size_add(floats, info->additive_size, &floats) ||
-        floats > SIZE_MAX / sizeof(float))
-        return ATTN_E_OVERFLOW;
-    engine->folded = malloc(floats * sizeof(float));
-    if (engine->folded == NULL)
-        return ATTN_E_NOMEM;
-
-    float *query = engine->folded, *key = query + rows * info->query_size;
-    float *query_bias = key + rows * info->key_size, *key_bias = query_bias + rows;
-    float *score = key_bias + rows;
-    fold_heads(info, weights->additive_query, &engine->to_query, query, query_bias);
-    fold_heads(info, weights->additive_key, &engine->to_key, key, key_bias);
-    memcpy(score, weights->additive_score, info->additive_size * sizeof *score);
-
-    engine->additive_score = score;
-    engine->to_query.weight = query;
-    engine->to_query.bias = query_bias;
-    engine->to_key.weight = key;
-    engine->to_key.bias = key_bias;
-    engine->to_query.out = engine->to_key.out = rows;
-    engine->bytes += floats * sizeof(float);
-    return ATTN_OK;
+    for (size_t i = 0; i < 2 && status == ATTN_OK; i++) {
+        status = fold_linear(info, additive[i], linears[i], &engine->folded[i]);
+        if (status == ATTN_OK && weights->owned[i] != NULL)
+            release_weight(weights->owned[i]);
+    }
+    return status;
 }
 
 /* Reserves memory for the panels of `linear`, and for its biases as one more row. */
@@ -72,8 +77,6 @@ static bool reserve_panels(const struct linear *linear, const struct kernels *ke
                            size_t *floats, size_t *ret_offset) {
     size_t columns = kernels->columns, k_step = kernels->k_step, padded, depth;
 
-    if (linear->weight == NULL)
-        return true;
     return size_add(linear->out, columns - 1, &padded) &&
            size_mul(padded / columns, columns, &padded) &&
            size_add(linear->in, k_step - 1, &depth) &&
@@ -81,59 +84,112 @@ static bool reserve_panels(const struct linear *linear, const struct kernels *ke
            reserve_floats(floats, padded, depth, ret_offset);
 }
 
-/* Packs one projection at `memory`. `panel` is scratch for one panel of float32. */
+/* Finds where the panels of each projection begin, in floats, and how many there are. */
+static bool reserve_all_panels(const attn_model_info *info, const struct engine *engine,
+                               size_t ret_offsets[4], size_t *ret_floats) {
+    const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
+                                            &engine->to_value, &engine->to_output};
+    *ret_floats = 0;
+    for (size_t i = 0; i < (info->output_projection ? 4U : 3U); i++) {
+        if (!reserve_panels(linears[i], engine->kernels, ret_floats, &ret_offsets[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Adds up what the engine will own: panels, or what is folded, and the additive score. */
+static bool count_bytes(const attn_model_info *info, struct engine *engine) {
+    size_t offsets[4], floats = 0, rows = engine->to_query.out;
+
+    if (engine->native && !reserve_all_panels(info, engine, offsets, &floats))
+        return false;
+    if (!engine->native && info->scoring == ATTN_ADDITIVE &&
+        !(size_add_mul(&floats, rows, engine->to_query.in) &&
+          size_add_mul(&floats, rows, engine->to_key.in) &&
+          size_add_mul(&floats, rows, 2)))
+        return false;
+    return size_add(floats, info->additive_size, &floats) &&
+           size_mul(floats, sizeof(float), &engine->bytes);
+}
+
+/* Releases all but the first `count` numbers of *owned. When the C library refuses, they
+ * are released with the rest. */
+static void keep_first(float **owned, size_t count) {
+    float *kept = count > 0 ? realloc(*owned, count * sizeof *kept) : NULL;
+    if (kept != NULL)
+        *owned = kept;
+}
+
+/* Packs one projection at `memory`. `panel` is scratch for one panel of float32. The
+ * weights are at *owned too, unless `owned` is NULL; then each panel is released once it
+ * is packed, the last one first. */
 static void pack_linear(struct linear *linear, const struct kernels *kernels,
-                        float *panel, float *memory) {
+                        float **owned, float *panel, float *memory) {
     size_t columns = kernels->columns, num_panels = (linear->out + columns - 1) / columns;
     size_t in = linear->in, depth = (in + kernels->k_step - 1) / kernels->k_step;
-
-    if (linear->weight == NULL)
-        return;
     float *bias = memory + num_panels * columns * depth;
-    for (size_t n = 0; n < num_panels; n++) {
+
+    for (size_t o = 0; o < num_panels * columns; o++)
+        bias[o] = o < linear->out && linear->bias != NULL ? linear->bias[o] : 0.0F;
+    for (size_t n = num_panels; n-- > 0;) {
+        const float *weight = owned != NULL ? *owned : linear->weight;
         float *packed = memory + n * columns * depth;
         float *transposed = kernels->pack_pairs_bf16 != NULL ? panel : packed;
 
         for (size_t c = 0; c < columns; c++) {
             size_t o = n * columns + c;
-            bool real = o < linear->out;
             for (size_t k = 0; k < in; k++)
-                transposed[k * columns + c] = real ? linear->weight[o * in + k] : 0.0F;
-            bias[o] = real && linear->bias != NULL ? linear->bias[o] : 0.0F;
+                transposed[k * columns + c] = o < linear->out ? weight[o * in + k] : 0.0F;
         }
         if (kernels->pack_pairs_bf16 != NULL)
             kernels->pack_pairs_bf16(panel, columns, in, columns, packed, columns);
+        if (owned != NULL)
+            keep_first(owned, n * columns * in);
     }
+    if (owned != NULL)
+        release_weight(owned);
+    linear->weight = linear->bias = NULL;
     linear->panels = (struct panels){memory, bias, linear->out, depth};
 }
 
-/* Packs all projections of a native engine. */
-static attn_status pack_weights(struct engine *engine) {
+/* Packs all projections of a native engine; those of additive scoring once folded. */
+static attn_status pack_weights(const attn_model_info *info,
+                                const struct layer_weights *weights,
+                                struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
-    const struct kernels *kernels = engine->kernels;
-    size_t offsets[4] = {0}, floats = 0, deepest = 0, panel_bytes;
+    const float *const additive[] = {weights->additive_query, weights->additive_key, NULL,
+                                     NULL};
+    size_t offsets[4] = {0}, floats, bytes, deepest = 0, panel_bytes;
+    attn_status status = ATTN_OK;
 
-    for (size_t i = 0; i < 4; i++) {
-        deepest = linears[i]->in > deepest ? linears[i]->in : deepest;
-        if (!reserve_panels(linears[i], kernels, &floats, &offsets[i]) ||
-            floats > SIZE_MAX / sizeof(float))
-            return ATTN_E_OVERFLOW;
-    }
-    if (!size_mul(deepest, kernels->columns * sizeof(float), &panel_bytes))
-        return ATTN_E_OVERFLOW;
-
-    float *panel = malloc(panel_bytes);
-    engine->packed = aligned_alloc(ATTN_ALIGNMENT, floats * sizeof(float));
-    if (engine->packed == NULL || panel == NULL) {
-        free(panel);
-        return ATTN_E_NOMEM;
-    }
     for (size_t i = 0; i < 4; i++)
-        pack_linear(linears[i], kernels, panel, engine->packed + offsets[i]);
-    engine->bytes += floats * sizeof(float);
+        deepest = linears[i]->in > deepest ? linears[i]->in : deepest;
+    if (!reserve_all_panels(info, engine, offsets, &floats) ||
+        !size_mul(floats, sizeof(float), &bytes) ||
+        !size_mul(deepest, engine->kernels->columns * sizeof(float), &panel_bytes))
+        return ATTN_E_OVERFLOW;
+    float *panel = malloc(panel_bytes);
+    engine->packed = aligned_alloc(ATTN_ALIGNMENT, bytes);
+    if (engine->packed == NULL || panel == NULL)
+        status = ATTN_E_NOMEM;
+
+    for (size_t i = 0; i < 4 && status == ATTN_OK; i++) {
+        float **owned = weights->owned[i], *folded;
+        if (additive[i] != NULL) {
+            status = fold_linear(info, additive[i], linears[i], &folded);
+            if (status != ATTN_OK)
+                break;
+            if (owned != NULL)
+                release_weight(owned);
+            owned = &folded;
+        }
+        if (linears[i]->weight != NULL)
+            pack_linear(linears[i], engine->kernels, owned, panel,
+                        engine->packed + offsets[i]);
+    }
     free(panel);
-    return ATTN_OK;
+    return status;
 }
 
 /* Refuses kernels that this machine lacks, and says what to ask for instead. */
@@ -183,42 +239,76 @@ static attn_status choose_kernels(struct engine *engine,
     return ATTN_OK;
 }
 
-attn_status engine_make(const attn_model_info *info, const struct layer_weights *weights,
-                        const attn_engine_options *options, struct engine *ret_engine,
-                        attn_error *ret_error) {
+static attn_status refuse_engine(const attn_model_info *info, attn_status status,
+                                 attn_error *ret_error) {
+    return error_set(ret_error, status, "model '%s': %s", info->name,
+                     attn_status_text(status));
+}
+
+attn_status engine_plan(const attn_model_info *info, const attn_engine_options *options,
+                        struct engine *ret_engine, attn_error *ret_error) {
+    bool additive = info->scoring == ATTN_ADDITIVE;
     struct engine engine = {
-        .score_size = info->head_size,
-        .to_query = weights->to_query,
-        .to_key = weights->to_key,
-        .to_value = weights->to_value,
-        .to_output = weights->to_output,
+        .score_size = additive ? info->additive_size : info->head_size,
+        .to_query.in = info->query_size,
+        .to_key.in = info->key_size,
+        .to_value.in = info->value_size,
+        .to_output.out = info->out_size,
     };
 
     attn_status status = choose_kernels(&engine, options, ret_error);
     if (status != ATTN_OK)
         return status;
-
-    if (info->scoring == ATTN_ADDITIVE) {
-        engine.score_size = info->additive_size;
-        status = fold_additive(info, weights, &engine);
-    }
-    if (status == ATTN_OK && engine.native)
-        status = pack_weights(&engine);
-    if (status != ATTN_OK) {
-        engine_deinit(&engine);
-        return error_set(ret_error, status, "model '%s': %s", info->name,
-                         attn_status_text(status));
-    }
+    if (!size_mul(info->num_heads, info->head_size, &engine.to_value.out) ||
+        !size_mul(info->num_heads, engine.score_size, &engine.to_query.out))
+        return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
+    engine.to_key.out = engine.to_query.out;
+    engine.to_output.in = engine.to_value.out;
+    if (!count_bytes(info, &engine))
+        return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     *ret_engine = engine;
     return ATTN_OK;
 }
 
-void engine_forget_weights(struct engine *engine) {
+/* Makes what a planned engine computes with. */
+static attn_status build_engine(const attn_model_info *info,
+                                const struct layer_weights *weights,
+                                struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
+    bool additive = info->scoring == ATTN_ADDITIVE;
+    size_t score_bytes = info->additive_size * sizeof(float);
 
-    for (size_t i = 0; i < 4; i++)
-        linears[i]->weight = linears[i]->bias = NULL;
+    for (size_t i = 0; i < 4; i++) {
+        linears[i]->weight = weights->weights[i];
+        linears[i]->bias = weights->biases[i];
+    }
+    if (additive) {
+        engine->additive_score = malloc(score_bytes);
+        if (engine->additive_score == NULL)
+            return ATTN_E_NOMEM;
+        memcpy(engine->additive_score, weights->additive_score, score_bytes);
+    }
+    if (engine->native)
+        return pack_weights(info, weights, engine);
+    return additive ? fold_additive(info, weights, engine) : ATTN_OK;
+}
+
+attn_status engine_make(const attn_model_info *info, const struct layer_weights *weights,
+                        const attn_engine_options *options, struct engine *ret_engine,
+                        attn_error *ret_error) {
+    struct engine engine;
+    attn_status status = engine_plan(info, options, &engine, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    status = build_engine(info, weights, &engine);
+    if (status != ATTN_OK) {
+        engine_deinit(&engine);
+        return refuse_engine(info, status, ret_error);
+    }
+    *ret_engine = engine;
+    return ATTN_OK;
 }
 
 size_t engine_step(const struct engine *engine, const struct linear *linear) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h: how the projections of a layer are computed.
  *
- * The native engine multiplies by weights that were packed once at load. The openblas
+ * The native engine multiplies by weights that were packed once. The openblas
  * engine calls cblas on the weights as they are. The attention between the projections is
  * the same for both. */
 #ifndef ATTND_MATH_ENGINE_H
@@ -16,14 +16,17 @@ struct linear {
     const float *weight; /* [out, in], borrowed from the model or from `folded` */
     const float *bias;   /* [out]; NULL without a bias */
     size_t out, in;
-    struct panels panels; /* of the native engine; data is NULL with openblas */
+    struct panels panels; /* with the native engine, instead of weight and bias */
 };
 
-/* What an engine is made from: the weights of a layer, all borrowed. */
+/* What an engine is made from: the weights of a layer. They are borrowed; but a weight
+ * that `owned` points to is owned by that pointer, and released once the engine has a
+ * copy of its own. */
 struct layer_weights {
-    struct linear to_query, to_key, to_value;
-    struct linear to_output;     /* weight is NULL without an output projection */
-    const float *additive_query; /* [additive_size, D]; NULL without additive scoring */
+    const float *weights[4];     /* of query, key, value and output projection, or NULL */
+    const float *biases[4];      /* of the same; NULL: none */
+    float **owned[4];            /* the same weights; NULL: borrowed */
+    const float *additive_query; /* [additive_size, D]; NULL: nothing to fold */
     const float *additive_key;   /* [additive_size, D] */
     const float *additive_score; /* [additive_size] */
 };
@@ -35,16 +38,27 @@ struct engine {
     bool native;
     size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
     struct linear to_query, to_key, to_value;
-    struct linear to_output;     /* weight is NULL without an output projection */
-    const float *additive_score; /* [additive_size], in `folded`; NULL: not additive */
-    float *folded; /* owned: weights and biases of additive scoring, or NULL */
-    float *packed; /* owned: all panels, or NULL */
-    size_t bytes;  /* of `folded` and `packed` */
+    struct linear to_output; /* not used without an output projection */
+    float *additive_score;   /* owned: [additive_size]; NULL: not additive */
+    float *folded[2];        /* owned, of openblas: query and key with additive scoring */
+    float *packed;           /* owned, of native: all panels */
+    size_t bytes;            /* of what is owned */
 };
 
+/* Chooses the kernels of an engine for a layer of the sizes in `info`, and computes its
+ * sizes, `bytes` among them. It owns nothing yet and cannot compute. Errors, with one
+ * line in ret_error: as attn_model_set_engine(), except ATTN_E_NOMEM. */
+attn_status engine_plan(const attn_model_info *info, const attn_engine_options *options,
+                        struct engine *ret_engine, attn_error *ret_error);
+
 /* Makes an engine for a layer of the sizes in `info`. The caller releases it by
- * engine_deinit(); until then, or until engine_forget_weights(), the weights must stay.
- * The openblas engine copies no weights, except for additive scoring, which it folds.
+ * engine_deinit(). The openblas engine copies no weights, except for additive scoring,
+ * which it folds; the others must stay until then.
+ *
+ * The native engine has a copy of its own. Weights that are owned are released panel by
+ * panel while they are packed. So both together never need much more than the larger;
+ * with additive scoring, what is folded comes on top. After a failure some of them may
+ * be released: those whose pointer is NULL, and an end of one other.
  *
  * Errors, with one line in ret_error that names the model: as attn_model_set_engine(). */
 attn_status engine_make(const attn_model_info *info, const struct layer_weights *weights,
@@ -53,9 +67,6 @@ attn_status engine_make(const attn_model_info *info, const struct layer_weights 
 
 /* Releases the memory; accepts a zeroed struct. */
 void engine_deinit(struct engine *engine);
-
-/* Drops the pointers to weights that are borrowed from the model; for native engines. */
-void engine_forget_weights(struct engine *engine);
 
 /* Returns how many columns of y engine_project() computes together. */
 size_t engine_step(const struct engine *engine, const struct linear *linear);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.h: one layer: its weights as they were loaded, and the engine made from them. The
- * room src/weights writes the weights once; nothing writes to them afterwards. */
+ * room src/weights writes the weights once; nothing writes to them afterwards. A model
+ * that is loaded to serve only keeps what its engine needs. */
 #ifndef ATTND_MATH_MODEL_H
 #define ATTND_MATH_MODEL_H
 
@@ -9,7 +10,9 @@
 #include <attnd/model.h>
 
 /* Linear weights are [out, in], row-major, y = x W^T + b. H heads of size D; head h owns
- * rows h*D .. h*D+D-1 of the query, key and value weights. A missing bias is NULL. */
+ * rows h*D .. h*D+D-1 of the query, key and value weights. A missing bias is NULL. Each
+ * array is an allocation of its own, aligned to ATTN_ALIGNMENT. After model_pack() all
+ * are NULL. */
 struct attn_model {
     attn_model_info info;
     float *query_weight;  /* [H*D, query_size] */
@@ -24,10 +27,7 @@ struct attn_model {
     float *additive_query; /* [additive_size, D] */
     float *additive_key;   /* [additive_size, D] */
     float *additive_score; /* [additive_size] */
-    /* The one block that all of the above point into. NULL once trimmed; then none of
-     * them may be read. */
-    float *memory;
-    struct engine engine; /* made once the weights are written */
+    struct engine engine;  /* made once the weights are written */
 };
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,
@@ -38,13 +38,35 @@ struct attn_model {
  * ATTN_E_NOMEM. The caller refuses sizes of 0. */
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model);
 
-/* Makes an engine from the model's weights, which it may borrow; the model itself does
- * not change. The caller owns *ret_engine. Errors: as attn_model_set_engine(). */
-attn_status model_make_engine(const attn_model *model, const attn_engine_options *options,
-                              struct engine *ret_engine, attn_error *ret_error);
+/* Gives a model engine openblas with the kernels `cpu`, and releases the weights that it
+ * has folded (additive scoring). No other thread may use the model. Errors: as
+ * attn_model_set_engine(). The model can then only be destroyed. */
+attn_status model_use_openblas(attn_model *model, const char *cpu, attn_error *ret_error);
 
-/* Replaces the model's engine by *engine, which the model then owns, and updates its
- * info. No other thread may use the model. */
-void model_use_engine(attn_model *model, const struct engine *engine);
+/* Replaces the engine of model_use_openblas() by a native one, which `options` must
+ * choose, and releases the weights while that packs its own. So both together never need
+ * much more than the larger. No other thread may use the model.
+ *
+ * Errors: as attn_model_set_engine(). The model can then only be destroyed. */
+attn_status model_pack(attn_model *model, const attn_engine_options *options,
+                       attn_error *ret_error);
+
+/* Gives a model the engine of `options`, warms it up on a small request, and compares a
+ * native one with OpenBLAS on the same request. That engine computes first, from the
+ * weights as they were loaded; then model_pack() replaces it. So what is compared is what
+ * serves. *ret_agree is whether the outputs differ by no more than the tolerance of the
+ * precision; else the model may only be destroyed. Sets info.difference.
+ *
+ * attn_init() must have succeeded. No other thread may use the model. Errors, with one
+ * line in ret_error: as attn_model_set_engine(). The model can then only be destroyed. */
+attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options *options,
+                                   bool *ret_agree, attn_error *ret_error);
+
+/* Describes a model of the sizes in `info`, as model_prepare_to_serve() would leave it,
+ * without its memory. Errors, with one line in ret_error: ATTN_E_OVERFLOW as
+ * attn_model_create(); those of attn_model_set_engine(), except ATTN_E_NOMEM. */
+attn_status model_describe(const attn_model_info *info,
+                           const attn_engine_options *options, attn_model_info *ret_info,
+                           attn_error *ret_error);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.c: compares the native engine with OpenBLAS before a model serves. */
+/* verify.c: prepares a model to serve: packs its weights, and compares the native engine
+ * with OpenBLAS. */
 #include "base/error.h"
 #include "base/noise.h"
 #include "math/model.h"
@@ -39,9 +40,17 @@ static bool trial_init(struct trial *trial, const attn_model_info *info) {
     return true;
 }
 
+static attn_status refuse_warm_up(const attn_model *model, attn_status status,
+                                  attn_error *ret_error) {
+    error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
+              attn_status_text(status));
+    return status;
+}
+
 /* Runs the trial with the model's engine. */
 static attn_status trial_run(struct trial *trial, const attn_model *model,
-                             float **ret_outputs, size_t *ret_count) {
+                             float **ret_outputs, size_t *ret_count,
+                             attn_error *ret_error) {
     const attn_request request = {.num_sequences = 1,
                                   .query_lens = &trial->tokens,
                                   .key_lens = &trial->tokens,
@@ -53,19 +62,20 @@ static attn_status trial_run(struct trial *trial, const attn_model *model,
 
     attn_status status = attn_plan(model, &request, &sizes, NULL);
     if (status != ATTN_OK)
-        return status;
+        return refuse_warm_up(model, status, ret_error);
     free(trial->scratch);
     trial->scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     *ret_outputs = malloc(sizes.outputs * sizeof **ret_outputs);
     *ret_count = sizes.outputs;
     if (trial->scratch == NULL || *ret_outputs == NULL)
-        return ATTN_E_NOMEM;
-    return attn_run(model, &request, trial->scratch, &(attn_result){*ret_outputs, NULL});
+        return refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
+    status =
+        attn_run(model, &request, trial->scratch, &(attn_result){*ret_outputs, NULL});
+    return status == ATTN_OK ? status : refuse_warm_up(model, status, ret_error);
 }
 
 /* Returns the largest difference, relative to the largest number of `b`; infinite where
- * one of a pair is NaN and the other is finite. Pairs of which neither is finite do not
- * count. */
+ * only one of a pair is finite. Pairs of which neither is finite do not count. */
 static double relative_difference(const float *a, const float *b, size_t count) {
     double largest = 0, difference = 0;
 
@@ -73,7 +83,7 @@ static double relative_difference(const float *a, const float *b, size_t count) 
         double magnitude = fabs((double)b[i]), apart = fabs((double)a[i] - (double)b[i]);
         if (!isfinite(a[i]) && !isfinite(b[i]))
             continue; /* these weights overflow float32 with any engine */
-        if (isnan(apart))
+        if (!isfinite(apart))
             return (double)INFINITY;
         /* No fmax(): gcc 12 for arm64 fails to compile a loop of two of them. */
         if (magnitude > largest)
@@ -84,48 +94,43 @@ static double relative_difference(const float *a, const float *b, size_t count) 
     return largest > 0 ? difference / largest : difference;
 }
 
-/* Compares the model's outputs with those of an openblas engine of its own, which borrows
- * the weights. Leaves the model with that engine when the two disagree. */
-static attn_status check_native(attn_model *model, struct trial *trial,
-                                double *ret_difference) {
-    const attn_engine_options options = {"openblas", model->info.cpu, "f32"};
-    bool bf16 = model->engine.kernels->k_step == 2;
-    attn_model twin = *model;
+/* Packs the weights, and compares the outputs with those of OpenBLAS. */
+static attn_status pack_and_compare(attn_model *model, const attn_engine_options *options,
+                                    struct trial *trial, bool *ret_agree,
+                                    attn_error *ret_error) {
     size_t count;
-
-    attn_status status = model_make_engine(model, &options, &twin.engine, NULL);
+    attn_status status = model_pack(model, options, ret_error);
+    if (status == ATTN_OK)
+        status = trial_run(trial, model, &trial->outputs, &count, ret_error);
     if (status != ATTN_OK)
         return status;
-    status = trial_run(trial, &twin, &trial->expected, &count);
-    if (status != ATTN_OK) {
-        engine_deinit(&twin.engine);
-        return status;
-    }
 
-    *ret_difference = relative_difference(trial->outputs, trial->expected, count);
-    if (*ret_difference <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32))
-        engine_deinit(&twin.engine);
-    else
-        model_use_engine(model, &twin.engine);
+    bool bf16 = model->engine.kernels->k_step == 2;
+    model->info.difference = relative_difference(trial->outputs, trial->expected, count);
+    *ret_agree =
+        model->info.difference <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32);
     return ATTN_OK;
 }
 
-attn_status attn_model_verify(attn_model *model, double *ret_difference,
-                              attn_error *ret_error) {
+attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options *options,
+                                   bool *ret_agree, attn_error *ret_error) {
+    struct engine asked;
     struct trial trial;
-    double difference = 0;
     size_t count;
 
-    attn_status status = trial_init(&trial, &model->info) ? ATTN_OK : ATTN_E_NOMEM;
-    if (status == ATTN_OK)
-        status = trial_run(&trial, model, &trial.outputs, &count);
-    if (status == ATTN_OK && model->engine.native)
-        status = check_native(model, &trial, &difference);
-
-    trial_deinit(&trial);
+    attn_status status = engine_plan(&model->info, options, &asked, ret_error);
     if (status != ATTN_OK)
-        return error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
-                         attn_status_text(status));
-    *ret_difference = difference;
-    return ATTN_OK;
+        return status;
+
+    if (trial_init(&trial, &model->info))
+        status = model_use_openblas(model, asked.kernels->name, ret_error);
+    else
+        status = refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
+    if (status == ATTN_OK)
+        status = trial_run(&trial, model, &trial.expected, &count, ret_error);
+    *ret_agree = true;
+    if (status == ATTN_OK && asked.native)
+        status = pack_and_compare(model, options, &trial, ret_agree, ret_error);
+    trial_deinit(&trial);
+    return status;
 }

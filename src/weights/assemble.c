@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* assemble.c: reads the weights of a checkpoint directly into a new model; only folding
- * needs further memory. H heads of size D; M is the width between the stages of a
- * two-stage projection. */
+ * needs further memory. Or reads them to check them, and keeps none. H heads of size D; M
+ * is the width between the stages of a two-stage projection. */
 #include "weights/assemble.h"
 
 #include "base/error.h"
@@ -183,6 +183,130 @@ static attn_status read_weights(const struct assembly *assembly, attn_model *mod
     return status;
 }
 
+/* Checks elements first .. first+count-1 of a tensor; NULL is accepted. */
+static attn_status check_values(const struct assembly *assembly,
+                                const struct safetensors_tensor *tensor, size_t first,
+                                size_t count) {
+    float values[4096];
+    attn_status status = ATTN_OK;
+
+    while (tensor != NULL && count > 0 && status == ATTN_OK) {
+        size_t some = sizeof values / sizeof values[0];
+        some = count < some ? count : some;
+        status = safetensors_read(assembly->file, tensor, first, some, values,
+                                  assembly->ret_error);
+        first += some;
+        count -= some;
+    }
+    return status;
+}
+
+static attn_status check_all_values(const struct assembly *assembly,
+                                    const struct safetensors_tensor *tensor) {
+    return tensor == NULL ? ATTN_OK : check_values(assembly, tensor, 0, tensor->elements);
+}
+
+/* Checks what read_projection() would read. */
+static attn_status check_projection(const struct assembly *assembly, size_t which) {
+    const struct projection *projection = &assembly->sizes.projections[which];
+    const struct linear_names *names =
+        &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
+    size_t hidden = assembly->sizes.hidden;
+    attn_status status;
+
+    if (names->weight == NULL) {
+        status = check_values(assembly, projection->weight,
+                              projection->first_row * projection->in_size,
+                              hidden * projection->in_size);
+        if (status != ATTN_OK)
+            return status;
+        return check_values(assembly, projection->bias, projection->first_bias_row,
+                            hidden);
+    }
+
+    status = check_all_values(assembly, projection->weight);
+    if (status == ATTN_OK)
+        status = check_all_values(assembly, projection->bias);
+    for (size_t head = 0; head < assembly->sizes.info.num_heads && status == ATTN_OK;
+         head++) {
+        status = check_all_values(
+            assembly, tensor_view_find_head(assembly->view, names->weight, head));
+        if (status == ATTN_OK)
+            status = check_all_values(
+                assembly, tensor_view_find_head(assembly->view, names->bias, head));
+    }
+    return status;
+}
+
+attn_status assemble_description(const struct safetensors *file,
+                                 const struct layout *layout,
+                                 const struct tensor_view *view,
+                                 const attn_model_info *info,
+                                 const attn_engine_options *engine,
+                                 attn_model_info *ret_info, attn_error *ret_error) {
+    struct assembly assembly = {
+        .file = file, .layout = layout, .view = view, .ret_error = ret_error};
+    const struct layer_sizes *sizes = &assembly.sizes;
+
+    attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    const struct safetensors_tensor *const others[] = {
+        sizes->output_weight, sizes->output_bias, sizes->additive_query,
+        sizes->additive_key, sizes->additive_score};
+
+    for (size_t which = LINEAR_QUERY; which <= LINEAR_VALUE && status == ATTN_OK; which++)
+        status = check_projection(&assembly, which);
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == ATTN_OK; i++)
+        status = check_all_values(&assembly, others[i]);
+    if (status != ATTN_OK)
+        return status;
+    return model_describe(&sizes->info, engine, ret_info, ret_error);
+}
+
+/* Creates a model with the weights of the file. */
+static attn_status load_weights(const struct assembly *assembly, attn_model **ret_model) {
+    attn_model *model;
+    attn_status status = attn_model_create(&assembly->sizes.info, &model);
+    if (status != ATTN_OK) {
+        error_set(assembly->ret_error, status, "cannot create a model of these sizes: %s",
+                  attn_status_text(status));
+        return status;
+    }
+
+    status = read_weights(assembly, model);
+    if (status != ATTN_OK) {
+        attn_model_destroy(model);
+        return status;
+    }
+    *ret_model = model;
+    return ATTN_OK;
+}
+
+/* Makes the engine of a model that serves only. When it disagrees with OpenBLAS, the
+ * weights have been released, so the file is read once more, for OpenBLAS. */
+static attn_status prepare_to_serve(const struct assembly *assembly,
+                                    const attn_engine_options *engine,
+                                    attn_model **model) {
+    const attn_model_info *info = attn_model_get_info(*model);
+    bool agree;
+
+    attn_status status =
+        model_prepare_to_serve(*model, engine, &agree, assembly->ret_error);
+    if (status != ATTN_OK || agree)
+        return status;
+
+    const char *cpu = info->cpu; /* a constant */
+    double difference = info->difference;
+    attn_model_destroy(*model);
+    *model = NULL;
+    status = load_weights(assembly, model);
+    if (status != ATTN_OK)
+        return status;
+    (*model)->info.difference = difference;
+    return model_use_openblas(*model, cpu, assembly->ret_error);
+}
+
 attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
                            const struct tensor_view *view, const attn_model_info *info,
                            const attn_engine_options *engine, attn_model **ret_model,
@@ -192,24 +316,19 @@ attn_status assemble_model(const struct safetensors *file, const struct layout *
     attn_model *model = NULL;
 
     attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
+    if (status == ATTN_OK)
+        status = load_weights(&assembly, &model);
     if (status != ATTN_OK)
         return status;
 
-    status = attn_model_create(&assembly.sizes.info, &model);
-    if (status != ATTN_OK) {
-        error_set(ret_error, status, "cannot create a model of these sizes: %s",
-                  attn_status_text(status));
-        goto fail;
-    }
-
-    status = read_weights(&assembly, model);
-    if (status == ATTN_OK)
+    if (engine != NULL && engine->serve_only)
+        status = prepare_to_serve(&assembly, engine, &model);
+    else
         status = attn_model_set_engine(model, engine, ret_error);
-    if (status != ATTN_OK)
-        goto fail;
+    if (status != ATTN_OK) {
+        attn_model_destroy(model);
+        return status;
+    }
     *ret_model = model;
     return ATTN_OK;
-fail:
-    attn_model_destroy(model);
-    return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* assemble.h: makes a model from the tensors of a recognised layout. */
+/* assemble.h: makes a model from the tensors of a recognised layout, or describes it. */
 #ifndef ATTND_WEIGHTS_ASSEMBLE_H
 #define ATTND_WEIGHTS_ASSEMBLE_H
 
@@ -12,11 +12,21 @@
  * `info` gives name, causal, context_length and, unless 0, num_heads; the rest comes from
  * the tensors. A second projection inside each head is multiplied into the first one
  * (math/fold.h). The caller owns *ret_model. Errors, each naming the tensor or the
- * option: ATTN_E_SHAPE, _FORMAT, _VALUE, those of safetensors_read(), attn_model_create()
- * and attn_model_set_engine(). */
+ * option: ATTN_E_SHAPE, _FORMAT, _VALUE, those of safetensors_read(),
+ * attn_model_create(), attn_model_set_engine() and model_prepare_to_serve(). */
 attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
                            const struct tensor_view *view, const attn_model_info *info,
                            const attn_engine_options *engine, attn_model **ret_model,
                            attn_error *ret_error);
+
+/* Describes that model as it would be with engine->serve_only. Checks every shape, and
+ * reads all weights once to check them. The errors are the same, except ATTN_E_NOMEM
+ * and no product is found too large for float32. */
+attn_status assemble_description(const struct safetensors *file,
+                                 const struct layout *layout,
+                                 const struct tensor_view *view,
+                                 const attn_model_info *info,
+                                 const attn_engine_options *engine,
+                                 attn_model_info *ret_info, attn_error *ret_error);
 
 #endif

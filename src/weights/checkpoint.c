@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c: combines the options of a model with those in the file, and implements
- * attn_model_load(). */
+/* checkpoint.c: combines the options of a model with those in the file, and loads or
+ * describes the file. */
 #include "weights/checkpoint.h"
 
 #include "base/error.h"
@@ -71,11 +71,21 @@ static attn_status find_causal(const struct safetensors *file, const char *optio
     return ATTN_OK;
 }
 
-attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
-                                    const attn_model_options *options,
-                                    const attn_engine_options *engine,
-                                    attn_model **ret_model, attn_error *ret_error) {
+/* A file whose layout and options are known. */
+struct checkpoint {
+    const struct layout *layout;
+    struct tensor_view view;
+    attn_model_info info; /* name, num_heads, context_length and causal */
+};
+
+/* Combines the options, which may be NULL, with those of the file. */
+static attn_status resolve_options(const char *name, const struct safetensors *file,
+                                   const attn_model_options *options,
+                                   struct checkpoint *ret_checkpoint,
+                                   attn_error *ret_error) {
     static const attn_model_options no_options;
+    struct checkpoint checkpoint = {.info = {.name = ""}};
+    attn_model_info *info = &checkpoint.info;
     attn_status status = check_model_name(name, ret_error);
     if (status != ATTN_OK)
         return status;
@@ -88,27 +98,44 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
         prefix = safetensors_get_metadata(file, "prefix");
     if (layout_name == NULL)
         layout_name = safetensors_get_metadata(file, "layout");
-
-    const struct layout *layout;
-    struct tensor_view view;
-    status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name, &layout,
-                              &view, ret_error);
+    status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
+                              &checkpoint.layout, &checkpoint.view, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    attn_model_info info = {0};
-    memcpy(info.name, name, strlen(name) + 1);
+    memcpy(info->name, name, strlen(name) + 1);
     status =
-        find_number(file, "num_heads", options->num_heads, &info.num_heads, ret_error);
+        find_number(file, "num_heads", options->num_heads, &info->num_heads, ret_error);
     if (status == ATTN_OK)
         status = find_number(file, "context_length", options->context_length,
-                             &info.context_length, ret_error);
+                             &info->context_length, ret_error);
     if (status == ATTN_OK)
-        status =
-            find_causal(file, options->causal, layout->causal, &info.causal, ret_error);
+        status = find_causal(file, options->causal, checkpoint.layout->causal,
+                             &info->causal, ret_error);
+    if (status == ATTN_OK)
+        *ret_checkpoint = checkpoint;
+    return status;
+}
+
+attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
+                                    const attn_model_options *options,
+                                    const attn_engine_options *engine,
+                                    attn_model **ret_model, attn_error *ret_error) {
+    struct checkpoint checkpoint;
+    attn_status status = resolve_options(name, file, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
-    return assemble_model(file, layout, &view, &info, engine, ret_model, ret_error);
+    return assemble_model(file, checkpoint.layout, &checkpoint.view, &checkpoint.info,
+                          engine, ret_model, ret_error);
+}
+
+/* Puts the path before an error. */
+static attn_status name_file(const char *path, const attn_error *error,
+                             attn_error *ret_error) {
+    size_t size = strlen(path);
+    bool cut = size > PATH_SHOWN_MAX;
+    return error_set(ret_error, error->status, "%s%s: %s", cut ? "..." : "",
+                     cut ? path + size - PATH_SHOWN_MAX : path, error->text);
 }
 
 attn_status attn_model_load(const char *name, const char *path,
@@ -122,12 +149,22 @@ attn_status attn_model_load(const char *name, const char *path,
     if (status == ATTN_OK)
         status = checkpoint_create_model(name, file, options, engine, ret_model, &error);
     safetensors_close(file);
-    if (status == ATTN_OK)
-        return ATTN_OK;
+    return status == ATTN_OK ? status : name_file(path, &error, ret_error);
+}
 
-    /* the error names the file */
-    size_t size = strlen(path);
-    bool cut = size > PATH_SHOWN_MAX;
-    return error_set(ret_error, status, "%s%s: %s", cut ? "..." : "",
-                     cut ? path + size - PATH_SHOWN_MAX : path, error.text);
+attn_status checkpoint_describe(const char *path, const attn_model_options *options,
+                                const attn_engine_options *engine,
+                                attn_model_info *ret_info, attn_error *ret_error) {
+    struct safetensors *file = NULL;
+    struct checkpoint checkpoint;
+    attn_error error;
+
+    attn_status status = safetensors_open_file(path, &file, &error);
+    if (status == ATTN_OK)
+        status = resolve_options("described", file, options, &checkpoint, &error);
+    if (status == ATTN_OK)
+        status = assemble_description(file, checkpoint.layout, &checkpoint.view,
+                                      &checkpoint.info, engine, ret_info, &error);
+    safetensors_close(file);
+    return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

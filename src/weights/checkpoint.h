@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h: makes a model from an opened file. */
+/* checkpoint.h: makes a model from an opened file, or describes what it would be. */
 #ifndef ATTND_WEIGHTS_CHECKPOINT_H
 #define ATTND_WEIGHTS_CHECKPOINT_H
 
@@ -14,5 +14,13 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error);
+
+/* Describes the model that attn_model_load() would make of the file to serve only. Checks
+ * all that it would check, the numbers too, but for products of two stages that are too
+ * large for float32. Holds no weights, and does not need attn_init(). Errors are as in
+ * attn_model_load(). */
+attn_status checkpoint_describe(const char *path, const attn_model_options *options,
+                                const attn_engine_options *engine,
+                                attn_model_info *ret_info, attn_error *ret_error);
 
 #endif

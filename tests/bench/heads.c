@@ -40,9 +40,9 @@ static double now_ms(void) {
 static attn_model *load(const char *path) {
     attn_model *model;
     attn_error error;
-    if (attn_model_load("timed", path, NULL, NULL, &model, &error) != ATTN_OK)
+    const attn_engine_options engine = {.serve_only = true};
+    if (attn_model_load("timed", path, NULL, &engine, &model, &error) != ATTN_OK)
         fail(error.text);
-    attn_model_trim(model);
     return model;
 }
 

@@ -172,7 +172,7 @@ def test_model_that_only_its_owner_can_read_says_what_to_do(stack):
         assert "journey.safetensors: cannot be opened by user 65532" in refusal, refusal
         assert "chmod a+r" in refusal, refusal
         os.chmod(model, 0o644)
-        assert "configuration ok: 1 models" in check_config()
+        assert "configuration ok: 1 model" in check_config()
 
 
 def test_service_goes_on_when_a_replica_is_killed(stack):

@@ -299,7 +299,7 @@ def test_bad_files_of_model_dir_are_skipped_if_so_wished(start_server, tmp_path)
     assert "warn models skipped skipped=2 loaded=1" in log
 
     result = run_attnd("--check-config", *options)
-    assert (result.returncode, result.stdout) == (0, "configuration ok: 1 models, 2 skipped\n")
+    assert (result.returncode, result.stdout) == (0, "configuration ok: 1 model, 2 skipped\n")
     result = run_attnd("--check-config", "--model-dir", tmp_path)
     assert result.returncode == 1 and "cut.safetensors" in result.stderr, result
     result = run_attnd("--check-config", *options, "--model", f"x={tmp_path}/text.safetensors")

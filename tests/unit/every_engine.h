@@ -39,8 +39,9 @@ static int run_with_every_engine(const struct CMUnitTest *tests, size_t count) {
         for (size_t e = 0; e < (bf16 ? 1 : 2); e++) {
             char name[64];
 
-            engine =
-                (attn_engine_options){engines[e], kernels->name, bf16 ? "bf16" : "f32"};
+            engine = (attn_engine_options){.engine = engines[e],
+                                           .cpu = kernels->name,
+                                           .precision = bf16 ? "bf16" : "f32"};
             tolerance = bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
             query_scale = bf16 ? 0.25F : 1.0F;
             snprintf(name, sizeof name, "%s, %s, %s", engine.engine, engine.cpu,

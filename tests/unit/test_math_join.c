@@ -386,8 +386,10 @@ int main(void) {
     for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++) {
         char name[64];
 
-        engine = (attn_engine_options){"native", kernels->name,
-                                       kernels->k_step == 2 ? "bf16" : "f32"};
+        engine =
+            (attn_engine_options){.engine = "native",
+                                  .cpu = kernels->name,
+                                  .precision = kernels->k_step == 2 ? "bf16" : "f32"};
         snprintf(name, sizeof name, "%s, %s", engine.cpu, engine.precision);
         failures += _cmocka_run_group_tests(name, tests, sizeof tests / sizeof tests[0],
                                             init_library, NULL);

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How models are loaded: the memory that it takes, and the check of their engine."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from safetensors_file import write_safetensors
+from server import BINARY, clean_environment, is_sanitized
+
+WIDTH = 2048
+WEIGHTS = 4 * WIDTH * WIDTH * 4  # 64 MiB
+# Prints the peak of the resident memory of a command, in KiB. It is a small process of its own,
+# since what a process had before exec() counts too.
+MEASURE = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
+           "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); "
+           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+
+
+def peak_of(*arguments):
+    output = subprocess.run([sys.executable, "-I", "-S", "-c", MEASURE, BINARY, *map(str, arguments)],
+                            check=True, capture_output=True, timeout=60, env=clean_environment())
+    return int(output.stdout) * 1024
+
+
+@pytest.fixture(scope="module")
+def wide_layers(tmp_path_factory):
+    """Returns a folder with a layer, once more the same, and another folder with additive scoring."""
+    folder = tmp_path_factory.mktemp("wide")
+    rng = np.random.default_rng(1)
+
+    def weight(rows, columns):
+        return rng.standard_normal((rows, columns), np.float32) / columns ** 0.5
+
+    tensors = {f"{name}.weight": weight(WIDTH, WIDTH) for name in ("W_q", "W_k", "W_v", "W_o")}
+    write_safetensors(folder / "wide.safetensors", tensors, "F32", {"num_heads": "16"})
+    (folder / "same.safetensors").symlink_to(folder / "wide.safetensors")
+    tensors |= {"attention.W_q.weight": weight(128, 128), "attention.W_k.weight": weight(128, 128),
+                "attention.w_v.weight": weight(1, 128)}
+    (folder / "additive").mkdir()
+    write_safetensors(folder / "additive/wide.safetensors", tensors, "F32", {"num_heads": "16"})
+    return folder
+
+
+@pytest.mark.skipif(is_sanitized(), reason="sanitizers use memory of their own")
+@pytest.mark.parametrize("name, arguments, most", [
+    ("native", ["--check-config", "--engine", "native", "--model", "x={}/wide.safetensors"], 1.2),
+    ("openblas", ["--check-config", "--engine", "openblas", "--model", "x={}/wide.safetensors"], 1.2),
+    ("additive", ["--check-config", "--model", "x={}/additive/wide.safetensors"], 1.3),
+    ("two files", ["--check-config", "--model-dir", "{}"], 2.2),
+    ("inspect", ["inspect", "{}/wide.safetensors"], 0.1)],
+    ids=lambda value: value if isinstance(value, str) else "")
+def test_loading_takes_little_more_memory_than_the_weights(wide_layers, name, arguments, most):
+    idle = peak_of("--check-config", "--demo")
+    peak = peak_of(*(argument.format(wide_layers) for argument in arguments))
+    print(f"{name}: {(peak - idle) / WEIGHTS:.2f} of the weights, over {idle >> 20} MiB")
+    assert peak - idle <= most * WEIGHTS
+
+
+def test_model_whose_engines_disagree_is_served_by_openblas(start_server, tmp_path):
+    """The native engine starts its sums with the bias, and OpenBLAS adds it at the end. A large one,
+    which then cancels in the output projection, leaves what they round."""
+    rng = np.random.default_rng(1)
+    tensors = {f"{name}.weight": 20 * rng.standard_normal((4, 3)) for name in ("W_q", "W_k", "W_v")}
+    tensors |= {"W_v.bias": np.full(4, 1e8), "W_o.weight": np.array([[1.0, -1.0, 1.0, -1.0]])}
+    write_safetensors(tmp_path / "x.safetensors", tensors)
+    server = start_server("--engine", "native", "--model", f"x={tmp_path}/x.safetensors,num_heads=2")
+    assert "warn engines disagree, using openblas model=x parts_per_million_apart=" in server.read_log()
+    assert server.get("/v1/models/x").json()["engine"] == "openblas"
+    assert server.attention({"queries": [[1.0, 2.0, 3.0]]}).status_code == 200

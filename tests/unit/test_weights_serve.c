@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_weights_serve.c: models that are loaded to serve only. */
+#include "fail_alloc.h"
+#include "weights_create.h"
+
+#include <attnd/library.h>
+
+static int init_library(void **state) {
+    attn_error error;
+    (void)state;
+    return attn_init(&error) == ATTN_OK ? 0 : -1;
+}
+
+static void test_loading_packs_weights_once(void **state) {
+    (void)state;
+    for (int serve_only = 0; serve_only < 2; serve_only++) {
+        const attn_engine_options engine = {.engine = "native", .serve_only = serve_only};
+        attn_model *model;
+        assert_int_equal(attn_model_demo("d2l", &engine, &model, NULL), ATTN_OK);
+        const attn_model_info *info = attn_model_get_info(model);
+        size_t packed = model->engine.bytes;
+        assert_string_equal(info->engine, "native");
+        assert_in_range(packed, info->bytes, info->bytes * 2);
+        assert_int_equal(info->memory, serve_only ? packed : packed + info->bytes);
+        attn_model_destroy(model);
+
+        count_alloc_from(packed);
+        attn_status status = attn_model_demo("d2l", &engine, &model, NULL);
+        assert_int_equal(count_alloc_stop(), 1);
+        assert_int_equal(status, ATTN_OK);
+        attn_model_destroy(model);
+    }
+}
+
+/* Engines disagree on a large bias that cancels later, see test_math_kernels.c. */
+static void test_model_whose_engines_disagree_is_left_with_openblas(void **state) {
+    (void)state;
+    const float large[] = {1e8F, 1e8F, 1e8F, 1e8F}, apart[] = {1, -1, 1, -1};
+    struct weights_file made = {0};
+    file_add_f32(&made, "W_q.weight", 4, 3, 1);
+    file_add_f32(&made, "W_k.weight", 4, 3, 1);
+    file_add_f32(&made, "W_v.weight", 4, 3, 1);
+    file_add(&made, "W_v.bias", "F32", "[4]", large, sizeof large);
+    file_add(&made, "W_o.weight", "F32", "[1,4]", apart, sizeof apart);
+    size_t size;
+    unsigned char *bytes = file_make(&made, &size);
+    char path[64];
+    file_write(bytes, size, path);
+
+    const attn_model_options options = {.num_heads = 2};
+    const attn_engine_options engine = {.engine = "native", .serve_only = true};
+    attn_model *model = NULL;
+    attn_error error;
+    assert_int_equal(attn_model_load("m", path, &options, &engine, &model, &error),
+                     ATTN_OK);
+    const attn_model_info *info = attn_model_get_info(model);
+    assert_true(info->difference > ATTN_TOLERANCE_F32);
+    assert_string_equal(info->engine, "openblas");
+    assert_string_equal(info->precision, "f32");
+    assert_memory_equal(model->value_bias, large, sizeof large);
+    assert_memory_equal(model->output_weight, apart, sizeof apart);
+
+    attn_model_destroy(model);
+    unlink(path);
+    free(bytes);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loading_packs_weights_once),
+        cmocka_unit_test(test_model_whose_engines_disagree_is_left_with_openblas),
+    };
+    return cmocka_run_group_tests_name("weights_serve", tests, init_library, NULL);
+}
