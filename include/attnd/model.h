@@ -41,7 +41,7 @@ typedef struct attn_model_info {
     bool causal;            /* the default for requests that do not set it */
     size_t context_length;  /* tokens that a sequence may have; 0: no limit */
     size_t parameters;      /* numbers that the layer computes with */
-    size_t bytes;           /* of them as float32, each array padded to 64 bytes */
+    size_t bytes;           /* of them as float32 */
     size_t memory;          /* bytes that the model holds now */
     double difference;      /* see attn_engine_options.serve_only; else 0 */
 } attn_model_info;

@@ -62,7 +62,7 @@ static bool count_arrays(attn_model *model, struct weight_array arrays[NUM_ARRAY
             return false;
         info->parameters += rows * columns; /* at most `floats` */
     }
-    info->bytes = info->memory;
+    info->bytes = info->parameters * sizeof(float);
     return true;
 }
 

@@ -29,7 +29,7 @@ def test_model_describes_itself(demo_server):
                 "context_length": 6}
     assert expected.items() <= journey.items(), journey
     assert journey["parameters"] == 3 * 2 * 3 + 2 * 2 + 2
-    assert journey["bytes"] >= 4 * journey["parameters"]
+    assert journey["bytes"] == 4 * journey["parameters"] == 96
     d2l = demo_server.get("/v1/models/d2l").json()
     expected = {"layout": "d2l", "query_size": 100, "out_size": 100, "num_heads": 5,
                 "head_size": 20, "causal": False, "parameters": 4 * 100 * 100}
