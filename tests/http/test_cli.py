@@ -313,7 +313,7 @@ def test_model_dir_whose_files_are_all_bad_is_refused(tmp_path):
     assert result.returncode == 1, result
     assert f"attnd: --model-dir: all 1 *.safetensors in {tmp_path} were skipped" in result.stderr
     result = run_attnd("--check-config", *options, "--demo")
-    assert (result.returncode, result.stdout) == (0, "configuration ok: 3 models, 1 skipped\n")
+    assert (result.returncode, result.stdout) == (0, "configuration ok: 4 models, 1 skipped\n")
 
 
 def test_broken_file_in_model_dir_is_named(tmp_path):
