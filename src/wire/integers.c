@@ -56,7 +56,7 @@ static size_t print_number(const struct wire_integers *tensor, size_t i,
     if (tensor->dtype->to_float == NULL)
         snprintf(ret_text, NUMBER_BYTES, "%" PRId64, read_integer(tensor, i));
     else if (isnan(read_float(tensor, i)))
-        strcpy(ret_text, "NaN"); /* without a sign */
+        snprintf(ret_text, NUMBER_BYTES, "NaN"); /* without a sign */
     else
         snprintf(ret_text, NUMBER_BYTES, "%.17g", read_float(tensor, i));
     return strlen(ret_text);

@@ -193,7 +193,7 @@ bool wire_refuse_int_range(const struct wire_place *place, const char *got, size
                      "%s is %s, but %s; send %zu to %zu", where, number, limit, min, max);
     wire_range_print(ret_problem->expected, min, max);
     if (digits <= DIGITS_SHOWN && is_readable(number))
-        strcpy(ret_problem->got, number);
+        snprintf(ret_problem->got, sizeof ret_problem->got, "%s", number);
     return false;
 }
 
