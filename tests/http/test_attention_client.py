@@ -47,6 +47,7 @@ RAGGED = [rows(4), rows(7)]
 REQUESTS = {
     "unbatched": {"queries": rows(3), "need_weights": True, "valid_lens": 2},
     "unbatched lists": {"queries": rows(3).tolist(), "valid_lens": [1, 2, 3]},
+    "lengths as floats": {"queries": rows(2, 3), "valid_lens": [3.0, 2.0]},
     "batch": {"queries": rows(2, 3), "need_weights": True},
     "float64": {"queries": rows(2, 3).astype(np.float64), "valid_lens": np.uint8([1, 2])},
     "not contiguous": {"queries": RNG.normal(size=(100, 3)).astype(np.float32).T},
