@@ -18,6 +18,7 @@
 
 #define KERNEL_COLUMNS_MAX 32 /* of any set */
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
+#define KERNEL_FEW_MAX     32 /* queries that attend_few() takes */
 #define KERNEL_PIECE_KEYS  (24 * KEY_BLOCK) /* longer sequences are summed in pieces */
 
 /* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
@@ -101,6 +102,11 @@ struct kernels {
      * al. 2022). */
     void (*attend)(const struct query_panel *panel);
 
+    /* Does the same, with the same bits, for at most KERNEL_FEW_MAX queries and without
+     * panel->sums. For up to `few` queries it is the faster of the two. */
+    void (*attend_few)(const struct query_panel *panel);
+    size_t few;
+
     /* Adds to sums[i * count + j], for j <= i, the product of rows i and j of `rows`
      * [count, width]. The width is a multiple of `columns`. */
     void (*add_products)(const float *rows, size_t count, size_t width, double *sums);
@@ -134,9 +140,9 @@ const struct kernels *kernels_get(const char *name, bool bf16);
  * those for bfloat16 last, then NULL. Thread-safe. */
 const struct kernels *kernels_available(size_t index);
 
-/* Returns the bytes of scratch that attend() needs for sequences of `key_len` keys;
- * `weights` says whether it writes weights, or sums of them. SIZE_MAX when they cannot be
- * counted. */
+/* Returns the bytes of scratch that attend() and attend_few() need for sequences of
+ * `key_len` keys; `weights` says whether they write weights, or sums of them. SIZE_MAX
+ * when the bytes cannot be counted. */
 size_t kernel_scratch_bytes(size_t score_size, size_t head_size, size_t key_len,
                             bool weights);
 
