@@ -72,6 +72,19 @@ static void test_exp2_of_special_values(void **state) {
     assert_true(values[7] >= 0 && values[7] < 0x1p-126F);
 }
 
+static void test_words_are_summed_whatever_their_number(void **state) {
+    (void)state;
+    uint32_t words[700], sum = 0, random = 1;
+    float same[sizeof words / sizeof *words];
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        words[i] = random = random * 1664525 + 1013904223;
+    memcpy(same, words, sizeof words);
+    for (size_t count = 0; count < sizeof words / sizeof *words; count++) {
+        assert_int_equal(kernels->sum_words(same, count), sum);
+        sum += words[count];
+    }
+}
+
 static float *allocate(size_t floats) {
     float *memory =
         aligned_alloc(ATTN_ALIGNMENT, (floats * sizeof(float) + 63) / 64 * 64);
@@ -457,6 +470,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp2_is_within_two_ulps_over_its_whole_range),
         cmocka_unit_test(test_exp2_of_special_values),
+        cmocka_unit_test(test_words_are_summed_whatever_their_number),
         cmocka_unit_test(test_bits_do_not_depend_on_neighbours_or_threads),
         cmocka_unit_test(test_bits_do_not_depend_on_how_queries_are_split),
         cmocka_unit_test(test_large_layer_matches_cblas_tiles),

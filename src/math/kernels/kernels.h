@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define KERNEL_COLUMNS_MAX 32 /* of any set */
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
@@ -119,6 +120,10 @@ struct kernels {
      * the floating-point operations of one round. What this reaches is the limit of the
      * CPU. Reads values[0..2] and writes values[2], so that no round can be left out. */
     size_t (*multiply_add)(size_t count, float *values);
+
+    /* Returns the sum of `count` words, as integers modulo 2^32. Only reading takes time,
+     * so what this reaches is the limit of the memory. */
+    uint32_t (*sum_words)(const float *words, size_t count);
 
     /* In sets for bfloat16, else NULL: convert [rows, width] floats, rounded to the
      * nearest bfloat16. Both may write where they read. convert_bf16(): pairs of
