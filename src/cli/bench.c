@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "config/options.h"
 #include "math/model.h"
+#include "math/plan.h"
 #include "math/tiles.h"
 #include "sched/pool.h"
 
@@ -264,6 +265,27 @@ static attn_status make_input(struct bench *b) {
     return ATTN_OK;
 }
 
+/* Plans the request for every contender. Scratch must be enough for each of them. */
+static attn_status plan_contenders(const struct bench *b, attn_sizes *ret_sizes,
+                                   size_t *ret_scratch_bytes) {
+    const struct bench_report *r = b->report;
+    struct plan plan = {0};
+    size_t bytes = 0;
+
+    for (size_t c = 0; c + 1 < r->num_contenders; c++) {
+        attn_status status = plan_make(b->models[c], &b->request, PLAN_RUN, &plan, NULL);
+        if (status != ATTN_OK)
+            return status;
+        if (plan.sizes.scratch_bytes > bytes)
+            bytes = plan.sizes.scratch_bytes;
+    }
+
+    size_t tiles = attn_tiles_scratch(b->models[0], &plan.sizes);
+    *ret_scratch_bytes = tiles > bytes ? tiles : bytes;
+    *ret_sizes = plan.sizes;
+    return ATTN_OK;
+}
+
 /* Makes the request, and allocates all memory that the contenders need. */
 static attn_status make_request(struct bench *b) {
     struct bench_report *r = b->report;
@@ -286,13 +308,12 @@ static attn_status make_request(struct bench *b) {
     };
 
     attn_sizes sizes;
-    status = attn_plan(b->models[0], &b->request, &sizes, NULL);
+    size_t scratch_bytes;
+    status = plan_contenders(b, &sizes, &scratch_bytes);
     if (status != ATTN_OK)
         return status;
 
-    size_t tiles = attn_tiles_scratch(b->models[0], &sizes);
-    b->scratch = aligned_alloc(ATTN_ALIGNMENT,
-                               tiles > sizes.scratch_bytes ? tiles : sizes.scratch_bytes);
+    b->scratch = aligned_alloc(ATTN_ALIGNMENT, scratch_bytes);
     b->result.outputs = malloc(sizes.outputs * sizeof(float));
     b->result.weights = sizes.weights > 0 ? malloc(sizes.weights * sizeof(float)) : NULL;
     if (b->scratch == NULL || b->result.outputs == NULL ||
