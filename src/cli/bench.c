@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: attnd bench, which times the layer in process. The peak of this CPU, the
- * engines and a baseline take turns in every round. */
+/* bench.c: attnd bench, which times the layer in process. The peak of this CPU, reading
+ * memory, the engines and a baseline take turns in every round. */
 #include "cli/bench.h"
 
 #include "base/clock.h"
@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define PEAK_COUNT    300000 /* times that a measurement repeats its multiply-adds */
+#define READ_WORDS    262144 /* read at a time: more are slower */
 #define DEFAULT_SHAPE "8,512,768,12"
 #define ENGINES_MAX   3
 
@@ -44,6 +45,13 @@ static const unsigned steps_of[] = {
     [BENCH_LAYER] = ATTN_STEPS_ALL,
     [BENCH_ATTENTION] = ATTN_STEP_ATTEND,
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT,
+};
+
+/* Those whose results a part needs. */
+static const unsigned steps_before[] = {
+    [BENCH_LAYER] = 0,
+    [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN,
+    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND,
 };
 
 static bool parse_shape(const char *text, struct bench_report *report) {
@@ -81,13 +89,18 @@ static double count_flop(const struct bench_report *r, double pairs) {
 static void count_work(struct bench *b) {
     struct bench_report *r = b->report;
     double dense = (double)r->query_len * (double)r->key_len, masked = 0;
+    size_t reached = 0; /* keys of a sequence that any query attends to */
 
     for (size_t q = 0; q < r->query_len; q++) {
         size_t keys = b->lens[2 * r->sequences];
         if (r->causal && q + 1 < keys)
             keys = q + 1;
-        masked += (double)(keys > 0 ? keys : r->key_len);
+        if (keys == 0)
+            keys = r->key_len;
+        masked += (double)keys;
+        reached = keys > reached ? keys : reached;
     }
+    r->read_words = 2 * r->sequences * reached * r->width;
 
     r->dense_flop = count_flop(r, dense * (double)r->sequences);
     r->done_flop = count_flop(r, masked * (double)r->sequences);
@@ -100,6 +113,10 @@ static void count_work(struct bench *b) {
 
 /* --- timing --- */
 
+static unsigned placing(const struct bench_report *report) {
+    return report->strided ? ATTN_STRIDED : 0;
+}
+
 /* One contender, as the context of a timed run. */
 struct bench_turn {
     struct bench *bench;
@@ -110,7 +127,7 @@ static bool run_turn(void *context) {
     const struct bench_turn *turn = context;
     struct bench *b = turn->bench;
     size_t contender = turn->contender;
-    unsigned steps = steps_of[b->report->part];
+    unsigned steps = steps_of[b->report->part] | placing(b->report);
 
     if (contender + 1 < b->report->num_contenders)
         b->status = attn_run_steps(b->models[contender], &b->request, b->scratch,
@@ -123,10 +140,12 @@ static bool run_turn(void *context) {
 
 /* Returns the seconds that one run of a contender needs; negative when it fails. */
 static double time_contender(struct bench *b, size_t contender) {
-    /* A step alone needs the results of the steps before it. */
-    if (b->report->part != BENCH_LAYER)
-        attn_run(b->models[0], &b->request, b->scratch, &b->result);
     return bench_time(run_turn, &(struct bench_turn){b, contender});
+}
+
+/* Returns into how many tasks the limits of the machine are divided. */
+static size_t num_tasks(const struct bench_report *report) {
+    return 4 * report->threads;
 }
 
 static void run_peak_task(void *data, size_t index, size_t thread) {
@@ -141,7 +160,7 @@ static void run_peak_task(void *data, size_t index, size_t thread) {
 static double time_peak(struct bench *b) {
     const struct kernels *kernels = b->models[0]->engine.kernels;
     float numbers[] = {1, 1, 1};
-    size_t flop = kernels->multiply_add(0, numbers), tasks = 4 * b->report->threads;
+    size_t flop = kernels->multiply_add(0, numbers), tasks = num_tasks(b->report);
     union {
         const struct kernels *kernels;
         void *data;
@@ -153,11 +172,39 @@ static double time_peak(struct bench *b) {
            ((double)(clock_now_ns() - began) * 1e-9);
 }
 
+/* Reads the keys and values of the baseline, which lie in the same memory as those of the
+ * other contenders. */
+static void run_read_task(void *data, size_t index, size_t thread) {
+    const struct bench *b = data;
+    const struct bench_report *r = b->report;
+    const float *words = b->scratch;
+    size_t line = ATTN_ALIGNMENT / sizeof *words;
+    size_t share = (r->read_words / num_tasks(r) / line + 1) * line;
+    size_t first = index * share, end = first + share;
+
+    (void)thread;
+    words += r->sequences * r->query_len * r->width;
+    if (end > r->read_words)
+        end = r->read_words;
+    for (; first < end; first += READ_WORDS)
+        b->models[0]->engine.kernels->sum_words(
+            words + first, end - first < READ_WORDS ? end - first : READ_WORDS);
+}
+
+static bool run_reading(void *context) {
+    struct bench *b = context;
+    b->parallel.run(b->parallel.context, num_tasks(b->report), run_read_task, b);
+    return true;
+}
+
 static bool run_round(void *context, size_t index) {
     struct bench *b = context;
     struct bench_report *r = b->report;
 
     r->peak[index] = time_peak(b);
+    if (r->part == BENCH_ATTENTION)
+        r->reading[index] =
+            (double)r->read_words * sizeof(float) / bench_time(run_reading, b);
     for (size_t c = 0; c < r->num_contenders; c++) {
         r->contenders[c].seconds[index] = time_contender(b, c);
         if (b->status != ATTN_OK)
@@ -171,6 +218,12 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
 
     b->parallel = (attn_parallel){r->threads, sched_parallel_for, worker};
     b->request.parallel = &b->parallel;
+    if (steps_before[r->part] != 0) { /* once: a run leaves numbers where it found some */
+        b->status = attn_run_steps(b->models[0], &b->request, b->scratch, &b->result,
+                                   steps_before[r->part] | placing(r));
+        if (b->status != ATTN_OK)
+            return;
+    }
     for (size_t c = 0; c < r->num_contenders; c++) {
         time_contender(b, c); /* so that no round counts the first use of memory */
         if (b->status != ATTN_OK)
@@ -266,9 +319,9 @@ static attn_status make_input(struct bench *b) {
 }
 
 /* Plans the request for every contender. Scratch must be enough for each of them. */
-static attn_status plan_contenders(const struct bench *b, attn_sizes *ret_sizes,
+static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
                                    size_t *ret_scratch_bytes) {
-    const struct bench_report *r = b->report;
+    struct bench_report *r = b->report;
     struct plan plan = {0};
     size_t bytes = 0;
 
@@ -276,6 +329,7 @@ static attn_status plan_contenders(const struct bench *b, attn_sizes *ret_sizes,
         attn_status status = plan_make(b->models[c], &b->request, PLAN_RUN, &plan, NULL);
         if (status != ATTN_OK)
             return status;
+        r->contenders[c].by_head = plan.by_head && !r->strided;
         if (plan.sizes.scratch_bytes > bytes)
             bytes = plan.sizes.scratch_bytes;
     }
@@ -370,6 +424,7 @@ static int bench_shape(const struct config *config, const char *shape) {
         .part = (enum bench_part)config->bench.part,
         .causal = config->bench.causal,
         .weights = config->bench.weights,
+        .strided = config->bench.strided,
         .fill = config->bench.fill,
         .threads = config->workers > 0 ? config->workers : machine_cpus(""),
     };

@@ -19,21 +19,25 @@ struct bench_times {
     const char *name;      /* "native", "openblas", "cblas tiles" */
     const char *cpu;       /* instruction set; "" where BLAS chooses */
     const char *precision; /* "f32", "bf16" */
+    bool by_head;          /* how projected keys and values lie, see struct plan */
     double seconds[BENCH_ROUNDS_MAX];
 };
 
 struct bench_report {
     size_t sequences, query_len, key_len, width, heads; /* the shape */
     enum bench_part part;
-    bool causal, weights;
+    bool causal, weights, strided;
     size_t fill; /* per cent of the keys that valid_lens keeps */
     size_t threads;
     double dense_flop; /* operations that the part needs without a mask */
     double done_flop;  /* those that it needs with the mask */
+    size_t read_words; /* of projected keys and values that any query attends to */
     size_t num_rounds, num_contenders;
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
     /* Operations per second of multiply-adds alone, as precise as the first contender. */
     double peak[BENCH_ROUNDS_MAX];
+    /* Bytes per second that are read of so many words; of BENCH_ATTENTION alone. */
+    double reading[BENCH_ROUNDS_MAX];
 };
 
 /* Runs attnd bench --wire, and returns the exit code. */

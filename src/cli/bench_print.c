@@ -7,13 +7,29 @@
 
 #include <stdio.h>
 
+/* Returns how much of a limit contender `c` reaches, which does `work` in each run. The
+ * limit [num_rounds] is work per second. */
+static double share_of(const struct bench_report *report, size_t c, double work,
+                       const double *limit) {
+    double reached[BENCH_ROUNDS_MAX];
+    for (size_t i = 0; i < report->num_rounds; i++)
+        reached[i] = work / report->contenders[c].seconds[i];
+    return bench_ratio(reached, limit, report->num_rounds);
+}
+
 /* Returns how much of the peak contender `c` reaches, counting only the work that the
  * mask leaves. */
 static double share_of_peak(const struct bench_report *report, size_t c) {
-    double reached[BENCH_ROUNDS_MAX];
-    for (size_t i = 0; i < report->num_rounds; i++)
-        reached[i] = report->done_flop / report->contenders[c].seconds[i];
-    return bench_ratio(reached, report->peak, report->num_rounds);
+    return share_of(report, c, report->done_flop, report->peak);
+}
+
+/* Returns the bytes of keys and values, as if each was read once. */
+static double read_bytes(const struct bench_report *report) {
+    return (double)report->read_words * sizeof(float);
+}
+
+static double share_of_reading(const struct bench_report *report, size_t c) {
+    return share_of(report, c, read_bytes(report), report->reading);
 }
 
 /* Returns how many times as fast contender `c` is as the baseline, which is the last. */
@@ -29,6 +45,11 @@ static void print_text_head(const struct bench_report *report) {
     printf("%s (%zu,%zu,%zu) %zu head%s, %zu key%s", option_choice("part", report->part),
            report->sequences, report->query_len, report->width, report->heads,
            plural_of(report->heads), report->key_len, plural_of(report->key_len));
+    if (report->part == BENCH_ATTENTION)
+        printf(", keys and values %s",
+               report->contenders[0].by_head ? "by head (native)" : "strided");
+    else if (report->strided)
+        printf(", keys and values strided");
     if (report->causal)
         printf(", causal");
     if (report->weights)
@@ -41,6 +62,11 @@ static void print_text_head(const struct bench_report *report) {
 
     printf("  %-18s %47.1f GFLOP/s (%.1f..%.1f)\n", "multiply-add peak",
            peak.median * 1e-9, peak.min * 1e-9, peak.max * 1e-9);
+    if (report->part == BENCH_ATTENTION) {
+        struct bench_spread reading = bench_spread(report->reading, report->num_rounds);
+        printf("  %-18s %47.1f GB/s (%.1f..%.1f)\n", "read bandwidth",
+               reading.median * 1e-9, reading.min * 1e-9, reading.max * 1e-9);
+    }
 }
 
 void bench_print_text(const struct bench_report *report) {
@@ -52,9 +78,13 @@ void bench_print_text(const struct bench_report *report) {
         struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
         printf("  %-11s %-8s %-4s %9.3f ms (%.3f..%.3f) ", times->name, times->cpu,
                times->precision, s.median * 1e3, s.min * 1e3, s.max * 1e3);
-        printf("%8.1f GFLOP/s  %.2f of peak  %.2fx %s\n",
+        printf("%8.1f GFLOP/s  %.2f of peak  %.2fx %s",
                report->done_flop / s.median * 1e-9, share_of_peak(report, c),
                over_baseline(report, c), baseline);
+        if (report->part == BENCH_ATTENTION)
+            printf("%7.1f GB/s  %.2f of reading", read_bytes(report) / s.median * 1e-9,
+                   share_of_reading(report, c));
+        printf("\n");
     }
     fflush(stdout);
 }
@@ -66,13 +96,18 @@ void bench_print_json(const struct bench_report *report) {
            "\"width\":%zu,\"heads\":%zu,",
            option_choice("part", report->part), report->sequences, report->query_len,
            report->key_len, report->width, report->heads);
-    printf("\"causal\":%s,\"fill\":%zu,\"weights\":%s,\"threads\":%zu,",
+    printf("\"causal\":%s,\"fill\":%zu,\"weights\":%s,\"strided\":%s,\"threads\":%zu,",
            report->causal ? "true" : "false", report->fill,
-           report->weights ? "true" : "false", report->threads);
-    printf("\"dense_gflop\":%.9g,\"done_gflop\":%.9g,\"rounds\":%zu,\"peak_gflops\":%.3f,"
-           "\"results\":[",
-           report->dense_flop * 1e-9, report->done_flop * 1e-9, report->num_rounds,
-           peak.median * 1e-9);
+           report->weights ? "true" : "false", report->strided ? "true" : "false",
+           report->threads);
+    printf(
+        "\"dense_gflop\":%.9g,\"done_gflop\":%.9g,\"rounds\":%zu,\"peak_gflops\":%.3f,",
+        report->dense_flop * 1e-9, report->done_flop * 1e-9, report->num_rounds,
+        peak.median * 1e-9);
+    if (report->part == BENCH_ATTENTION)
+        printf("\"read_gb_per_s\":%.3f,",
+               bench_spread(report->reading, report->num_rounds).median * 1e-9);
+    printf("\"results\":[");
 
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
@@ -80,10 +115,15 @@ void bench_print_json(const struct bench_report *report) {
         printf("%s{\"name\":\"%s\",\"cpu\":\"%s\",\"precision\":\"%s\",",
                c > 0 ? "," : "", times->name, times->cpu, times->precision);
         printf("\"median_ms\":%.6f,\"min_ms\":%.6f,\"max_ms\":%.6f,\"gflops\":%.3f,"
-               "\"of_peak\":%.4f,\"over_baseline\":%.4f}",
+               "\"of_peak\":%.4f,\"over_baseline\":%.4f",
                s.median * 1e3, s.min * 1e3, s.max * 1e3,
                report->done_flop / s.median * 1e-9, share_of_peak(report, c),
                over_baseline(report, c));
+        if (report->part == BENCH_ATTENTION)
+            printf(",\"by_head\":%s,\"gb_per_s\":%.6f,\"of_reading\":%.4f",
+                   times->by_head ? "true" : "false",
+                   read_bytes(report) / s.median * 1e-9, share_of_reading(report, c));
+        printf("}");
     }
     printf("]}\n");
     fflush(stdout);

@@ -20,6 +20,7 @@ struct config_bench {
     bool causal;
     size_t fill; /* per cent of the keys that are valid */
     bool weights;
+    bool strided; /* projected keys and values are not head by head */
     bool wire;
     bool json;
     size_t seconds; /* for each shape */

@@ -292,6 +292,13 @@ const struct option config_options[] = {
      .help = "Compute the attention weights of every head too.",
      .command = "bench",
      .command_line_only = true},
+    {.name = "strided",
+     .kind = OPTION_FLAG,
+     .offset = AT(bench.strided),
+     .help = "Keep projected keys and values in rows of all heads, instead of head by "
+             "head.",
+     .command = "bench",
+     .command_line_only = true},
     {.name = "wire",
      .kind = OPTION_FLAG,
      .offset = AT(bench.wire),

@@ -37,6 +37,43 @@ def test_operations_are_counted_with_and_without_the_mask():
     assert causal["done_gflop"] == pytest.approx(4 * 36 * 16 * 1e-9)
 
 
+ATTENTION_ONLY = {"read_gb_per_s", "by_head", "gb_per_s", "of_reading"}
+
+
+def test_attention_is_compared_with_reading_its_keys_and_values():
+    report, = bench("--shape", "2,3,128,2,2048", "--part", "attention", "--fill", 50)
+    assert report["read_gb_per_s"] > 0 and report["rounds"] >= 5
+    for result in report["results"]:
+        bytes_read = result["gb_per_s"] * result["median_ms"] * 1e6
+        assert bytes_read == pytest.approx(2 * 2 * 1024 * 128 * 4, rel=1e-3)
+        assert result["of_reading"] > 0
+
+
+@pytest.mark.parametrize("part", ["layer", "projection"])
+def test_other_parts_are_not_compared_with_reading(part):
+    report, = bench("--shape", "1,3,8,2", "--part", part)
+    assert not ATTENTION_ONLY & (report.keys() | report["results"][0].keys())
+
+
+# Heads of 32 numbers are whole panels of every instruction set, heads of 20 of none.
+@pytest.mark.parametrize("width,options,by_head", [
+    (64, [], True), (64, ["--strided"], False), (40, [], False),
+    (64, ["--precision", "f32", "--engine", "openblas"], False)])
+def test_report_says_how_keys_and_values_lie(width, options, by_head):
+    options = ["--shape", f"1,3,{width},2,300", "--part", "attention", *options]
+    report, = bench(*options)
+    for result in report["results"]:
+        assert result["by_head"] == (by_head and result["name"] == "native")
+    assert report["strided"] == ("--strided" in options)
+
+    text = run_attnd("bench", "--seconds", 1, *options)
+    head, *rows = text.stdout.splitlines()
+    assert f"keys and values {'by head (native)' if by_head else 'strided'}," in head
+    assert [row.split("  ")[1] for row in rows[:2]] == ["multiply-add peak", "read bandwidth"]
+    for row in rows[2:]:
+        assert row.startswith("  ") and row.endswith(" of reading") and " GB/s" in row, row
+
+
 def test_scratch_is_enough_for_every_contender():
     # The strided keys and values of openblas are gathered; those of native are not.
     report, = bench("--shape", "1,512,64,1", "--workers", 8)
