@@ -101,6 +101,53 @@ static void test_sizes_of_a_plan_never_wrap(void **state) {
     }
 }
 
+/* Returns the bytes of scratch besides the projections, for each thread. */
+static size_t bytes_of_a_thread(const struct kernels *kernels, bool native,
+                                size_t query_len, size_t key_len, size_t num_threads) {
+    enum { WIDTH = 768, HEADS = 12 };
+    const attn_model model = {
+        .info = {.num_heads = HEADS,
+                 .head_size = WIDTH / HEADS,
+                 .query_size = WIDTH,
+                 .key_size = WIDTH,
+                 .value_size = WIDTH,
+                 .out_size = WIDTH,
+                 .output_projection = true},
+        .engine = {.kernels = kernels, .native = native, .score_size = WIDTH / HEADS},
+    };
+    const attn_parallel parallel = {.num_threads = num_threads};
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &query_len,
+                                  .key_lens = &key_len,
+                                  .parallel = &parallel};
+    attn_sizes sizes;
+    assert_int_equal(attn_plan(&model, &request, &sizes, NULL), ATTN_OK);
+
+    size_t projected = (query_len + 2 * key_len) * WIDTH;
+    if (kernels->convert_bf16 != NULL)
+        projected += key_len * (WIDTH / 2 + 1); /* the input as bfloat16 */
+    size_t bytes = projected * sizeof(float);
+    return sizes.scratch_bytes > bytes ? (sizes.scratch_bytes - bytes) / num_threads : 0;
+}
+
+static void test_many_keys_need_little_scratch_besides_projections(void **state) {
+    (void)state;
+    const struct kernels *kernels;
+    const size_t query_lens[] = {1, 4, 16, 40}, threads[] = {1, 2, 8};
+    size_t most = 0;
+    for (size_t set = 0; (kernels = kernels_available(set)) != NULL; set++) {
+        for (size_t i = 0; i < 2 * 4 * 3; i++) {
+            for (size_t keys = 1024; keys <= 524288; keys *= 2) {
+                size_t bytes = bytes_of_a_thread(
+                    kernels, i % 2 == 0, query_lens[i / 2 % 4], keys, threads[i / 8]);
+                most = bytes > most ? bytes : most;
+            }
+        }
+    }
+    print_message("at most %zu bytes for each thread\n", most);
+    assert_in_range(most, 1, 2 << 20);
+}
+
 static void test_model_whose_sizes_wrap_is_refused(void **state) {
     (void)state;
     for (size_t i = 0; i < 100000; i++) {
@@ -127,6 +174,7 @@ static void test_model_whose_sizes_wrap_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_of_a_plan_never_wrap),
+        cmocka_unit_test(test_many_keys_need_little_scratch_besides_projections),
         cmocka_unit_test(test_model_whose_sizes_wrap_is_refused),
     };
     return cmocka_run_group_tests_name("math_sizes", tests, NULL, NULL);
