@@ -30,9 +30,12 @@ ModelInfo = structure(name=ctypes.c_char * 65, engine=ctypes.c_char_p, cpu=ctype
 Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
                     keys=ADDRESS, values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
-                    causal=FLAG, head_mask=ADDRESS, need_weights=ctypes.c_int, parallel=ADDRESS)
+                    causal=FLAG, head_mask=ADDRESS, need_weights=ctypes.c_int,
+                    weights_heads=ADDRESS, num_weights_heads=SIZE, weights_queries=ADDRESS,
+                    num_weights_queries=SIZE, parallel=ADDRESS)
 Result = structure(outputs=ADDRESS, weights=ADDRESS)
-Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, scratch_bytes=SIZE)
+Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, scratch_bytes=SIZE,
+                  flops=ctypes.c_double)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 
@@ -59,9 +62,12 @@ def make_attnd(problem, library, precision):
                                   ctypes.byref(model), ctypes.byref(error)))
     info = lib.attn_model_get_info(model).contents
     assert info.precision == precision.encode()
-    lens = np.full(problem.shape.sequences, problem.shape.length, np.uintp)
-    x = problem.inputs.ctypes.data
-    request, sizes = Request(len(lens), lens.ctypes.data, lens.ctypes.data, x, x, x), Sizes()
+    query_lens, key_lens = (np.full(problem.shape.sequences, length, np.uintp)
+                            for length in (problem.shape.length, problem.shape.key_length))
+    keys = problem.keys.ctypes.data
+    request = Request(len(query_lens), query_lens.ctypes.data, key_lens.ctypes.data,
+                      problem.queries.ctypes.data, keys, keys)
+    sizes = Sizes()
     check(lib.attn_plan(model, ctypes.byref(request), ctypes.byref(sizes), ctypes.byref(error)))
     memory = np.empty(sizes.scratch_bytes + 64, np.uint8)
     scratch = memory[-memory.ctypes.data % 64:]
@@ -72,8 +78,8 @@ def make_attnd(problem, library, precision):
         check(lib.attn_run(model, ctypes.byref(request), ctypes.c_void_p(scratch.ctypes.data),
                            ctypes.byref(result)))
 
-    run.holds = lens, problem  # libattnd has only their addresses
-    return (run, lambda: outputs.reshape(problem.inputs.shape),
+    run.holds = query_lens, key_lens, problem  # libattnd has only their addresses
+    return (run, lambda: outputs.reshape(problem.queries.shape),
             f"attnd {lib.attn_version().decode()}, {info.engine.decode()}, {info.cpu.decode()}, "
             + precision)
 
@@ -89,7 +95,7 @@ def bench_attnd(program, part, shape, threads, precision, engine, seconds):
     """Runs `attnd bench`. Returns the milliseconds of one run, those of `cblas tiles`, which always
     has one thread, and the multiply-add peak of that precision in GFLOP/s."""
     if part == "projection":  # the same rows; sequences of one row need no work between the steps
-        shape = shape._replace(sequences=shape.rows, length=1)
+        shape = shape._replace(sequences=shape.rows, length=1, key_length=1)
     command = [program, "bench", "--part", part, "--shape", ",".join(map(str, shape)),
                "--workers", str(threads), "--engine", engine, "--seconds", str(seconds), "--json"]
     if precision != "f32":

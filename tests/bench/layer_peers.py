@@ -10,16 +10,31 @@ from problems import Unavailable
 
 
 def make_numpy(problem, threads=None, dtype=np.float32, by_head=None):  # threads: see Peer
-    """Computes the three projections as one product, with weights transposed beforehand. `by_head`
+    """Projections of the same rows are one product, with weights transposed beforehand. `by_head`
     says whether heads are computed one by one; by default only where their scores are large."""
-    batch, length, width, heads = problem.shape
+    batch, length, width, heads, key_length = problem.shape
     size = width // heads
-    into = np.concatenate([problem.weights[p] for p in "qkv"]).T.astype(dtype, order="C")
-    into_bias = np.concatenate([problem.biases[p] for p in "qkv"]).astype(dtype)
     out, out_bias = (x.astype(dtype, order="C")
                      for x in (problem.weights["o"].T, problem.biases["o"]))
-    rows = problem.inputs.astype(dtype).reshape(-1, width)
     outputs = None
+
+    def projector(names, inputs):
+        """Returns a function that makes [len(names), B, heads, T, size] of the inputs."""
+        weight = np.concatenate([problem.weights[p] for p in names]).T.astype(dtype, order="C")
+        bias = np.concatenate([problem.biases[p] for p in names]).astype(dtype)
+        rows = inputs.astype(dtype).reshape(-1, width)
+
+        def project():
+            projected = rows @ weight
+            projected += bias
+            return projected.reshape(batch, -1, len(names), heads, size).transpose(2, 0, 3, 1, 4)
+
+        return project
+
+    if problem.keys is problem.queries:
+        projectors = [projector("qkv", problem.queries)]
+    else:
+        projectors = [projector("q", problem.queries), projector("kv", problem.keys)]
 
     def attend(q, k, v):
         scores = q @ k.swapaxes(-1, -2)
@@ -29,12 +44,10 @@ def make_numpy(problem, threads=None, dtype=np.float32, by_head=None):  # thread
 
     def run():
         nonlocal outputs
-        projected = rows @ into
-        projected += into_bias
-        q, k, v = projected.reshape(batch, length, 3, heads, size).transpose(2, 0, 3, 1, 4)
+        q, k, v = (x for project in projectors for x in project())
         q = q * dtype(size**-0.5)
         attended = np.empty((batch, length, heads, size), dtype)
-        if length < 64 if by_head is None else not by_head:
+        if length * key_length < 64**2 if by_head is None else not by_head:
             attended[:] = attend(q, k, v).transpose(0, 2, 1, 3)
         else:  # head by head, so that scores stay in the cache
             for b, h in np.ndindex(batch, heads):
@@ -42,7 +55,15 @@ def make_numpy(problem, threads=None, dtype=np.float32, by_head=None):  # thread
         outputs = attended.reshape(-1, width) @ out
         outputs += out_bias
 
-    return run, lambda: outputs.reshape(problem.inputs.shape), f"numpy {np.__version__}"
+    return run, lambda: outputs.reshape(problem.queries.shape), f"numpy {np.__version__}"
+
+
+def list_inputs(problem):
+    """Returns the inputs by name; those of self-attention are one tensor."""
+    inputs = {"queries": problem.queries}
+    if problem.keys is not problem.queries:
+        inputs["keys"] = problem.keys
+    return inputs
 
 
 def make_onnx(problem):
@@ -60,14 +81,17 @@ def make_onnx(problem):
         nodes.append(helper.make_node("Add", [f"{projection}.product", f"{projection}.bias"],
                                       [target]))
 
-    for name in "qkv":
-        project(name, "inputs", name)
+    keys = list(list_inputs(problem))[-1]
+    project("q", "queries", "q")
+    project("k", keys, "k")
+    project("v", keys, "v")
     nodes.append(helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["attended"],
                                   domain="com.microsoft", num_heads=problem.shape.heads))
     project("o", "attended", "outputs")
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, problem.inputs.shape)
-            for name in ("inputs", "outputs")]
-    graph = helper.make_graph(nodes, "attention", ends[:1], ends[1:], tensors)
+    inputs, outputs = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape)
+                        for name, value in values.items()]
+                       for values in (list_inputs(problem), {"outputs": problem.queries}))
+    graph = helper.make_graph(nodes, "attention", inputs, outputs, tensors)
     return helper.make_model(graph, ir_version=9, opset_imports=[
         helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]).SerializeToString()
 
@@ -78,10 +102,10 @@ def make_onnxruntime(problem, threads):
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(make_onnx(problem), options,
                                            providers=["CPUExecutionProvider"])
-    outputs = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(problem.inputs))
+    outputs = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(problem.queries))
     binding = session.io_binding()
-    binding.bind_ortvalue_input("inputs",
-                                onnxruntime.OrtValue.ortvalue_from_numpy(problem.inputs))
+    for name, value in list_inputs(problem).items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value))
     binding.bind_ortvalue_output("outputs", outputs)
     return (lambda: session.run_with_iobinding(binding), outputs.numpy,
             f"ONNX Runtime {onnxruntime.__version__}")
@@ -97,7 +121,8 @@ def make_openvino(problem, threads, precision):
     if used != precision:
         raise Unavailable(f"OpenVINO computes in {used} on this CPU, not in {precision}")
     request = compiled.create_infer_request()
-    request.set_input_tensor(openvino.Tensor(problem.inputs, shared_memory=True))
+    for name, value in list_inputs(problem).items():
+        request.set_tensor(name, openvino.Tensor(value, shared_memory=True))
 
     def run():
         request.infer()

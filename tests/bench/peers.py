@@ -48,6 +48,7 @@ from turns import Peer
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ["1,128,768,12", "8,512,768,12", "1,2048,768,12", "64,1,768,12", "1,1,768,12"]
+FEW_QUERIES = ["1,1,768,12,8192", "1,16,768,12,8192", "64,1,768,12,512"]  # for layers only
 FEW_ROWS = ["4,1,768,12", "16,1,768,12"]  # for projections only
 SETTLE_SECONDS = 0.1  # idle threads of the previous program spin for a while before they sleep
 
@@ -139,7 +140,8 @@ def machine_text():
 
 
 def parse_shape(text):
-    shape = Shape(*map(int, text.split(",")))
+    numbers = [int(number) for number in text.split(",")]
+    shape = Shape(*numbers, *numbers[1:2] if len(numbers) == 4 else ())
     if min(shape) < 1 or shape.width % shape.heads:
         raise ValueError("HEADS must divide WIDTH")
     return shape
@@ -149,13 +151,15 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--part", choices=["layer", "projection"],
                         help="time only this part; default: both")
-    parser.add_argument("--shape", type=parse_shape, action="append", metavar="B,T,WIDTH,HEADS",
+    parser.add_argument("--shape", type=parse_shape, action="append",
+                        metavar="B,T,WIDTH,HEADS[,TK]",
                         help="may be given several times; default: " + " ".join(SHAPES)
+                        + ", for the layer " + " ".join(FEW_QUERIES)
                         + ", and for projections 4 and 16 rows")
     parser.add_argument("--threads", type=int, action="append", help="as --shape; default: 1, 2")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=1, help="length of one turn; default: 1")
-    parser.add_argument("--quick", action="store_true", help="two rounds of two small shapes")
+    parser.add_argument("--quick", action="store_true", help="two rounds of three shapes")
     parser.add_argument("--attnd", type=Path, default=ROOT / "build/src/attnd")
     parser.add_argument("--library", type=Path, default=ROOT / "build/src/libattnd.so")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report")
@@ -172,9 +176,8 @@ def parse_arguments():
 
 
 def list_shapes(arguments, part):
-    texts = SHAPES[::4] if arguments.quick else SHAPES
-    if part == "projection":
-        texts = FEW_ROWS[:1] + texts[:1] if arguments.quick else texts + FEW_ROWS
+    more = FEW_ROWS if part == "projection" else FEW_QUERIES
+    texts = SHAPES[::4] + more[:1] if arguments.quick else SHAPES + more
     return sorted(arguments.shape or map(parse_shape, texts),
                   key=lambda shape: -count_gflop(part, shape))
 

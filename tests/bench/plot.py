@@ -16,7 +16,7 @@ STYLE = """  text {{ font: 12px "DejaVu Sans", Verdana, sans-serif }} .title {{ 
   .ground {{ fill: {0} }} text {{ fill: {1} }} .faint {{ fill: {2} }}
   .grid {{ stroke: {3} }} .one, .spread {{ stroke: {1} }}
 """
-LABELS, COLUMN, GAP = 165, 330, 24  # widths
+LABELS, COLUMN, GAP = 215, 330, 24  # widths
 BAR, BETWEEN = 14, 10  # heights: of one bar with its margin, and between two shapes
 FINE_TICKS = (0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.5, 2, 2.5, 3)
 FIGURES = 44  # width at both ends of a scale for the figure beside a bar

@@ -12,29 +12,38 @@ class Unavailable(Exception):
 
 class Shape(NamedTuple):
     sequences: int
-    length: int
+    length: int  # queries of a sequence
     width: int
     heads: int
+    key_length: int  # keys of a sequence
 
     @property
     def rows(self):
         return self.sequences * self.length
 
+    @property
+    def key_rows(self):
+        return self.sequences * self.key_length
+
 
 class Problem(NamedTuple):
-    """A layer and its input. Weights are [out, in]."""
+    """A layer and its inputs. Weights are [out, in]."""
     shape: Shape
     weights: dict  # of "q", "k", "v", "o"
     biases: dict
-    inputs: np.ndarray  # [B, T, width]
+    queries: np.ndarray  # [B, T, width]
+    keys: np.ndarray  # [B, TK, width], also the values; `queries` itself if as many
 
 
 def count_gflop(part, shape):
     """Counts each multiplication and each addition: of four projections, scores and outputs, or of
     one projection."""
     projection = 2 * shape.rows * shape.width**2
-    attention = 4 * shape.rows * shape.length * shape.width
-    return (4 * projection + attention if part == "layer" else projection) * 1e-9
+    if part == "projection":
+        return projection * 1e-9
+    of_keys = 2 * shape.key_rows * shape.width**2
+    attention = 4 * shape.rows * shape.key_length * shape.width
+    return (2 * projection + 2 * of_keys + attention) * 1e-9
 
 
 def make_problem(part, shape):
@@ -49,8 +58,10 @@ def make_problem(part, shape):
     weights = {p: (rng.normal(size=(width, width)) / np.sqrt(width)).astype("f4") for p in "qkvo"}
     biases = {p: (rng.normal(size=width) / 10).astype("f4") for p in "qkvo"}
     if part == "projection":
-        shape = shape._replace(sequences=shape.rows, length=1)
+        shape = shape._replace(sequences=shape.rows, length=1, key_length=1)
         weights |= {p: np.eye(width, dtype="f4") for p in "qkv"}
         biases |= {p: np.zeros(width, "f4") for p in "qkv"}
-    return Problem(shape, weights, biases,
-                   rng.normal(size=(shape.sequences, shape.length, width)).astype("f4"))
+    queries = rng.normal(size=(shape.sequences, shape.length, width)).astype("f4")
+    keys = queries if shape.key_length == shape.length else rng.normal(
+        size=(shape.sequences, shape.key_length, width)).astype("f4")
+    return Problem(shape, weights, biases, queries, keys)

@@ -17,7 +17,7 @@ UNIMPLEMENTED = 3  # dnnl_unimplemented
 
 
 def make_numpy_product(problem, threads):  # threads: see Peer
-    rows = problem.inputs.reshape(-1, problem.shape.width)
+    rows = problem.queries.reshape(-1, problem.shape.width)
     weight, bias = np.ascontiguousarray(problem.weights["o"].T), problem.biases["o"]
     outputs = np.empty_like(rows)
 
@@ -25,7 +25,7 @@ def make_numpy_product(problem, threads):  # threads: see Peer
         np.matmul(rows, weight, out=outputs)
         np.add(outputs, bias, out=outputs)
 
-    return (run, lambda: outputs.reshape(problem.inputs.shape),
+    return (run, lambda: outputs.reshape(problem.queries.shape),
             f"numpy {np.__version__}")
 
 
@@ -52,9 +52,9 @@ def make_onednn(problem, threads, library, rows):
         raise library
     lib = ctypes.CDLL(library)
     lib.onednn_detail.restype = ctypes.c_char_p
-    outputs = np.empty_like(problem.inputs)
+    outputs = np.empty_like(problem.queries)
     holds = [np.ascontiguousarray(x) for x in
-             (problem.weights["o"], problem.biases["o"], problem.inputs, outputs)]
+             (problem.weights["o"], problem.biases["o"], problem.queries, outputs)]
     status = lib.onednn_create(ctypes.c_size_t(problem.shape.rows),
                                ctypes.c_size_t(problem.shape.width),
                                *(ctypes.c_void_p(x.ctypes.data) for x in holds), ROWS[rows])

@@ -64,9 +64,10 @@ def list_sections(cases):
 
 
 def shape_text(case):
-    sequences, length, width, heads = case["shape"]
+    sequences, length, width, heads, key_length = case["shape"]
     if case["part"] == "layer":
-        return f"({sequences},{length},{width}), {heads} heads"
+        keys = f" over {key_length}" if key_length != length else ""
+        return f"({sequences},{length}{keys},{width}), {heads} heads"
     rows = sequences * length
     return f"{rows} row{'s' * (rows > 1)} of {width}"
 
