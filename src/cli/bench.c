@@ -43,15 +43,15 @@ struct bench {
 
 static const unsigned steps_of[] = {
     [BENCH_LAYER] = ATTN_STEPS_ALL,
-    [BENCH_ATTENTION] = ATTN_STEP_ATTEND,
-    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT,
+    [BENCH_ATTENTION] = ATTN_STEP_ATTEND | ATTN_PROJECTED,
+    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
 };
 
 /* Those whose results a part needs. */
 static const unsigned steps_before[] = {
     [BENCH_LAYER] = 0,
-    [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN,
-    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND,
+    [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN | ATTN_PROJECTED,
+    [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED,
 };
 
 static bool parse_shape(const char *text, struct bench_report *report) {
@@ -114,7 +114,7 @@ static void count_work(struct bench *b) {
 /* --- timing --- */
 
 static unsigned placing(const struct bench_report *report) {
-    return report->strided ? ATTN_STRIDED : 0;
+    return report->strided ? ATTN_STRIDED | ATTN_PROJECTED : 0;
 }
 
 /* One contender, as the context of a timed run. */
@@ -322,11 +322,13 @@ static attn_status make_input(struct bench *b) {
 static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
                                    size_t *ret_scratch_bytes) {
     struct bench_report *r = b->report;
+    bool projected = r->part != BENCH_LAYER || r->strided;
+    enum plan_kind kind = projected ? PLAN_PROJECTED : PLAN_RUN;
     struct plan plan = {0};
     size_t bytes = 0;
 
     for (size_t c = 0; c + 1 < r->num_contenders; c++) {
-        attn_status status = plan_make(b->models[c], &b->request, PLAN_RUN, &plan, NULL);
+        attn_status status = plan_make(b->models[c], &b->request, kind, &plan, NULL);
         if (status != ATTN_OK)
             return status;
         r->contenders[c].by_head = plan.by_head && !r->strided;

@@ -104,13 +104,14 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .queries = memory + plan->queries,
         .keys = memory + plan->keys,
         .values = memory + plan->values,
+        .direct = memory + plan->direct,
         .context = memory + plan->context,
         .panel_sums =
             heads ? (attn_head_sums *)(void *)(memory + plan->panel_sums) : NULL,
         .strip_products =
             heads ? (double *)(void *)(memory + plan->strip_products) : NULL,
         .partials = memory + plan->partials,
-        .first_parts = (size_t *)(void *)(memory + plan->first_parts),
+        .first_items = (size_t *)(void *)(memory + plan->first_items),
         .thread_scratch = memory + plan->thread_scratch,
     };
 
@@ -123,10 +124,25 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
 }
 
+/* Returns the kind of plan that some steps need. */
+static enum plan_kind steps_kind(unsigned steps) {
+    return (steps & ATTN_PROJECTED) != 0 ? PLAN_PROJECTED : PLAN_RUN;
+}
+
+attn_status attn_plan_steps(const attn_model *model, const attn_request *request,
+                            unsigned steps, attn_sizes *ret_sizes) {
+    struct plan plan;
+    attn_status status = plan_make(model, request, steps_kind(steps), &plan, NULL);
+
+    if (status == ATTN_OK)
+        *ret_sizes = plan.sizes;
+    return status;
+}
+
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps) {
     struct plan plan;
-    attn_status status = plan_make(model, request, PLAN_RUN, &plan, NULL);
+    attn_status status = plan_make(model, request, steps_kind(steps), &plan, NULL);
     if (status != ATTN_OK)
         return status;
 
@@ -139,10 +155,14 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
     if (request->need_weights != ATTN_WEIGHTS_NONE)
         run.weights = result->weights;
 
-    if ((steps & ATTN_STEP_PROJECT_IN) != 0)
+    if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
         run_project_inputs(&run);
-    if ((steps & ATTN_STEP_ATTEND) != 0)
+        run_fold_queries(&run);
+    }
+    if ((steps & ATTN_STEP_ATTEND) != 0) {
         run_attend(&run);
+        run_project_sums(&run);
+    }
     if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.output_projection)
         run_project_outputs(&run, result->outputs);
     return ATTN_OK;

@@ -234,6 +234,7 @@ static attn_status choose_kernels(struct engine *engine,
                          "engine openblas computes in f32 only; use precision f32, or "
                          "engine native");
 
+    engine->float_kernels = kernels_get(engine->kernels->name, false);
     engine->native =
         automatic ? strcmp(engine->kernels->name, "portable") != 0 : !openblas;
     return ATTN_OK;

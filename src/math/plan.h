@@ -8,8 +8,13 @@
 #define PLAN_ROWS_MIN  8   /* fewer take as long: the weights must be read anyway */
 #define PLAN_HEAD_ROWS 128 /* rows of a strip whose contributions are multiplied */
 
-/* What a plan is for: attn_run(), or attn_heads_add(). */
-enum plan_kind { PLAN_RUN, PLAN_HEADS };
+/* What a plan is for: attn_run(), the same without direct sequences, or
+ * attn_heads_add(). */
+enum plan_kind { PLAN_RUN, PLAN_PROJECTED, PLAN_HEADS };
+
+#define PLAN_DIRECT_KEYS_MIN 1024 /* see plan_is_direct() */
+#define PLAN_DIRECT_SHARE    4    /* likewise: Tq is at most D / 4 */
+#define PLAN_DIRECT_ROWS     16   /* queries of a head whose projections are one item */
 
 /* Ranges of H heads that are not next to each other. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
@@ -21,17 +26,23 @@ struct plan {
     size_t score_width; /* columns of projected queries and keys, H * score_size */
     size_t hidden;      /* H*D */
     size_t queries;     /* [sum of Tq, score_width] */
-    /* Keys and values of a head follow each other: [H][sum of Tk, score_size] and
-     * [H][sum of Tk, D]. Otherwise they are [sum of Tk, score_width] and
-     * [sum of Tk, H*D]. Attention then reads them more slowly. */
+    /* Keys and values of a head follow each other: [H][projected_keys, score_size] and
+     * [H][projected_keys, D]. Otherwise they are [projected_keys, score_width] and
+     * [projected_keys, H*D]. Attention then reads them more slowly. */
     bool by_head;
     size_t keys, values;
+    size_t projected_keys; /* sum of Tk over the sequences that are not direct */
+    size_t num_direct;     /* sequences, see plan_is_direct() */
+    size_t direct;         /* [direct_rows, direct_ld], see struct run */
+    size_t direct_rows, direct_ld;
+    size_t direct_queries;         /* sum of Tq over the direct sequences */
+    double fold_flops, sums_flops; /* of run_fold_queries() and run_project_sums() */
     size_t converted; /* the largest input in bfloat16; nothing with float32 */
     /* [sum of Tq, H*D], the heads' outputs. May be `queries` itself; unused without an
      * output projection. */
     size_t context;
     size_t ranges;         /* struct range [3][ceil(H / 2)]: heads, see run.h */
-    size_t first_parts;    /* [B + 1] size_t, see run.h */
+    size_t first_items;    /* [B + 1] size_t, see run.h */
     size_t thread_scratch; /* [num_threads][thread_floats]: scratch of one thread each */
     size_t thread_floats;
     /* In a thread's scratch, after that of the kernels: one head's weights of a panel for
@@ -40,14 +51,20 @@ struct plan {
     size_t thread_pieces; /* likewise, see attend/panel.c; nothing without pieces */
     size_t piece_rows;    /* queries of a panel, at most */
     size_t max_pieces;    /* of the keys of the longest sequence */
-    bool splits;     /* pieces are tasks, since there are few panels for the threads */
-    size_t partials; /* [pieces of all panels of all heads][partial_floats] */
+    /* The widest rows that panels make scores from, and that they sum. */
+    size_t score_size, result_size;
+    double panel_flops; /* of the largest panel */
+    double items_flops; /* of all panels */
+    bool splits;        /* pieces are tasks, since there are few panels, or large ones */
+    size_t partials;    /* [items of the attention][partial_floats] */
     size_t partial_floats; /* maximum, sum and outputs of piece_rows queries */
     double merge_flops;
     size_t gather_keys; /* longest sequence whose keys and values fit there */
     size_t num_threads;
-    size_t num_panels; /* panels of queries in all sequences, for one head */
-    double pairs;      /* of a query and a key, in all sequences */
+    size_t num_panels;   /* panels of queries in all sequences, for one head */
+    double pairs;        /* of a query and a key, in the sequences that are not direct */
+    double direct_pairs; /* in those that are */
+    size_t num_scored;   /* heads whose scores are computed */
     size_t longest_query_len, longest_key_len;
     size_t head_slots, query_slots; /* see struct run; nothing without weights */
     double attend_flops;
@@ -63,6 +80,28 @@ struct plan {
 /* As attn_plan() or attn_heads_plan(), but also works out the offsets. */
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
+
+/* Returns whether a sequence is direct: few queries over many keys, whose keys and values
+ * are never projected. The score q (W x + b) is (W^T q) x, plus a number that is the same
+ * for all keys of a query, so that softmax does not see it. The weights sum to 1, so the
+ * weighted sum of W x + b is W times that of x, plus b. For each number of a key or value
+ * that takes H*Tq multiply-adds, where its projection takes H*D.
+ *
+ * A direct sequence has other bits than the same one projected. So the rule depends on
+ * nothing but the model and the lengths of the sequence: the engine is native, scoring is
+ * scaled dot product, Tk is at least 1,024, and 4 Tq is at most D. */
+bool plan_is_direct(const struct plan *plan, const attn_model *model,
+                    const attn_request *request, size_t sequence);
+
+/* How the attention of one sequence is divided into items, which are ordered by head,
+ * panel and piece. All heads of a direct sequence are one: its rows are [heads that are
+ * scored, Tq]. When the mean of the weights is wanted, an item does all heads. */
+struct plan_items {
+    size_t heads, panels, pieces;
+};
+
+struct plan_items plan_items(const struct plan *plan, const attn_model *model,
+                             const attn_request *request, size_t sequence);
 
 /* Returns how many matrices of weights a sequence has in the result. */
 size_t plan_weights_heads(const attn_model_info *info, const attn_request *request);

@@ -39,7 +39,7 @@ struct projection {
     float *y;
     struct ranges wanted; /* of heads, or of columns */
     size_t unit;          /* columns of a head, or 1 */
-    bool by_head;         /* y is [H][rows, unit] instead of [rows, out] */
+    size_t head_rows;     /* y is in [H][head_rows, unit]; or 0: in [rows, out] */
     size_t panels;        /* parts of engine_step() columns */
 };
 
@@ -62,13 +62,13 @@ struct projections {
 
 /* Adds a projection to `y`, of which the columns of the heads in `wanted` are needed. */
 static void add_projection(struct projections *p, const struct linear *linear, float *y,
-                           struct ranges wanted, size_t unit, bool by_head) {
+                           struct ranges wanted, size_t unit, size_t head_rows) {
     double rows = (double)(p->rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : p->rows);
     struct projection *item = &p->items[p->count++];
     size_t step = engine_step(p->engine, linear);
 
-    *item = (struct projection){linear, y,       wanted,
-                                unit,   by_head, (linear->out + step - 1) / step};
+    *item = (struct projection){linear, y,         wanted,
+                                unit,   head_rows, (linear->out + step - 1) / step};
     p->all_panels += item->panels;
     p->flops += 2 * rows * (double)ranges_total(p->depth) *
                 (double)p->engine->kernels->k_step *
@@ -85,17 +85,17 @@ static size_t projection_tasks(const struct projections *p,
  * computed head by head. */
 static void project_columns(const struct projections *p, const struct projection *item,
                             struct range columns, size_t first_row) {
-    size_t y_ld = item->by_head ? item->unit : item->linear->out;
+    size_t y_ld = item->head_rows > 0 ? item->unit : item->linear->out;
 
     while (columns.first < columns.end) {
         struct range part = columns;
         float *y = item->y + first_row * y_ld;
 
-        if (item->by_head) {
+        if (item->head_rows > 0) {
             size_t head = part.first / item->unit, end = (head + 1) * item->unit;
             part.end = end < columns.end ? end : columns.end;
             /* Where column 0 would be, if the head had the columns before it too. */
-            y += head * (p->rows - 1) * item->unit;
+            y += head * (item->head_rows - 1) * item->unit;
         }
         engine_project(p->engine, item->linear, part, p->depth.items, p->depth.count,
                        p->x + first_row * p->x_ld, p->x_ld,
@@ -163,15 +163,6 @@ static void run_projections(const struct run *run, struct projections *p) {
     run_share(run, p->flops, strips * p->strip_tasks, project_task, p);
 }
 
-/* Returns whether a score can matter: a query with one key gives it all the weight. */
-static bool any_choice(const attn_request *request) {
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        if (request->key_lens[s] > 1)
-            return true;
-    }
-    return false;
-}
-
 /* Returns no projections yet, of the inputs `x`. */
 static struct projections project_from(const struct run *run, const float *x, size_t rows,
                                        const struct range *depth) {
@@ -188,43 +179,81 @@ static struct range all_words(const struct engine *engine, size_t in) {
     return (struct range){0, (in + k_step - 1) / k_step};
 }
 
-void run_project_inputs(const struct run *run) {
+/* Projects the first rows of queries, and some rows of keys and values. Before these,
+ * `first_key` rows of keys are projected. Inputs that are the same tensor go together. */
+static void project_rows(const struct run *run, size_t num_queries, struct range keys,
+                         size_t first_key) {
     const struct engine *engine = &run->model->engine;
+    const struct plan *plan = run->plan;
     const attn_request *request = run->request;
-    size_t num_queries = run->plan->sizes.num_queries,
-           num_keys = run->plan->sizes.num_keys;
+    size_t score_size = engine->score_size, head_size = run->model->info.head_size;
+    size_t num_keys = keys.end - keys.first;
+    size_t head_rows = plan->by_head ? plan->projected_keys : 0;
+    size_t keys_ld = plan->by_head ? score_size : plan->score_width;
+    size_t values_ld = plan->by_head ? head_size : plan->hidden;
     const struct range query_words = all_words(engine, engine->to_query.in),
                        key_words = all_words(engine, engine->to_key.in),
                        value_words = all_words(engine, engine->to_value.in);
-    struct projections queries =
+    struct projections of_queries =
         project_from(run, request->queries, num_queries, &query_words);
-    struct projections keys = project_from(run, request->keys, num_keys, &key_words);
-    struct projections values =
-        project_from(run, request->values, num_keys, &value_words);
+    struct projections of_keys = project_from(
+        run, request->keys + keys.first * engine->to_key.in, num_keys, &key_words);
+    struct projections of_values = project_from(
+        run, request->values + keys.first * engine->to_value.in, num_keys, &value_words);
 
-    /* Inputs that are the same tensor are projected together. */
     bool same_keys = request->keys == request->queries && num_keys == num_queries &&
                      engine->to_key.in == engine->to_query.in;
     bool same_values =
         request->values == request->keys && engine->to_value.in == engine->to_key.in;
-    struct projections *with_keys = same_keys ? &queries : &keys;
-    struct projections *with_values = same_values ? with_keys : &values;
-    bool by_head = run->plan->by_head;
-    if (any_choice(request)) {
-        add_projection(&queries, &engine->to_query, run->queries, run->scored,
-                       engine->score_size, false);
-        add_projection(with_keys, &engine->to_key, run->keys, run->scored,
-                       engine->score_size, by_head);
-    }
-    add_projection(with_values, &engine->to_value, run->values, run->summed,
-                   run->model->info.head_size, by_head);
+    struct projections *with_keys = same_keys ? &of_queries : &of_keys;
+    struct projections *with_values = same_values ? with_keys : &of_values;
+    if (num_queries > 0 && plan->longest_key_len > 1) /* else no score matters */
+        add_projection(&of_queries, &engine->to_query, run->queries, run->scored,
+                       score_size, 0);
+    if (num_keys > 0 && plan->longest_key_len > 1)
+        add_projection(with_keys, &engine->to_key, run->keys + first_key * keys_ld,
+                       run->scored, score_size, head_rows);
+    if (num_keys > 0)
+        add_projection(with_values, &engine->to_value,
+                       run->values + first_key * values_ld, run->summed, head_size,
+                       head_rows);
 
-    if (queries.count > 0)
-        run_projections(run, &queries);
-    if (keys.count > 0)
-        run_projections(run, &keys);
-    if (values.count > 0)
-        run_projections(run, &values);
+    if (of_queries.count > 0)
+        run_projections(run, &of_queries);
+    if (of_keys.count > 0)
+        run_projections(run, &of_keys);
+    if (of_values.count > 0)
+        run_projections(run, &of_values);
+}
+
+/* Projects keys and values in a batch with direct sequences: those of as many others as
+ * follow each other at a time. */
+static void project_between_direct(const struct run *run) {
+    const attn_request *request = run->request;
+    struct range keys = {0, 0};
+    size_t first_key = 0;
+
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        size_t end = keys.end + request->key_lens[s];
+        bool direct = plan_is_direct(run->plan, run->model, request, s);
+        if (!direct)
+            keys.end = end;
+        if (keys.end > keys.first && (direct || s + 1 == request->num_sequences)) {
+            project_rows(run, 0, keys, first_key);
+            first_key += keys.end - keys.first;
+        }
+        if (direct)
+            keys = (struct range){end, end};
+    }
+}
+
+void run_project_inputs(const struct run *run) {
+    const struct plan *plan = run->plan;
+    const struct range keys = {0, plan->num_direct > 0 ? 0 : plan->sizes.num_keys};
+
+    project_rows(run, plan->sizes.num_queries, keys, 0);
+    if (plan->num_direct > 0)
+        project_between_direct(run);
 }
 
 void run_project_outputs(const struct run *run, float *outputs) {
@@ -236,6 +265,6 @@ void run_project_outputs(const struct run *run, float *outputs) {
                             .rows = run->plan->sizes.num_queries,
                             .depth = run->summed_words};
 
-    add_projection(&p, &engine->to_output, outputs, (struct ranges){&all, 1}, 1, false);
+    add_projection(&p, &engine->to_output, outputs, (struct ranges){&all, 1}, 1, 0);
     run_projections(run, &p);
 }

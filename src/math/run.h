@@ -26,6 +26,25 @@ static inline size_t ranges_total(struct ranges ranges) {
     return total;
 }
 
+/* Returns item number `index` of all ranges together. */
+static inline size_t ranges_item(struct ranges ranges, size_t index) {
+    const struct range *range = ranges.items;
+    for (; index >= range->end - range->first; range++)
+        index -= range->end - range->first;
+    return range->first + index;
+}
+
+/* Returns which of the items of all ranges `item` is, or SIZE_MAX. */
+static inline size_t ranges_find(struct ranges ranges, size_t item) {
+    size_t before = 0;
+    for (size_t i = 0; i < ranges.count && ranges.items[i].first <= item; i++) {
+        if (item < ranges.items[i].end)
+            return before + item - ranges.items[i].first;
+        before += ranges.items[i].end - ranges.items[i].first;
+    }
+    return SIZE_MAX;
+}
+
 /* What every step of one call needs. */
 struct run {
     const attn_model *model;
@@ -37,8 +56,11 @@ struct run {
     float *converted;     /* one input in bfloat16; unused with float32 */
     float *queries;       /* [sum of Tq, score_width] */
     float *keys, *values; /* see plan->by_head */
-    float *context;       /* [sum of Tq, H*D]: the heads' outputs */
-    float *weights;       /* attn_result.weights; NULL when not wanted */
+    /* [plan->direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First
+     * W_k^T q of a head and query, [key_size]; then its sum of values, [value_size]. */
+    float *direct;
+    float *context; /* [sum of Tq, H*D]: the heads' outputs */
+    float *weights; /* attn_result.weights; NULL when not wanted */
     /* Where a head's and a query's weights are among those that are selected, or -1; for
      * the mean, 0 for all heads. NULL when no weights are wanted. */
     int32_t *head_slots;  /* [H] */
@@ -47,9 +69,8 @@ struct run {
     attn_head_sums *panel_sums;
     double *strip_products; /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
     float *partials;        /* results of the pieces of panels, when plan->splits */
-    /* [B + 1]: panels of queries before each sequence, or pieces of panels */
-    size_t *first_parts;
-    float *thread_scratch; /* [num_threads][plan->thread_floats] */
+    size_t *first_items;    /* [B + 1]: items before each sequence, see attend/items.h */
+    float *thread_scratch;  /* [num_threads][plan->thread_floats] */
 };
 
 /* Returns whether the weights of a head are wanted, or their sums. */
@@ -75,12 +96,19 @@ void run_share(const struct run *run, double flops, size_t count,
                void (*task)(void *data, size_t index, size_t thread), void *data);
 
 /* The first step: projects queries, keys and values; those that are the same tensor go
- * together. */
+ * together. Keys and values of direct sequences are not projected. */
 void run_project_inputs(const struct run *run);
+
+/* The rest of it, for direct sequences: folds W_k into their queries. */
+void run_fold_queries(const struct run *run);
 
 /* The second step: every panel of queries of every head attends. Overwrites the queries,
  * and with bfloat16 the keys and values. */
 void run_attend(const struct run *run);
+
+/* The rest of it, for direct sequences: projects their weighted sums of values to the
+ * heads' outputs. */
+void run_project_sums(const struct run *run);
 
 /* The third step: projects the heads' outputs to `outputs` [sum of Tq, out_size]; with
  * bfloat16 it overwrites them. Only for models with an output projection. */

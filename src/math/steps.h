@@ -10,8 +10,14 @@ enum attn_steps {
     ATTN_STEP_ATTEND = 2,      /* scores, softmax, sums of values */
     ATTN_STEP_PROJECT_OUT = 4, /* the heads' outputs */
     ATTN_STEPS_ALL = 7,
-    ATTN_STRIDED = 8 /* keys and values are as without plan.by_head */
+    ATTN_STRIDED = 8,   /* keys and values are as without plan.by_head */
+    ATTN_PROJECTED = 16 /* no sequence is direct, see plan_is_direct() */
 };
+
+/* As attn_plan(), for attn_run_steps(). Steps that follow each other share scratch only
+ * if ATTN_PROJECTED is the same in all. */
+attn_status attn_plan_steps(const attn_model *model, const attn_request *request,
+                            unsigned steps, attn_sizes *ret_sizes);
 
 /* As attn_run(), but runs only `steps`, a sum of members of enum attn_steps. A step reads
  * from scratch what the steps before it wrote, in this call or in an earlier one. */

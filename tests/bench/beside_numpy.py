@@ -32,7 +32,8 @@ from turns import Peer
 
 def make_request(problem, threads, port):  # threads: see Peer
     """Posts the inputs to the model `layer` of the attnd at `port`."""
-    body = make_safetensors({"queries": problem.queries, "keys": problem.keys})
+    own_keys = {} if problem.keys is problem.queries else {"keys": problem.keys}
+    body = make_safetensors({"queries": problem.queries} | own_keys)
     headers = {"Content-Type": "application/vnd.safetensors"}
     connection = http.client.HTTPConnection("127.0.0.1", port)
     reply = None

@@ -28,13 +28,15 @@ static size_t random_size(unsigned bits_max) {
 static void check_plan(const attn_model *model, const attn_request *request,
                        const struct plan *plan) {
     const attn_model_info *info = &model->info;
-    long double queries = 0, keys = 0, weights = 0;
+    long double queries = 0, keys = 0, weights = 0, projected = 0;
     for (size_t s = 0; s < request->num_sequences; s++) {
         long double matrices = request->need_weights == ATTN_WEIGHTS_ALL ? info->num_heads
                                : request->need_weights == ATTN_WEIGHTS_MEAN ? 1
                                                                             : 0;
         queries += request->query_lens[s];
         keys += request->key_lens[s];
+        if (!plan_is_direct(plan, model, request, s))
+            projected += request->key_lens[s];
         weights += matrices * request->query_lens[s] * request->key_lens[s];
     }
     assert_true(plan->sizes.num_queries == queries && plan->sizes.num_keys == keys);
@@ -42,8 +44,13 @@ static void check_plan(const attn_model *model, const attn_request *request,
     if (plan->kind == PLAN_RUN)
         assert_true(plan->sizes.outputs == queries * info->out_size);
 
-    long double floats = (queries + keys) * plan->score_width + keys * plan->hidden +
+    long double floats = (queries + projected) * plan->score_width +
+                         projected * plan->hidden +
+                         (long double)plan->direct_rows * plan->direct_ld +
                          (long double)plan->num_threads * plan->thread_floats;
+    if (plan->num_direct > 0)
+        assert_true(plan->direct_ld >= info->key_size &&
+                    plan->direct_ld >= info->value_size);
     if (plan->kind == PLAN_HEADS)
         floats += 2.0L * (info->num_heads + 1) * (info->num_heads + 1) * plan->num_strips;
     assert_true(plan->sizes.scratch_bytes >= floats * sizeof(float));
@@ -61,6 +68,8 @@ static bool plan_random_batch(const struct kernels *kernels) {
                  .out_size = random_size(62),
                  .output_projection = random_bits(1)},
         .engine = {.kernels = kernels,
+                   .float_kernels = kernels_get(kernels->name, false),
+                   .native = random_bits(1),
                    .score_size = random_bits(1) ? head_size : random_size(40)},
     };
     size_t query_lens[3], key_lens[3];

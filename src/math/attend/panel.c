@@ -9,52 +9,64 @@
 #include <string.h>
 
 void panel_init(struct panel_work *work, const struct run *run,
-                const struct panel_position *at, size_t thread) {
+                const struct sequence_position *at, size_t panel, size_t thread) {
     const attn_request *request = run->request;
-    size_t columns = run->model->engine.kernels->columns;
-    size_t sequence = at->sequence, first = at->panel * columns;
-    size_t left = request->query_lens[sequence] - first;
+    const struct engine *engine = &run->model->engine;
+    size_t columns = engine->kernels->columns,
+           query_len = request->query_lens[at->sequence];
+    size_t first = panel * columns;
+    size_t left = (at->direct ? run->plan->num_scored : 1) * query_len - first;
 
     work->run = run;
+    work->kernels = at->direct ? engine->float_kernels : engine->kernels;
     work->at = *at;
+    work->panel = panel;
+    work->piece = 0;
     work->thread = thread;
     work->num_queries = left < columns ? left : columns;
     for (size_t c = 0; c < work->num_queries; c++) {
-        size_t num_keys = mask_num_keys(request, sequence, at->first_query, first + c);
+        size_t query = (first + c) % query_len;
+        size_t num_keys = mask_num_keys(request, at->sequence, at->first_query, query);
         /* A single key gets all the weight, even if its score overflows. */
         work->uniform[c] = num_keys <= 1;
-        work->num_keys[c] = num_keys > 0 ? num_keys : request->key_lens[sequence];
+        work->num_keys[c] = num_keys > 0 ? num_keys : request->key_lens[at->sequence];
     }
+}
+
+/* Returns the first row of the panel in the sequence. */
+static size_t panel_first(const struct panel_work *work) {
+    return work->panel * work->kernels->columns;
+}
+
+/* Returns the head of a row of the panel. */
+static size_t row_head(const struct panel_work *work, size_t c, size_t head) {
+    const struct run *run = work->run;
+    size_t query_len = run->request->query_lens[work->at.sequence];
+    return work->at.direct ? ranges_item(run->scored, (panel_first(work) + c) / query_len)
+                           : head;
 }
 
 /* --- the weights of a head --- */
 
-/* Finds where the weights of the panel's queries go, of those in `weights` that belong to
- * one head of the sequence. */
-static void find_weights(struct panel_work *work, float *weights) {
+/* Finds where the weights of the panel's queries go in the result. */
+static void find_weights(struct panel_work *work, size_t head) {
     const struct run *run = work->run;
-    size_t first = work->at.panel * run->model->engine.kernels->columns;
-    size_t key_len = run->request->key_lens[work->at.sequence];
-
-    for (size_t c = 0; c < work->num_queries; c++) {
-        int32_t slot = run->query_slots[first + c];
-        work->weights[c] = slot >= 0 ? weights + (size_t)slot * key_len : NULL;
-        work->weighs = work->weighs || slot >= 0;
-    }
-}
-
-/* Finds where the weights of a head go in the result. */
-static void find_head_weights(struct panel_work *work, size_t head) {
-    const struct run *run = work->run;
-    const struct panel_position *at = &work->at;
+    const attn_request *request = run->request;
+    size_t sequence = work->at.sequence, key_len = request->key_lens[sequence];
 
     work->weighs = false;
-    if (run->weights == NULL || run->head_slots[head] < 0)
-        return;
-    size_t row =
-        (size_t)run->head_slots[head] * plan_weights_rows(run->request, at->sequence);
-    find_weights(work, run->weights + at->first_weight +
-                           row * run->request->key_lens[at->sequence]);
+    for (size_t c = 0; run->weights != NULL && c < work->num_queries; c++) {
+        size_t query = (panel_first(work) + c) % request->query_lens[sequence];
+        int32_t head_slot = run->head_slots[row_head(work, c, head)];
+        int32_t query_slot = run->query_slots[query];
+        work->weights[c] = NULL;
+        if (head_slot < 0 || query_slot < 0)
+            continue;
+        size_t row = (size_t)head_slot * plan_weights_rows(request, sequence);
+        work->weights[c] =
+            run->weights + work->at.first_weight + (row + (size_t)query_slot) * key_len;
+        work->weighs = true;
+    }
 }
 
 /* --- sums of weights --- */
@@ -64,7 +76,7 @@ static void find_head_weights(struct panel_work *work, size_t head) {
 static void add_sums(const struct panel_work *work, const struct panel_sums *from,
                      const float *factors, const float *weight_sums, bool first_piece,
                      attn_head_sums *to) {
-    const struct panel_position *at = &work->at;
+    const struct sequence_position *at = &work->at;
     bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
                                         at->first_key);
 
@@ -91,20 +103,28 @@ static void add_sums(const struct panel_work *work, const struct panel_sums *fro
 /* Returns where the sums of a head go. */
 static attn_head_sums *find_sums(const struct panel_work *work, size_t head) {
     const struct run *run = work->run;
-    size_t index = run->first_parts[work->at.sequence] + work->at.panel;
-    return run->panel_sums + index * run->model->info.num_heads + head;
+    size_t index = run->first_items[work->at.sequence];
+    return run->panel_sums + index + work->panel * run->model->info.num_heads + head;
 }
 
 /* --- one head --- */
 
-struct head_rows panel_head_rows(const struct run *run, const struct panel_position *at,
-                                 size_t head) {
+struct head_rows panel_head_rows(const struct run *run,
+                                 const struct sequence_position *at, size_t head) {
     const attn_model *model = run->model;
     const struct plan *plan = run->plan;
-    size_t num_keys = plan->sizes.num_keys, row = head * num_keys + at->first_key;
+    size_t row = head * plan->projected_keys + at->first_projected;
+    size_t key_size = model->info.key_size, value_size = model->info.value_size;
     size_t score_size = model->engine.score_size, head_size = model->info.head_size;
     size_t k_step = model->engine.kernels->k_step;
 
+    if (at->direct)
+        return (struct head_rows){
+            .keys = run->request->keys + at->first_key * key_size,
+            .keys_ld = key_size,
+            .values = run->request->values + at->first_key * value_size,
+            .values_ld = value_size,
+        };
     if (plan->by_head)
         return (struct head_rows){
             .keys = run->keys + row * score_size,
@@ -114,11 +134,25 @@ struct head_rows panel_head_rows(const struct run *run, const struct panel_posit
             .values_ld = head_size,
         };
     return (struct head_rows){
-        .keys = run->keys + at->first_key * plan->score_width + head * score_size,
+        .keys = run->keys + at->first_projected * plan->score_width + head * score_size,
         .keys_ld = plan->score_width,
-        .values = run->values + at->first_key * plan->hidden + head * head_size,
+        .values = run->values + at->first_projected * plan->hidden + head * head_size,
         .values_ld = k_step * plan->hidden,
     };
+}
+
+/* Points a panel of a direct sequence at its rows. Their outputs are not final, so they
+ * are not multiplied by the factors of their heads. */
+static void describe_direct(const struct panel_work *work, struct query_panel *panel) {
+    const struct run *run = work->run;
+    size_t row = work->at.first_direct + panel_first(work);
+
+    panel->outputs = run->direct + row * run->plan->direct_ld;
+    panel->queries = panel->outputs;
+    panel->outputs_ld = panel->queries_ld = run->plan->direct_ld;
+    panel->score_size = run->model->info.key_size;
+    panel->head_size = run->model->info.value_size;
+    panel->factor = 1.0F;
 }
 
 /* Describes the panel in one head, over all keys. */
@@ -128,11 +162,10 @@ static struct query_panel describe(const struct panel_work *work, size_t head,
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     size_t head_size = run->model->info.head_size;
-    size_t position = work->at.panel * engine->kernels->columns;
-    size_t row = work->at.first_query + position;
+    size_t row = work->at.first_query + panel_first(work);
     float factor = mask_head_factor(run->request, head);
 
-    return (struct query_panel){
+    struct query_panel panel = {
         .queries = run->queries + row * plan->score_width + head * engine->score_size,
         .queries_ld = plan->score_width,
         .num_queries = work->num_queries,
@@ -151,9 +184,12 @@ static struct query_panel describe(const struct panel_work *work, size_t head,
         .outputs = run->context + row * plan->hidden + head * head_size,
         .outputs_ld = plan->hidden,
         .weights = work->weighs ? work->weights : NULL,
-        .position = (ptrdiff_t)position,
+        .position = (ptrdiff_t)panel_first(work),
         .scratch = run->thread_scratch + work->thread * plan->thread_floats,
     };
+    if (work->at.direct)
+        describe_direct(work, &panel);
+    return panel;
 }
 
 /* --- pieces of the keys --- */
@@ -179,13 +215,12 @@ static size_t count_pieces(const struct panel_work *work) {
 /* Attends to one piece of the keys of `whole`. */
 static void attend_piece(const struct panel_work *work, const struct query_panel *whole,
                          const struct pieces *pieces, size_t index) {
-    const struct kernels *kernels = work->run->model->engine.kernels;
     size_t first = index * KERNEL_PIECE_KEYS, num_keys[KERNEL_COLUMNS_MAX];
     float *weights[KERNEL_COLUMNS_MAX];
     struct query_panel piece = *whole;
 
     piece.keys += first * whole->keys_ld;
-    piece.values += first / kernels->k_step * whole->values_ld;
+    piece.values += first / work->kernels->k_step * whole->values_ld;
     piece.key_len -= first;
     if (piece.key_len > KERNEL_PIECE_KEYS)
         piece.key_len = KERNEL_PIECE_KEYS;
@@ -203,7 +238,7 @@ static void attend_piece(const struct panel_work *work, const struct query_panel
     piece.outputs = pieces->outputs + index * pieces->outputs_step;
     piece.outputs_ld = whole->head_size;
     piece.sums = pieces->sums != NULL ? pieces->sums + index : NULL;
-    kernels->attend(&piece);
+    work->kernels->attend(&piece);
 }
 
 /* Multiplies the weights of a piece by its factors. */
@@ -224,13 +259,12 @@ static void scale_weights(const struct panel_work *work, const float *factors,
 static void finish_pieces(const struct panel_work *work, const struct query_panel *whole,
                           const struct pieces *pieces, const struct partial *total,
                           attn_head_sums *sums) {
-    const struct kernels *kernels = work->run->model->engine.kernels;
     size_t size = whole->head_size, end = pieces->count * KERNEL_PIECE_KEYS;
     float factors[KERNEL_COLUMNS_MAX];
 
     for (size_t i = 0; i < pieces->count; i++) {
-        partial_factors(kernels, work->num_queries, pieces->max + i * pieces->step, total,
-                        factors);
+        partial_factors(work->kernels, work->num_queries, pieces->max + i * pieces->step,
+                        total, factors);
         if (work->weighs)
             scale_weights(work, factors, i);
         if (pieces->sums != NULL)
@@ -263,7 +297,7 @@ static void attend_pieces(const struct panel_work *work, const struct query_pane
                           size_t count, attn_head_sums *sums) {
     const struct plan *plan = work->run->plan;
     const struct partial total = thread_total(work);
-    size_t outputs = plan->piece_rows * work->run->model->info.head_size;
+    size_t outputs = plan->piece_rows * plan->result_size;
     struct pieces pieces = {
         .count = count, .outputs = total.outputs + outputs, .step = 2 * plan->piece_rows};
 
@@ -277,8 +311,7 @@ static void attend_pieces(const struct panel_work *work, const struct query_pane
         const struct partial piece = {pieces.max + i * pieces.step,
                                       pieces.sum + i * pieces.step, pieces.outputs};
         attend_piece(work, whole, &pieces, i);
-        partial_merge(work->run->model->engine.kernels, work->num_queries,
-                      whole->head_size, &piece, &total);
+        partial_merge(work->kernels, work->num_queries, whole->head_size, &piece, &total);
     }
     finish_pieces(work, whole, &pieces, &total, sums);
 }
@@ -316,7 +349,7 @@ static void attend_head(const struct panel_work *work, size_t head,
         attend_pieces(work, &panel, count, sums);
     } else if (!is_idle(work, &panel)) {
         panel.sums = sums != NULL ? &whole : NULL;
-        run->model->engine.kernels->attend(&panel);
+        work->kernels->attend(&panel);
         if (sums != NULL)
             add_sums(work, &whole, NULL, NULL, true, sums);
     }
@@ -324,7 +357,7 @@ static void attend_head(const struct panel_work *work, size_t head,
 }
 
 void panel_attend(struct panel_work *work, size_t head, const struct head_rows *rows) {
-    find_head_weights(work, head);
+    find_weights(work, head);
     attend_head(work, head, rows);
 }
 
@@ -344,26 +377,25 @@ void panel_attend_piece(struct panel_work *work, size_t head,
                         const struct head_rows *rows, float *partials) {
     const struct pieces pieces = pieces_of(work, partials);
 
-    find_head_weights(work, head);
+    find_weights(work, head);
     const struct query_panel whole = describe(work, head, rows);
-    if (!is_idle(work, &whole) && work->at.piece < pieces.count)
-        attend_piece(work, &whole, &pieces, work->at.piece);
+    if (!is_idle(work, &whole) && work->piece < pieces.count)
+        attend_piece(work, &whole, &pieces, work->piece);
 }
 
 void panel_merge(struct panel_work *work, size_t head, float *partials) {
-    const struct kernels *kernels = work->run->model->engine.kernels;
     const struct head_rows no_rows = {0};
     const struct pieces pieces = pieces_of(work, partials);
     const struct partial total = thread_total(work);
 
-    find_head_weights(work, head);
+    find_weights(work, head);
     const struct query_panel whole = describe(work, head, &no_rows);
     partial_clear(&total, work->num_queries, whole.head_size);
     for (size_t i = 0; i < pieces.count && !is_idle(work, &whole); i++) {
         const struct partial piece = {pieces.max + i * pieces.step,
                                       pieces.sum + i * pieces.step,
                                       pieces.outputs + i * pieces.outputs_step};
-        partial_merge(kernels, work->num_queries, whole.head_size, &piece, &total);
+        partial_merge(work->kernels, work->num_queries, whole.head_size, &piece, &total);
     }
     if (!is_idle(work, &whole))
         finish_pieces(work, &whole, &pieces, &total, NULL);
@@ -386,26 +418,40 @@ static void add_to_mean(size_t head, size_t num_heads, const float *one, size_t 
     }
 }
 
-void panel_attend_mean(struct panel_work *work) {
+/* Attends in one head, or in those of the rows, and adds the weights to the mean. */
+static void attend_to_mean(struct panel_work *work, size_t head) {
     const struct run *run = work->run;
-    size_t num_heads = run->model->info.num_heads;
+    const struct head_rows rows = panel_head_rows(run, &work->at, head);
     size_t key_len = run->request->key_lens[work->at.sequence];
     float *one = panel_thread_extra(run, work->thread), *means[KERNEL_COLUMNS_MAX];
 
     /* The weights of each head go through the thread's scratch. */
-    work->weighs = false;
-    find_weights(work, run->weights + work->at.first_weight);
+    find_weights(work, head);
     for (size_t c = 0; c < work->num_queries; c++) {
         means[c] = work->weights[c];
         work->weights[c] = means[c] != NULL ? one + c * key_len : NULL;
     }
-
-    for (size_t h = 0; h < num_heads; h++) {
-        struct head_rows rows = panel_head_rows(run, &work->at, h);
-        attend_head(work, h, &rows);
-        for (size_t c = 0; c < work->num_queries; c++) {
-            if (means[c] != NULL)
-                add_to_mean(h, num_heads, work->weights[c], key_len, means[c]);
-        }
+    attend_head(work, head, &rows);
+    for (size_t c = 0; c < work->num_queries; c++) {
+        if (means[c] != NULL)
+            add_to_mean(row_head(work, c, head), run->model->info.num_heads,
+                        work->weights[c], key_len, means[c]);
     }
+}
+
+void panel_attend_mean(struct panel_work *work) {
+    const struct run *run = work->run;
+    const struct sequence_position at = work->at;
+    size_t columns = work->kernels->columns;
+    size_t rows = run->plan->num_scored * run->request->query_lens[at.sequence];
+
+    if (at.direct) {
+        for (size_t panel = 0; panel * columns < rows; panel++) {
+            panel_init(work, run, &at, panel, work->thread);
+            attend_to_mean(work, 0);
+        }
+        return;
+    }
+    for (size_t h = 0; h < run->model->info.num_heads; h++)
+        attend_to_mean(work, h);
 }

@@ -5,21 +5,16 @@
 #ifndef ATTND_MATH_ATTEND_PANEL_H
 #define ATTND_MATH_ATTEND_PANEL_H
 
-#include "math/run.h"
+#include "math/attend/items.h"
 
-/* Where a panel of queries is. */
-struct panel_position {
-    size_t sequence;
-    size_t first_query, first_key; /* of the sequence, in the batch */
-    size_t panel;                  /* of the sequence */
-    size_t piece;                  /* of its keys; 0 unless pieces are tasks */
-    size_t first_weight;           /* of the sequence, in the result's weights */
-};
-
-/* One panel of queries, and what each of them attends to. */
+/* One panel of queries of a sequence, and what each of them attends to. In a direct
+ * sequence the rows of a panel are queries of several heads. */
 struct panel_work {
     const struct run *run;
-    struct panel_position at;
+    const struct kernels *kernels; /* direct sequences are computed in float32 */
+    struct sequence_position at;
+    size_t panel; /* of the sequence */
+    size_t piece; /* of its keys; 0 unless pieces are items */
     size_t thread;
     size_t num_queries;
     size_t num_keys[KERNEL_COLUMNS_MAX]; /* 1..Tk */
@@ -37,19 +32,21 @@ struct head_rows {
 
 /* Prepares a panel for a thread: which keys its queries attend to. */
 void panel_init(struct panel_work *work, const struct run *run,
-                const struct panel_position *at, size_t thread);
+                const struct sequence_position *at, size_t panel, size_t thread);
 
-/* Attends in one head. Writes the head's outputs, the weights that are wanted of it, and
+/* Attends in one head, or in those of the rows of a direct sequence, whose `head` is then
+ * 0. Writes the outputs, the weights that are wanted of it, and
  * its sums where run->panel_sums is set. */
 void panel_attend(struct panel_work *work, size_t head, const struct head_rows *rows);
 
-/* Attends in all heads, of which `rows` [H] are the keys and values, and adds up the mean
- * of their weights in the order of the heads. */
+/* Attends in all heads, and adds up the mean of their weights in the order of the heads.
+ * In a direct sequence it does all panels. */
 void panel_attend_mean(struct panel_work *work);
 
-/* Returns keys and values of a head where the projections wrote them. */
-struct head_rows panel_head_rows(const struct run *run, const struct panel_position *at,
-                                 size_t head);
+/* Returns keys and values of a head where the projections wrote them; of a direct
+ * sequence those of the request. */
+struct head_rows panel_head_rows(const struct run *run,
+                                 const struct sequence_position *at, size_t head);
 
 /* Returns what is behind a thread's scratch for kernels and pieces. */
 float *panel_thread_extra(const struct run *run, size_t thread);

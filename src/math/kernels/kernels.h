@@ -98,6 +98,13 @@ struct kernels {
                     const struct range *depth, size_t num_depths, const float *x,
                     size_t x_ld, size_t rows, float *y, size_t y_ld);
 
+    /* y [rows, in] = x [rows, columns] W, with the rows of W that are `columns` of the
+     * outputs of project(), and without a bias. Both x and y are float32. Each number is
+     * summed in the order of the columns. Rows of y have room for `in` numbers, rounded
+     * up to a multiple of KERNEL_COLUMNS_MAX. */
+    void (*project_back)(const struct panels *panels, struct range columns,
+                         const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld);
+
     /* The fused attention: scores, softmax and weighted sum of values, one block of keys
      * after the other, normalised once at the end (Milakov and Gimelshein 2018; Dao et
      * al. 2022). */
