@@ -192,6 +192,14 @@ static struct query_panel describe(const struct panel_work *work, size_t head,
     return panel;
 }
 
+/* Attends by the faster of the two forms, which give the same bits. */
+static void run_kernel(const struct kernels *kernels, const struct query_panel *panel) {
+    if (panel->num_queries <= kernels->few && panel->sums == NULL)
+        kernels->attend_few(panel);
+    else
+        kernels->attend(panel);
+}
+
 /* --- pieces of the keys --- */
 
 /* What the kernels write of each piece. */
@@ -238,7 +246,7 @@ static void attend_piece(const struct panel_work *work, const struct query_panel
     piece.outputs = pieces->outputs + index * pieces->outputs_step;
     piece.outputs_ld = whole->head_size;
     piece.sums = pieces->sums != NULL ? pieces->sums + index : NULL;
-    work->kernels->attend(&piece);
+    run_kernel(work->kernels, &piece);
 }
 
 /* Multiplies the weights of a piece by its factors. */
@@ -349,7 +357,7 @@ static void attend_head(const struct panel_work *work, size_t head,
         attend_pieces(work, &panel, count, sums);
     } else if (!is_idle(work, &panel)) {
         panel.sums = sums != NULL ? &whole : NULL;
-        work->kernels->attend(&panel);
+        run_kernel(work->kernels, &panel);
         if (sums != NULL)
             add_sums(work, &whole, NULL, NULL, true, sums);
     }
