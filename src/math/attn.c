@@ -124,25 +124,11 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
 }
 
-/* Returns the kind of plan that some steps need. */
-static enum plan_kind steps_kind(unsigned steps) {
-    return (steps & ATTN_PROJECTED) != 0 ? PLAN_PROJECTED : PLAN_RUN;
-}
-
-attn_status attn_plan_steps(const attn_model *model, const attn_request *request,
-                            unsigned steps, attn_sizes *ret_sizes) {
-    struct plan plan;
-    attn_status status = plan_make(model, request, steps_kind(steps), &plan, NULL);
-
-    if (status == ATTN_OK)
-        *ret_sizes = plan.sizes;
-    return status;
-}
-
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps) {
+    enum plan_kind kind = (steps & ATTN_PROJECTED) != 0 ? PLAN_PROJECTED : PLAN_RUN;
     struct plan plan;
-    attn_status status = plan_make(model, request, steps_kind(steps), &plan, NULL);
+    attn_status status = plan_make(model, request, kind, &plan, NULL);
     if (status != ATTN_OK)
         return status;
 

@@ -14,13 +14,9 @@ enum attn_steps {
     ATTN_PROJECTED = 16 /* no sequence is direct, see plan_is_direct() */
 };
 
-/* As attn_plan(), for attn_run_steps(). Steps that follow each other share scratch only
- * if ATTN_PROJECTED is the same in all. */
-attn_status attn_plan_steps(const attn_model *model, const attn_request *request,
-                            unsigned steps, attn_sizes *ret_sizes);
-
 /* As attn_run(), but runs only `steps`, a sum of members of enum attn_steps. A step reads
- * from scratch what the steps before it wrote, in this call or in an earlier one. */
+ * from scratch what the steps before it wrote, in this call or in an earlier one that had
+ * the same ATTN_PROJECTED. With it, the sizes are those of a PLAN_PROJECTED (plan.h). */
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps);
 

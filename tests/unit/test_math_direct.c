@@ -329,6 +329,14 @@ static void test_few_queries_over_many_keys_are_direct(void **state) {
     attn_model_destroy(model);
 }
 
+/* Returns the sizes of a request whose keys are all projected. */
+static attn_sizes plan_projected(const attn_model *model, const attn_request *request) {
+    struct plan plan;
+    attn_status status = plan_make(model, request, PLAN_PROJECTED, &plan, NULL);
+    assert_int_equal(status, ATTN_OK);
+    return plan.sizes;
+}
+
 static void test_keys_of_direct_sequences_take_no_room(void **state) {
     const size_t one = 1, many = 8 * MANY, width = 256;
     const attn_model_info info = layer(4, 64, width);
@@ -336,12 +344,11 @@ static void test_keys_of_direct_sequences_take_no_room(void **state) {
         .num_sequences = 1, .query_lens = &one, .key_lens = &many};
     uint64_t seed = 20261208;
     attn_model *model = random_model(&seed, &info);
-    attn_sizes direct, projected;
+    attn_sizes direct;
     (void)state;
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     assert_int_equal(attn_plan(model, &request, &direct, NULL), ATTN_OK);
-    assert_int_equal(attn_plan_steps(model, &request, ATTN_PROJECTED, &projected),
-                     ATTN_OK);
+    const attn_sizes projected = plan_projected(model, &request);
     assert_true(projected.scratch_bytes > 2 * many * width * sizeof(float));
     if (is_native()) {
         assert_true(direct.scratch_bytes < 1 << 20);
@@ -358,13 +365,12 @@ static void test_steps_can_project_every_key(void **state) {
     uint64_t seed = 20261209;
     const attn_model_info info = layer(3, 20, 31);
     struct single s = single_init(&seed, &info, 3, 3 * MANY);
-    attn_sizes sizes, direct_sizes;
+    attn_sizes direct_sizes;
     (void)state;
     s.request.query_lens = &s.query_len;
     s.request.key_lens = &s.key_len;
     attn_result direct = run(s.model, &s.request, &direct_sizes);
-    assert_int_equal(attn_plan_steps(s.model, &s.request, ATTN_PROJECTED, &sizes),
-                     ATTN_OK);
+    const attn_sizes sizes = plan_projected(s.model, &s.request);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     attn_result result = {malloc(sizes.outputs * sizeof(float)), NULL};
     for (unsigned step = 1; step < ATTN_STEPS_ALL; step *= 2)
