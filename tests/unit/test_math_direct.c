@@ -239,25 +239,82 @@ static void test_splits_of_few_queries_do_not_change_a_bit(void **state) {
     single_deinit(&s);
 }
 
+/* Runs a request and compares it with the reference. */
+static void assert_matches(const attn_model *model, const attn_request *request,
+                           size_t num_direct) {
+    attn_sizes sizes;
+    attn_result result = run(model, request, &sizes);
+    double *outputs = malloc(sizes.outputs * sizeof *outputs);
+    double *weights = malloc((sizes.weights + 1) * sizeof *weights);
+    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTN_OK);
+    assert_int_equal(plan_of(model, request).num_direct, is_native() ? num_direct : 0);
+    assert_close(result.outputs, outputs, sizes.outputs, 0);
+    assert_close(result.weights, weights, sizes.weights, 0);
+    free_result(&result);
+    free(outputs);
+    free(weights);
+}
+
+/* Projected keys and values follow each other head by head, or row by row. */
+static void test_others_stand_before_between_and_after_direct_sequences(void **state) {
+    enum { B = 7, QUERIES = 40, KEYS = 2 * MANY + 400 };
+    const size_t query_lens[B] = {3, 1, 2, 20, 4, 5, 5},
+                 key_lens[B] = {100, 30, MANY, 200, MANY, 50, 20};
+    uint64_t seed = 20261211;
+    (void)state;
+    for (size_t head_size = 18; head_size <= 32; head_size += 14) {
+        const attn_model_info info = layer(3, head_size, 9);
+        struct single s = single_init(&seed, &info, QUERIES, KEYS);
+        s.request.num_sequences = B;
+        s.request.query_lens = query_lens;
+        s.request.key_lens = key_lens;
+        assert_matches(s.model, &s.request, 2);
+        single_deinit(&s);
+    }
+}
+
+static void test_heads_of_direct_sequences_are_left_out(void **state) {
+    const float head_mask[] = {0, 2, 0, -1, 0};
+    const size_t selected[] = {4, 1};
+    uint64_t seed = 20261212;
+    attn_model_info info = layer(5, 32, 19);
+    info.output_projection = false;
+    info.out_size = 5 * 32;
+    struct single s = single_init(&seed, &info, 8, 3 * MANY);
+    (void)state;
+    s.request.query_lens = &s.query_len;
+    s.request.key_lens = &s.key_len;
+    s.request.head_mask = head_mask;
+    assert_matches(s.model, &s.request, 1);
+    s.request.need_weights = ATTN_WEIGHTS_MEAN;
+    assert_matches(s.model, &s.request, 1);
+    s.request.need_weights = ATTN_WEIGHTS_ALL;
+    assert_matches(s.model, &s.request, 1);
+    s.request.weights_heads = selected;
+    s.request.num_weights_heads = 2;
+    assert_matches(s.model, &s.request, 1);
+
+    /* None is left. */
+    const float nothing[] = {0, 0, 0, 0, 0};
+    s.request.head_mask = nothing;
+    assert_matches(s.model, &s.request, 1);
+    s.request.need_weights = ATTN_WEIGHTS_NONE;
+    assert_matches(s.model, &s.request, 1);
+    single_deinit(&s);
+}
+
 /* All inputs are one tensor, yet what is a query of one sequence is a key of another. */
 static void test_direct_sequence_whose_inputs_are_one_tensor(void **state) {
     const size_t query_lens[] = {2, MANY}, key_lens[] = {MANY, 2};
     uint64_t seed = 20261205;
     const attn_model_info info = layer(3, 8, 7);
     struct single s = single_init(&seed, &info, MANY + 2, MANY + 2);
-    attn_sizes sizes;
     (void)state;
     s.request.num_sequences = 2;
     s.request.query_lens = query_lens;
     s.request.key_lens = key_lens;
     s.request.keys = s.request.values = s.request.queries;
-    double *outputs = malloc((MANY + 2) * info.out_size * sizeof *outputs);
-    assert_int_equal(attn_ref_run(s.model, &s.request, outputs, NULL), ATTN_OK);
-    attn_result result = run(s.model, &s.request, &sizes);
-    assert_int_equal(plan_of(s.model, &s.request).num_direct, is_native());
-    assert_close(result.outputs, outputs, sizes.outputs, 0);
-    free_result(&result);
-    free(outputs);
+    assert_matches(s.model, &s.request, 1);
     single_deinit(&s);
 }
 
@@ -427,6 +484,8 @@ int main(void) {
         cmocka_unit_test(test_threads_do_not_change_a_bit_of_direct_sequences),
         cmocka_unit_test(test_direct_sequences_do_not_depend_on_their_neighbours),
         cmocka_unit_test(test_splits_of_few_queries_do_not_change_a_bit),
+        cmocka_unit_test(test_others_stand_before_between_and_after_direct_sequences),
+        cmocka_unit_test(test_heads_of_direct_sequences_are_left_out),
         cmocka_unit_test(test_direct_sequence_whose_inputs_are_one_tensor),
         cmocka_unit_test(test_what_masked_keys_hold_does_not_reach_direct_results),
         cmocka_unit_test(test_few_queries_over_many_keys_are_direct),
