@@ -70,6 +70,12 @@ attn_status engine_make(const attn_model_info *info, const struct layer_weights 
 /* Releases the memory; accepts a zeroed struct. */
 void engine_deinit(struct engine *engine);
 
+/* Compares both forms of the attention with plain loops in float64, for a panel of noise
+ * of the engine's sizes. *ret_difference is the largest difference of an output, where
+ * outputs are at most 1. Thread-safe; allocates. Returns ATTN_OK or ATTN_E_NOMEM. */
+attn_status engine_check_attention(const struct engine *engine, size_t head_size,
+                                   double *ret_difference);
+
 /* Returns how many columns of y engine_project() computes together. */
 size_t engine_step(const struct engine *engine, const struct linear *linear);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c: prepares a model to serve: packs its weights, and compares the native engine
- * with OpenBLAS. */
+ * with OpenBLAS, and the attention of both with a plain one. */
 #include "base/error.h"
 #include "base/noise.h"
 #include "math/model.h"
@@ -94,6 +94,25 @@ static double relative_difference(const float *a, const float *b, size_t count) 
     return largest > 0 ? difference / largest : difference;
 }
 
+/* Compares the attention, which both engines share, with a plain form of it. */
+static attn_status check_attention(const attn_model *model, attn_error *ret_error) {
+    const struct engine *engine = &model->engine;
+    double limit =
+        engine->kernels->k_step == 2 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
+    double difference = 0;
+
+    attn_status status =
+        engine_check_attention(engine, model->info.head_size, &difference);
+    if (status != ATTN_OK)
+        return refuse_warm_up(model, status, ret_error);
+    if (difference > limit)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "model '%s': attention by the instructions of %s is off by %.1e "
+                         "on this CPU; choose others, as in --cpu portable",
+                         model->info.name, engine->kernels->name, difference);
+    return ATTN_OK;
+}
+
 /* Packs the weights, and compares the outputs with those of OpenBLAS. */
 static attn_status pack_and_compare(attn_model *model, const attn_engine_options *options,
                                     struct trial *trial, bool *ret_agree,
@@ -131,6 +150,8 @@ attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options 
     *ret_agree = true;
     if (status == ATTN_OK && asked.native)
         status = pack_and_compare(model, options, &trial, ret_agree, ret_error);
+    if (status == ATTN_OK && *ret_agree)
+        status = check_attention(model, ret_error);
     trial_deinit(&trial);
     return status;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_few.c: attend_few() computes what attend() does, bit by bit, in each set of
- * kernels. */
+ * kernels; and the check at every start finds an attention that is wrong. */
+#include "fail_alloc.h"
+#include "math/engine.h"
 #include "math/kernels/kernels.h"
 #include "random_model.h"
 
@@ -240,9 +242,72 @@ static void test_few_queries_have_the_bits_of_many(void **state) {
     }
 }
 
+/* --- the check at every start --- */
+
+/* Attends as the set does, but for one number of the outputs. */
+static void attend_wrongly(const struct query_panel *panel) {
+    kernels->attend(panel);
+    panel->outputs[panel->head_size - 1] += 0.05F;
+}
+
+static void attend_to_nothing(const struct query_panel *panel) {
+    panel->outputs[0] = NAN;
+}
+
+static double check(const struct kernels *set, size_t score_size, size_t head_size,
+                    bool additive) {
+    float any = 1;
+    const struct engine engine = {.kernels = set,
+                                  .score_size = score_size,
+                                  .additive_score = additive ? &any : NULL};
+    double difference = -1;
+    assert_int_equal(engine_check_attention(&engine, head_size, &difference), ATTN_OK);
+    return difference;
+}
+
+static void test_check_accepts_every_set(void **state) {
+    static const size_t sizes[] = {1, 7, 64, 600};
+    double limit = kernels->k_step == 2 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t j = 0; j < 4; j++) {
+            assert_true(check(kernels, sizes[i], sizes[j], false) <= limit);
+            assert_true(check(kernels, sizes[i], sizes[j], true) <= limit);
+        }
+    }
+}
+
+static void test_check_finds_a_wrong_form(void **state) {
+    struct kernels wrong = *kernels;
+    (void)state;
+    wrong.attend = attend_wrongly;
+    assert_true(check(&wrong, 16, 16, false) > 0.04);
+    wrong = *kernels;
+    wrong.attend_few = attend_wrongly;
+    assert_true(check(&wrong, 16, 16, true) > 0.04);
+    wrong.attend_few = attend_to_nothing;
+    assert_true(isinf(check(&wrong, 16, 16, false)));
+}
+
+static void test_check_without_memory_says_so(void **state) {
+    const struct engine engine = {.kernels = kernels, .score_size = 8};
+    double difference = -1;
+    (void)state;
+    bool failed = true;
+    for (size_t nth = 1; failed; nth++) {
+        fail_alloc_at(nth);
+        attn_status status = engine_check_attention(&engine, 8, &difference);
+        failed = fail_alloc_stop();
+        assert_int_equal(status, failed ? ATTN_E_NOMEM : ATTN_OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_queries_have_the_bits_of_many),
+        cmocka_unit_test(test_check_accepts_every_set),
+        cmocka_unit_test(test_check_finds_a_wrong_form),
+        cmocka_unit_test(test_check_without_memory_says_so),
     };
     int failures = 0;
 
