@@ -17,7 +17,7 @@ struct weight_array {
     size_t rows, columns;
 };
 
-#define NUM_ARRAYS 11
+enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_ARRAYS = 11 }; /* of list_arrays() */
 
 /* Lists the arrays of a model of the sizes in model->info; `hidden` is H*D. */
 static void list_arrays(attn_model *model, size_t hidden,
@@ -231,6 +231,8 @@ attn_status model_describe(const attn_model_info *info,
     describe_engine(&engine, &model.info);
     if (engine.native)
         model.info.memory = 0;
+    else if (info->scoring == ATTN_ADDITIVE) /* these are released once folded */
+        model.info.memory -= bytes[QUERY_WEIGHT] + bytes[KEY_WEIGHT];
     model.info.memory += engine.bytes;
     *ret_info = model.info;
     return ATTN_OK;

@@ -349,6 +349,15 @@ def test_inspect_describes_golden_file(name):
         assert re.search(rf"^  heads +{heads} of size \d+$", result.stdout, re.M), result.stdout
 
 
+@pytest.mark.parametrize("engine", ["native", "openblas"])
+@pytest.mark.parametrize("name", ["additive_scoring", "d2l_sizes"])
+def test_inspect_prints_the_memory_that_serving_takes(name, engine):
+    options = ["--model", model_argument(CASES[name]), "--engine", engine]
+    inspected, served = run_attnd("inspect", *options), run_attnd("--check-config", *options)
+    memory = re.search(r"^  memory +(\d+) bytes when served$", inspected.stdout, re.M)[1]
+    assert f" memory={memory}\n" in served.stderr, (memory, served.stderr)
+
+
 def test_inspect_names_the_missing_option():
     path = GOLDEN / "d2l_example.safetensors"
     result = run_attnd("inspect", path)
