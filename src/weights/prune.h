@@ -14,14 +14,14 @@
  * heads. Without an output projection the heads' outputs would move; the new model then
  * has one, of zeros and ones, that puts them where they were.
  *
- * `model` must not have been trimmed. The caller owns *ret_model, which has no engine
- * yet. Errors, with one line: ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
+ * `model` must not be one that serves only. The caller owns *ret_model, which has no
+ * engine yet. Errors, with one line: ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
 attn_status prune_create_model(const attn_model *model, const bool *left_out,
                                attn_model **ret_model, attn_error *ret_error);
 
-/* Creates a file from a model of prune_create_model() that was not trimmed. Its
- * __metadata__ has num_heads, causal and context_length, so it is served without options.
- * Errors, with one line: those of safetensors_write_file(). */
+/* Creates a file from a model of prune_create_model(). Its __metadata__ has num_heads,
+ * causal and context_length, so it is served without options. Errors, with one line:
+ * those of safetensors_write_file(). */
 attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error);
 
