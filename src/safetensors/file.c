@@ -20,17 +20,19 @@
 /* Bytes read at once: a multiple of any element's size. */
 #define READ_CHUNK ((size_t)16 * 1024)
 
-/* Lines that convert a file; save_file() takes neither views nor shared memory. */
-#define REMEDY_TORCH                                                                     \
-    "is a file of torch.save(); convert its state dict: python3 -c \"import torch; "     \
-    "from safetensors.torch import save_file; "                                          \
-    "save_file({k: v.clone().contiguous() for k, v in torch.load('FILE', 'cpu', "        \
-    "weights_only=True).items()}, 'FILE.safetensors')\""
-#define REMEDY_NUMPY                                                                     \
-    "is an .npz file of NumPy; convert it: python3 -c \"import numpy as np; "            \
-    "from safetensors.numpy import save_file; "                                          \
-    "save_file({k: np.ascontiguousarray(v) for k, v in np.load('FILE').items()}, "       \
-    "'FILE.safetensors')\""
+#define PATH_QUOTED_MAX 90 /* bytes of a path in a command that an error shows */
+
+/* What refuses a file of torch.save(), and the Python that converts file sys.argv[1].
+ * save_file() takes neither views nor shared memory. */
+#define REMEDY_TORCH "is a file of torch.save(); convert its state dict"
+#define SCRIPT_TORCH                                                                     \
+    "import sys, torch; from safetensors.torch import save_file; "                       \
+    "save_file({k: v.clone().contiguous() for k, v in torch.load(sys.argv[1], 'cpu', "   \
+    "weights_only=True).items()}, sys.argv[1] + '.safetensors')"
+#define SCRIPT_NUMPY                                                                     \
+    "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
+    "save_file({k: np.ascontiguousarray(v) for k, v in np.load(sys.argv[1]).items()}, "  \
+    "sys.argv[1] + '.safetensors')"
 
 struct safetensors {
     int fd;                      /* -1: `memory` is read */
@@ -85,19 +87,23 @@ static attn_status open_no_memory(attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the file");
 }
 
-/* Files of other programs, by their first bytes, and what makes safetensors of them. */
+/* Files of other programs, by their first bytes, and what makes safetensors of them. The
+ * first row is also that of torch.save(): is_npz() decides. */
 static const struct {
     const char *bytes;
     size_t size;
     const char *remedy;
+    const char *script; /* Python that does it, or NULL */
 } foreign_formats[] = {
-    {"PK\3\4", 4, REMEDY_TORCH},
-    {"\x80\x02\x8a\nl\xfc\x9c\x46", 8, REMEDY_TORCH}, /* before PyTorch 1.6 */
+    {"PK\3\4", 4, "is an .npz file of NumPy; convert it", SCRIPT_NUMPY},
+    {"PK\3\4", 4, REMEDY_TORCH, SCRIPT_TORCH},
+    {"\x80\x02\x8a\nl\xfc\x9c\x46", 8, REMEDY_TORCH, SCRIPT_TORCH}, /* before 1.6 */
     {"GGUF", 4,
-     "is a GGUF file; give attnd the safetensors file that it was converted from"},
+     "is a GGUF file; give attnd the safetensors file that it was converted from", NULL},
     {"\x89HDF\r\n\x1a\n", 8,
      "is an HDF5 file; read it with h5py or Keras, and save the kernels, transposed and "
-     "made contiguous, with save_file() of safetensors.numpy"},
+     "made contiguous, with save_file() of safetensors.numpy",
+     NULL},
 };
 
 /* Returns whether the archive of zip that begins with `bytes` is one of NumPy: the name
@@ -110,25 +116,42 @@ static bool is_npz(const unsigned char *bytes, size_t size) {
            memcmp(bytes + name_end - SUFFIX, ".npy", SUFFIX) == 0;
 }
 
-/* Puts a better error in the place of the one about a header when the file is one that
- * another program wrote. */
-static attn_status refuse_foreign(const struct safetensors *file, attn_error *ret_error) {
+/* Returns `path` if a shell takes it unchanged between single quotes and an error's line
+ * has room for it twice, else FILE. */
+static const char *quotable_path(const char *path) {
+    size_t size = 0;
+    while (path[size] >= ' ' && path[size] <= '~' && path[size] != '\'')
+        size++;
+    return path[size] == '\0' && size <= PATH_QUOTED_MAX ? path : "FILE";
+}
+
+/* Puts a better error in the place of the one about a header when the file at `path` is
+ * one that another program wrote. */
+static attn_status refuse_foreign(const struct safetensors *file, const char *path,
+                                  attn_error *ret_error) {
     unsigned char bytes[256] = {0};
     size_t size = file->size < sizeof bytes ? (size_t)file->size : sizeof bytes;
 
     if (file_read_bytes(file, 0, size, bytes, NULL) != ATTN_OK)
         return ATTN_E_FORMAT;
     for (size_t i = 0; i < sizeof foreign_formats / sizeof foreign_formats[0]; i++) {
-        if (memcmp(bytes, foreign_formats[i].bytes, foreign_formats[i].size) == 0)
-            return error_set(ret_error, ATTN_E_FORMAT, "%s",
-                             i == 0 && is_npz(bytes, size) ? REMEDY_NUMPY
-                                                           : foreign_formats[i].remedy);
+        const char *remedy = foreign_formats[i].remedy;
+        const char *script = foreign_formats[i].script;
+        if (memcmp(bytes, foreign_formats[i].bytes, foreign_formats[i].size) != 0 ||
+            (i == 0 && !is_npz(bytes, size)))
+            continue;
+        if (script == NULL)
+            return error_set(ret_error, ATTN_E_FORMAT, "%s", remedy);
+        return error_set(ret_error, ATTN_E_FORMAT, "%s: python3 -c \"%s\" '%s'", remedy,
+                         script, quotable_path(path));
     }
     return ATTN_E_FORMAT;
 }
 
-/* Reads and parses the header; sets file->header and file->data_size. */
-static attn_status file_read_header(struct safetensors *file, attn_error *ret_error) {
+/* Reads and parses the header of the file at `path`; sets file->header and
+ * file->data_size. */
+static attn_status file_read_header(struct safetensors *file, const char *path,
+                                    attn_error *ret_error) {
     unsigned char prefix[SAFETENSORS_SIZE_BYTES] = {0};
     size_t header_size;
     attn_status status = ATTN_OK;
@@ -139,7 +162,7 @@ static attn_status file_read_header(struct safetensors *file, attn_error *ret_er
         status = safetensors_find_header(prefix, file->size, SAFETENSORS_HEADER_MAX,
                                          &header_size, ret_error);
     if (status == ATTN_E_FORMAT)
-        return refuse_foreign(file, ret_error);
+        return refuse_foreign(file, path, ret_error);
     if (status != ATTN_OK)
         return status;
     file->data_size = file->size - sizeof prefix - header_size;
@@ -157,9 +180,9 @@ static attn_status file_read_header(struct safetensors *file, attn_error *ret_er
 }
 
 /* Finishes opening a file or a block of memory; closes it on failure. */
-static attn_status finish_open(struct safetensors *file, struct safetensors **ret_file,
-                               attn_error *ret_error) {
-    attn_status status = file_read_header(file, ret_error);
+static attn_status finish_open(struct safetensors *file, const char *path,
+                               struct safetensors **ret_file, attn_error *ret_error) {
+    attn_status status = file_read_header(file, path, ret_error);
     if (status != ATTN_OK) {
         safetensors_close(file);
         return status;
@@ -189,7 +212,7 @@ attn_status safetensors_open_file(const char *path, struct safetensors **ret_fil
     }
 
     file->size = (uint64_t)stat.st_size;
-    return finish_open(file, ret_file, ret_error);
+    return finish_open(file, path, ret_file, ret_error);
 
 fail:
     safetensors_close(file);
@@ -205,7 +228,7 @@ attn_status safetensors_open_memory(const void *memory, size_t size,
     file->fd = -1;
     file->memory = memory;
     file->size = size;
-    return finish_open(file, ret_file, ret_error);
+    return finish_open(file, "FILE", ret_file, ret_error);
 }
 
 void safetensors_close(struct safetensors *file) {

@@ -7,7 +7,9 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 
+import numpy as np
 import pytest
 import requests
 
@@ -374,6 +376,31 @@ def test_inspect_refuses_a_file_that_is_not_safetensors(tmp_path, kind, data):
     result = run_attnd("inspect", path)
     text = result.stdout + result.stderr
     assert result.returncode == 1 and str(path) in text, result
+
+
+def test_printed_line_converts_a_file_of_numpy(tmp_path):
+    weights = {f"W_{name}.weight": np.eye(4, dtype=np.float32) for name in "qkvo"}
+    np.savez(tmp_path / "$my layer.npz", **weights)
+    result = run_attnd("inspect", "$my layer.npz", cwd=tmp_path)
+    line = one_line(result.stderr).split("convert it: ")[1]
+    path = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]
+    subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=os.environ | {"PATH": path})
+    result = run_attnd("inspect", "--model", "a=$my layer.npz.safetensors,num_heads=2", cwd=tmp_path)
+    assert result.returncode == 0 and "layout d2l" in result.stdout, result
+
+
+@pytest.mark.parametrize("name", ["it's", "\n", "\u00e4", 91 * "x"], ids=ascii)
+def test_name_that_a_shell_or_the_line_cannot_take_is_left_to_the_reader(tmp_path, name):
+    np.savez(tmp_path / f"{name}.npz", np.eye(4))
+    result = run_attnd("inspect", f"{name}.npz", cwd=tmp_path)
+    assert one_line(result.stderr).endswith("sys.argv[1] + '.safetensors')\" 'FILE'\n"), result
+
+
+def test_longest_name_leaves_the_printed_line_whole(tmp_path):
+    name = 86 * "x" + ".pth"
+    (tmp_path / name).write_bytes(b"PK\3\4" + bytes(300))
+    result = run_attnd("inspect", name, cwd=tmp_path)
+    assert one_line(result.stderr).endswith(f"+ '.safetensors')\" '{name}'\n"), result
 
 
 @pytest.mark.parametrize("kind, offsets, shape", [

@@ -76,7 +76,7 @@ static void test_files_of_other_programs_are_recognised(void **state) {
     static const char legacy[] = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.";
 
     assert_bytes_refused(torch, sizeof torch, "is a file of torch.save(); convert");
-    assert_bytes_refused(torch, sizeof torch, "'FILE.safetensors')\"");
+    assert_bytes_refused(torch, sizeof torch, "sys.argv[1] + '.safetensors')\" 'FILE'");
     assert_bytes_refused(legacy, sizeof legacy, "is a file of torch.save(); convert");
     assert_bytes_refused(numpy, sizeof numpy, "is an .npz file of NumPy; convert");
     assert_bytes_refused("GGUF\3\0\0\0", 8, "is a GGUF file; give");
