@@ -33,6 +33,9 @@
     "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
     "save_file({k: np.ascontiguousarray(v) for k, v in np.load(sys.argv[1]).items()}, "  \
     "sys.argv[1] + '.safetensors')"
+#define REMEDY_PICKLE                                                                    \
+    "is a pickle of Python; load it with pickle.load() if you trust its origin, and "    \
+    "save its arrays under their names with save_file() of safetensors.numpy"
 
 struct safetensors {
     int fd;                      /* -1: `memory` is read */
@@ -88,7 +91,8 @@ static attn_status open_no_memory(attn_error *ret_error) {
 }
 
 /* Files of other programs, by their first bytes, and what makes safetensors of them. The
- * first row is also that of torch.save(): is_npz() decides. */
+ * first row is also that of torch.save(): is_npz() decides. A pickle begins with 0x80 and
+ * its protocol, as a header's size may; the opcode after them sets it apart. */
 static const struct {
     const char *bytes;
     size_t size;
@@ -98,6 +102,14 @@ static const struct {
     {"PK\3\4", 4, "is an .npz file of NumPy; convert it", SCRIPT_NUMPY},
     {"PK\3\4", 4, REMEDY_TORCH, SCRIPT_TORCH},
     {"\x80\x02\x8a\nl\xfc\x9c\x46", 8, REMEDY_TORCH, SCRIPT_TORCH}, /* before 1.6 */
+    {"\x93NUMPY", 6,
+     "is an .npy file of NumPy, one array without a name; save all arrays of the layer "
+     "under their names with save_file() of safetensors.numpy",
+     NULL},
+    {"\x80\2}", 3, REMEDY_PICKLE, NULL},
+    {"\x80\3}", 3, REMEDY_PICKLE, NULL},
+    {"\x80\4\x95", 3, REMEDY_PICKLE, NULL},
+    {"\x80\5\x95", 3, REMEDY_PICKLE, NULL},
     {"GGUF", 4,
      "is a GGUF file; give attnd the safetensors file that it was converted from", NULL},
     {"\x89HDF\r\n\x1a\n", 8,

@@ -79,9 +79,19 @@ static void test_files_of_other_programs_are_recognised(void **state) {
     assert_bytes_refused(torch, sizeof torch, "sys.argv[1] + '.safetensors')\" 'FILE'");
     assert_bytes_refused(legacy, sizeof legacy, "is a file of torch.save(); convert");
     assert_bytes_refused(numpy, sizeof numpy, "is an .npz file of NumPy; convert");
+    assert_bytes_refused("\x93NUMPY\1\0v", 9, "is an .npy file of NumPy, one array");
+    assert_bytes_refused("\x80\2}q\0", 5, "is a pickle of Python; load");
+    assert_bytes_refused("\x80\3}q\0", 5, "is a pickle of Python; load");
+    assert_bytes_refused("\x80\4\x95\n", 4, "is a pickle of Python; load");
+    assert_bytes_refused("\x80\5\x95\n", 4, "is a pickle of Python; load");
     assert_bytes_refused("GGUF\3\0\0\0", 8, "is a GGUF file; give");
     assert_bytes_refused("\x89HDF\r\n\x1a\n", 8, "is an HDF5 file; read");
     assert_bytes_refused("PK\5\6\1\1\1\1", 8, "not a safetensors file");
+}
+
+static void test_cut_header_whose_size_looks_like_a_pickle_is_not_one(void **state) {
+    (void)state;
+    assert_bytes_refused("\x80\4\0\0\0\0\0\0{", 9, "header should be 1152 bytes long");
 }
 
 /* 80 02 00 .. is also the size of a header of 640 bytes. */
@@ -104,6 +114,7 @@ int main(void) {
         cmocka_unit_test(test_reader_accepts_only_regular_files),
         cmocka_unit_test(test_file_without_permission_says_for_whom_and_what_to_do),
         cmocka_unit_test(test_files_of_other_programs_are_recognised),
+        cmocka_unit_test(test_cut_header_whose_size_looks_like_a_pickle_is_not_one),
         cmocka_unit_test(test_header_whose_size_looks_like_a_pickle_is_read),
     };
     return cmocka_run_group_tests_name("safetensors_file", tests, NULL, NULL);
