@@ -296,6 +296,35 @@ static attn_status refuse_prefix(const struct safetensors *file, const char *pre
     return ATTN_OK;
 }
 
+/* Refuses names without ".weight" when a layout called `name`, or any where that is NULL,
+ * would fit with it; else returns ATTN_OK. */
+static attn_status refuse_short_names(const struct tensor_view *view, const char *name,
+                                      attn_error *ret_error) {
+    for (size_t i = 0; i < NUM_LAYOUTS; i++) {
+        const struct safetensors_tensor *first = NULL;
+        char required[LAYOUT_NAME_SIZE];
+        bool fits = is_candidate(&layouts[i], name);
+
+        for (size_t nth = 0; fits && required_name(&layouts[i], nth, required); nth++) {
+            if (tensor_view_find(view, required) != NULL)
+                continue;
+            char *end = strstr(required, ".weight");
+            if (end != NULL)
+                *end = '\0';
+            const struct safetensors_tensor *tensor = tensor_view_find(view, required);
+            if (first == NULL)
+                first = tensor;
+            fits = tensor != NULL;
+        }
+        if (fits)
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "no layout fits: tensor '%.80s' would be '%.80s.weight' of "
+                             "layout %s; save it, and others like it, under such a name",
+                             first->name, first->name, layouts[i].name);
+    }
+    return ATTN_OK;
+}
+
 /* Explains why none of the layouts called `name` fits, or none at all when it is NULL. */
 static attn_status refuse_unrecognised(const struct safetensors *file,
                                        const struct tensor_view *view, const char *prefix,
@@ -305,6 +334,8 @@ static attn_status refuse_unrecognised(const struct safetensors *file,
     char nearest_missing[LAYOUT_NAME_SIZE] = "";
 
     attn_status status = refuse_prefix(file, prefix, name, ret_error);
+    if (status == ATTN_OK)
+        status = refuse_short_names(view, name, ret_error);
     if (status != ATTN_OK)
         return status;
 

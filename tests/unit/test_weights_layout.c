@@ -164,6 +164,34 @@ static void test_nearest_layout_names_what_it_lacks(void **state) {
         "3 of its 4 weights");
 }
 
+static void test_names_without_weight_are_completed_where_that_would_fit(void **state) {
+    (void)state;
+    struct weights_file made = {0}, lacking = {0}, heads = {0};
+    file_add_f32(&made, "x.W_q.weight", 4, 3, 1);
+    file_add_f32(&made, "x.W_k", 4, 3, 1);
+    file_add_f32(&made, "x.W_o", 5, 4, 1);
+    file_add_f32(&made, "x.W_v", 4, 3, 1);
+    must_refuse(&made, &(attn_model_options){.prefix = "x."}, ATTN_E_FORMAT,
+                "tensor 'x.W_k' would be 'x.W_k.weight' of layout d2l; save it",
+                "no layout fits");
+    must_refuse(&made, &(attn_model_options){.prefix = "x.", .layout = "torch"},
+                ATTN_E_FORMAT, "do not fit layout torch", "lacks tensor 'x.in_proj");
+
+    file_add_f32(&lacking, "W_q", 4, 3, 1);
+    file_add_f32(&lacking, "W_k.weight", 4, 3, 1);
+    file_add_f32(&lacking, "W_v.weight", 4, 3, 1);
+    must_refuse(&lacking, &(attn_model_options){0}, ATTN_E_FORMAT,
+                "nearest is layout d2l, which lacks tensor 'W_q.weight'",
+                "2 of its 4 weights");
+
+    file_add_f32(&heads, "heads.0.W_query", 2, 3, 1);
+    file_add_f32(&heads, "heads.0.W_key", 2, 3, 1);
+    file_add_f32(&heads, "heads.0.W_value", 2, 3, 1);
+    must_refuse(&heads, &(attn_model_options){0}, ATTN_E_FORMAT,
+                "'heads.0.W_query.weight' of layout llms_from_scratch_wrapper",
+                "save it, and others like it");
+}
+
 static void test_ambiguous_layouts_are_named(void **state) {
     (void)state;
     struct weights_file made = {0};
@@ -373,6 +401,7 @@ int main(void) {
         cmocka_unit_test(test_prefix_that_lacks_its_end_is_completed),
         cmocka_unit_test(test_list_of_prefixes_is_cut),
         cmocka_unit_test(test_nearest_layout_names_what_it_lacks),
+        cmocka_unit_test(test_names_without_weight_are_completed_where_that_would_fit),
         cmocka_unit_test(test_ambiguous_layouts_are_named),
         cmocka_unit_test(test_unknown_tensors_are_refused_unless_the_layout_is_named),
         cmocka_unit_test(test_torch_bias_rows_are_refused_even_when_the_layout_is_named),
