@@ -40,44 +40,45 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  memory          %zu bytes when served\n", info->memory);
 }
 
-static bool inspect_file(const struct config *config, const char *path,
-                         const attn_model_options *options, const char *precision) {
-    const attn_engine_options engine = load_engine_options(config, precision, true);
+/* model_spec_parse() or model_spec_parse_operand() */
+typedef attn_status spec_parser(const char *text, struct model_spec *ret_spec,
+                                attn_error *ret_error);
+
+static bool inspect_spec(const struct config *config, spec_parser *parse,
+                         const char *text) {
+    struct model_spec spec;
     attn_model_info info;
     attn_error error;
 
-    if (checkpoint_describe(path, options, &engine, &info, &error) != ATTN_OK) {
-        fprintf(stderr, "attnd: %s\n", error.text);
-        return false;
+    attn_status status = parse(text, &spec, &error);
+    if (status == ATTN_OK) {
+        const attn_engine_options engine =
+            load_engine_options(config, spec.precision, true);
+        status = checkpoint_describe(spec.path, &spec.options, &engine, &info, &error);
+        if (status == ATTN_OK)
+            print_info(spec.path, &info);
+        model_spec_deinit(&spec);
     }
-    print_info(path, &info);
-    return true;
-}
-
-static bool inspect_spec(const struct config *config, const char *text) {
-    struct model_spec spec;
-    attn_error error;
-    if (model_spec_parse(text, &spec, &error) != ATTN_OK) {
+    if (status != ATTN_OK)
         fprintf(stderr, "attnd: %s\n", error.text);
-        return false;
-    }
-    bool good = inspect_file(config, spec.path, &spec.options, spec.precision);
-    model_spec_deinit(&spec);
-    return good;
+    return status == ATTN_OK;
 }
 
 int command_inspect(const struct config *config, const struct config_texts *files) {
     bool all_good = true;
 
     if (files->count == 0 && config->models.count == 0) {
-        fprintf(stderr, "attnd: nothing to inspect; "
-                        "give files, or --model NAME=FILE[,KEY=VALUE]...\n");
+        fprintf(stderr,
+                "attnd: nothing to inspect; "
+                "give FILE[,KEY=VALUE]..., or --model NAME=FILE[,KEY=VALUE]...\n");
         return 2;
     }
 
     for (size_t i = 0; i < config->models.count; i++)
-        all_good = inspect_spec(config, config->models.items[i]) && all_good;
+        all_good =
+            inspect_spec(config, model_spec_parse, config->models.items[i]) && all_good;
     for (size_t i = 0; i < files->count; i++)
-        all_good = inspect_file(config, files->items[i], NULL, NULL) && all_good;
+        all_good =
+            inspect_spec(config, model_spec_parse_operand, files->items[i]) && all_good;
     return all_good ? 0 : 1;
 }

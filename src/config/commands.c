@@ -14,7 +14,8 @@ const struct command_info command_infos[NUM_COMMANDS] = {
     [COMMAND_INSPECT] =
         {
             .name = "inspect",
-            .usage = "attnd inspect [--model NAME=FILE[,KEY=VALUE]...] [FILE]...",
+            .usage = "attnd inspect [--model NAME=FILE[,KEY=VALUE]...] "
+                     "[FILE[,KEY=VALUE]...]...",
             .help = "Print the layout and the sizes of each file, or what is missing.",
             .accepts_files = true,
         },

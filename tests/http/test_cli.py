@@ -360,6 +360,15 @@ def test_inspect_prints_the_memory_that_serving_takes(name, engine):
     assert f" memory={memory}\n" in served.stderr, (memory, served.stderr)
 
 
+def test_inspect_takes_options_after_the_file():
+    path = GOLDEN / "d2l_example.safetensors"
+    result = run_attnd("inspect", f"{path},num_heads=5,causal=true")
+    assert result.returncode == 0 and result.stdout.startswith(f"{path}: layout d2l\n"), result
+    assert re.search("^  heads +5 of size .*^  causal +yes$", result.stdout, re.M | re.S), result
+    result = run_attnd("inspect", f"{path},heads=5")
+    assert result.returncode == 1 and "unknown key 'heads'" in one_line(result.stderr), result
+
+
 def test_inspect_names_the_missing_option():
     path = GOLDEN / "d2l_example.safetensors"
     result = run_attnd("inspect", path)
@@ -385,7 +394,7 @@ def test_printed_line_converts_a_file_of_numpy(tmp_path):
     line = one_line(result.stderr).split("convert it: ")[1]
     path = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]
     subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=os.environ | {"PATH": path})
-    result = run_attnd("inspect", "--model", "a=$my layer.npz.safetensors,num_heads=2", cwd=tmp_path)
+    result = run_attnd("inspect", "$my layer.npz.safetensors,num_heads=2", cwd=tmp_path)
     assert result.returncode == 0 and "layout d2l" in result.stdout, result
 
 
