@@ -53,6 +53,14 @@ static void print_wrapped(const char *text) {
     print_indented(text, HELP_INDENT);
 }
 
+/* Writes an option's flag, with its letter where it has one: "--help, -h". */
+static void format_flag(const struct option *option, char *ret_text, size_t size) {
+    if (option->letter != '\0')
+        snprintf(ret_text, size, "--%s, -%c", option->name, option->letter);
+    else
+        snprintf(ret_text, size, "--%s", option->name);
+}
+
 /* Writes the name of an option's environment variable, such as ATTND_MAX_BODY. */
 static void format_variable_name(const struct option *option, char *ret_name,
                                  size_t size) {
@@ -70,15 +78,16 @@ static void print_help_options(const char *command) {
             (command != NULL && strcmp(option->command, command) != 0))
             continue;
 
-        printf("  --%s", option->name);
+        char text[64];
+        format_flag(option, text, sizeof text);
+        printf("  %s", text);
         if (option->metavar != NULL)
             printf(" %s", option->metavar);
         if (option->value != NULL)
             printf("  (default %s)", option->value);
         if (!option->command_line_only) {
-            char variable[64];
-            format_variable_name(option, variable, sizeof variable);
-            printf("  [%s]", variable);
+            format_variable_name(option, text, sizeof text);
+            printf("  [%s]", text);
         }
         putchar('\n');
         print_wrapped(option->help);
@@ -152,7 +161,7 @@ static void print_man_options(void) {
         const struct option *option = &config_options[i];
         char item[64];
 
-        snprintf(item, sizeof item, "--%s", option->name);
+        format_flag(option, item, sizeof item);
         print_man_item(item, option->metavar, option->help);
         if (option->command != NULL)
             printf("Only for attnd %s.\n", option->command);

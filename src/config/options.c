@@ -374,12 +374,14 @@ const struct option config_options[] = {
      .offset = AT(version),
      .help =
          "Print the version and exit. After a release it ends in +dev and the commit.",
-     .command_line_only = true},
+     .command_line_only = true,
+     .letter = 'V'},
     {.name = "help",
      .kind = OPTION_FLAG,
      .offset = AT(help),
      .help = "Print this help and exit.",
-     .command_line_only = true},
+     .command_line_only = true,
+     .letter = 'h'},
 };
 
 const size_t config_num_options = sizeof config_options / sizeof config_options[0];
@@ -392,6 +394,14 @@ const struct option *option_find(const char *name, char separator) {
             b++;
         }
         if (*a == '\0' && *b == '\0')
+            return &config_options[i];
+    }
+    return NULL;
+}
+
+const struct option *option_find_letter(char letter) {
+    for (size_t i = 0; i < config_num_options; i++) {
+        if (config_options[i].letter == letter)
             return &config_options[i];
     }
     return NULL;

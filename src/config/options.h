@@ -32,6 +32,7 @@ struct option {
     const char *help;           /* one to three sentences */
     const char *command;        /* the only one that uses it, or ones; NULL: any */
     bool command_line_only;     /* not in the file or the environment */
+    char letter;                /* 'h' when -h is the same flag; '\0': none */
 };
 
 extern const struct option config_options[];
@@ -40,6 +41,9 @@ extern const size_t config_num_options;
 /* Finds an option by its name, with `separator`, '-' or '_', between its words. Returns
  * NULL when there is none. */
 const struct option *option_find(const char *name, char separator);
+
+/* Finds an option by its letter, which is not '\0'. Returns NULL when there is none. */
+const struct option *option_find_letter(char letter);
 
 /* Returns the word for a value of the option called `name`, which must be a CHOICE. */
 const char *option_choice(const char *name, int value);

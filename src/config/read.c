@@ -206,19 +206,20 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     const char *flag = argv[(*at)++];
     const char *equals = strchr(flag, '=');
     size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
-    char name[64], origin[64];
+    const struct option *option = NULL;
+    char origin[64] = "";
 
-    /* The name, as it is written and without its dashes. */
-    if (length < 3 || length >= sizeof name || strncmp(flag, "--", 2) != 0)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "unknown option '%s'; see attnd --help", flag);
-    memcpy(origin, flag, length);
-    origin[length] = '\0';
-    memcpy(name, origin + 2, length - 1);
-    const struct option *option = option_find(name, '-');
+    /* The name, as it is written, is --NAME or -LETTER. */
+    if (length < sizeof origin)
+        memcpy(origin, flag, length);
+    if (strncmp(origin, "--", 2) == 0)
+        option = option_find(origin + 2, '-');
+    else if (strlen(origin) == 2)
+        option = option_find_letter(origin[1]);
     if (option == NULL)
         return error_set(reader->error, ATTN_E_VALUE,
-                         "unknown option '%s'; see attnd --help", origin);
+                         "unknown option '%s'; see attnd --help",
+                         *origin != '\0' ? origin : flag);
 
     /* The value follows '=' or is the next argument; a FLAG needs none. */
     const char *text = equals != NULL ? equals + 1 : NULL;

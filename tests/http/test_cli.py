@@ -250,6 +250,17 @@ def test_version_after_a_release_has_the_commit(tmp_path):
     assert suffix(tmp_path / "tarball") == ""  # the checkout around it is another project's
 
 
+@pytest.mark.parametrize("letter, name", [("-h", "--help"), ("-V", "--version")])
+def test_letter_stands_for_an_option(letter, name):
+    for command in ([], ["inspect"]):
+        result = run_attnd(*command, letter)
+        assert (result.returncode, result.stdout) == (0, run_attnd(name).stdout), result
+    assert f"  {name}, {letter}\n" in run_attnd("--help").stdout
+    for wrong in (f"-{letter}", f"{letter}x", "-"):
+        result = run_attnd(wrong)
+        assert result.returncode == 2 and f"'{wrong}'" in one_line(result.stderr), result
+
+
 def test_help_mentions_every_option_and_its_variable():
     result = run_attnd("--help")
     assert result.returncode == 0
