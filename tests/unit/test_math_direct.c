@@ -351,6 +351,29 @@ static void test_what_masked_keys_hold_does_not_reach_direct_results(void **stat
     single_deinit(&s);
 }
 
+/* Its weights are even, whatever its scores are. */
+static void test_direct_query_without_a_valid_key_may_be_anything(void **state) {
+    uint64_t seed = 20261213;
+    const attn_model_info info = layer(3, 16, 24);
+    struct single s = single_init(&seed, &info, 4, 3 * MANY);
+    const size_t valid[] = {5, 0, 2 * MANY, 0};
+    attn_sizes sizes;
+    (void)state;
+    s.request.query_lens = &s.query_len;
+    s.request.key_lens = &s.key_len;
+    s.request.valid_lens = valid;
+    s.request.valid_lens_per_query = true;
+    s.request.need_weights = ATTN_WEIGHTS_ALL;
+    attn_result clean = run(s.model, &s.request, &sizes);
+    s.queries[info.query_size] = NAN;
+    s.queries[3 * info.query_size + 1] = -INFINITY;
+    attn_result dirty = run(s.model, &s.request, &sizes);
+    assert_same(&dirty, &clean, &sizes);
+    free_result(&dirty);
+    free_result(&clean);
+    single_deinit(&s);
+}
+
 /* --- the rule --- */
 
 /* Returns whether a sequence is direct, alone and in a batch. */
@@ -488,6 +511,7 @@ int main(void) {
         cmocka_unit_test(test_heads_of_direct_sequences_are_left_out),
         cmocka_unit_test(test_direct_sequence_whose_inputs_are_one_tensor),
         cmocka_unit_test(test_what_masked_keys_hold_does_not_reach_direct_results),
+        cmocka_unit_test(test_direct_query_without_a_valid_key_may_be_anything),
         cmocka_unit_test(test_few_queries_over_many_keys_are_direct),
         cmocka_unit_test(test_keys_of_direct_sequences_take_no_room),
         cmocka_unit_test(test_steps_can_project_every_key),

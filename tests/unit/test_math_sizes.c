@@ -41,6 +41,7 @@ static void check_plan(const attn_model *model, const attn_request *request,
     }
     assert_true(plan->sizes.num_queries == queries && plan->sizes.num_keys == keys);
     assert_true(plan->sizes.weights == weights);
+    assert_true(plan->projected_keys == projected);
     if (plan->kind == PLAN_RUN)
         assert_true(plan->sizes.outputs == queries * info->out_size);
 
