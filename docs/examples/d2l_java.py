@@ -3,7 +3,7 @@
 
 The example has ones for all numbers, and `validLens` as floats, 3 and 2. What one sees: the shape of
 the book, and weights of 1/3 and 1/2 on the valid keys whatever the model weights are, because all
-keys are alike. With random numbers instead, d2l_heads.png (exercise 1) has five different heads, each
+keys are alike. With random numbers instead, d2l_java.png (exercise 1) has five different heads, each
 dark past the valid keys. Exercise 2 leaves out the heads of `patterns` one after another, always the
 one that the outputs miss least. First goes the head that attends to all words alike.
 
@@ -36,8 +36,8 @@ def draw_weights(client):
     rng = np.random.default_rng(0)
     x, y = 4 * rng.normal(size=(BATCH, QUERIES, WIDTH)), 4 * rng.normal(size=(BATCH, KEYS, WIDTH))
     _, weights = client.attend("d2l", x, keys=y, valid_lens=VALID_LENS, need_weights=True)
-    draw_heads(weights[0], range(QUERIES), range(KEYS), "d2l_heads.png")
-    print(f"exercise 1: written: d2l_heads.png, {len(weights[0])} heads;",
+    draw_heads(weights[0], range(QUERIES), range(KEYS), "d2l_java.png")
+    print(f"exercise 1: written: d2l_java.png, {len(weights[0])} heads;",
           "the hidden keys have", weights[0, :, :, 3:].sum())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heat maps of all heads of a model, in one picture: heads.png.
+"""Heat maps of all heads of a model, in one picture: heatmaps.png.
 
 What one sees: eight panels, one for each head of the demo model `patterns`. Rows are words that
 attend, columns are words that are attended to. Head 0 is bright one cell left of the diagonal, so
@@ -50,8 +50,8 @@ def main():
     print("       ", *(f"{word:>6}" for word in WORDS))
     for head, of_head in enumerate(weights):
         print(f"head {head}:", *(f"{weight:6.2f}" for weight in of_head[row]))
-    draw_heads(weights, WORDS, WORDS, "heads.png")
-    print("written: heads.png")
+    draw_heads(weights, WORDS, WORDS, "heatmaps.png")
+    print("written: heatmaps.png")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 """A layer of your own, from numpy arrays: written, served, and compared with numpy.
 
 What one sees: attnd recognises the names of the tensors, and its outputs and attention weights are
-those of numpy to about 1e-7. layer.safetensors stays in this folder:
+those of numpy to about 1e-7. own_layer.safetensors stays in this folder:
 
     python3 docs/examples/own_layer.py
-    attnd inspect layer.safetensors
-    attnd --model layer=layer.safetensors"""
+    attnd inspect own_layer.safetensors
+    attnd --model layer=own_layer.safetensors"""
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -28,10 +28,10 @@ kernels = {name: make_kernel() for name in ("W_q", "W_k", "W_v", "W_o")}
 # A file has [out, in], as PyTorch does. save_file() stores the memory of an array as it is, and .T
 # alone changes only the shape: without ascontiguousarray() the file would hold the wrong weights.
 save_file({f"{name}.weight": np.ascontiguousarray(kernel.T) for name, kernel in kernels.items()},
-          "layer.safetensors", metadata={"num_heads": str(HEADS)})
+          "own_layer.safetensors", metadata={"num_heads": str(HEADS)})
 
 tokens = rng.normal(size=(2, 10, WIDTH)).astype(np.float32)  # two sequences of ten tokens
-with serve("--model", "layer=layer.safetensors") as client:
+with serve("--model", "layer=own_layer.safetensors") as client:
     outputs, weights = client.attend("layer", tokens, need_weights=True)
 
 heads, expected_weights = attend(tokens @ kernels["W_q"], tokens @ kernels["W_k"],

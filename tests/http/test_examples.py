@@ -77,14 +77,20 @@ def test_heat_maps_of_all_heads_are_one_picture():
     assert [row.index("1.00") for row in rows[:3]] == [3, 5, 0]  # before, after, first
     assert rows[5] == ["0.09"] * 11
     assert rows[7] == ["0.20"] * 5 + ["0.00"] * 6
-    assert_picture(folder / "heads.png", (640, 1200))
+    assert_picture(folder / "heatmaps.png", (640, 1200))
 
 
-@pytest.mark.parametrize("name, file, layout", [("own_layer", "layer.safetensors", "d2l"),
-                                                ("torch_layer", "torch.safetensors", "torch")])
-def test_own_layer_is_left_as_a_file_that_attnd_knows(name, file, layout):
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_files_are_called_like_their_script(name):
+    """So that no script overwrites a file of the reader, or of another page."""
     _, folder = run_example(name)
-    inspected = run_attnd("inspect", folder / file)
+    assert {path.stem for path in folder.iterdir()} <= {"bin", name}
+
+
+@pytest.mark.parametrize("name, layout", [("own_layer", "d2l"), ("torch_layer", "torch")])
+def test_own_layer_is_left_as_a_file_that_attnd_knows(name, layout):
+    _, folder = run_example(name)
+    inspected = run_attnd("inspect", folder / f"{name}.safetensors")
     assert inspected.returncode == 0, inspected.stderr
     assert re.search(rf"\b{layout}\b", inspected.stdout), inspected.stdout
 
@@ -124,7 +130,7 @@ def test_d2l_example_with_floats_as_lengths_weighs_valid_keys_alike():
 def test_heat_maps_of_the_first_exercise_hide_keys_past_the_lengths():
     output, folder = run_example("d2l_java")
     assert "5 heads; the hidden keys have 0.0\n" in output
-    assert_picture(folder / "d2l_heads.png", (640, 1200))
+    assert_picture(folder / "d2l_java.png", (640, 1200))
 
 
 def test_second_exercise_leaves_out_the_heads_that_docs_pruning_md_does():
