@@ -14,7 +14,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
-INTEGERS = ("valid_lens", "weights_heads", "weights_queries")
+INDICES = ("weights_heads", "weights_queries")
+INTEGERS = ("valid_lens", *INDICES)
 MAX_RETRIES = 5  # of a request whose reply has Retry-After: attnd is busy (429, 503)
 
 
@@ -33,7 +34,7 @@ class Client:
     nothing else; large requests then take many times as long."""
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
-        self.url, self.json, self.timeout = url.rstrip("/"), json, timeout
+        self.url, self.json, self.timeout = complete_url(url), json, timeout
         self.session = requests.Session()  # keeps the connection
         # A request changes nothing on the server, so it may always be sent again.
         retry = Retry(total=MAX_RETRIES, connect=1, read=1, allowed_methods=["POST"],
@@ -48,7 +49,7 @@ class Client:
         [B, Tq, out_size], weights [H, Tq, Tk] or [B, H, Tq, Tk], without H for "mean". A list of
         arrays [Tq, width] is a ragged batch: the reply is then two lists, with an array for each
         sequence. Options: keys, values, valid_lens, causal, need_weights (True or "mean"),
-        weights_heads, weights_queries, head_mask, timeout_ms, priority."""
+        weights_heads and weights_queries (lists, or one index), head_mask, timeout_ms, priority."""
         fields = {"model": model, "queries": queries, **options}
         body, headers = encode(fields, self.json)
         data = bytearray()
@@ -64,7 +65,7 @@ class AsyncClient:
     client: outputs, weights = await client.attend(...)`."""
 
     def __init__(self, url="http://127.0.0.1:8080", json=False, timeout=60):
-        self.url, self.json, self.timeout = url.rstrip("/"), json, timeout
+        self.url, self.json, self.timeout = complete_url(url), json, timeout
 
     async def __aenter__(self):
         import aiohttp  # only here, so that Client does not need it
@@ -89,9 +90,15 @@ class AsyncClient:
             await asyncio.sleep(int(reply.headers["Retry-After"]))
 
 
+def complete_url(url):
+    """Returns the URL of a server, which may be given as `host:port`."""
+    return (url if "://" in url else "http://" + url).rstrip("/")
+
+
 def encode(fields, as_json):
     """Returns the body of a request and its headers."""
-    fields = {name: value for name, value in fields.items() if value is not None}
+    fields = {name: np.atleast_1d(value) if name in INDICES else value
+              for name, value in fields.items() if value is not None}
     if as_json:
         return json.dumps(to_lists(fields)).encode(), {"Content-Type": "application/json"}
 
@@ -170,7 +177,7 @@ def split_sequences(tensors, fields):
         return outputs, None
 
     key_lens, selected = tensors["key_lens"], fields.get("weights_queries")
-    num_rows = query_lens if selected is None else np.full_like(query_lens, len(selected))
+    num_rows = query_lens if selected is None else np.full_like(query_lens, np.size(selected))
     sizes = num_rows * key_lens  # of one head
     num_heads = weights.size // sizes.sum()
     weights = [piece.reshape(num_heads, rows, keys) for piece, rows, keys in

@@ -68,6 +68,10 @@ REQUESTS = {
     "ragged keys": {"queries": RAGGED, "keys": [rows(5), rows(2)], "values": [rows(5), rows(2)],
                     "need_weights": True},
     "ragged keys only": {"queries": rows(2, 3), "keys": [rows(5), rows(2)], "need_weights": True},
+    "one index": {"queries": rows(2, 3), "need_weights": True, "weights_heads": 2,
+                  "weights_queries": np.int64(1)},
+    "ragged with one index": {"queries": RAGGED, "need_weights": True, "weights_heads": 2,
+                              "weights_queries": 0},
     "numpy's numbers": {"queries": rows(3), "need_weights": np.bool_(True), "priority": np.int64(1),
                         "causal": np.bool_(True), "valid_lens": np.int64(2),
                         "weights_heads": [np.int64(2), np.int32(0)], "weights_queries": range(2)},
@@ -99,12 +103,21 @@ def assert_same(got, expected, is_list):
 @pytest.mark.parametrize("name", REQUESTS)
 def test_client_returns_the_numbers_of_plain_json(demo_server, attend, name):
     options = dict(REQUESTS[name])
-    reply = demo_server.attention({"model": "d2l"} | {key: to_plain(value)
-                                                      for key, value in options.items()}).json()
+    fields = {key: to_plain(value) for key, value in options.items()}
+    for key in ("weights_heads", "weights_queries"):
+        if isinstance(fields.get(key), int):
+            fields[key] = [fields[key]]
+    reply = demo_server.attention({"model": "d2l"} | fields).json()
     outputs, weights = attend(demo_server.url + "/", "d2l", **options)
     is_list = "ragged" in name
     assert_same(outputs, reply["outputs"], is_list)
     assert_same(weights, reply.get("attention_weights"), is_list)
+
+
+@each_way
+def test_address_may_lack_its_scheme(demo_server, attend):
+    outputs, _ = attend(demo_server.url.removeprefix("http://"), "d2l", rows(3))
+    assert outputs.shape == (3, 100)
 
 
 def test_requests_are_read_by_the_safetensors_package():
