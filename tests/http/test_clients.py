@@ -2,10 +2,13 @@
 """The snippets of docs/clients.md print the output that the page shows.
 
 They run in the order of the page and in one folder. A fence of `sh` or `python` is a program; the
-`json` or `text` that follows is its output, and without one it prints nothing. If the first line of
-`lua` is the name of a file, the snippet is written to that file and not run."""
+`json` or `text` that follows is its output, and without one it prints nothing. A fence of one line
+that starts `attnd` is a server, which runs until the end of the page. If the first line of `lua` is
+the name of a file, the snippet is written to that file and not run."""
 
+import contextlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,10 +20,11 @@ from server import ROOT, Server, clean_environment
 PAGE = ROOT / "docs/clients.md"
 CLIENT = ROOT / "docs/examples/attention_client.py"
 PAGE_ADDRESS = "127.0.0.1:8080"  # replaced by that of our server
+PAGE_PYTHON = "venv/bin/python "
 TOLERANCE = 2e-6
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]\d+)?")
-# How snippets begin that are not run: the test does itself what they do, or they take long.
-PREPARATION = ("attnd --demo\n", "python3 -m venv ", "cp docs/examples/", "build/venv/bin/python ")
+# How snippets begin that are not run: they install packages, or take minutes.
+NOT_RUN = ("python3 -m venv ", "venv/bin/python tests/load/clients.py")
 
 
 def read_page():
@@ -63,6 +67,8 @@ def assert_output(got, expected):
 
 
 def run(language, text, folder):
+    if text.startswith(PAGE_PYTHON):
+        text = text.replace(PAGE_PYTHON, f"{shlex.quote(sys.executable)} ", 1)
     program = ["sh", "-e", "-c", text] if language == "sh" else [sys.executable, "-c", text]
     environment = clean_environment(PYTHONDONTWRITEBYTECODE="1")
     result = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True,
@@ -71,22 +77,44 @@ def run(language, text, folder):
     return result.stdout
 
 
+def start_server(command, folder, addresses):
+    """Starts a server of the page. `addresses` gets where it is, by the address on the page."""
+    match = re.search(r" --listen (\S+)", command)
+    listen = match[1] if match else PAGE_ADDRESS
+    assert listen not in addresses, f"{command}: another server of the page has that address"
+    _, *arguments = shlex.split(command)
+    server = Server(*arguments, cwd=folder)  # whose own --listen comes last, and is used
+    addresses[listen] = f"127.0.0.1:{server.port}"
+    return server
+
+
+def replace_addresses(text, addresses):
+    for address, replacement in addresses.items():
+        text = text.replace(address, replacement)
+    return text
+
+
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_snippets_print_what_the_page_shows(tmp_path):
-    ran = 0
-    with Server("--demo") as server:
-        address = f"127.0.0.1:{server.port}"
-        (tmp_path / CLIENT.name).write_text(CLIENT.read_text().replace(PAGE_ADDRESS, address))
+    ran, addresses = 0, {}
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    with contextlib.ExitStack() as servers:
         for language, text, expected in read_page():
-            if text.startswith(PREPARATION):
+            if text.startswith("attnd "):
+                servers.enter_context(start_server(text, tmp_path, addresses))
                 continue
-            text = text.replace(PAGE_ADDRESS, address)
+            if text.startswith("cp docs/examples/"):
+                (tmp_path / CLIENT.name).write_text(replace_addresses(CLIENT.read_text(), addresses))
+                continue
+            if text.startswith(NOT_RUN):
+                continue
+            text = replace_addresses(text, addresses)
             name = re.match(r"-- (\w+\.lua)\n", text)
             if name:
                 assert expected is None
                 (tmp_path / name[1]).write_text(text)
                 continue
-            expected = (expected or "").replace(PAGE_ADDRESS, address)
+            expected = replace_addresses(expected or "", addresses)
             assert_output(run(language, text, tmp_path), expected)
             ran += 1
     assert ran >= 15
