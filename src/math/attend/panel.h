@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* panel.h: the attention of one panel of queries. A sequence of more than
- * KERNEL_PIECE_KEYS keys is summed in pieces, which are merged in their order. So neither
- * threads nor the number of queries decide the order of a sum. */
+ * KERNEL_PIECE_KEYS keys is summed in pieces, which are merged in their order. So threads
+ * do not decide the order of a sum, nor do other queries, but for plan_is_direct(). */
 #ifndef ATTND_MATH_ATTEND_PANEL_H
 #define ATTND_MATH_ATTEND_PANEL_H
 

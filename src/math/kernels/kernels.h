@@ -20,7 +20,7 @@
 #define KERNEL_COLUMNS_MAX 32 /* of any set */
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
 #define KERNEL_FEW_MAX     32 /* queries that attend_few() takes */
-#define KERNEL_PIECE_KEYS  (24 * KEY_BLOCK) /* longer sequences are summed in pieces */
+#define KERNEL_PIECE_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in pieces */
 
 /* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
  * The last panel is padded with 0. The two numbers of a pair are neighbours in a row of
