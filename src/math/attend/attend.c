@@ -37,7 +37,7 @@ static struct head_rows gather_rows(const struct run *run,
     size_t key_width = engine->score_size; /* in words */
 
     if (panels < GATHER_PANELS || key_len > run->plan->gather_keys || at->direct ||
-        run->plan->by_head || mask_head_factor(run->request, head) == 0.0F)
+        mask_head_factor(run->request, head) == 0.0F)
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
