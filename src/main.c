@@ -37,7 +37,9 @@
 #define TRIM_BYTES ((size_t)16 * 1024 * 1024)
 
 extern char **environ;
-extern const char main_commit[]; /* made by commit.sh; may be "" */
+
+/* Made by commit.sh; may be "". */
+extern const char main_commit[];
 
 /* What main_serve() has started, in this order. */
 struct daemon {

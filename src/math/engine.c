@@ -98,7 +98,7 @@ static bool reserve_all_panels(const attn_model_info *info, const struct engine 
 }
 
 /* Adds up what the engine will own: panels, or what is folded, and the additive score. */
-static bool count_bytes(const attn_model_info *info, struct engine *engine) {
+static bool count_engine_bytes(const attn_model_info *info, struct engine *engine) {
     size_t offsets[4], floats = 0, rows = engine->to_query.out;
 
     if (engine->native && !reserve_all_panels(info, engine, offsets, &floats))
@@ -114,7 +114,7 @@ static bool count_bytes(const attn_model_info *info, struct engine *engine) {
 
 /* Releases all but the first `count` numbers of *owned. When the C library refuses, they
  * are released with the rest. */
-static void keep_first(float **owned, size_t count) {
+static void shrink_to(float **owned, size_t count) {
     float *kept = count > 0 ? realloc(*owned, count * sizeof *kept) : NULL;
     if (kept != NULL)
         *owned = kept;
@@ -144,7 +144,7 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
         if (kernels->pack_pairs_bf16 != NULL)
             kernels->pack_pairs_bf16(panel, columns, in, columns, packed, columns);
         if (owned != NULL)
-            keep_first(owned, n * columns * in);
+            shrink_to(owned, n * columns * in);
     }
     if (owned != NULL)
         release_weight(owned);
@@ -265,7 +265,7 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     engine.to_key.out = engine.to_query.out;
     engine.to_output.in = engine.to_value.out;
-    if (!count_bytes(info, &engine))
+    if (!count_engine_bytes(info, &engine))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     *ret_engine = engine;
     return ATTN_OK;

@@ -184,9 +184,9 @@ static attn_status read_weights(const struct assembly *assembly, attn_model *mod
 }
 
 /* Checks elements first .. first+count-1 of a tensor; NULL is accepted. */
-static attn_status check_values(const struct assembly *assembly,
-                                const struct safetensors_tensor *tensor, size_t first,
-                                size_t count) {
+static attn_status check_loaded_values(const struct assembly *assembly,
+                                       const struct safetensors_tensor *tensor,
+                                       size_t first, size_t count) {
     float values[4096];
     attn_status status = ATTN_OK;
 
@@ -203,7 +203,8 @@ static attn_status check_values(const struct assembly *assembly,
 
 static attn_status check_all_values(const struct assembly *assembly,
                                     const struct safetensors_tensor *tensor) {
-    return tensor == NULL ? ATTN_OK : check_values(assembly, tensor, 0, tensor->elements);
+    return tensor == NULL ? ATTN_OK
+                          : check_loaded_values(assembly, tensor, 0, tensor->elements);
 }
 
 /* Checks what read_projection() would read. */
@@ -215,13 +216,13 @@ static attn_status check_projection(const struct assembly *assembly, size_t whic
     attn_status status;
 
     if (names->weight == NULL) {
-        status = check_values(assembly, projection->weight,
-                              projection->first_row * projection->in_size,
-                              hidden * projection->in_size);
+        status = check_loaded_values(assembly, projection->weight,
+                                     projection->first_row * projection->in_size,
+                                     hidden * projection->in_size);
         if (status != ATTN_OK)
             return status;
-        return check_values(assembly, projection->bias, projection->first_bias_row,
-                            hidden);
+        return check_loaded_values(assembly, projection->bias, projection->first_bias_row,
+                                   hidden);
     }
 
     status = check_all_values(assembly, projection->weight);

@@ -79,10 +79,10 @@ struct checkpoint {
 };
 
 /* Combines the options, which may be NULL, with those of the file. */
-static attn_status resolve_options(const char *name, const struct safetensors *file,
-                                   const attn_model_options *options,
-                                   struct checkpoint *ret_checkpoint,
-                                   attn_error *ret_error) {
+static attn_status settle_options(const char *name, const struct safetensors *file,
+                                  const attn_model_options *options,
+                                  struct checkpoint *ret_checkpoint,
+                                  attn_error *ret_error) {
     static const attn_model_options no_options;
     struct checkpoint checkpoint = {.info = {.name = ""}};
     attn_model_info *info = &checkpoint.info;
@@ -122,7 +122,7 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
     struct checkpoint checkpoint;
-    attn_status status = resolve_options(name, file, options, &checkpoint, ret_error);
+    attn_status status = settle_options(name, file, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
     return assemble_model(file, checkpoint.layout, &checkpoint.view, &checkpoint.info,
@@ -161,7 +161,7 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
 
     attn_status status = safetensors_open_file(path, &file, &error);
     if (status == ATTN_OK)
-        status = resolve_options("described", file, options, &checkpoint, &error);
+        status = settle_options("described", file, options, &checkpoint, &error);
     if (status == ATTN_OK)
         status = assemble_description(file, checkpoint.layout, &checkpoint.view,
                                       &checkpoint.info, engine, ret_info, &error);

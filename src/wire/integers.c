@@ -20,7 +20,7 @@ bool wire_integers_allow(const char *dtype) {
     return false;
 }
 
-static const unsigned char *bytes_of(const struct wire_integers *tensor, size_t i) {
+static const unsigned char *integer_bytes(const struct wire_integers *tensor, size_t i) {
     return tensor->bytes + i * (tensor->dtype->bits / 8);
 }
 
@@ -29,15 +29,15 @@ static double read_float(const struct wire_integers *tensor, size_t i) {
     double number;
     float narrow;
     if (tensor->dtype->bits == 64) {
-        memcpy(&number, bytes_of(tensor, i), sizeof number);
+        memcpy(&number, integer_bytes(tensor, i), sizeof number);
         return number;
     }
-    memcpy(&narrow, bytes_of(tensor, i), sizeof narrow);
+    memcpy(&narrow, integer_bytes(tensor, i), sizeof narrow);
     return (double)narrow;
 }
 
 static int64_t read_integer(const struct wire_integers *tensor, size_t i) {
-    return dtype_read_integer(bytes_of(tensor, i), tensor->dtype->bits / 8);
+    return dtype_read_integer(integer_bytes(tensor, i), tensor->dtype->bits / 8);
 }
 
 /* Returns where number `i` is. */

@@ -218,6 +218,7 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
                             struct wire_pace *pace, struct wire_problem *ret_problem) {
     const float *numbers = tensor->rows;
     size_t first_query = 0, first_row = 0, width = tensor->width;
+
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         const struct reach reach = find_reach(batch, b, first_query);
         for (size_t row = 0; row < tensor->lens[b]; row++, numbers += width) {

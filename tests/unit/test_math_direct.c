@@ -469,38 +469,6 @@ static void test_steps_can_project_every_key(void **state) {
     single_deinit(&s);
 }
 
-/* --- the kernel --- */
-
-/* Only the weights of some columns are multiplied: others may be infinite. */
-static void test_project_back_multiplies_by_the_columns_of_a_head(void **state) {
-    enum { HEAD = 13, HEADS = 3, ROWS = 5, LD = 3 * KERNEL_COLUMNS_MAX };
-    uint64_t seed = 20261210;
-    (void)state;
-    for (size_t in = 1; in <= 67 && is_native(); in += 6) {
-        const attn_model_info info = layer(HEADS, HEAD, in);
-        float x[ROWS * HEAD], y[ROWS * LD];
-        attn_model *model = random_model(&seed, &info);
-        for (size_t i = 0; i < HEAD * in; i++)
-            model->key_weight[i] = model->key_weight[2 * HEAD * in + i] = INFINITY;
-        assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
-        random_fill(&seed, x, ROWS * HEAD);
-        memset(y, 0xff, sizeof y);
-        model->engine.kernels->project_back(&model->engine.to_key.panels,
-                                            (struct range){HEAD, 2 * HEAD}, x, HEAD, ROWS,
-                                            y, LD);
-        for (size_t r = 0; r < ROWS; r++) {
-            for (size_t i = 0; i < in; i++) {
-                double sum = 0;
-                for (size_t c = 0; c < HEAD; c++)
-                    sum += (double)x[r * HEAD + c] *
-                           (double)model->key_weight[(HEAD + c) * in + i];
-                assert_true(fabs((double)y[r * LD + i] - sum) <= tolerance * HEAD);
-            }
-        }
-        attn_model_destroy(model);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_direct_sequences_match_the_reference),
@@ -515,7 +483,6 @@ int main(void) {
         cmocka_unit_test(test_few_queries_over_many_keys_are_direct),
         cmocka_unit_test(test_keys_of_direct_sequences_take_no_room),
         cmocka_unit_test(test_steps_can_project_every_key),
-        cmocka_unit_test(test_project_back_multiplies_by_the_columns_of_a_head),
     };
     return run_with_every_engine(tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_few.c: attend_few() computes what attend() does, bit by bit, in each set of
- * kernels; and the check at every start finds an attention that is wrong. */
+ * kernels; what else few queries need; and the check at every start finds an attention
+ * that is wrong. */
 #include "fail_alloc.h"
-#include "math/engine.h"
 #include "math/kernels/kernels.h"
+#include "math/model.h"
 #include "random_model.h"
 
 #include <attnd/library.h>
@@ -302,9 +303,53 @@ static void test_check_without_memory_says_so(void **state) {
     }
 }
 
+/* --- queries of direct sequences --- */
+
+/* Only the weights of some columns are multiplied: others may be infinite. */
+static void test_project_back_multiplies_by_the_columns_of_a_head(void **state) {
+    enum { HEAD = 13, HEADS = 3, ROWS = 5, LD = 3 * KERNEL_COLUMNS_MAX };
+    bool bf16 = kernels->k_step == 2;
+    double limit = bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
+    uint64_t seed = 20261210;
+    (void)state;
+    for (size_t in = 1; in <= 67; in += 6) {
+        const attn_engine_options native = {
+            .engine = "native", .cpu = kernels->name, .precision = bf16 ? "bf16" : "f32"};
+        const attn_model_info info = {.name = "back",
+                                      .layout = "test",
+                                      .query_size = in,
+                                      .key_size = in,
+                                      .value_size = in,
+                                      .out_size = in,
+                                      .num_heads = HEADS,
+                                      .head_size = HEAD,
+                                      .output_projection = true};
+        float x[ROWS * HEAD], y[ROWS * LD];
+        attn_model *model = random_model(&seed, &info);
+        for (size_t i = 0; i < HEAD * in; i++)
+            model->key_weight[i] = model->key_weight[2 * HEAD * in + i] = INFINITY;
+        assert_int_equal(attn_model_set_engine(model, &native, NULL), ATTN_OK);
+        random_fill(&seed, x, ROWS * HEAD);
+        memset(y, 0xff, sizeof y);
+        kernels->project_back(&model->engine.to_key.panels,
+                              (struct range){HEAD, 2 * HEAD}, x, HEAD, ROWS, y, LD);
+        for (size_t r = 0; r < ROWS; r++) {
+            for (size_t i = 0; i < in; i++) {
+                double sum = 0;
+                for (size_t c = 0; c < HEAD; c++)
+                    sum += (double)x[r * HEAD + c] *
+                           (double)model->key_weight[(HEAD + c) * in + i];
+                assert_true(fabs((double)y[r * LD + i] - sum) <= limit * HEAD);
+            }
+        }
+        attn_model_destroy(model);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_queries_have_the_bits_of_many),
+        cmocka_unit_test(test_project_back_multiplies_by_the_columns_of_a_head),
         cmocka_unit_test(test_check_accepts_every_set),
         cmocka_unit_test(test_check_finds_a_wrong_form),
         cmocka_unit_test(test_check_without_memory_says_so),

@@ -12,7 +12,7 @@ static struct plan_items items_of(const struct run *run, size_t sequence) {
     return plan_items(run->plan, run->model, run->request, sequence);
 }
 
-static size_t count_items(const struct run *run, size_t sequence) {
+static size_t count_attend_items(const struct run *run, size_t sequence) {
     const struct plan_items items = items_of(run, sequence);
     return items.heads * items.panels * items.pieces;
 }
@@ -138,7 +138,7 @@ void run_attend(const struct run *run) {
                   RUN_CONVERT_FLOPS * 2.0 * (double)plan->projected_keys *
                       (double)plan->hidden,
                   count_conversions, convert_items);
-    run_items(run, plan->attend_flops, count_items, attend_items);
+    run_items(run, plan->attend_flops, count_attend_items, attend_items);
     if (plan->splits)
-        run_items(run, plan->merge_flops, count_items, merge_items);
+        run_items(run, plan->merge_flops, count_attend_items, merge_items);
 }

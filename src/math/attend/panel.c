@@ -73,9 +73,9 @@ static void find_weights(struct panel_work *work, size_t head) {
 
 /* Adds what the queries of a panel attend to in a piece, or in all keys. `factors` are
  * those of the piece, NULL when weights and sums are final. */
-static void add_sums(const struct panel_work *work, const struct panel_sums *from,
-                     const float *factors, const float *weight_sums, bool first_piece,
-                     attn_head_sums *to) {
+static void add_panel_sums(const struct panel_work *work, const struct panel_sums *from,
+                           const float *factors, const float *weight_sums,
+                           bool first_piece, attn_head_sums *to) {
     const struct sequence_position *at = &work->at;
     bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
                                         at->first_key);
@@ -276,8 +276,8 @@ static void finish_pieces(const struct panel_work *work, const struct query_pane
         if (work->weighs)
             scale_weights(work, factors, i);
         if (pieces->sums != NULL)
-            add_sums(work, pieces->sums + i, factors, pieces->sum + i * pieces->step,
-                     i == 0, sums);
+            add_panel_sums(work, pieces->sums + i, factors,
+                           pieces->sum + i * pieces->step, i == 0, sums);
     }
 
     for (size_t c = 0; c < work->num_queries; c++) {
@@ -359,7 +359,7 @@ static void attend_head(const struct panel_work *work, size_t head,
         panel.sums = sums != NULL ? &whole : NULL;
         run_kernel(work->kernels, &panel);
         if (sums != NULL)
-            add_sums(work, &whole, NULL, NULL, true, sums);
+            add_panel_sums(work, &whole, NULL, NULL, true, sums);
     }
     clear_left_out(work, &panel);
 }

@@ -91,6 +91,7 @@ static attn_status print_signature(const attn_model_info *info, bool config,
         {"outputs", "FP32", false, 3, {ANY, ANY, info->out_size}},
         {"attention_weights", "FP32", false, 4, {ANY, ANY, ANY, ANY}},
     };
+
     attn_status status = print_tensors(config ? "input" : "inputs", inputs,
                                        sizeof inputs / sizeof inputs[0], config, body);
     if (status == ATTN_OK)
