@@ -69,19 +69,20 @@ def random_valid_lens(rng, query_lens, key_lens):
                            for tq, tk in zip(query_lens, key_lens)]}
 
 
-def random_request(rng, model):
-    """Returns a random batched request that the model accepts."""
+def random_request(rng, model, max_queries=12, max_keys=12):
+    """Returns a random batched request that the model accepts, with at most so many rows in a
+    sequence."""
     query_size, key_size, value_size = model.layer.sizes
     num_sequences, ragged = int(rng.integers(1, 5)), rng.random() < 0.5
 
-    def lens():
-        return rng.integers(1, 13, size=num_sequences if ragged else 1).repeat(
+    def lens(most):
+        return rng.integers(1, most + 1, size=num_sequences if ragged else 1).repeat(
             1 if ragged else num_sequences).tolist()
 
-    query_lens, key_lens = lens(), lens()
+    query_lens, key_lens = lens(max_queries), lens(max_keys)
     request = {"model": model.name}
     # Keys may only be omitted if they are as wide as queries, and values if as wide as keys.
-    if query_size == key_size and rng.random() < 0.5:
+    if query_size == key_size and max_queries == max_keys and rng.random() < 0.5:
         key_lens = query_lens
     else:
         request["keys"] = random_rows(rng, key_lens, key_size)
@@ -98,11 +99,12 @@ def random_request(rng, model):
     return request
 
 
-def compare_random_requests(server, models, number, precision, change=lambda request: None):
+def compare_random_requests(server, models, number, precision, change=lambda request: None,
+                            cases=range(CASES_PER_MODEL), **sizes):
     model = models[number]
-    for case in range(CASES_PER_MODEL):
+    for case in cases:
         rng = np.random.default_rng([SEED, number, case])
-        request = random_request(rng, model)
+        request = random_request(rng, model, **sizes)
         change(request)
         what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
         response = server.attention(request)
@@ -117,11 +119,24 @@ def test_random_requests_agree_with_the_reference(server, models, number):
 
 
 @pytest.mark.parametrize("number", range(NUM_MODELS))
-def test_random_requests_agree_with_the_reference_in_bf16(bf16_server, models, number):
-    def shrink_queries(request):  # gives scores like those of trained layers
-        request["queries"] = [(np.array(rows) / 4).tolist() for rows in request["queries"]]
+def test_few_queries_over_many_keys_agree_with_the_reference(server, models, number):
+    compare_random_requests(server, models, number, "f32", cases=[0], max_queries=40, max_keys=3000)
 
+
+def shrink_queries(request):
+    """Gives scores like those of trained layers."""
+    request["queries"] = [(np.array(rows) / 4).tolist() for rows in request["queries"]]
+
+
+@pytest.mark.parametrize("number", range(NUM_MODELS))
+def test_random_requests_agree_with_the_reference_in_bf16(bf16_server, models, number):
     compare_random_requests(bf16_server, models, number, "bf16 in a small layer", shrink_queries)
+
+
+@pytest.mark.parametrize("number", range(0, NUM_MODELS, 4))
+def test_few_queries_over_many_keys_agree_in_bf16(bf16_server, models, number):
+    compare_random_requests(bf16_server, models, number, "bf16 in a small layer", shrink_queries,
+                            cases=[0], max_queries=40, max_keys=3000)
 
 
 def padded(request):
