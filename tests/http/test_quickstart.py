@@ -34,7 +34,8 @@ def start_script(tmp_path):
 
     def start(*arguments):
         return subprocess.Popen(["sh", tmp_path / "deploy/quickstart.sh", *arguments], text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+                                preexec_fn=heed_interrupts)
 
     yield start
     left = find_processes(f"TMPDIR={tmp_path / 'tmp'}")
@@ -42,6 +43,12 @@ def start_script(tmp_path):
         os.kill(process, signal.SIGKILL)
     assert left == []
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def heed_interrupts():
+    """A shell ignores SIGINT in what it runs in the background, such as these tests, and so would
+    the script."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def find_processes(variable):
