@@ -324,17 +324,17 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
     struct bench_report *r = b->report;
     bool projected = r->part != BENCH_LAYER || r->strided;
     enum plan_kind kind = projected ? PLAN_PROJECTED : PLAN_RUN;
-    struct plan plan = {0};
-    size_t bytes = 0;
+    struct plan plan;
+    size_t bytes = 0, c = 0;
 
-    for (size_t c = 0; c + 1 < r->num_contenders; c++) {
+    do { /* at least one engine comes before the tiles */
         attn_status status = plan_make(b->models[c], &b->request, kind, &plan, NULL);
         if (status != ATTN_OK)
             return status;
         r->contenders[c].by_head = plan.by_head && !r->strided;
         if (plan.sizes.scratch_bytes > bytes)
             bytes = plan.sizes.scratch_bytes;
-    }
+    } while (++c + 1 < r->num_contenders);
 
     size_t tiles = attn_tiles_scratch(b->models[0], &plan.sizes);
     *ret_scratch_bytes = tiles > bytes ? tiles : bytes;

@@ -313,7 +313,7 @@ static bool reserve_partials(const attn_model *model, const attn_request *reques
         ((threads > 1 && 2 * (double)threads * plan->panel_flops >= plan->items_flops) ||
          plan->panel_flops > SPLIT_FLOPS);
     if (plan->splits) {
-        double max = PARTIALS_MAX / sizeof(float) * (double)threads;
+        double max = (double)PARTIALS_MAX / sizeof(float) * (double)threads;
         double share = PARTIALS_SHARE * (double)direct_keys * (double)read;
         parts = count_items(model, request, plan);
         plan->splits =
@@ -353,7 +353,7 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
     }
     plan->thread_floats = floats;
     if (plan->num_direct > 0) {
-        if (!size_add(model->info.head_size, 2 * KERNEL_COLUMNS_MAX, &tile) ||
+        if (!size_add(model->info.head_size, (size_t)2 * KERNEL_COLUMNS_MAX, &tile) ||
             !size_mul(tile, PLAN_DIRECT_ROWS, &tile))
             return false;
         if (tile > plan->thread_floats)

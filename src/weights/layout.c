@@ -316,7 +316,7 @@ static attn_status refuse_short_names(const struct tensor_view *view, const char
                 first = tensor;
             fits = tensor != NULL;
         }
-        if (fits)
+        if (fits && first != NULL)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "no layout fits: tensor '%.80s' would be '%.80s.weight' of "
                              "layout %s; save it, and others like it, under such a name",

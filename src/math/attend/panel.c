@@ -431,7 +431,8 @@ static void attend_to_mean(struct panel_work *work, size_t head) {
     const struct run *run = work->run;
     const struct head_rows rows = panel_head_rows(run, &work->at, head);
     size_t key_len = run->request->key_lens[work->at.sequence];
-    float *one = panel_thread_extra(run, work->thread), *means[KERNEL_COLUMNS_MAX];
+    float *one = panel_thread_extra(run, work->thread);
+    float *means[KERNEL_COLUMNS_MAX] = {NULL};
 
     /* The weights of each head go through the thread's scratch. */
     find_weights(work, head);
