@@ -18,7 +18,8 @@ struct attention_check {
     float *queries;        /* [columns, score_size] */
     float *keys, *values;  /* [CHECK_KEYS, score_size or head_size] float32 */
     float *key_words, *value_words;
-    float *outputs; /* [columns, head_size] */
+    float *expected; /* [columns, head_size], by plain loops */
+    float *outputs;  /* [columns, head_size] */
     void *scratch;
 };
 
@@ -40,11 +41,9 @@ static double check_score(const struct attention_check *check, size_t c, size_t 
     return sum;
 }
 
-/* Returns the largest difference of query c's outputs from plain ones, which are at most
- * 1; infinite where one is not a number. */
-static double check_query(const struct attention_check *check, size_t c) {
-    const float *got = check->outputs + c * check->head_size;
-    double weights[CHECK_KEYS], sum = 0, worst = 0;
+/* Computes the outputs of query c, which are at most 1. */
+static void expect_query(const struct attention_check *check, size_t c) {
+    double weights[CHECK_KEYS], sum = 0;
 
     for (size_t k = 0; k < check_num_keys(c); k++)
         sum += weights[k] = exp(check_score(check, c, k));
@@ -52,14 +51,12 @@ static double check_query(const struct attention_check *check, size_t c) {
         double output = 0;
         for (size_t k = 0; k < check_num_keys(c); k++)
             output += weights[k] / sum * (double)check->values[k * check->head_size + d];
-        double difference = fabs((double)got[d] - output);
-        if (!(difference <= worst))
-            worst = isnan(difference) ? (double)INFINITY : difference;
+        check->expected[c * check->head_size + d] = (float)output;
     }
-    return worst;
 }
 
-/* Runs one form of the kernel; returns its largest difference. */
+/* Runs one form of the kernel; returns its largest difference, infinite where an output
+ * is not a number. */
 static double check_form(const struct attention_check *check,
                          void (*attend)(const struct query_panel *panel)) {
     const struct kernels *kernels = check->kernels;
@@ -92,9 +89,10 @@ static double check_form(const struct attention_check *check,
     for (size_t c = 0; c < kernels->columns; c++)
         num_keys[c] = check_num_keys(c);
     attend(&panel);
-    for (size_t c = 0; c < kernels->columns; c++) {
-        double difference = check_query(check, c);
-        worst = difference > worst ? difference : worst;
+    for (size_t i = 0; i < kernels->columns * check->head_size; i++) {
+        double difference = fabs((double)check->outputs[i] - (double)check->expected[i]);
+        if (!(difference <= worst))
+            worst = isnan(difference) ? (double)INFINITY : difference;
     }
     return worst;
 }
@@ -118,11 +116,12 @@ static bool check_init(struct attention_check *check) {
     check->values = alloc_rows(CHECK_KEYS, check->head_size);
     check->key_words = alloc_rows(CHECK_KEYS, check->score_size);
     check->value_words = alloc_rows(CHECK_KEYS, check->head_size);
+    check->expected = alloc_rows(kernels->columns, check->head_size);
     check->outputs = alloc_rows(kernels->columns, check->head_size);
     check->scratch = bytes < SIZE_MAX ? aligned_alloc(64, bytes) : NULL;
     if (check->additive_score == NULL || check->queries == NULL || check->keys == NULL ||
         check->values == NULL || check->key_words == NULL || check->value_words == NULL ||
-        check->outputs == NULL || check->scratch == NULL)
+        check->expected == NULL || check->outputs == NULL || check->scratch == NULL)
         return false;
 
     noise_fill(check->additive_score, check->score_size,
@@ -130,6 +129,8 @@ static bool check_init(struct attention_check *check) {
     noise_fill(check->queries, kernels->columns * check->score_size, 1.0F);
     noise_fill(check->keys, CHECK_KEYS * check->score_size, -1.0F);
     noise_fill(check->values, CHECK_KEYS * check->head_size, 1.0F);
+    for (size_t c = 0; c < kernels->columns; c++)
+        expect_query(check, c);
     if (kernels->convert_bf16 != NULL) {
         kernels->convert_bf16(check->keys, check->score_size, CHECK_KEYS,
                               check->score_size, check->key_words,
@@ -159,6 +160,7 @@ attn_status engine_check_attention(const struct engine *engine, size_t head_size
     free(check.values);
     free(check.key_words);
     free(check.value_words);
+    free(check.expected);
     free(check.outputs);
     free(check.scratch);
     return ready ? ATTN_OK : ATTN_E_NOMEM;
