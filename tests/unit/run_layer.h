@@ -4,6 +4,8 @@
 #ifndef ATTND_TESTS_RUN_LAYER_H
 #define ATTND_TESTS_RUN_LAYER_H
 
+#include "math/ref.h"
+
 #include <attnd/attention.h>
 #include <math.h>
 #include <stdlib.h>
@@ -50,6 +52,21 @@ static void assert_close(const float *got, const double *expected, size_t count,
             fail_msg("case %u: number %zu is %.9g, not %.9g", case_number, i,
                      (double)got[i], expected[i]);
     }
+}
+
+/* Runs a request, and compares its results with the reference. */
+static void assert_as_reference(const attn_model *model, const attn_request *request,
+                                unsigned case_number) {
+    attn_sizes sizes;
+    attn_result result = run(model, request, &sizes);
+    double *outputs = malloc(sizes.outputs * sizeof *outputs);
+    double *weights = malloc((sizes.weights + 1) * sizeof *weights);
+    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTN_OK);
+    assert_close(result.outputs, outputs, sizes.outputs, case_number);
+    assert_close(result.weights, weights, sizes.weights, case_number);
+    free_result(&result);
+    free(outputs);
+    free(weights);
 }
 
 #endif

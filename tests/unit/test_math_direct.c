@@ -71,18 +71,9 @@ static void test_direct_sequences_match_the_reference(void **state) {
         struct random_request r;
         attn_model *model = random_case(&seed, 3000, &r);
         const struct plan plan = plan_of(model, &r.request);
-        double *outputs = malloc(r.sizes.outputs * sizeof *outputs);
-        double *weights = malloc((r.sizes.weights + 1) * sizeof *weights);
-        attn_sizes sizes;
-        assert_int_equal(attn_ref_run(model, &r.request, outputs, weights), ATTN_OK);
-        attn_result result = run(model, &r.request, &sizes);
-        assert_close(result.outputs, outputs, sizes.outputs, i);
-        assert_close(result.weights, weights, sizes.weights, i);
+        assert_as_reference(model, &r.request, i);
         num_direct += plan.num_direct > 0;
         num_mixed += plan.num_direct > 0 && plan.num_direct < r.request.num_sequences;
-        free_result(&result);
-        free(outputs);
-        free(weights);
         random_request_deinit(&r);
         attn_model_destroy(model);
     }
@@ -242,17 +233,8 @@ static void test_splits_of_few_queries_do_not_change_a_bit(void **state) {
 /* Runs a request and compares it with the reference. */
 static void assert_matches(const attn_model *model, const attn_request *request,
                            size_t num_direct) {
-    attn_sizes sizes;
-    attn_result result = run(model, request, &sizes);
-    double *outputs = malloc(sizes.outputs * sizeof *outputs);
-    double *weights = malloc((sizes.weights + 1) * sizeof *weights);
-    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTN_OK);
     assert_int_equal(plan_of(model, request).num_direct, is_native() ? num_direct : 0);
-    assert_close(result.outputs, outputs, sizes.outputs, 0);
-    assert_close(result.weights, weights, sizes.weights, 0);
-    free_result(&result);
-    free(outputs);
-    free(weights);
+    assert_as_reference(model, request, 0);
 }
 
 /* Projected keys and values follow each other head by head, or row by row. */

@@ -169,16 +169,7 @@ static void test_long_sequences_match_the_reference(void **state) {
         attn_model *model = small_model(&seed, 20);
         struct random_request r;
         random_request_init(&seed, model, 40, LONG, &r);
-        double *outputs = malloc(r.sizes.outputs * sizeof *outputs);
-        double *weights = malloc((r.sizes.weights + 1) * sizeof *weights);
-        attn_sizes sizes;
-        assert_int_equal(attn_ref_run(model, &r.request, outputs, weights), ATTN_OK);
-        attn_result result = run(model, &r.request, &sizes);
-        assert_close(result.outputs, outputs, sizes.outputs, i);
-        assert_close(result.weights, weights, sizes.weights, i);
-        free_result(&result);
-        free(outputs);
-        free(weights);
+        assert_as_reference(model, &r.request, i);
         random_request_deinit(&r);
         attn_model_destroy(model);
     }
