@@ -13,6 +13,7 @@
 #include "http/net/address.h"
 #include "http/net/listen.h"
 #include "http/net/origin.h"
+#include "http/served.h"
 #include "http/server.h"
 #include "wire/init.h"
 
@@ -45,7 +46,8 @@ extern const char main_commit[];
 struct daemon {
     struct address_ranges trusted_proxies;
     struct origins cors_origins;
-    struct models models;
+    struct models models; /* until they are served */
+    struct served_models served;
     struct sched_budget budget;
     struct sched_pool *pool;
     struct http_server *server;
@@ -119,6 +121,18 @@ static size_t find_arena_keep(size_t max_memory, size_t workers) {
     return keep < ARENA_KEEP_MAX ? keep : ARENA_KEEP_MAX;
 }
 
+/* Gives the models that were loaded to the server. */
+static attn_status publish_models(struct daemon *daemon, attn_error *error) {
+    struct models *models = &daemon->models;
+    attn_status status = served_publish(&daemon->served, models->items, models->count);
+    if (status != ATTN_OK)
+        return error_set(error, status, "cannot serve the models: out of memory");
+
+    free(models->items);
+    *models = (struct models){.items = NULL};
+    return ATTN_OK;
+}
+
 static attn_status start_daemon(struct daemon *daemon, const struct config *config,
                                 attn_error *error) {
     size_t cpus = machine_cpus("");
@@ -158,8 +172,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
         .batch_delay = (int64_t)config->batch_delay_us * 1000,
         .max_body = config->max_body,
         .max_reply = config->max_reply,
-        .models = (const attn_model *const *)daemon->models.items,
-        .num_models = daemon->models.count,
+        .models = &daemon->served,
         .pool = daemon->pool,
         .budget = &daemon->budget,
     };
@@ -236,6 +249,7 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     int exit_code = EXIT_FAILURE;
     (void)files;
 
+    served_models_init(&daemon.served);
     signal(SIGPIPE, SIG_IGN);
     loading_exit_code = config->check_config ? EXIT_FAILURE : EXIT_SUCCESS;
     set_stop_handler(stop_loading);
@@ -266,6 +280,7 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     }
 
     if (catch_stop_requests(&error) != ATTN_OK ||
+        publish_models(&daemon, &error) != ATTN_OK ||
         start_daemon(&daemon, config, &error) != ATTN_OK)
         report_error(&error, exit_code);
     else
@@ -274,6 +289,7 @@ static int main_serve(const struct config *config, const struct config_texts *fi
 done:
     sched_pool_destroy(daemon.pool);
     http_server_destroy(daemon.server);
+    served_models_deinit(&daemon.served);
     load_models_deinit(&daemon.models);
     free(daemon.trusted_proxies.items);
     free(daemon.cors_origins.items);

@@ -24,11 +24,11 @@
 
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index) {
-    const struct http_options *options = exchange->options;
+    const struct served *served = exchange->served;
     const struct route_word *name = &exchange->words[0];
     size_t index =
-        wire_models_index(options->models, options->num_models, name->start, name->size);
-    if (index == options->num_models) {
+        wire_models_index(served->models, served->num_models, name->start, name->size);
+    if (index == served->num_models) {
         struct wire_problem problem;
         wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
                          "there is no model '%.*s'; %s lists the loaded models",
@@ -370,6 +370,7 @@ static struct exchange *create_exchange(struct http_thread *thread,
 
     exchange->thread = thread;
     exchange->options = thread->options;
+    exchange->served = served_acquire(thread->options->models);
     exchange->max_body = thread->options->max_body;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
@@ -434,6 +435,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     stream_deinit(&exchange->stream);
     memory_keep(&exchange->memory, 0);
     leave_client(exchange);
+    served_release(exchange->served);
     exchange->peer->exchange = NULL;
     exchange->peer->request = NULL;
     connection_begin_phase(exchange->peer, CONNECTION_WAITS);

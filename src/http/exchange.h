@@ -11,6 +11,7 @@
 #include "http/net/connection.h"
 #include "http/options.h"
 #include "http/routes.h"
+#include "http/served.h"
 #include "http/stream.h"
 #include "http/thread.h"
 #include "wire/protocol.h"
@@ -43,6 +44,7 @@ struct exchange_codec {
 struct exchange {
     struct http_thread *thread;
     const struct http_options *options;
+    struct served *served; /* held from the first call to the end */
     struct MHD_Connection *connection;
     struct connection *peer; /* outlives the exchange */
     const struct route *route;

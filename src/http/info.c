@@ -14,10 +14,10 @@ extern const char attnd_openapi[];
 extern const uint64_t attnd_openapi_size;
 
 void models_handle_list(struct exchange *exchange) {
-    const struct http_options *options = exchange->options;
+    const struct served *served = exchange->served;
     exchange_set_json(
         exchange,
-        wire_native_print_models(options->models, options->num_models, &exchange->reply),
+        wire_native_print_models(served->models, served->num_models, &exchange->reply),
         MHD_HTTP_OK);
 }
 
@@ -25,7 +25,7 @@ void models_handle_one(struct exchange *exchange) {
     size_t index;
     if (!exchange_find_model(exchange, "GET /v1/models", &index))
         return;
-    const attn_model_info *info = attn_model_get_info(exchange->options->models[index]);
+    const attn_model_info *info = attn_model_get_info(exchange->served->models[index]);
     exchange_set_json(exchange, wire_native_print_model(info, &exchange->reply),
                       MHD_HTTP_OK);
 }

@@ -36,7 +36,7 @@ static bool find_path_model(struct exchange *exchange, size_t *ret_index) {
             &problem, WIRE_E_UNKNOWN_VERSION, "version",
             "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
             ", or none",
-            attn_model_get_info(exchange->options->models[index])->name,
+            attn_model_get_info(exchange->served->models[index])->name,
             version->size < 100 ? (int)version->size : 100, version->start);
         exchange_set_problem(exchange, &problem);
         return false;
@@ -53,7 +53,7 @@ static void reply_model(struct exchange *exchange,
     size_t i;
     if (!find_path_model(exchange, &i))
         return;
-    const attn_model_info *info = attn_model_get_info(exchange->options->models[i]);
+    const attn_model_info *info = attn_model_get_info(exchange->served->models[i]);
     exchange_set_json(exchange, print(info, &exchange->reply), MHD_HTTP_OK);
 }
 
@@ -123,7 +123,7 @@ void oip_handle_infer(struct exchange *exchange) {
 
     if (!find_path_model(exchange, &i))
         return;
-    codec.models = &exchange->options->models[i];
+    codec.models = &exchange->served->models[i];
     if (!find_json_size(exchange, &codec.json_size, &problem)) {
         exchange_set_problem(exchange, &problem);
         return;
@@ -155,7 +155,7 @@ void oip_handle_ready(struct exchange *exchange) {
     size_t i;
     if (!find_path_model(exchange, &i))
         return;
-    const attn_model_info *info = attn_model_get_info(exchange->options->models[i]);
+    const attn_model_info *info = attn_model_get_info(exchange->served->models[i]);
     exchange_set_json(exchange, wire_oip_print_ready(info, ready, &exchange->reply),
                       ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
@@ -166,9 +166,9 @@ static void reply_stats(struct exchange *exchange, size_t first, size_t count) {
     attn_status status = ATTN_E_NOMEM;
 
     for (size_t i = 0; i < count && statistics != NULL; i++)
-        model_stats_get(&exchange->thread->stats[first + i], &statistics[i]);
+        model_stats_get(exchange->served->stats[first + i], &statistics[i]);
     if (statistics != NULL)
-        status = wire_oip_print_statistics(exchange->options->models + first, statistics,
+        status = wire_oip_print_statistics(exchange->served->models + first, statistics,
                                            count, &exchange->reply);
     free(statistics);
     exchange_set_json(exchange, status, MHD_HTTP_OK);
@@ -181,11 +181,11 @@ void oip_handle_stats(struct exchange *exchange) {
 }
 
 void oip_handle_all_stats(struct exchange *exchange) {
-    reply_stats(exchange, 0, exchange->options->num_models);
+    reply_stats(exchange, 0, exchange->served->num_models);
 }
 
 void oip_handle_index(struct exchange *exchange) {
-    const struct http_options *options = exchange->options;
+    const struct served *served = exchange->served;
     const struct buf *body = &exchange->body;
     bool ready = server_is_ready(exchange), ready_only;
     struct wire_problem problem;
@@ -195,8 +195,8 @@ void oip_handle_index(struct exchange *exchange) {
         exchange_set_problem(exchange, &problem);
         return;
     }
-    size_t count = ready || !ready_only ? options->num_models : 0;
+    size_t count = ready || !ready_only ? served->num_models : 0;
     exchange_set_json(
-        exchange, wire_oip_print_index(options->models, count, ready, &exchange->reply),
+        exchange, wire_oip_print_index(served->models, count, ready, &exchange->reply),
         MHD_HTTP_OK);
 }

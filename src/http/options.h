@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http/options.h: the server's settings, and the models that it serves. */
+/* http/options.h: the server's settings. */
 #ifndef ATTND_HTTP_OPTIONS_H
 #define ATTND_HTTP_OPTIONS_H
 
 #include "sched/budget.h"
 #include "sched/pool.h"
 
-#include <attnd/model.h>
+#include <stdbool.h>
 
 struct address_ranges;
 struct origins;
+struct served_models;
 
 /* Everything is borrowed and must outlive the server. */
 struct http_options {
@@ -25,12 +26,11 @@ struct http_options {
     const struct address_ranges *trusted_proxies;
     /* Those of web pages elsewhere that may use the server. */
     const struct origins *cors_origins;
-    bool no_ui;               /* the page is not served */
-    bool ignore_client_abort; /* a client that hangs up still gets its reply */
-    size_t max_body;          /* bytes */
-    size_t max_reply;         /* bytes */
-    const attn_model *const *models;
-    size_t num_models;
+    bool no_ui;                   /* the page is not served */
+    bool ignore_client_abort;     /* a client that hangs up still gets its reply */
+    size_t max_body;              /* bytes */
+    size_t max_reply;             /* bytes */
+    struct served_models *models; /* of which a generation is published */
     struct sched_pool *pool;
     struct sched_budget *budget;
 };

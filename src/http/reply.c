@@ -98,7 +98,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
 
-    exchange->job.cost = estimate_reply(exchange->thread->estimate, exchange->codec.text,
+    exchange->job.cost = estimate_reply(exchange->served->estimate, exchange->codec.text,
                                         STREAM_PIECE_BYTES);
     exchange_hand_over(exchange, run_piece, sched_resubmit);
     return 0; /* not called again before the connection is resumed */

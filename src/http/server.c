@@ -29,8 +29,6 @@ struct http_server {
     struct http_options options;
     char url[NI_MAXHOST + 16];
     struct http_thread *threads; /* [num_threads] */
-    struct model_stats *stats;   /* [num_models] */
-    struct estimate *estimate;
     size_t num_started;
     atomic_bool draining;            /* set once; `deadline` is written before */
     int64_t deadline;                /* clock_now_ns */
@@ -114,17 +112,6 @@ static void init_limits(struct http_server *server) {
                 limits->max_connections * MEMORY_CONNECTION_BYTES);
 }
 
-/* Allocates what belongs to threads and models. */
-static attn_status alloc_state(struct http_server *server) {
-    const struct http_options *options = &server->options;
-
-    server->threads = calloc(options->num_threads, sizeof *server->threads);
-    server->stats = calloc(options->num_models, sizeof *server->stats);
-    if (server->threads == NULL || (server->stats == NULL && options->num_models > 0))
-        return ATTN_E_NOMEM;
-    return estimate_create(options->models, options->num_models, &server->estimate);
-}
-
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error) {
     attn_status status = ATTN_E_NOMEM;
@@ -137,8 +124,8 @@ attn_status http_server_create(const struct http_options *options,
     server->options = *options;
     atomic_init(&server->draining, false);
     init_limits(server);
-    status = alloc_state(server);
-    if (status != ATTN_OK)
+    server->threads = calloc(num_threads, sizeof *server->threads);
+    if (server->threads == NULL)
         goto fail;
     if (options->budget->limit < MEMORY_CONNECTION_BYTES) {
         status =
@@ -157,8 +144,6 @@ attn_status http_server_create(const struct http_options *options,
         server->threads[i] = (struct http_thread){
             .options = &server->options,
             .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
-            .stats = server->stats,
-            .estimate = server->estimate,
             .connections = {.limits = &server->limits},
             .draining = &server->draining,
             .deadline = &server->deadline};
@@ -210,7 +195,5 @@ void http_server_destroy(struct http_server *server) {
     memory_deinit(&server->limits.memory);
     client_table_deinit(&server->limits.clients);
     free(server->threads);
-    estimate_destroy(server->estimate);
-    free(server->stats);
     free(server);
 }

@@ -4,10 +4,8 @@
 #ifndef ATTND_HTTP_THREAD_H
 #define ATTND_HTTP_THREAD_H
 
-#include "http/model_stats.h"
 #include "http/net/connection.h"
 #include "http/options.h"
-#include "http/work/estimate.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -35,11 +33,9 @@ struct http_thread {
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;         /* wake_fd was written to, and not read since */
-    struct model_stats *stats; /* [options->num_models], owned by the server */
-    struct estimate *estimate; /* owned by the server */
-    atomic_bool *draining;     /* of the server; set once */
-    const int64_t *deadline;   /* of the server; valid once `draining` is set */
+    atomic_bool woken;       /* wake_fd was written to, and not read since */
+    atomic_bool *draining;   /* of the server; set once */
+    const int64_t *deadline; /* of the server; valid once `draining` is set */
 
     /* Used by this thread alone, until it has ended. */
     bool quiesced; /* accepts no more connections */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "http/net/address.h"
 #include "http/net/origin.h"
+#include "http/served.h"
 #include "http/server.h"
 
 #include <arpa/inet.h>
@@ -32,7 +33,7 @@
 /* The server that all inputs share. It lives until the process ends. */
 static struct {
     struct sched_budget budget;
-    attn_model *model;
+    struct served_models models;
     struct origins origins;
     struct http_options options;
     struct http_server *server;
@@ -53,31 +54,33 @@ static void start_server(void) {
                                         .queue_slots = 4,
                                         .max_delay = 1000000000,
                                         .arena_keep = 1 << 20};
+    attn_model *model;
     attn_error error;
     unsigned port;
 
     signal(SIGPIPE, SIG_IGN);
     log_init(LOG_FORMAT_TEXT, LOG_ERROR);
     fuzz_check(attn_init(&error) == ATTN_OK && wire_init() == ATTN_OK &&
-                   attn_model_demo("journey", NULL, &shared.model, &error) == ATTN_OK,
+                   attn_model_demo("journey", NULL, &model, &error) == ATTN_OK,
                "a model that cannot be made");
     fuzz_check(origins_read(pages, 1, &shared.origins, &error) == ATTN_OK,
                "an origin that cannot be read");
+    served_models_init(&shared.models);
+    fuzz_check(served_publish(&shared.models, &model, 1) == ATTN_OK,
+               "a model that cannot be served");
     sched_budget_init(&shared.budget, MEMORY_BYTES);
-    shared.options =
-        (struct http_options){.listen = "127.0.0.1:0",
-                              .num_threads = 1,
-                              .max_connections = 64,
-                              .header_timeout = 1,
-                              .idle_timeout = 1,
-                              .min_rate = 4096,
-                              .trusted_proxies = &no_proxies,
-                              .cors_origins = &shared.origins,
-                              .max_body = 1 << 20,
-                              .max_reply = 1 << 24,
-                              .models = (const attn_model *const *)&shared.model,
-                              .num_models = 1,
-                              .budget = &shared.budget};
+    shared.options = (struct http_options){.listen = "127.0.0.1:0",
+                                           .num_threads = 1,
+                                           .max_connections = 64,
+                                           .header_timeout = 1,
+                                           .idle_timeout = 1,
+                                           .min_rate = 4096,
+                                           .trusted_proxies = &no_proxies,
+                                           .cors_origins = &shared.origins,
+                                           .max_body = 1 << 20,
+                                           .max_reply = 1 << 24,
+                                           .models = &shared.models,
+                                           .budget = &shared.budget};
     fuzz_check(sched_pool_create(&sched, &shared.options.pool) == ATTN_OK &&
                    http_server_create(&shared.options, &shared.server, &error) == ATTN_OK,
                "a server that does not start");

@@ -13,16 +13,11 @@
 /* Returns the counters of the model, or NULL while the model is not known. */
 static struct model_stats *find_model_stats(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
-    const struct http_options *options = exchange->options;
     const attn_model *model = inference->request.model;
 
     if (model == NULL && exchange->codec.num_models == 1)
         model = exchange->codec.models[0];
-    for (size_t i = 0; i < options->num_models; i++) {
-        if (options->models[i] == model)
-            return &exchange->thread->stats[i];
-    }
-    return NULL;
+    return served_stats(exchange->served, model);
 }
 
 static void count_success(const struct inference *inference) {
@@ -78,7 +73,7 @@ static void learn_times(const struct inference *inference) {
         .encode = inference->encode_ns,
         .write = inference->write_ns};
 
-    estimate_learn(exchange->thread->estimate, &body, &measured);
+    estimate_learn(exchange->served->estimate, &body, &measured);
 }
 
 /* Sets the estimates of a job that was not decoded yet. */
@@ -86,7 +81,7 @@ static void estimate_job(struct exchange *exchange) {
     const struct estimate_body body = body_to_estimate(exchange);
     struct sched_job *job = &exchange->job;
 
-    estimate_body(exchange->thread->estimate, &body, &job->cost, &job->later);
+    estimate_body(exchange->served->estimate, &body, &job->cost, &job->later);
     if (job->cost + job->later > SCHED_CHEAP_NS)
         return;
     job->cost += job->later;
@@ -96,7 +91,7 @@ static void estimate_job(struct exchange *exchange) {
 /* Estimates what follows the decoding of a request that is computed alone. */
 static int64_t estimate_rest(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
-    const struct estimate *estimate = exchange->thread->estimate;
+    const struct estimate *estimate = exchange->served->estimate;
     return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
            estimate_reply(estimate, exchange->codec.text, first_piece_bytes(inference));
 }
@@ -204,7 +199,7 @@ static int64_t estimate_joined(const struct inference *inference, int64_t rest) 
     const struct estimate_body body = body_to_estimate(inference->exchange);
     int64_t decode, later;
 
-    estimate_body(inference->exchange->thread->estimate, &body, &decode, &later);
+    estimate_body(inference->exchange->served->estimate, &body, &decode, &later);
     return later < rest ? later : rest;
 }
 

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* served.c: publishes generations. The list of those that are held is short, so it is
+ * searched for who else has a model. */
+#include "http/served.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+void served_models_init(struct served_models *all) {
+    *all = (struct served_models){.current = NULL};
+    pthread_mutex_init(&all->lock, NULL);
+}
+
+/* --- who has what --- */
+
+struct model_stats *served_stats(const struct served *served, const attn_model *model) {
+    for (size_t i = 0; i < served->num_models; i++) {
+        if (served->models[i] == model)
+            return served->stats[i];
+    }
+    return NULL;
+}
+
+/* Returns the counters of the model with this name, or NULL. */
+static struct model_stats *find_stats(const struct served *served, const char *name) {
+    for (size_t i = 0; served != NULL && i < served->num_models; i++) {
+        if (strcmp(attn_model_get_info(served->models[i])->name, name) == 0)
+            return served->stats[i];
+    }
+    return NULL;
+}
+
+static bool has_model(const struct served *first, const attn_model *model) {
+    for (const struct served *at = first; at != NULL; at = at->earlier) {
+        if (served_stats(at, model) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool has_stats(const struct served *first, const struct model_stats *stats) {
+    for (const struct served *at = first; at != NULL; at = at->earlier) {
+        for (size_t i = 0; i < at->num_models; i++) {
+            if (at->stats[i] == stats)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* --- creating and freeing --- */
+
+static void free_served(struct served *served) {
+    estimate_destroy(served->estimate);
+    free(served->models);
+    free(served->stats);
+    free(served);
+}
+
+/* Frees a generation that is on no list, and what those from `first` on do not have. */
+static void destroy_served(struct served *served, const struct served *first) {
+    for (size_t i = 0; i < served->num_models; i++) {
+        if (!has_model(first, served->models[i]))
+            attn_model_destroy((attn_model *)(uintptr_t)served->models[i]);
+        if (!has_stats(first, served->stats[i]))
+            free(served->stats[i]);
+    }
+    free_served(served);
+}
+
+/* Returns NULL when memory is short. */
+static struct served *create_served(const struct served *current,
+                                    attn_model *const *models, size_t count) {
+    struct served *served = calloc(1, sizeof *served);
+    if (served == NULL)
+        return NULL;
+
+    served->models = calloc(count + 1, sizeof *served->models);
+    served->stats = calloc(count + 1, sizeof *served->stats);
+    if (served->models == NULL || served->stats == NULL)
+        goto fail;
+    for (; served->num_models < count; served->num_models++) {
+        size_t i = served->num_models;
+        served->models[i] = models[i];
+        served->stats[i] = find_stats(current, attn_model_get_info(models[i])->name);
+        if (served->stats[i] == NULL)
+            served->stats[i] = calloc(1, sizeof(struct model_stats));
+        if (served->stats[i] == NULL)
+            goto fail;
+    }
+    if (estimate_create(served->models, count, &served->estimate) != ATTN_OK)
+        goto fail;
+
+    atomic_init(&served->num_holders, 1);
+    return served;
+
+fail:
+    for (size_t i = 0; i < served->num_models; i++) {
+        if (!has_stats(current, served->stats[i]))
+            free(served->stats[i]);
+    }
+    free_served(served);
+    return NULL;
+}
+
+/* --- publishing --- */
+
+attn_status served_publish(struct served_models *all, attn_model *const *models,
+                           size_t count) {
+    struct served *before = all->current; /* nobody else changes it */
+    struct served *served = create_served(before, models, count);
+    if (served == NULL)
+        return ATTN_E_NOMEM;
+
+    served->earlier = before;
+    pthread_mutex_lock(&all->lock);
+    all->current = served;
+    pthread_mutex_unlock(&all->lock);
+    if (before != NULL)
+        served_release(before);
+    return ATTN_OK;
+}
+
+struct served *served_acquire(struct served_models *all) {
+    pthread_mutex_lock(&all->lock);
+    struct served *served = all->current;
+    atomic_fetch_add(&served->num_holders, 1);
+    pthread_mutex_unlock(&all->lock);
+    return served;
+}
+
+void served_release(struct served *served) {
+    atomic_fetch_sub(&served->num_holders, 1);
+}
+
+void served_free_unused(struct served_models *all) {
+    struct served **link = &all->current;
+    while (*link != NULL) {
+        struct served *served = *link;
+        if (atomic_load(&served->num_holders) > 0) {
+            link = &served->earlier;
+        } else {
+            *link = served->earlier;
+            destroy_served(served, all->current);
+        }
+    }
+}
+
+void served_models_deinit(struct served_models *all) {
+    if (all->current != NULL)
+        served_release(all->current);
+    served_free_unused(all);
+    pthread_mutex_destroy(&all->lock);
+}

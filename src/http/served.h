@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* served.h: what is served, and how it is replaced.
+ *
+ * A generation is a set of models with their counters and estimates. It does not change
+ * once it is published. An exchange holds the generation that it began with until it
+ * ends, so a request never sees a mixture of two. */
+#ifndef ATTND_HTTP_SERVED_H
+#define ATTND_HTTP_SERVED_H
+
+#include "http/model_stats.h"
+#include "http/work/estimate.h"
+
+#include <attnd/model.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct served {
+    const attn_model *
+        *models; /* [num_models], owned unless a later generation has them */
+    /* [num_models]; a later generation shares those of models that keep their names. */
+    struct model_stats **stats;
+    size_t num_models;
+    struct estimate *estimate;
+    struct served *earlier;    /* the generation before, while it is held */
+    atomic_size_t num_holders; /* exchanges, and served_models while it is current */
+};
+
+/* All generations that are held. The thread that publishes frees those that are not. */
+struct served_models {
+    pthread_mutex_t lock;   /* guards `current`, and that it is held when it is read */
+    struct served *current; /* its list of earlier ones is the publisher's */
+};
+
+/* There is no generation before the first one is published. */
+void served_models_init(struct served_models *all);
+
+/* Frees every generation with its models. Nobody may hold one. Accepts a zeroed struct
+ * that served_models_init() was called for. */
+void served_models_deinit(struct served_models *all);
+
+/* Publishes a generation of `count` models, which then belong to it. One that the
+ * generation before has too is shared. One thread at a time may publish. Returns
+ * ATTN_E_NOMEM, with nothing changed, when memory is short. */
+attn_status served_publish(struct served_models *all, attn_model *const *models,
+                           size_t count);
+
+/* Frees what nobody holds any more: earlier generations, and models and counters that
+ * only they had. This may take long for large models, so it is not done where a
+ * generation is released. For the thread that publishes. */
+void served_free_unused(struct served_models *all);
+
+/* Returns the current generation, which the caller holds until served_release().
+ * Thread-safe. */
+struct served *served_acquire(struct served_models *all);
+void served_release(struct served *served);
+
+/* Returns the counters of a model of the generation, or NULL when it has none such.
+ * Thread-safe. */
+struct model_stats *served_stats(const struct served *served, const attn_model *model);
+
+#endif
