@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/container_of.h"
-#include "base/log.h"
 #include "http/net/framing.h"
 #include "http/net/origin.h"
 #include "wire/media.h"
@@ -184,10 +183,12 @@ static bool accept_headers(struct exchange *exchange, const char *path,
         exchange->state = EXCHANGE_DISCARDS_BODY;
         return true;
     }
-    exchange->route =
-        route_find(path, method, exchange->words, &exchange->allow, problem);
-    if (exchange->route == NULL)
+    const struct route *route = exchange->facts.route;
+    if (!route_check(route, path, method, problem)) {
+        exchange->allow = route != NULL ? route->allow : NULL;
         return false;
+    }
+    exchange->route = route;
     if (exchange->route->check == NULL) {
         exchange->state = EXCHANGE_DISCARDS_BODY;
         return true;
@@ -284,6 +285,7 @@ static enum MHD_Result begin_request(struct exchange *exchange,
 
     exchange->state = EXCHANGE_KEEPS_BODY;
     exchange->close = framing.close;
+    exchange_note_path(exchange, path);
     if (origin_check(exchange->connection, line->url, exchange->options->cors_origins,
                      &exchange->cross_origin, &problem) &&
         count_request(exchange, &problem) &&
@@ -318,6 +320,7 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     struct wire_problem problem;
 
     connection_count_received(exchange->peer, size);
+    exchange->facts.body_bytes += size;
     if (exchange->state == EXCHANGE_DISCARDS_BODY) {
         size_t max = exchange->options->max_body + DISCARD_SLACK_BYTES;
         exchange->discarded += size;
@@ -374,6 +377,7 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->max_body = thread->options->max_body;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
+    exchange->facts.error = WIRE_NUM_ERRORS;
     buf_init(&exchange->reply, SIZE_MAX); /* its bytes are reserved from the budget */
     arena_init(&exchange->decoded, 0);
     stream_init(&exchange->stream);
@@ -419,12 +423,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     if (exchange->state == EXCHANGE_WITH_WORKER)
         exchange_reclaim(exchange); /* the client went away meanwhile */
     upload_end(&exchange->upload);
-    log_write(
-        LOG_DEBUG, "request",
-        LOG_TEXT("route", exchange->route != NULL ? exchange->route->path : "none"),
-        LOG_NUMBER("status", exchange->status),
-        LOG_NUMBER("microseconds", (clock_now_ns() - exchange->started) / 1000),
-        LOG_TEXT("sent", code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "yes" : "no"));
+    exchange_note_end(exchange, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 
     exchange->thread->num_calls++;
     exchange->thread->num_exchanges--;

@@ -8,6 +8,7 @@
 #define ATTND_HTTP_EXCHANGE_H
 
 #include "base/buf.h"
+#include "http/facts.h"
 #include "http/net/connection.h"
 #include "http/options.h"
 #include "http/routes.h"
@@ -53,7 +54,6 @@ struct exchange {
     struct exchange_codec codec;              /* set by infer_submit() */
     enum exchange_state state;
     struct buf body;
-    size_t body_size;     /* bytes, also when the body was released */
     struct upload upload; /* of `body`, until the request is complete */
     size_t max_body;      /* bytes */
     bool counted;         /* in client.num_requests */
@@ -83,6 +83,8 @@ struct exchange {
     /* The Origin of an allowed page elsewhere, or NULL; borrowed from libmicrohttpd. */
     const char *cross_origin;
     bool preflight; /* the reply says what such a page may send */
+
+    struct request_facts facts;
 };
 
 /* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the
@@ -147,6 +149,13 @@ void exchange_client_left(struct exchange *exchange);
 /* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which
  * closes the connection, when memory is short. */
 enum MHD_Result exchange_send(struct exchange *exchange);
+
+/* On the HTTP thread, when the headers are complete: notes what the path alone says. */
+void exchange_note_path(struct exchange *exchange, const char *path);
+
+/* On the HTTP thread, when the request has ended: completes its facts and reports them to
+ * all who watch. `sent` is whether libmicrohttpd has sent the whole reply. */
+void exchange_note_end(struct exchange *exchange, bool sent);
 
 /* On the worker: returns the exchange, with its reply, to its HTTP thread. The worker
  * must not touch it afterwards. */

@@ -30,6 +30,7 @@ void exchange_set_problem(struct exchange *exchange, const struct wire_problem *
     if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK)
         buf_deinit(&exchange->reply); /* exchange_send() then sends a constant text */
     exchange->status = problem->status;
+    exchange->facts.error = problem->error;
     exchange->head = plain_head(exchange->errors->content_type);
     exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE ||
                             problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
@@ -91,6 +92,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         return MHD_CONTENT_READER_END_OF_STREAM;
 
     size_t sent = stream_send(stream, out, max);
+    exchange->facts.reply_bytes += sent;
     if (sent > 0)
         return (ssize_t)sent;
     if (http_thread_time_is_up(exchange->thread)) {
@@ -167,6 +169,7 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
 }
 
 enum MHD_Result exchange_send(struct exchange *exchange) {
+    struct request_facts *facts = &exchange->facts;
     struct MHD_Response *response;
     size_t size;
     char *data = buf_take(&exchange->reply, &size);
@@ -174,8 +177,10 @@ enum MHD_Result exchange_send(struct exchange *exchange) {
     if (stream_has_begun(&exchange->stream)) {
         response = create_streamed_response(exchange);
     } else if (data != NULL) {
+        facts->reply_bytes = size;
         response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
     } else if (exchange->constant != NULL) { /* libmicrohttpd does not write to it */
+        facts->reply_bytes = exchange->constant_size;
         response = MHD_create_response_from_buffer(exchange->constant_size,
                                                    (void *)(uintptr_t)exchange->constant,
                                                    MHD_RESPMEM_PERSISTENT);
@@ -183,8 +188,10 @@ enum MHD_Result exchange_send(struct exchange *exchange) {
         const struct wire_error_format *errors = exchange->errors;
         exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
         exchange->head = plain_head(errors->content_type);
+        facts->error = WIRE_E_OUT_OF_MEMORY;
+        facts->reply_bytes = strlen(errors->out_of_memory);
         response = MHD_create_response_from_buffer(
-            strlen(errors->out_of_memory), errors->out_of_memory, MHD_RESPMEM_PERSISTENT);
+            facts->reply_bytes, errors->out_of_memory, MHD_RESPMEM_PERSISTENT);
     }
     if (response == NULL) {
         free(data);
@@ -198,5 +205,6 @@ enum MHD_Result exchange_send(struct exchange *exchange) {
         result = MHD_queue_response(exchange->connection, (unsigned)exchange->status,
                                     response);
     MHD_destroy_response(response);
+    facts->status = result == MHD_YES ? exchange->status : 0;
     return result;
 }

@@ -74,30 +74,29 @@ static bool allows_method(const char *allow, const char *method) {
     return false;
 }
 
-const struct route *route_find(const char *path, const char *method,
-                               struct route_word *ret_words, const char **ret_allow,
-                               struct wire_problem *ret_problem) {
+const struct route *route_find(const char *path, struct route_word *ret_words) {
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        if (!route_matches(&routes[i], path, ret_words))
-            continue;
-        if (!allows_method(routes[i].allow, method)) {
-            wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
-                             "%.20s is not allowed here; %.200s allows %s", method, path,
-                             routes[i].allow);
-            *ret_allow = routes[i].allow;
-            return NULL;
-        }
-        return &routes[i];
+        if (route_matches(&routes[i], path, ret_words))
+            return &routes[i];
     }
-
-    wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-                     "there is no route %.200s; use POST /v1/attention, POST /v1/heads, "
-                     "GET /v1/models, GET /v1/models/NAME, GET /v2/health/live, "
-                     "GET /v2/health/ready, GET /openapi.json, the page at GET /, or the "
-                     "Open Inference Protocol below GET /v2",
-                     path);
-    *ret_allow = NULL;
     return NULL;
+}
+
+bool route_check(const struct route *route, const char *path, const char *method,
+                 struct wire_problem *ret_problem) {
+    if (route == NULL)
+        return wire_problem_set(
+            ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+            "there is no route %.200s; use POST /v1/attention, POST /v1/heads, "
+            "GET /v1/models, GET /v1/models/NAME, GET /v2/health/live, "
+            "GET /v2/health/ready, GET /openapi.json, the page at GET /, or the "
+            "Open Inference Protocol below GET /v2",
+            path);
+    if (!allows_method(route->allow, method))
+        return wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
+                                "%.20s is not allowed here; %.200s allows %s", method,
+                                path, route->allow);
+    return true;
 }
 
 const struct wire_error_format *route_errors(const char *path) {

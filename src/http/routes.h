@@ -30,14 +30,14 @@ struct route {
     void (*handle)(struct exchange *exchange); /* called when the request is complete */
 };
 
-/* Finds the route of a path and method. ret_words[ROUTE_WORDS_MAX] are the words of the
- * path that the route leaves open; `start` is NULL past the last.
- *
- * Returns NULL with *ret_problem set when there is none. *ret_allow is then the methods
- * that the path has (405), or NULL (404). */
-const struct route *route_find(const char *path, const char *method,
-                               struct route_word *ret_words, const char **ret_allow,
-                               struct wire_problem *ret_problem);
+/* Finds the route of a path, or NULL. ret_words[ROUTE_WORDS_MAX] are the words of the
+ * path that the route leaves open; `start` is NULL past the last. */
+const struct route *route_find(const char *path, struct route_word *ret_words);
+
+/* Whether the route that was found for `path` has the method. Returns false with
+ * *ret_problem set when it does not (405), and when `route` is NULL (404). */
+bool route_check(const struct route *route, const char *path, const char *method,
+                 struct wire_problem *ret_problem);
 
 /* Returns how errors are written for requests of this path, which need not be a
  * route's. */

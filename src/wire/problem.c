@@ -99,6 +99,7 @@ const struct wire_error_entry *wire_error_get(enum wire_error error) {
 
 bool wire_problem_set(struct wire_problem *problem, enum wire_error error,
                       const char *field, const char *detail_format, ...) {
+    problem->error = error;
     problem->status = catalogue[error].status;
     problem->title = catalogue[error].title;
     snprintf(problem->field, sizeof problem->field, "%s", field == NULL ? "" : field);

@@ -69,6 +69,7 @@ const struct wire_error_entry *wire_error_get(enum wire_error error);
 #define WIRE_SHAPE_PRINT_MAX 128 /* bytes of a shape or range as JSON */
 
 struct wire_problem {
+    enum wire_error error;
     int status;        /* of HTTP, from the catalogue */
     const char *title; /* from the catalogue; constant */
     char field[72];    /* the field or header that is wrong; "" for none */

@@ -52,7 +52,7 @@ static struct estimate_body body_to_estimate(const struct exchange *exchange) {
     const struct exchange_codec *codec = &exchange->codec;
     return (struct estimate_body){.models = codec->models,
                                   .num_models = codec->num_models,
-                                  .size = exchange->body_size,
+                                  .size = exchange->facts.body_bytes,
                                   .text = codec->text};
 }
 
@@ -105,11 +105,31 @@ static bool decode_and_plan(struct inference *inference, struct wire_problem *pr
            inference->exchange->codec.phases->plan(inference, problem);
 }
 
+/* Notes what the worker knows; `problem` is as below. A body that names an unknown model
+ * is not about the only one that is loaded. */
+static void note_facts(const struct inference *inference,
+                       const struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
+    struct request_facts *facts = &exchange->facts;
+    int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
+
+    if (inference->request.model != NULL)
+        facts->model = attn_model_get_info(inference->request.model)->name;
+    else if (problem != NULL && problem->error == WIRE_E_UNKNOWN_MODEL)
+        facts->model = NULL;
+    facts->rows = inference->sizes.num_queries;
+    facts->queue_ns = clock_now_ns() - exchange->submitted - worked;
+    facts->decode_ns = inference->decode_ns;
+    facts->compute_ns = inference->compute_ns;
+    facts->encode_ns = inference->encode_ns;
+}
+
 /* Ends the job; `problem` is the reply, unless it is NULL. */
 static void end_inference(struct inference *inference,
                           const struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
 
+    note_facts(inference, problem);
     if (problem == NULL) {
         count_success(inference);
         learn_times(inference);
@@ -252,7 +272,8 @@ static void infer_run(struct sched_job *job, struct sched_worker *worker) {
 void infer_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     exchange->codec = *codec;
     exchange->submitted = clock_now_ns();
-    exchange->body_size = exchange->body.size;
+    if (codec->num_models == 1)
+        exchange->facts.model = attn_model_get_info(codec->models[0])->name;
     estimate_job(exchange);
     exchange_submit(exchange, infer_run);
 }
