@@ -29,6 +29,22 @@ attn_engine_options load_engine_options(const struct config *config,
     };
 }
 
+/* Refuses a name that a path cannot have; `origin` is where it is from. */
+static attn_status check_name(const char *name, const char *origin,
+                              attn_error *ret_error) {
+    const char *reason = NULL;
+
+    if (strcmp(name, "stats") == 0)
+        reason = "/v2/models/stats has the statistics of all models";
+    else if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        reason = "clients remove it from paths";
+    if (reason == NULL)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "%s: no model can be called '%s', since %s; choose another name",
+                     origin, name, reason);
+}
+
 /* Adds a model to the list, and takes ownership of it, even on failure. */
 static attn_status add_model(struct models *models, attn_model *model,
                              attn_error *ret_error) {
@@ -85,7 +101,9 @@ static attn_status load_file(const struct config *config, struct models *models,
     if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: the path of %s is too long", file);
-    attn_status status = attn_model_load(name, path, NULL, &engine, &model, ret_error);
+    attn_status status = check_name(name, path, ret_error);
+    if (status == ATTN_OK)
+        status = attn_model_load(name, path, NULL, &engine, &model, ret_error);
     return status == ATTN_OK ? add_model(models, model, ret_error) : status;
 }
 
@@ -169,9 +187,12 @@ attn_status load_check(const struct config *config, attn_error *ret_error) {
     for (size_t i = 0; i < config->models.count; i++) {
         struct model_spec spec;
         attn_status status = model_spec_parse(config->models.items[i], &spec, ret_error);
+        if (status == ATTN_OK) {
+            status = check_name(spec.name, "--model", ret_error);
+            model_spec_deinit(&spec);
+        }
         if (status != ATTN_OK)
             return status;
-        model_spec_deinit(&spec);
     }
     return ATTN_OK;
 }

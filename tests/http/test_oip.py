@@ -376,13 +376,6 @@ def test_statistics_add_up_across_threads(start_server):
     assert model["inference_count"] == model["inference_stats"]["success"]["count"] == 80
 
 
-def test_model_may_be_called_stats(start_server):
-    model = model_argument(CASES["d2l_example"]).replace("d2l_example=", "stats=", 1)
-    server = start_server("--model", model)
-    assert server.get("/v2/models/stats/versions/1").json()["name"] == "stats"
-    assert server.get("/v2/models/stats/stats").json()["model_stats"][0]["name"] == "stats"
-
-
 def test_head_of_infer_is_405(demo_server):
     response = requests.head(demo_server.url + "/v2/models/d2l/infer", timeout=60)
     assert (response.status_code, response.headers["Allow"]) == (405, "POST")
