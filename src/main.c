@@ -343,8 +343,8 @@ int main(int argc, char **argv) {
     }
 
     attn_status status =
-        config_read(argc - first_option, argv + first_option, environ, &config,
-                    command_infos[command].accepts_files ? &files : NULL, &error);
+        config_read(&command_infos[command], argc - first_option, argv + first_option,
+                    environ, &config, &files, &error);
     if (command == COMMAND_SERVE) /* who types another command reads plain text */
         log_init((enum log_format)config.log_format, (enum log_level)config.log_level);
     if (status != ATTN_OK)

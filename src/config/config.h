@@ -4,6 +4,8 @@
 #ifndef ATTND_CONFIG_CONFIG_H
 #define ATTND_CONFIG_CONFIG_H
 
+#include "config/commands.h"
+
 #include <attnd/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,18 +82,18 @@ struct config {
 };
 
 /* Fills *ret_config from flags, environment, file and defaults: an earlier source in this
- * list overrides a later one. `argv` begins after the program's name and the subcommand.
- * Arguments that are not options are copied to `ret_operands`; when that is NULL, they
- * are errors.
+ * list overrides a later one. `argv` begins after the program's name and `command`, whose
+ * options it may have and no other command's. Arguments that are not options are copied
+ * to *ret_operands when the command accepts files, else they are errors.
  *
  * On success the caller owns *ret_config and *ret_operands. On failure *ret_config has no
  * texts, and the other values as far as the sources could be read: every source is read
  * to its end, so that log_format is known wherever it stands. Errors, with one line that
  * names the first defect and its source: ATTN_E_VALUE, ATTN_E_FORMAT or ATTN_E_IO for the
  * file, ATTN_E_NOMEM. */
-attn_status config_read(int argc, char *const *argv, char *const *environment,
-                        struct config *ret_config, struct config_texts *ret_operands,
-                        attn_error *ret_error);
+attn_status config_read(const struct command_info *command, int argc, char *const *argv,
+                        char *const *environment, struct config *ret_config,
+                        struct config_texts *ret_operands, attn_error *ret_error);
 
 /* Free the memory; a zeroed struct is fine. */
 void config_texts_deinit(struct config_texts *texts);

@@ -204,7 +204,8 @@ void config_print_man(void) {
          "The value of an option follows a blank or '='. It may also be in the\n"
          "environment variable that is named with the option, or in the file of\n"
          "\\-\\-config. A flag overrides the environment, which overrides the file,\n"
-         "which overrides the default.");
+         "which overrides the default. Flags that are only for some\n"
+         "commands are refused by others.");
     print_man_options();
 
     puts(".SH EXIT STATUS");

@@ -276,6 +276,7 @@ const struct option config_options[] = {
      .offset = AT(bench.causal),
      .help = "Use a causal mask.",
      .command = "bench",
+     .instead = "for a causal model use --model NAME=FILE,causal=true",
      .command_line_only = true},
     {.name = "fill",
      .kind = OPTION_COUNT,

@@ -30,9 +30,12 @@ struct option {
     const char *metavar;        /* what the help shows as the value; NULL for FLAG */
     const char *const *choices; /* NULL-terminated, of CHOICE */
     const char *help;           /* one to three sentences */
-    const char *command;        /* the only one that uses it, or ones; NULL: any */
-    bool command_line_only;     /* not in the file or the environment */
-    char letter;                /* 'h' when -h is the same flag; '\0': none */
+    /* The only command that uses it, or ones, as in "heads and prune"; NULL: any. Others
+     * refuse it. */
+    const char *command;
+    const char *instead;    /* what others have instead, a clause; NULL: nothing */
+    bool command_line_only; /* not in the file or the environment */
+    char letter;            /* 'h' when -h is the same flag; '\0': none */
 };
 
 extern const struct option config_options[];

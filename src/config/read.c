@@ -21,6 +21,8 @@ enum source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
 
 struct option_reader {
     struct config config;
+    const struct command_info *command;
+    struct config_texts operands;
     enum source *sources; /* [config_num_options], where each value came from */
     attn_status status;   /* of the first defect; the rest is read all the same */
     attn_error *error;    /* for the first defect, then NULL */
@@ -220,6 +222,11 @@ static attn_status read_argument(struct option_reader *reader, int argc,
         return error_set(reader->error, ATTN_E_VALUE,
                          "unknown option '%s'; see attnd --help",
                          *origin != '\0' ? origin : flag);
+    if (option->command != NULL && strstr(option->command, reader->command->name) == NULL)
+        return error_set(reader->error, ATTN_E_VALUE,
+                         "%s is an option of attnd %s, not of attnd %s; %s", origin,
+                         option->command, reader->command->name,
+                         option->instead != NULL ? option->instead : "leave it out");
 
     /* The value follows '=' or is the next argument; a FLAG needs none. */
     const char *text = equals != NULL ? equals + 1 : NULL;
@@ -233,23 +240,21 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     return set_value(reader, option, SOURCE_FLAG, origin, text);
 }
 
-static attn_status read_operand(struct option_reader *reader, const char *operand,
-                                struct config_texts *operands) {
-    if (operands == NULL)
+static attn_status read_operand(struct option_reader *reader, const char *operand) {
+    if (!reader->command->accepts_files)
         return error_set(reader->error, ATTN_E_VALUE,
                          "unexpected argument '%s'; see attnd --help", operand);
-    if (!texts_add(operands, operand))
+    if (!texts_add(&reader->operands, operand))
         return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
     return ATTN_OK;
 }
 
-static void read_arguments(struct option_reader *reader, int argc, char *const *argv,
-                           struct config_texts *operands) {
+static void read_arguments(struct option_reader *reader, int argc, char *const *argv) {
     for (int at = 0; at < argc;) {
         if (argv[at][0] == '-' && argv[at][1] != '\0')
             keep_first(reader, read_argument(reader, argc, argv, &at));
         else
-            keep_first(reader, read_operand(reader, argv[at++], operands));
+            keep_first(reader, read_operand(reader, argv[at++]));
     }
 }
 
@@ -422,32 +427,30 @@ static void read_config_file(struct option_reader *reader) {
 /* The highest source first: a value that is overridden is not even checked, and --config
  * is known before the file is read. */
 static void read_sources(struct option_reader *reader, int argc, char *const *argv,
-                         char *const *environment, struct config_texts *operands) {
+                         char *const *environment) {
     read_defaults(reader);
-    read_arguments(reader, argc, argv, operands);
+    read_arguments(reader, argc, argv);
     read_environment(reader, environment);
     read_config_file(reader);
 }
 
-attn_status config_read(int argc, char *const *argv, char *const *environment,
-                        struct config *ret_config, struct config_texts *ret_operands,
-                        attn_error *ret_error) {
-    struct option_reader reader = {.error = ret_error};
-    struct config_texts operands = {NULL, 0};
+attn_status config_read(const struct command_info *command, int argc, char *const *argv,
+                        char *const *environment, struct config *ret_config,
+                        struct config_texts *ret_operands, attn_error *ret_error) {
+    struct option_reader reader = {.command = command, .error = ret_error};
 
     reader.sources = calloc(config_num_options, sizeof *reader.sources);
     if (reader.sources != NULL)
-        read_sources(&reader, argc, argv, environment,
-                     ret_operands != NULL ? &operands : NULL);
+        read_sources(&reader, argc, argv, environment);
     else
         reader.status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
     free(reader.sources);
 
     if (reader.status != ATTN_OK) {
-        config_texts_deinit(&operands);
+        config_texts_deinit(&reader.operands);
         config_deinit(&reader.config);
-    } else if (ret_operands != NULL) {
-        *ret_operands = operands;
+    } else {
+        *ret_operands = reader.operands;
     }
     *ret_config = reader.config;
     return reader.status;

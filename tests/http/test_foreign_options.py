@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that no model can have."""
+"""Options of other commands, and names that no model can have."""
 
 import shutil
 
@@ -8,6 +8,18 @@ import pytest
 from server import GOLDEN, run_attnd
 
 MODEL = f"{GOLDEN}/torch_packed.safetensors,num_heads=6"
+# Options of other commands, with one word of what the error says besides.
+FOREIGN_OPTIONS = {"--shape=1,2,8,2": "bench", "--causal": "causal=true", "--weights": "bench",
+                   "--data=x": "heads and prune", "--keep=1": "prune", "--output=x": "prune"}
+
+
+@pytest.mark.parametrize("option", FOREIGN_OPTIONS)
+def test_serve_refuses_the_option_of_another_command(option):
+    for command in ([], ["serve"]):
+        result = run_attnd(*command, "--demo", "--check-config", option)
+        assert result.returncode == 2 and result.stderr.count("\n") == 1, result
+        assert f"{option.split('=')[0]} is an option of attnd" in result.stderr
+        assert FOREIGN_OPTIONS[option] in result.stderr
 
 
 @pytest.mark.parametrize("name", ["stats", ".", ".."])

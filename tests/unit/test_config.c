@@ -53,16 +53,26 @@ static int split_words(char *text, char *words[static MAX_WORDS + 1]) {
     return count;
 }
 
-/* Reads flags and variables, given as words between blanks. */
-static attn_status read_words(const char *flags, const char *variables,
-                              struct config *ret_config, attn_error *ret_error) {
+/* Reads flags and variables of a command, given as words between blanks. */
+static attn_status read_command(enum command command, const char *flags,
+                                const char *variables, struct config *ret_config,
+                                attn_error *ret_error) {
     char flag_text[300], variable_text[300];
     char *argv[MAX_WORDS + 1], *environment[MAX_WORDS + 1];
     snprintf(flag_text, sizeof flag_text, "%s", flags);
     snprintf(variable_text, sizeof variable_text, "%s", variables);
     int argc = split_words(flag_text, argv);
     split_words(variable_text, environment);
-    return config_read(argc, argv, environment, ret_config, NULL, ret_error);
+    struct config_texts operands = {NULL, 0};
+    attn_status status = config_read(&command_infos[command], argc, argv, environment,
+                                     ret_config, &operands, ret_error);
+    config_texts_deinit(&operands);
+    return status;
+}
+
+static attn_status read_words(const char *flags, const char *variables,
+                              struct config *ret_config, attn_error *ret_error) {
+    return read_command(COMMAND_SERVE, flags, variables, ret_config, ret_error);
 }
 
 static struct config accept_words(const char *flags, const char *variables) {
@@ -174,6 +184,7 @@ static void test_every_defect_of_the_file_is_named(void **state) {
     refuse_file("{\"workers\": 2, \"workers\": 3}", "duplicate");
     refuse_file("{\"wrokers\": 2}", "wrokers: unknown option");
     refuse_file("{\"config\": \"x\"}", "config: unknown option");
+    refuse_file("{\"causal\": true}", "causal: unknown option");
     refuse_file("{\"workers\": -2}", "workers: '-2'");
     refuse_file("{\"workers\": true}", "workers: wrong type");
     refuse_file("{\"workers\": 2.5}", "workers: wrong type");
@@ -210,6 +221,27 @@ static void test_empty_and_foreign_variables_are_ignored(void **state) {
                          "ATTND_PORT=tcp://10.0.0.1:80 "
                          "ATTND_PORT_80_TCP_ADDR=10.0.0.1");
     assert_null(config.model_dir);
+    config_deinit(&config);
+}
+
+static void test_option_of_another_command_is_refused(void **state) {
+    (void)state;
+    struct config config;
+    attn_error error;
+    refuse_words("--shape 1,2,3,1", "", "--shape is an option of attnd bench, not of");
+    refuse_words("--causal", "", "use --model NAME=FILE,causal=true");
+    refuse_words("--data x", "", "option of attnd heads and prune, not of attnd serve");
+    refuse_words("--heads 1", "", "--heads is an option of attnd prune");
+
+    assert_int_equal(read_command(COMMAND_HEADS, "f --keep 1", "", &config, &error),
+                     ATTN_E_VALUE);
+    assert_non_null(strstr(error.text, "--keep is an option of attnd prune, not of attnd "
+                                       "heads"));
+    assert_int_equal(
+        read_command(COMMAND_PRUNE, "--data x --keep 1", "", &config, &error), ATTN_OK);
+    config_deinit(&config);
+    assert_int_equal(read_command(COMMAND_BENCH, "--causal", "", &config, &error),
+                     ATTN_OK);
     config_deinit(&config);
 }
 
@@ -316,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_every_defect_of_the_file_is_named),
         cmocka_unit_test(test_log_format_is_known_in_spite_of_a_defect),
         cmocka_unit_test(test_empty_and_foreign_variables_are_ignored),
+        cmocka_unit_test(test_option_of_another_command_is_refused),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),
         cmocka_unit_test(test_operand_is_a_specification_without_a_name),
