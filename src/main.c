@@ -243,6 +243,13 @@ static int run_until_stopped(struct daemon *daemon, const struct config *config)
     return EXIT_SUCCESS;
 }
 
+static void log_ignored_variables(const struct config_texts *names) {
+    for (size_t i = 0; i < names->count; i++)
+        log_write(LOG_WARN, "unknown environment variable ignored",
+                  LOG_TEXT("name", names->items[i]),
+                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones"));
+}
+
 static int main_serve(const struct config *config, const struct config_texts *files) {
     struct daemon daemon = {.pool = NULL};
     attn_error error;
@@ -250,6 +257,7 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     (void)files;
 
     served_models_init(&daemon.served);
+    log_ignored_variables(&config->ignored_variables);
     signal(SIGPIPE, SIG_IGN);
     loading_exit_code = config->check_config ? EXIT_FAILURE : EXIT_SUCCESS;
     set_stop_handler(stop_loading);

@@ -76,6 +76,8 @@ struct config {
     struct config_heads heads; /* read by cli/heads.c and cli/prune.c */
 
     char *file; /* value of --config; NULL: none */
+    bool strict_environment;
+    struct config_texts ignored_variables; /* names of ATTND_... that no option has */
     bool help;
     bool man;
     bool version;
@@ -85,6 +87,10 @@ struct config {
  * list overrides a later one. `argv` begins after the program's name and `command`, whose
  * options it may have and no other command's. Arguments that are not options are copied
  * to *ret_operands when the command accepts files, else they are errors.
+ *
+ * A variable ATTND_... that no option has is an error under strict_environment, else its
+ * name is kept for a warning. The environment is shared with others, so the option of
+ * another command is only ignored there.
  *
  * On success the caller owns *ret_config and *ret_operands. On failure *ret_config has no
  * texts, and the other values as far as the sources could be read: every source is read

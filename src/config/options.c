@@ -247,6 +247,12 @@ const struct option config_options[] = {
      .offset = AT(file),
      .metavar = "FILE",
      .help = "Read options from a JSON object, with '_' for '-' in their names."},
+    {.name = "strict-environment",
+     .kind = OPTION_FLAG,
+     .offset = AT(strict_environment),
+     .help = "Refuse environment variables ATTND_... that no option has. Without it each "
+             "gives a warning and is ignored. Those that Kubernetes sets for services "
+             "(..._SERVICE_HOST, ..._PORT and so on) are always ignored."},
     {.name = "check-config",
      .kind = OPTION_FLAG,
      .offset = AT(check_config),

@@ -274,6 +274,22 @@ static attn_status set_variable_texts(struct option_reader *reader,
     return status;
 }
 
+/* Whether Kubernetes sets such a variable for a service whose name begins with "attnd":
+ * ATTND_CANARY_SERVICE_HOST, ATTND_PORT, ATTND_PORT_80_TCP_ADDR. */
+static bool is_service_link(const char *name) {
+    static const char host[] = "_SERVICE_HOST";
+    size_t size = strlen(name);
+    if (size >= strlen(host) && strcmp(name + size - strlen(host), host) == 0)
+        return true;
+
+    for (const char *port = name; (port = strstr(port, "_PORT")) != NULL;) {
+        port += strlen("_PORT");
+        if (*port == '\0' || *port == '_')
+            return true;
+    }
+    return false;
+}
+
 static attn_status read_variable(struct option_reader *reader, const char *variable) {
     const char *equals = strchr(variable, '=');
     size_t prefix = strlen(OPTION_VARIABLE_PREFIX);
@@ -281,27 +297,24 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
     if (equals == NULL || strncmp(variable, OPTION_VARIABLE_PREFIX, prefix) != 0)
         return ATTN_OK;
 
-    /* ATTND_MAX_BODY becomes max_body. */
-    char origin[64] = "", name[64] = "";
+    /* ATTND_MAX_BODY becomes max_body. The name of a service has 63 bytes at most. */
+    char origin[128] = "", name[128] = "";
     size_t length = (size_t)(equals - variable);
-    if (length < sizeof origin) {
-        memcpy(origin, variable, length);
-        for (size_t i = prefix; i < length; i++)
-            name[i - prefix] = (char)tolower((unsigned char)variable[i]);
-    }
+    snprintf(origin, sizeof origin, "%.*s", (int)length, variable);
+    for (size_t i = prefix; origin[i] != '\0'; i++)
+        name[i - prefix] = (char)tolower((unsigned char)origin[i]);
 
-    /* Empty variables are ignored, so that a compose file can pass on what may be unset.
-     * Kubernetes sets ATTND_SERVICE_... and ATTND_PORT... where a service is called
-     * attnd. */
-    if (equals[1] == '\0' || strncmp(name, "service_", strlen("service_")) == 0 ||
-        strcmp(name, "port") == 0 || strncmp(name, "port_", strlen("port_")) == 0)
+    /* Empty variables are ignored, so that a compose file can pass on what may be
+     * unset. */
+    if (equals[1] == '\0' || is_service_link(origin))
         return ATTN_OK;
 
     const struct option *option = option_find(name, '_');
-    if (option == NULL || option->command_line_only)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "unknown environment variable %.*s; see attnd --help",
-                         (int)length, variable);
+    if (option == NULL || option->command_line_only) {
+        if (texts_add(&reader->config.ignored_variables, origin))
+            return ATTN_OK;
+        return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
+    }
     if (option->kind == OPTION_TEXTS)
         return set_variable_texts(reader, option, origin, equals + 1);
     return set_value(reader, option, SOURCE_ENVIRONMENT, origin, equals + 1);
@@ -424,6 +437,17 @@ static void read_config_file(struct option_reader *reader) {
     json_decref(root);
 }
 
+/* Any source may have set strict_environment, so this is checked last. */
+static attn_status check_variables(struct option_reader *reader) {
+    const struct config *config = &reader->config;
+    if (!config->strict_environment || config->ignored_variables.count == 0)
+        return ATTN_OK;
+    return error_set(reader->error, ATTN_E_VALUE,
+                     "unknown environment variable %s; unset it, see attnd --help for "
+                     "the known ones, or leave out --strict-environment",
+                     config->ignored_variables.items[0]);
+}
+
 /* The highest source first: a value that is overridden is not even checked, and --config
  * is known before the file is read. */
 static void read_sources(struct option_reader *reader, int argc, char *const *argv,
@@ -432,6 +456,7 @@ static void read_sources(struct option_reader *reader, int argc, char *const *ar
     read_arguments(reader, argc, argv);
     read_environment(reader, environment);
     read_config_file(reader);
+    keep_first(reader, check_variables(reader));
 }
 
 attn_status config_read(const struct command_info *command, int argc, char *const *argv,
@@ -466,4 +491,5 @@ void config_deinit(struct config *config) {
             config_texts_deinit(value);
         }
     }
+    config_texts_deinit(&config->ignored_variables);
 }

@@ -39,7 +39,7 @@ BAD_OPTIONS = {
     "unexpected": ["--demo", "unexpected"],
 }
 BAD_VARIABLES = {"ATTND_MAX_BODY": "x", "ATTND_WORKERS": "1e3", "ATTND_LOG_LEVEL": "loud",
-                 "ATTND_DEMO": "maybe", "ATTND_NO_SUCH_OPTION": "1"}
+                 "ATTND_DEMO": "maybe"}
 # The content of the file, and what the message must contain besides the name of the file.
 BAD_FILES = {
     "unknown option": ('{"max_bdoy": 1}', "max_bdoy"),
@@ -143,13 +143,6 @@ def test_configuration_file_that_cannot_be_read_is_reported_with_the_reason(tmp_
                          (tmp_path, "Is a directory")):
         result = run_attnd("--config", path)
         assert result.stderr == f"attnd: --config: cannot read {path}: {reason}\n", result
-
-
-def test_empty_variable_is_ignored():
-    """Compose files pass on variables that may be unset; Kubernetes adds its own variables."""
-    result = run_attnd("--demo", "--check-config", ATTND_LOG_LEVEL="", ATTND_MAX_BODY="",
-                       ATTND_SERVICE_HOST="10.0.0.1", ATTND_PORT="tcp://10.0.0.1:8080")
-    assert result.returncode == 0, result
 
 
 def test_option_without_its_value_exits_2():

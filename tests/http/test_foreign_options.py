@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of other commands, and names that no model can have."""
+"""Variables that no option has, options of other commands, and names that no model can have."""
 
 import shutil
 
@@ -8,9 +8,38 @@ import pytest
 from server import GOLDEN, run_attnd
 
 MODEL = f"{GOLDEN}/torch_packed.safetensors,num_heads=6"
+SERVICE_LINKS = {"ATTND_CANARY_SERVICE_HOST": "10.0.0.1", "ATTND_CANARY_SERVICE_PORT": "80",
+                 "ATTND_CANARY_SERVICE_PORT_HTTP": "80", "ATTND_CANARY_PORT": "tcp://10.0.0.1:80",
+                 "ATTND_CANARY_PORT_80_TCP_ADDR": "10.0.0.1", "ATTND_PORT": "tcp://10.0.0.1:80",
+                 "ATTND_SERVICE_HOST": "10.0.0.1"}
 # Options of other commands, with one word of what the error says besides.
 FOREIGN_OPTIONS = {"--shape=1,2,8,2": "bench", "--causal": "causal=true", "--weights": "bench",
                    "--data=x": "heads and prune", "--keep=1": "prune", "--output=x": "prune"}
+
+
+@pytest.mark.parametrize("arguments", [["--demo", "--check-config"], ["health", "--listen", "127.0.0.1:1"]],
+                         ids=["serve", "health"])
+def test_service_links_and_empty_variables_are_ignored(arguments):
+    """Compose files pass on variables that may be unset; Kubernetes adds those of its services."""
+    expected = run_attnd(*arguments)
+    result = run_attnd(*arguments, "--strict-environment", ATTND_LOG_LEVEL="", **SERVICE_LINKS)
+    assert result.returncode == expected.returncode, result
+    assert "ATTND_" not in result.stderr, result
+
+
+def test_unknown_variable_is_named_and_the_start_goes_on():
+    result = run_attnd("--demo", "--check-config", ATTND_WROKERS="2", ATTND_CAUSAL="true")
+    assert result.returncode == 0, result
+    for name in ("ATTND_WROKERS", "ATTND_CAUSAL"):
+        assert f'warn unknown environment variable ignored name={name} remedy="' in result.stderr
+
+
+def test_unknown_variable_is_refused_with_strict_environment():
+    for strict in ({"ATTND_STRICT_ENVIRONMENT": "1"}, {}):
+        result = run_attnd("--demo", "--check-config", *([] if strict else ["--strict-environment"]),
+                           ATTND_WROKERS="2", **strict)
+        assert result.returncode == 2 and result.stderr.count("\n") == 1, result
+        assert "ATTND_WROKERS" in result.stderr and "--strict-environment" in result.stderr
 
 
 @pytest.mark.parametrize("option", FOREIGN_OPTIONS)

@@ -162,9 +162,7 @@ static void test_every_unknown_or_malformed_option_is_named(void **state) {
     refuse_words("--log-format xml", "", "text|json");
     refuse_words("--listen=", "", "--listen: must not be empty");
     refuse_words("extra", "", "unexpected argument 'extra'");
-    refuse_words("", "ATTND_WROKERS=2", "ATTND_WROKERS");
     refuse_words("", "ATTND_WORKERS=two", "ATTND_WORKERS: 'two'");
-    refuse_words("", "ATTND_HELP=true", "ATTND_HELP");
     refuse_words("--config /no/such/file", "",
                  "/no/such/file: No such file or directory");
     refuse_words("--config /", "", "/: Is a directory");
@@ -214,14 +212,45 @@ static void test_log_format_is_known_in_spite_of_a_defect(void **state) {
     assert_log_format(flags, "", 1);
 }
 
-static void test_empty_and_foreign_variables_are_ignored(void **state) {
+static void test_empty_variables_and_service_links_are_ignored(void **state) {
     (void)state;
-    struct config config =
-        accept_words("", "ATTND_MODEL_DIR= ATTND_SERVICE_HOST=10.0.0.1 "
-                         "ATTND_PORT=tcp://10.0.0.1:80 "
-                         "ATTND_PORT_80_TCP_ADDR=10.0.0.1");
-    assert_null(config.model_dir);
-    config_deinit(&config);
+    static const char *const variables[] = {
+        "ATTND_MODEL_DIR= ATTND_NO_SUCH_OPTION=",
+        "ATTND_SERVICE_HOST=10.0.0.1 ATTND_SERVICE_PORT=80 ATTND_SERVICE_PORT_HTTP=80",
+        "ATTND_PORT=tcp://10.0.0.1:80 ATTND_PORT_80_TCP_ADDR=10.0.0.1",
+        "ATTND_CANARY_SERVICE_HOST=10.0.0.1 ATTND_CANARY_SERVICE_PORT=80 "
+        "ATTND_CANARY_SERVICE_PORT_HTTP=80",
+        "ATTND_CANARY_PORT=tcp://10.0.0.1:80 ATTND_CANARY_PORT_80_TCP_PROTO=tcp",
+        "ATTND_A_SERVICE_NAME_OF_FIFTYSEVEN_BYTES_AS_KUBERNETES_ALLOWS_THEM_SERVICE_HOST="
+        "10.0.0.1",
+    };
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        struct config config = accept_words("--strict-environment", variables[i]);
+        assert_null(config.model_dir);
+        assert_int_equal(config.ignored_variables.count, 0);
+        config_deinit(&config);
+    }
+}
+
+static void test_unknown_variables_are_named_or_refused(void **state) {
+    (void)state;
+    static const char *const names[] = {"ATTND_WROKERS", "ATTND_HELP", "ATTND_CAUSAL",
+                                        "ATTND_PORTS", "ATTND_SERVICE_HOSTS"};
+    char variables[200];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(variables, sizeof variables, "ATTND_QUEUE=5 %s=1", names[i]);
+        struct config config = accept_words("", variables);
+        assert_int_equal(config.queue, 5);
+        assert_int_equal(config.ignored_variables.count, 1);
+        assert_string_equal(config.ignored_variables.items[0], names[i]);
+        config_deinit(&config);
+        refuse_words("--strict-environment", variables, names[i]);
+    }
+
+    refuse_words("", "ATTND_X=1 ATTND_STRICT_ENVIRONMENT=true", "ATTND_X;");
+    write_config("{\"strict_environment\": true}");
+    snprintf(variables, sizeof variables, "ATTND_X=1 ATTND_CONFIG=%s", file_path);
+    refuse_words("", variables, "ATTND_X;");
 }
 
 static void test_option_of_another_command_is_refused(void **state) {
@@ -250,7 +279,8 @@ static void test_every_failing_allocation_is_reported(void **state) {
     char variables[100];
     json_set_alloc_funcs(malloc, free);
     write_config("{\"model\": [\"a=1\", \"b=2\"], \"workers\": 3}");
-    snprintf(variables, sizeof variables, "ATTND_CONFIG=%s ATTND_LISTEN=x:1", file_path);
+    snprintf(variables, sizeof variables, "ATTND_CONFIG=%s ATTND_LISTEN=x:1 ATTND_X=1",
+             file_path);
     size_t nth = 1;
     for (;; nth++) {
         struct config config;
@@ -347,7 +377,8 @@ int main(void) {
         cmocka_unit_test(test_every_unknown_or_malformed_option_is_named),
         cmocka_unit_test(test_every_defect_of_the_file_is_named),
         cmocka_unit_test(test_log_format_is_known_in_spite_of_a_defect),
-        cmocka_unit_test(test_empty_and_foreign_variables_are_ignored),
+        cmocka_unit_test(test_empty_variables_and_service_links_are_ignored),
+        cmocka_unit_test(test_unknown_variables_are_named_or_refused),
         cmocka_unit_test(test_option_of_another_command_is_refused),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),
