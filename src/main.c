@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,24 @@ static attn_status catch_stop_requests(attn_error *error) {
                          strerror(errno));
     set_stop_handler(request_stop);
     return ATTN_OK;
+}
+
+/* SIGUSR1 asks for debug events, or for none of them again. */
+static atomic_bool debug_requested;
+
+static void request_debug(int signal_number) {
+    (void)signal_number;
+    atomic_store(&debug_requested, true);
+}
+
+static void catch_debug_requests(void) {
+    const struct sigaction debug = {.sa_handler = request_debug, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR1, &debug, NULL);
+}
+
+static void obey_debug_request(void) {
+    if (atomic_exchange(&debug_requested, false))
+        log_toggle_debug("SIGUSR1");
 }
 
 static size_t find_arena_keep(size_t max_memory, size_t workers) {
@@ -223,8 +242,10 @@ static void print_address(const char *url) {
 /* Waits for a signal, then stops; returns the exit code. */
 static int run_until_stopped(struct daemon *daemon, const struct config *config) {
     print_address(http_server_url(daemon->server));
-    while (!is_stop_requested(TRIM_MS))
+    while (!is_stop_requested(TRIM_MS)) {
+        obey_debug_request();
         heap_trim(TRIM_BYTES);
+    }
 
     log_write(LOG_INFO, "stopping", LOG_NUMBER("grace", config->grace));
     int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
@@ -259,6 +280,7 @@ static int main_serve(const struct config *config, const struct config_texts *fi
     served_models_init(&daemon.served);
     log_ignored_variables(&config->ignored_variables);
     signal(SIGPIPE, SIG_IGN);
+    catch_debug_requests();
     loading_exit_code = config->check_config ? EXIT_FAILURE : EXIT_SUCCESS;
     set_stop_handler(stop_loading);
 

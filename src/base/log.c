@@ -11,6 +11,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -24,8 +25,10 @@
 
 /* Set once, before there are threads. */
 static enum log_format log_format = LOG_FORMAT_TEXT;
-static enum log_level log_level = LOG_INFO;
+static enum log_level first_level = LOG_INFO;
 static int log_fd = STDERR_FILENO;
+
+static atomic_int log_level = LOG_INFO; /* enum log_level; guards nothing else */
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long long num_dropped; /* lines, since one was last written */
@@ -161,12 +164,21 @@ static bool report_dropped_locked(void) {
 
 void log_init(enum log_format format, enum log_level level) {
     log_format = format;
-    log_level = level;
+    first_level = level;
+    atomic_store(&log_level, (int)level);
     log_fd = output_open(STDERR_FILENO);
 }
 
+enum log_format log_get_format(void) {
+    return log_format;
+}
+
+enum log_level log_get_level(void) {
+    return (enum log_level)atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
 bool log_enabled(enum log_level level) {
-    return level >= log_level;
+    return level >= log_get_level();
 }
 
 /* Writes the line, or counts it as dropped. */
@@ -186,6 +198,21 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
         return;
     make_line(&line, level, message, fields, count);
     write_line(&line);
+}
+
+void log_set_level(enum log_level level, const char *cause) {
+    const struct log_field fields[] = {LOG_TEXT("level", level_names[level]),
+                                       LOG_TEXT("cause", cause)};
+    struct log_line line;
+
+    if ((enum log_level)atomic_exchange(&log_level, (int)level) == level)
+        return;
+    make_line(&line, LOG_INFO, "log level changed", fields, 2);
+    write_line(&line);
+}
+
+void log_toggle_debug(const char *cause) {
+    log_set_level(log_get_level() == LOG_DEBUG ? first_level : LOG_DEBUG, cause);
 }
 
 void log_failure(const char *reason) {

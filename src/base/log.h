@@ -30,6 +30,18 @@ struct log_field {
 /* Call once, before other threads run. The default is text, with LOG_INFO and above. */
 void log_init(enum log_format format, enum log_level level);
 
+/* The least important level that is written. Any thread may call these. */
+enum log_level log_get_level(void);
+
+/* Changes that level for all threads. A line tells so, whatever the level; `cause` is who
+ * asked. */
+void log_set_level(enum log_level level, const char *cause);
+
+/* Sets LOG_DEBUG or, where it is set, the level of log_init() again. */
+void log_toggle_debug(const char *cause);
+
+enum log_format log_get_format(void);
+
 /* Returns whether events of this level are written, for callers whose fields cost
  * time. */
 bool log_enabled(enum log_level level);

@@ -241,7 +241,8 @@ const struct option config_options[] = {
      .value = "info",
      .metavar = "debug|info|warn|error",
      .choices = log_levels,
-     .help = "Least important event to log; debug logs every request."},
+     .help = "Least important event to log; debug logs every request. SIGUSR1 changes to "
+             "debug and back, and POST /v2/logging to any level."},
     {.name = "config",
      .kind = OPTION_TEXT,
      .offset = AT(file),

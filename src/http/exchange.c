@@ -275,6 +275,7 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     struct framing framing;
     struct wire_problem problem;
 
+    exchange->method = line->method;
     exchange->errors = route_errors(path);
     if (!framing_check(exchange->connection, &exchange->peer->target, line, &framing,
                        &problem)) {

@@ -26,6 +26,9 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
  * reads it. */
 bool oip_check_index(struct exchange *exchange, struct wire_problem *ret_problem);
 
+/* Likewise of POST /v2/logging; a GET needs no body. */
+bool logging_check(struct exchange *exchange, struct wire_problem *ret_problem);
+
 /* route.handle: each makes the reply, or submits the exchange to a worker. */
 void attention_handle(struct exchange *exchange);
 void heads_handle(struct exchange *exchange);
@@ -41,6 +44,7 @@ void oip_handle_stats(struct exchange *exchange);
 void oip_handle_all_stats(struct exchange *exchange);
 void oip_handle_infer(struct exchange *exchange);
 void oip_handle_index(struct exchange *exchange);
+void logging_handle(struct exchange *exchange);
 void page_handle(struct exchange *exchange); /* the three files of the page */
 void openapi_handle(struct exchange *exchange);
 

@@ -34,6 +34,7 @@ static const struct route routes[] = {
     {MODEL "/infer", "POST", oip_check, oip_handle_infer},
     {VERSION "/infer", "POST", oip_check, oip_handle_infer},
     {"/v2/repository/index", "POST", oip_check_index, oip_handle_index},
+    {"/v2/logging", "GET, HEAD, POST", logging_check, logging_handle},
     {"/openapi.json", READS, NULL, openapi_handle},
 };
 

@@ -56,6 +56,8 @@ static const struct wire_error_entry catalogue[WIRE_NUM_ERRORS] = {
         "need_weights and the requested outputs contradict each other"},
     [WIRE_E_BINARY_DATA] = {400, "Binary data",
         "binary data whose size or position disagrees with the JSON"},
+    [WIRE_E_FIXED_SETTING] = {400, "Fixed setting",
+        "a setting of the log that cannot have this value at run time"},
     [WIRE_E_ORIGIN_NOT_ALLOWED] = {403, "Origin not allowed",
         "a web page that is neither the server's own nor of a --cors-origin"},
     [WIRE_E_UNKNOWN_ROUTE] = {404, "Unknown route",

@@ -287,7 +287,7 @@ def test_server_metadata_lists_the_extensions_tested_here(client):
     metadata = client.get_server_metadata()
     assert metadata["name"] == "attnd" and metadata["version"]
     assert metadata["extensions"] == ["binary_tensor_data", "statistics", "model_configuration",
-                                      "model_repository"]
+                                      "model_repository", "logging"]
 
 
 def test_tritonclient_sees_health(client):
@@ -412,7 +412,7 @@ REFUSED = {
     "load": (lambda c: c.load_model("d2l"), "404", "Unknown route"),
     "unload": (lambda c: c.unload_model("d2l"), "404", "Unknown route"),
     "trace": (lambda c: c.get_trace_settings("d2l"), "404", "Unknown route"),
-    "logs": (lambda c: c.update_log_settings({"log_info": True}), "404", "Unknown route"),
+    "log file": (lambda c: c.update_log_settings({"log_file": "x"}), "400", "Fixed setting"),
     "version": (lambda c: c.infer("d2l", [queries_of_ones()], model_version="2"), "404",
                 "Unknown version"),
 }

@@ -64,7 +64,7 @@ def collect_examples():
                     seen.append((path, method, operation, status, media, content, name))
 
     for path, item in DOCUMENT["paths"].items():
-        for method in item.keys() & {"get", "post", "put", "delete"}:
+        for method in sorted(item.keys() & {"get", "post", "put", "delete"}):
             for status, response in item[method]["responses"].items():
                 add(path, method, item[method], int(status), response)
     for response in DOCUMENT["components"]["responses"].values():
