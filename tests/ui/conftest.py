@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
@@ -16,6 +16,8 @@ from server import Server
 from view import wait_until
 
 CHROMIUM = "/usr/bin/chromium"
+
+expect.set_options(timeout=20_000)  # ms, as in wait_until()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -73,11 +75,13 @@ class View:
         return self.page
 
     def wait(self):
+        """Waits until the page has computed, and has painted the picture and then the lines."""
         wait_until(self.page, """() => document.getElementById('status').textContent.startsWith('Computed')
             && document.getElementById('plot').clientHeight > 150
-            && document.getElementById('readout').textContent !== ''""")
+            && document.getElementById('lines-box').childElementCount > 0""")
 
     def close(self):
+        self.page.unroute_all(behavior="wait")  # a stand-in may have a request in hand
         self.context.close()
         assert not self.problems
 

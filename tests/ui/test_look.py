@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from safetensors_file import read_safetensors
 from server import ROOT
-from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, hover_row,
-                  move_by_keys, read_cell, read_number, read_table, wait_until)
+from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, forget_picture,
+                  hover_row, move_by_keys, read_cell, read_number, read_table, wait_until)
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}
 
@@ -33,7 +34,7 @@ def test_page_opens_with_an_example_that_is_computed(open_view):
 
 def test_heads_of_the_example_have_the_tags_that_they_were_made_for(open_view):
     page = open_view()
-    wait_until(page, "() => document.querySelector('#grid .tags').textContent !== ''")
+    expect(page.locator("#grid .tags").first).not_to_be_empty()
     tags = page.locator("#grid .tags").all_inner_texts()
     for head, made_for in enumerate(["previous token", "next token", "first token", None, "local window",
                                      "uniform", "long range", "causal prefix"]):
@@ -51,7 +52,6 @@ def test_every_head_has_a_thumbnail(open_view):
 def test_mouse_along_a_row_reads_out_the_weights_of_the_api(open_view, server):
     page = open_view("#model=journey")
     _, weights = ask_journey(server)
-    page.wait_for_timeout(100)
     cells = [cell for cell in hover_row(page) if cell[1] == 5]
     assert [key for _, _, key in cells] == list(range(6))
     assert np.allclose([weight for weight, _, _ in cells], weights[0, 5], atol=5.1e-5)
@@ -80,9 +80,7 @@ def test_keyboard_moves_the_cursor_and_is_announced(open_view, server):
     weight, row, key = move_by_keys(page, "PageDown", "ArrowDown")
     assert page.locator("#large-title").inner_text() == "Head 1"
     assert (row, key) == (1, 0) and abs(weight - weights[1, 1, 0]) < 5.1e-5
-    wait_until(page, "document.getElementById('announcer').textContent !== ''")
-    page.wait_for_timeout(300)
-    assert page.locator("#announcer").inner_text() == f"{weight:.4f}, query journey, key Your"
+    expect(page.locator("#announcer")).to_have_text(f"{weight:.4f}, query journey, key Your")
 
 
 def test_click_on_a_thumbnail_shows_that_head(open_view):
@@ -115,8 +113,9 @@ def test_causal_and_valid_lens_are_sent_and_drawn(open_view, server):
 def test_sequence_of_a_batch_is_chosen(open_view):
     page = open_view("#model=d2l&row=0&key=2")
     assert read_cell(page)[0] is not None  # 3 keys are valid
+    forget_picture(page)
     page.locator("#sequence").select_option("1")
-    page.wait_for_timeout(300)
+    page.view.wait()
     masked = [cell[0] is None for cell in hover_row(page) if cell[1] == 3]
     assert masked == [False] * 2 + [True] * 4
 
@@ -133,12 +132,12 @@ def test_sentence_is_typed_from_the_words_of_the_model(open_view, model):
 def test_lines_follow_the_row_and_show_all_rows(open_view):
     page = open_view("#model=journey&row=1&key=0")
     lines = page.locator("#lines-box path.line")
-    assert lines.count() == 2
+    expect(lines).to_have_count(2)
     assert page.locator("#lines-box text[text-decoration=line-through]").count() == 4
     page.locator("#lines-box text.pick", has_text="one").click()
-    wait_until(page, "document.querySelectorAll('#lines-box path.line').length === 5")
+    expect(lines).to_have_count(5)
     page.locator("#lines").select_option("all")
-    assert lines.count() == 21
+    expect(lines).to_have_count(21)
 
 
 def test_log_scale_is_offered_where_the_first_key_takes_nearly_all(open_view):
@@ -149,17 +148,16 @@ def test_log_scale_is_offered_where_the_first_key_takes_nearly_all(open_view):
     sink = np.linalg.lstsq(key, 40 * np.sign(query @ row), rcond=None)[0]
     page.locator("#source").select_option("own")
     choose(page, "own", json.dumps({"queries": [sink.tolist(), *[row.tolist()] * 4]}))
-    wait_until(page, "() => !document.getElementById('advice').hidden")
-    assert "% of the weight" in page.locator("#advice").inner_text()
+    expect(page.locator("#advice")).to_contain_text("% of the weight")
     page.get_by_role("button", name="Use the logarithmic scale").click()
-    assert page.locator("#advice").is_hidden()
-    assert page.locator("#legend-high").inner_text().endswith("logarithmic")
+    expect(page.locator("#advice")).to_be_hidden()
+    expect(page.locator("#legend-high")).to_contain_text("logarithmic")
 
 
 # --- steps ---
 
 def wait_for_steps(page, count):
-    wait_until(page, f"document.querySelectorAll('#steps tbody tr').length === {count}")
+    expect(page.locator("#steps tbody tr")).to_have_count(count)
 
 
 def step_to(page, step):
@@ -218,8 +216,9 @@ def centre_of_plot(page):
 def test_dark_mode_is_that_of_the_system(open_view):
     page = open_view("#model=journey", color_scheme="light")
     light = ground_of(page), centre_of_plot(page)
+    forget_picture(page)
     page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(300)
+    page.view.wait()
     assert ground_of(page) != light[0] and centre_of_plot(page) != light[1]
     assert max(map(int, ground_of(page)[4:-1].split(", "))) < 40
 

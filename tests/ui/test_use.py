@@ -11,10 +11,11 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 import requests
+from playwright.sync_api import expect
 
 from safetensors_file import make_safetensors
-from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, move_by_keys,
-                  read_cell, read_number, read_table, save, wait_until)
+from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, forget_picture,
+                  move_by_keys, read_cell, read_number, read_table, save, wait_until)
 
 HOSTILE = "<img/src=x/onerror=alert(1)>\"'&<script>alert(2)</script>"
 
@@ -26,27 +27,26 @@ def relative_change(outputs, changed):
 
 
 def wait_for_change(page, heads):
-    wait_until(page, "text => document.getElementById('change').textContent.startsWith(text)",
-               f"Without {heads} ")
+    expect(page.locator("#change")).to_contain_text(f"Without {heads} ")
     text = page.locator("#change").inner_text()
     return [read_number(number) / 100 for number in re.findall(r"([\d.]+) %", text)]
 
 
 def test_switching_a_head_off_says_how_far_the_outputs_move(open_view, server):
     page = open_view("#model=journey")
-    assert page.locator("#change").inner_text() == "All heads are on."
+    expect(page.locator("#change")).to_have_text("All heads are on.")
     page.get_by_label("Head 1 on").uncheck()
     outputs, _ = ask_journey(server)
     changed, _ = ask_journey(server, head_mask=[1, 0])
     assert wait_for_change(page, "head 1")[0] == pytest.approx(relative_change(outputs, changed), rel=5e-3)
     page.get_by_role("button", name="All on").click()
-    wait_until(page, "() => document.getElementById('change').textContent === 'All heads are on.'")
+    expect(page.locator("#change")).to_have_text("All heads are on.")
     assert page.get_by_label("Head 1 on").is_checked()
 
 
 def test_prediction_is_what_is_measured(open_view):
     page = open_view("#model=patterns&off=0,3,4")
-    wait_until(page, "() => document.getElementById('change').textContent.includes('predicted')")
+    expect(page.locator("#change")).to_contain_text("predicted")
     measured, predicted = wait_for_change(page, "heads 0, 3, 4")
     assert measured == pytest.approx(predicted, rel=2e-3) and measured > 0.05
 
@@ -55,7 +55,7 @@ def test_report_is_that_of_the_server(open_view, server):
     page = open_view("#model=journey")
     report = requests.post(server.url + "/v1/heads", timeout=60,
                            json={"model": "journey", "queries": JOURNEY_ROWS}).json()
-    wait_until(page, "() => document.querySelectorAll('#compare tbody tr').length === 2")
+    expect(page.locator("#compare tbody tr")).to_have_count(2)
     for h, row in enumerate(read_table(page, "#compare table")[1:]):
         head = report["heads"][h]
         assert row[:2] == [str(h), ", ".join(head["tags"]) or "–"]
@@ -84,7 +84,7 @@ def test_least_important_heads_are_found_by_gram(open_view):
     page = open_view("#model=d2l")
     page.route("**/v1/heads", stand_in_report)
     choose(page, "causal", "true")
-    wait_until(page, "() => document.querySelectorAll('#compare tbody tr').length === 5")
+    expect(page.locator("#compare tbody tr")).to_have_count(5)
     rows = read_table(page, "#compare table")[1:]
     assert [row[4:7] for row in rows] == [["–"] * 3] * 5
     assert HOSTILE in rows[0][1]
@@ -101,8 +101,8 @@ def test_error_of_the_report_leaves_the_picture(open_view):
     page.route("**/v1/heads", lambda route: route.fulfill(
         status=503, json={"title": "Out of memory", "detail": "retry later"}))
     choose(page, "causal", "true")
-    wait_until(page, "() => document.getElementById('compare').hidden")
-    assert page.locator("#compare-note").inner_text().endswith("retry later")
+    expect(page.locator("#compare-note")).to_contain_text("retry later")
+    assert page.locator("#compare").is_hidden()
     assert page.locator("#problem").is_hidden()
 
 
@@ -110,8 +110,8 @@ def test_page_without_reports_of_heads_says_so(open_view):
     page = open_view("#model=d2l")
     page.route("**/v1/heads", lambda route: route.fulfill(status=404, json={"title": "Unknown route"}))
     choose(page, "causal", "true")
-    wait_until(page, "() => document.getElementById('compare').hidden")
-    assert "no POST v1/heads" in page.locator("#compare-note").inner_text()
+    expect(page.locator("#compare-note")).to_contain_text("no POST v1/heads")
+    assert page.locator("#compare").is_hidden()
     assert page.locator("#drop-least").is_hidden()
 
 
@@ -133,16 +133,15 @@ def drop(page, name, content):
 
 
 def wait_for_about(page, text):
-    wait_until(page, "text => document.getElementById('about').textContent.includes(text)", text)
+    expect(page.locator("#about")).to_contain_text(text)
     page.view.wait()
-    page.wait_for_timeout(300)
 
 
 def test_pasted_request_is_computed(open_view, server):
     page = open_view("#model=d2l")
     paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS[:3], "causal": False,
                             "weights_heads": [1], "weights_queries": [2, 0]}))
-    wait_until(page, "() => document.getElementById('large-title').textContent === 'Head 1'")
+    expect(page.locator("#large-title")).to_have_text("Head 1")
     reply = server.attention({"model": "journey", "queries": JOURNEY_ROWS[:3], "causal": False,
                               "need_weights": True}).json()
     weight, row, key = move_by_keys(page, "ArrowDown", "ArrowUp", "ArrowUp", "Home")
@@ -169,7 +168,7 @@ def test_bad_request_is_reported_at_its_field(open_view, text, title, place, wor
         control = {"queries": "own"}.get(place, place)
         assert page.locator(f"#{control}").get_attribute("aria-invalid") == "true"
     page.locator("#source").select_option("example")  # and it recovers
-    wait_until(page, "() => document.getElementById('problem').hidden")
+    expect(page.locator("#problem")).to_be_hidden()
     assert page.locator("[aria-invalid]").count() == 0
 
 
@@ -188,6 +187,7 @@ def test_bad_option_is_reported_at_its_field(open_view, control, value, title, p
 
 def test_dropped_json_is_computed(open_view, server):
     page = open_view("#model=d2l")
+    forget_picture(page)
     drop(page, "request.json", json.dumps({"model": "journey", "queries": JOURNEY_ROWS}).encode())
     wait_for_about(page, "request.json")
     assert page.locator("#model").input_value() == "journey"
@@ -206,6 +206,7 @@ def test_dropped_safetensors_are_computed(open_view, server):
     dtypes = {"queries": "F16", "keys": "F32", "query_lens": "I64", "key_lens": "I32",
               "valid_lens": "I64"}
     page = open_view("#model=journey")
+    forget_picture(page)
     drop(page, "ragged.safetensors", make_safetensors(tensors, dtypes, {"model": "d2l"}))
     wait_for_about(page, "ragged.safetensors")
     exact = rows.astype(float)
@@ -260,9 +261,7 @@ def test_svg_has_each_weight_and_label(open_view, server):
 
 def test_csv_has_the_weights_of_the_head(open_view, server):
     page = open_view("#model=journey")
-    page.locator("#labels").fill('a,b "quoted" =1+1')
-    page.view.wait()
-    page.wait_for_timeout(900)
+    choose(page, "labels", 'a,b "quoted" =1+1')
     _, data = save(page, "csv")
     table = list(csv.reader(io.StringIO(data.decode())))
     _, weights = ask_journey(server)
@@ -316,7 +315,7 @@ def test_copied_command_gets_what_is_on_screen(open_view, server):
     page = open_view("#model=journey&row=5&key=2&off=0")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy curl command").click()
-    wait_until(page, "() => document.getElementById('status').textContent === 'The command is copied.'")
+    expect(page.locator("#status")).to_have_text("The command is copied.")
     command = page.evaluate("navigator.clipboard.readText()")
     reply = json.loads(subprocess.run(command, shell=True, capture_output=True, check=True).stdout)
     assert abs(reply["attention_weights"][0][5][2] - read_cell(page)[0]) < 5.1e-5
@@ -329,13 +328,13 @@ def test_link_shows_the_same_view(open_view):
     paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS}))
     wait_until(page, "() => document.getElementById('facts').textContent.startsWith('journey')")
     page.view.wait()
-    page.locator("#labels").fill("a b c d e f | A B C")
+    choose(page, "labels", "a b c d e f | A B C")
     page.get_by_label("Head 0 on").uncheck()
     page.get_by_role("button", name="Head 1").click()
     page.locator("#scale").select_option("log")
-    page.wait_for_timeout(800)
     cell = move_by_keys(page, "End", "Home", "ArrowRight")
-    page.wait_for_timeout(400)
+    for text in ("off=0", "head=1", "scale=log", f"key={cell[2]}"):
+        wait_until(page, "text => location.hash.includes(text)", text)
     again = open_view("#" + page.url.split("#")[1])
     assert read_cell(again) == cell
     assert again.locator("#readout").inner_text() == page.locator("#readout").inner_text()
@@ -355,7 +354,7 @@ def assert_no_markup(page):
 def test_hostile_labels_are_only_texts(open_view, browser, tmp_path):
     page = open_view("#model=journey&row=5&key=0")
     choose(page, "labels", f"{HOSTILE} | {HOSTILE}")
-    wait_until(page, "text => document.getElementById('lines-box').textContent.includes(text)", HOSTILE)
+    expect(page.locator("#lines-box")).to_contain_text(HOSTILE)
     move_by_keys(page, *["ArrowUp"] * 5)
     assert f"query {HOSTILE} " in page.locator("#readout").inner_text()
     assert_no_markup(page)
@@ -397,11 +396,11 @@ def test_address_with_anything_in_it_shows_something(open_view, fragment):
     page = open_view("#model=journey")
     page.goto("about:blank")
     page.goto(page.view.server.url + "/" + fragment)
-    page.wait_for_timeout(300)
     if "text=" in fragment:
         assert "'<img' is not a word" in expect_problem(page, "Unknown word", "text")
     else:
         page.view.wait()
+        expect(page.locator("#change")).not_to_be_empty()
         assert page.locator("#problem").is_hidden()
     assert_no_markup(page)
 

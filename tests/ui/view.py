@@ -5,6 +5,7 @@ import re
 import time
 
 import numpy as np
+from playwright.sync_api import expect
 
 JOURNEY = "Your journey starts with one step".split()
 JOURNEY_ROWS = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64],
@@ -12,8 +13,9 @@ JOURNEY_ROWS = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64],
 
 
 def wait_until(page, expression, arg=None, seconds=20):
-    """Waits until the expression is true. The page's policy forbids Playwright's own waiting,
-    which evaluates a text inside the page."""
+    """Waits until the expression is true. The page's policy forbids Playwright's own waiting for
+    one, which evaluates a text inside the page. For an element Playwright's expect() waits: use
+    either for all that the page shows later than its status, which View.wait() waits for."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression, arg):
         assert time.monotonic() < end, f"still false: {expression}"
@@ -68,21 +70,26 @@ def move_by_keys(page, *keys):
     return read_cell(page)
 
 
+def forget_picture(page):
+    """Removes the lines, which are drawn last, so that View.wait() waits for the next picture."""
+    page.evaluate("document.getElementById('lines-box').replaceChildren()")
+
+
 def choose(page, control, value):
     """Chooses the option of a select, or fills in a field, and waits for the computation."""
     element = page.locator(f"#{control}")
     page.evaluate("document.getElementById('status').textContent = ''")
+    forget_picture(page)
     if element.evaluate("element => element.tagName") == "SELECT":
         element.select_option(value)
     else:
         element.fill(value)
     page.view.wait()
-    page.wait_for_timeout(50)
 
 
 def expect_problem(page, title, place=None):
     """Waits for an error, and returns its text; `place` is the field beside which it is, too."""
-    page.wait_for_selector("#problem:not([hidden])")
+    expect(page.locator("#problem")).to_be_visible()
     text = page.locator("#problem").inner_text()
     assert text.startswith(title), text
     if place:
