@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import requests
 
 from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_close, assert_problem
@@ -77,13 +78,20 @@ def test_memory_is_released_after_each_request(start_server, tmp_path):
 
 @pytest.mark.alone
 def test_lack_of_memory_is_reported_with_503(start_server, tmp_path):
-    """There are four workers, and memory for one request of 1.8 MB at a time."""
+    """There are four workers, and memory for one request of 1.8 MB at a time. Each of the 8 clients
+    keeps its connection, since this memory holds 11, and one more takes the place of another."""
     path = tmp_path / "x.safetensors"
     write_layer(path, num_heads=1, head_size=2, query_size=2)
     server = start_server("--model", f"x={path}", "--max-memory", 3_000_000, "--workers", 4)
     request = slow_request(tokens=500) | {"need_weights": True}
+
+    def client(_):
+        with requests.Session() as session:
+            return [session.post(server.url + "/v1/attention", json=request, timeout=120)
+                    for _ in range(3)]
+
     with ThreadPoolExecutor(8) as clients:
-        replies = list(clients.map(lambda _: server.attention(request), range(24)))
+        replies = sum(clients.map(client, range(8)), [])
     assert {reply.status_code for reply in replies} == {200, 503}
     for reply in replies:
         if reply.status_code == 503:
