@@ -35,7 +35,7 @@ def start_script(tmp_path):
     def start(*arguments):
         return subprocess.Popen(["sh", tmp_path / "deploy/quickstart.sh", *arguments], text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
-                                preexec_fn=heed_interrupts)
+                                preexec_fn=heed_signals)
 
     yield start
     left = find_processes(f"TMPDIR={tmp_path / 'tmp'}")
@@ -45,10 +45,11 @@ def start_script(tmp_path):
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def heed_interrupts():
-    """A shell ignores SIGINT in what it runs in the background, such as these tests, and so would
-    the script."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heed_signals():
+    """A shell ignores SIGINT in what it runs in the background, and nohup ignores SIGHUP. These
+    tests may run in either, and a script cannot trap what was ignored before it began."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
 
 
 def find_processes(variable):
