@@ -34,11 +34,13 @@ void help_loop_locked(struct sched_worker *worker, struct loop *loop) {
     struct sched_pool *pool = worker->pool;
 
     atomic_fetch_add(&loop->num_helpers, 1);
+    pool->num_helping++;
     pthread_mutex_unlock(&pool->lock);
     int64_t begun = clock_now_ns();
     run_loop_tasks(worker, loop);
     atomic_fetch_add(&loop->owner->helped_ns, clock_now_ns() - begun);
     pthread_mutex_lock(&pool->lock);
+    pool->num_helping--;
     if (atomic_fetch_sub(&loop->num_helpers, 1) == 1)
         pthread_cond_broadcast(&pool->helper_left);
 }

@@ -428,11 +428,22 @@ bool sched_cancel(struct sched_pool *pool, struct sched_job *job) {
     return waits;
 }
 
-unsigned sched_retry_after(struct sched_pool *pool) {
+struct sched_load sched_get_load(struct sched_pool *pool) {
+    const struct sched_options *options = &pool->options;
+
     pthread_mutex_lock(&pool->lock);
     int64_t work = queue_work(&pool->queue) + find_running_locked(pool, SCHED_COST_MAX);
+    const struct sched_load load = {.num_workers = options->num_workers,
+                                    .num_busy = pool->num_running + pool->num_helping,
+                                    .num_queued = atomic_load(&pool->num_queued),
+                                    .num_slots = options->queue_slots,
+                                    .delay = work / (int64_t)options->num_workers,
+                                    .max_delay = options->max_delay};
     pthread_mutex_unlock(&pool->lock);
+    return load;
+}
 
-    int64_t seconds = work / (int64_t)pool->options.num_workers / 1000000000 + 1;
+unsigned sched_retry_after(struct sched_pool *pool) {
+    int64_t seconds = sched_get_load(pool).delay / 1000000000 + 1;
     return seconds < RETRY_AFTER_MAX ? (unsigned)seconds : RETRY_AFTER_MAX;
 }

@@ -38,6 +38,19 @@ void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
  * Thread-safe. */
 bool sched_cancel(struct sched_pool *pool, struct sched_job *job);
 
+/* How busy a pool is. */
+struct sched_load {
+    size_t num_workers;
+    size_t num_busy;   /* workers that run a job, or help with one */
+    size_t num_queued; /* jobs that wait */
+    size_t num_slots;  /* that may wait */
+    /* ns until all present work is done, as estimated, and sched_options.max_delay. */
+    int64_t delay, max_delay;
+};
+
+/* Thread-safe. */
+struct sched_load sched_get_load(struct sched_pool *pool);
+
 /* Returns in how many whole seconds all present work is done, at least 1.
  * Thread-safe. */
 unsigned sched_retry_after(struct sched_pool *pool);

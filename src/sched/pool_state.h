@@ -41,6 +41,7 @@ struct sched_pool {
     struct queue queue;
     size_t num_slots;    /* reserved or queued */
     size_t num_running;  /* outer workers that have a job */
+    size_t num_helping;  /* those that help with a loop of another */
     size_t num_ready;    /* workers that are past on_start */
     size_t num_at_start; /* workers that have reached on_start */
     bool stopping;

@@ -85,6 +85,29 @@ static void test_a_full_queue_refuses_and_a_taken_job_frees_its_slot(void **stat
     assert_int_equal(atomic_load(&num_runs), 2);
 }
 
+static void test_load_is_what_runs_and_what_waits(void **state) {
+    (void)state;
+    const struct sched_options seven_slots = {
+        .num_workers = 1, .queue_slots = 7, .max_delay = 9000000000};
+    struct sched_job running = {.cost = 4000000000},
+                     waiting = {.run = count_run, .client = &client, .cost = 3000000000};
+    struct sched_pool *pool = create_held_pool(&seven_slots, &running);
+
+    struct sched_load load = sched_get_load(pool);
+    assert_int_equal(load.num_workers, 1);
+    assert_int_equal(load.num_busy, 1);
+    assert_int_equal(load.num_queued, 0);
+    assert_int_equal(load.num_slots, 7);
+    assert_int_equal(load.max_delay, seven_slots.max_delay);
+    assert_in_range(load.delay, 0, 4000000000);
+    sched_resubmit(pool, &waiting);
+    load = sched_get_load(pool);
+    assert_int_equal(load.num_queued, 1);
+    assert_in_range(load.delay, 3000000000, 7000000000);
+
+    release_and_destroy(pool);
+}
+
 static void test_resubmitted_job_needs_no_slot(void **state) {
     (void)state;
     struct sched_job running = {0}, submitted = {.run = count_run, .client = &client},
@@ -312,6 +335,7 @@ int main(void) {
         cmocka_unit_test(test_every_worker_has_started_when_the_pool_is_created),
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_slot),
+        cmocka_unit_test(test_load_is_what_runs_and_what_waits),
         cmocka_unit_test(test_resubmitted_job_needs_no_slot),
         cmocka_unit_test(test_a_job_waits_only_behind_so_much_work),
         cmocka_unit_test(test_one_client_leaves_slots_to_others),
