@@ -32,7 +32,8 @@ static atomic_int log_level = LOG_INFO; /* enum log_level; guards nothing else *
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long long num_dropped; /* lines, since one was last written */
-static bool line_is_cut;               /* the last one written lacks its end */
+static unsigned long long num_dropped_ever;
+static bool line_is_cut; /* the last one written lacks its end */
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
@@ -187,7 +188,15 @@ static void write_line(const struct log_line *line) {
     bool is_written =
         (num_dropped == 0 || report_dropped_locked()) && write_line_locked(line);
     num_dropped += !is_written;
+    num_dropped_ever += !is_written;
     pthread_mutex_unlock(&log_lock);
+}
+
+unsigned long long log_num_dropped(void) {
+    pthread_mutex_lock(&log_lock);
+    unsigned long long count = num_dropped_ever;
+    pthread_mutex_unlock(&log_lock);
+    return count;
 }
 
 void log_fields(enum log_level level, const char *message, const struct log_field *fields,

@@ -56,6 +56,9 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
                sizeof((const struct log_field[]){__VA_ARGS__}) /                         \
                    sizeof(struct log_field))
 
+/* Returns how many lines were dropped since the process began. Thread-safe. */
+unsigned long long log_num_dropped(void);
+
 /* Says why the process fails, at any level, and waits up to a second for room. As text it
  * is "attnd: REASON", for who has typed the command; as JSON it is one more event. */
 void log_failure(const char *reason);
