@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process.h: what the kernel says of this process. */
+#ifndef ATTND_OBS_PROCESS_H
+#define ATTND_OBS_PROCESS_H
+
+/* Returns when the process started, in seconds since 1970; NAN when that cannot be
+ * read. Every call gives another last digit, so call it once. */
+double obs_process_start(void);
+
+/* What cannot be read, for example because no descriptor is left, is NAN. */
+struct obs_process {
+    double cpu;      /* seconds, of user and system */
+    double resident; /* bytes */
+    double open_fds, max_fds;
+};
+
+/* Thread-safe. */
+struct obs_process obs_process_read(void);
+
+#endif
