@@ -177,6 +177,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
 
     const struct http_options http = {
         .listen = config->listen,
+        .commit = main_commit,
         .num_threads = config->http_threads > 0 ? config->http_threads : (cpus + 7) / 8,
         .max_connections = config->max_connections,
         .max_per_client = config->max_per_client,

@@ -378,12 +378,12 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->max_body = thread->options->max_body;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
-    exchange->facts.error = WIRE_NUM_ERRORS;
     buf_init(&exchange->reply, SIZE_MAX); /* its bytes are reserved from the budget */
     arena_init(&exchange->decoded, 0);
     stream_init(&exchange->stream);
     thread->num_exchanges++;
     find_client(exchange);
+    exchange_note_begin(exchange);
     return exchange;
 }
 

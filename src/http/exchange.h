@@ -86,6 +86,7 @@ struct exchange {
     bool preflight; /* the reply says what such a page may send */
 
     struct request_facts facts;
+    struct model_stats *stats; /* of facts.model, borrowed; NULL with it */
 };
 
 /* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the
@@ -151,11 +152,24 @@ void exchange_client_left(struct exchange *exchange);
  * closes the connection, when memory is short. */
 enum MHD_Result exchange_send(struct exchange *exchange);
 
-/* On the HTTP thread, when the headers are complete: notes what the path alone says. */
+/* What is noted about a request, and reported to all who watch it. On the HTTP thread,
+ * but exchange_note_model() on any owner.
+ *
+ * When the headers have arrived: */
+void exchange_note_begin(struct exchange *exchange);
+
+/* Then, what the path alone says. */
 void exchange_note_path(struct exchange *exchange, const char *path);
 
-/* On the HTTP thread, when the request has ended: completes its facts and reports them to
- * all who watch. `sent` is whether libmicrohttpd has sent the whole reply. */
+/* When the model of the request is known, or NULL, when it is none of those served. */
+void exchange_note_model(struct exchange *exchange, const attn_model *model);
+
+/* When the reply begins: counts the request. A client that has read its reply finds it
+ * among the statistics. */
+void exchange_note_reply(struct exchange *exchange);
+
+/* When the request has ended: completes its facts. `sent` is whether libmicrohttpd has
+ * sent the whole reply. */
 void exchange_note_end(struct exchange *exchange, bool sent);
 
 /* On the worker: returns the exchange, with its reply, to its HTTP thread. The worker

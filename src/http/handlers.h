@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handlers.h: the functions that the table of routes refers to.
  *
- * attention_* and heads_* are in attention.c, oip_* in oip.c, page_* in page.c, the
- * others in info.c. */
+ * attention_* and heads_* are in attention.c, oip_* in oip.c, page_* in page.c, metrics_*
+ * in metrics/print.c, the others in info.c. */
 #ifndef ATTND_HTTP_HANDLERS_H
 #define ATTND_HTTP_HANDLERS_H
 
@@ -47,5 +47,6 @@ void oip_handle_index(struct exchange *exchange);
 void logging_handle(struct exchange *exchange);
 void page_handle(struct exchange *exchange); /* the three files of the page */
 void openapi_handle(struct exchange *exchange);
+void metrics_handle(struct exchange *exchange);
 
 #endif

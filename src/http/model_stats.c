@@ -1,64 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_stats.c: counts with relaxed atomics, since no counter says anything about other
- * memory. */
+/* model_stats.c: the statistics count no request themselves: how many there were is read
+ * from the counters by route and status. */
 #include "http/model_stats.h"
 
 #include <time.h>
 
-static void add_relaxed(atomic_uint_fast64_t *counter, uint64_t value) {
-    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
+#define STATUS_OK 200
+
+static uint64_t read_ms_since_1970(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static uint64_t load_relaxed(const atomic_uint_fast64_t *counter) {
-    return atomic_load_explicit(counter, memory_order_relaxed);
+static void add_ns(struct model_stats *stats, enum model_time time, int64_t ns) {
+    obs_add(&stats->ns[time], ns > 0 ? (uint64_t)ns : 0);
 }
 
-void model_stats_add(struct model_stats *stats, enum model_time time, int64_t ns) {
-    add_relaxed(&stats->times[time].ns, ns > 0 ? (uint64_t)ns : 0);
-    add_relaxed(&stats->times[time].count, 1);
+void model_stats_count(struct model_stats *stats, const struct request_facts *facts,
+                       int status) {
+    int64_t total =
+        facts->queue_ns + facts->decode_ns + facts->compute_ns + facts->encode_ns;
+
+    request_counts_add(&stats->requests, facts->route, status);
+    if (!route_infers(facts->route))
+        return;
+    if (status != STATUS_OK) {
+        add_ns(stats, MODEL_FAIL, total);
+        return;
+    }
+
+    add_ns(stats, MODEL_SUCCESS, total);
+    add_ns(stats, MODEL_QUEUE, facts->queue_ns);
+    add_ns(stats, MODEL_INPUT, facts->decode_ns);
+    add_ns(stats, MODEL_INFER, facts->compute_ns);
+    add_ns(stats, MODEL_OUTPUT, facts->encode_ns);
+    atomic_store_explicit(&stats->last, read_ms_since_1970(), memory_order_relaxed);
 }
 
 void model_stats_execute(struct model_stats *stats, size_t num_requests,
                          const struct wire_oip_batch *took) {
-    add_relaxed(&stats->batches[num_requests - 1].input_ns, took->input_ns);
-    add_relaxed(&stats->batches[num_requests - 1].infer_ns, took->infer_ns);
-    add_relaxed(&stats->batches[num_requests - 1].output_ns, took->output_ns);
-    add_relaxed(&stats->batches[num_requests - 1].count, took->count);
+    obs_add(&stats->batches[num_requests - 1].input_ns, took->input_ns);
+    obs_add(&stats->batches[num_requests - 1].infer_ns, took->infer_ns);
+    obs_add(&stats->batches[num_requests - 1].output_ns, took->output_ns);
+    obs_add(&stats->batches[num_requests - 1].count, took->count);
 }
 
-void model_stats_touch(struct model_stats *stats) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    atomic_store_explicit(&stats->last,
-                          (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
-                          memory_order_relaxed);
-}
+/* Counts the requests for inference: those that succeeded, and the others. */
+static void sum_inferences(const struct model_stats *stats, uint64_t *ret_success,
+                           uint64_t *ret_fail) {
+    struct request_sums sums = {{{0}}};
+    uint64_t success = 0, fail = 0;
 
-static struct wire_oip_duration get_duration(const struct model_stats *stats,
-                                             enum model_time time) {
-    return (struct wire_oip_duration){load_relaxed(&stats->times[time].count),
-                                      load_relaxed(&stats->times[time].ns)};
+    request_sums_add(&sums, &stats->requests);
+    for (size_t route = 0; route_at(route) != NULL; route++) {
+        for (size_t i = 0; route_infers(route_at(route)) && request_status_at(i) != 0;
+             i++)
+            *(request_status_at(i) == STATUS_OK ? &success : &fail) +=
+                sums.counts[route][i];
+    }
+    *ret_success = success;
+    *ret_fail = fail;
 }
 
 void model_stats_get(const struct model_stats *stats,
                      struct wire_oip_statistics *ret_statistics) {
-    struct wire_oip_duration success = get_duration(stats, MODEL_SUCCESS);
+    uint64_t success, fail;
+
+    sum_inferences(stats, &success, &fail);
     *ret_statistics = (struct wire_oip_statistics){
-        .inference_count = success.count,
-        .last_inference = load_relaxed(&stats->last),
-        .success = success,
-        .fail = get_duration(stats, MODEL_FAIL),
-        .queue = get_duration(stats, MODEL_QUEUE),
-        .compute_input = get_duration(stats, MODEL_INPUT),
-        .compute_infer = get_duration(stats, MODEL_INFER),
-        .compute_output = get_duration(stats, MODEL_OUTPUT),
+        .inference_count = success,
+        .last_inference = obs_get(&stats->last),
+        .success = {success, obs_get(&stats->ns[MODEL_SUCCESS])},
+        .fail = {fail, obs_get(&stats->ns[MODEL_FAIL])},
+        .queue = {success, obs_get(&stats->ns[MODEL_QUEUE])},
+        .compute_input = {success, obs_get(&stats->ns[MODEL_INPUT])},
+        .compute_infer = {success, obs_get(&stats->ns[MODEL_INFER])},
+        .compute_output = {success, obs_get(&stats->ns[MODEL_OUTPUT])},
     };
     for (size_t i = 0; i < WIRE_OIP_BATCH_MAX; i++) {
         struct wire_oip_batch *batch = &ret_statistics->batches[i];
-        *batch = (struct wire_oip_batch){load_relaxed(&stats->batches[i].count),
-                                         load_relaxed(&stats->batches[i].input_ns),
-                                         load_relaxed(&stats->batches[i].infer_ns),
-                                         load_relaxed(&stats->batches[i].output_ns)};
+        *batch = (struct wire_oip_batch){
+            obs_get(&stats->batches[i].count), obs_get(&stats->batches[i].input_ns),
+            obs_get(&stats->batches[i].infer_ns), obs_get(&stats->batches[i].output_ns)};
         ret_statistics->execution_count += batch->count;
     }
 }

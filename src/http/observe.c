@@ -4,7 +4,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "http/exchange.h"
+#include "http/metrics/metrics.h"
 #include "wire/models.h"
+
+void exchange_note_begin(struct exchange *exchange) {
+    exchange->facts.error = WIRE_NUM_ERRORS;
+    obs_add(&exchange->thread->counts->begun, 1);
+}
 
 void exchange_note_path(struct exchange *exchange, const char *path) {
     const struct served *served = exchange->served;
@@ -16,7 +22,27 @@ void exchange_note_path(struct exchange *exchange, const char *path) {
     size_t index =
         wire_models_index(served->models, served->num_models, name->start, name->size);
     if (index < served->num_models)
-        exchange->facts.model = attn_model_get_info(served->models[index])->name;
+        exchange_note_model(exchange, served->models[index]);
+}
+
+void exchange_note_model(struct exchange *exchange, const attn_model *model) {
+    exchange->facts.model = model != NULL ? attn_model_get_info(model)->name : NULL;
+    exchange->stats = served_stats(exchange->served, model);
+}
+
+/* Counts the request once, with the status of its reply. */
+static void count_status(struct exchange *exchange, int status) {
+    const struct request_facts *facts = &exchange->facts;
+
+    if (exchange->stats != NULL)
+        model_stats_count(exchange->stats, facts, status);
+    else
+        request_counts_add(&exchange->thread->counts->requests, facts->route, status);
+}
+
+void exchange_note_reply(struct exchange *exchange) {
+    exchange->facts.status = exchange->status;
+    count_status(exchange, exchange->status);
 }
 
 /* Notes how the request ended. */
@@ -43,8 +69,12 @@ static void note_end(struct exchange *exchange, bool sent) {
 
 void exchange_note_end(struct exchange *exchange, bool sent) {
     const struct request_facts *facts = &exchange->facts;
+    bool was_counted = facts->status != 0;
 
     note_end(exchange, sent);
+    if (!was_counted)
+        count_status(exchange, facts->status != 0 ? facts->status : REQUEST_NO_REPLY);
+    metrics_count_end(exchange->thread->metrics, exchange->thread->counts, facts);
     log_write(LOG_DEBUG, "request",
               LOG_TEXT("route", facts->route != NULL ? facts->route->path : "none"),
               LOG_NUMBER("status", facts->status),

@@ -15,6 +15,7 @@ struct served_models;
 /* Everything is borrowed and must outlive the server. */
 struct http_options {
     const char *listen;      /* HOST:PORT, [IPv6]:PORT */
+    const char *commit;      /* that follows the version, or NULL */
     size_t num_threads;      /* at least 1 */
     size_t max_connections;  /* of all threads together */
     size_t header_timeout;   /* seconds; also the grace of bodies and replies */

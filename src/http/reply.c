@@ -205,6 +205,7 @@ enum MHD_Result exchange_send(struct exchange *exchange) {
         result = MHD_queue_response(exchange->connection, (unsigned)exchange->status,
                                     response);
     MHD_destroy_response(response);
-    facts->status = result == MHD_YES ? exchange->status : 0;
+    if (result == MHD_YES)
+        exchange_note_reply(exchange);
     return result;
 }

@@ -36,7 +36,11 @@ static const struct route routes[] = {
     {"/v2/repository/index", "POST", oip_check_index, oip_handle_index},
     {"/v2/logging", "GET, HEAD, POST", logging_check, logging_handle},
     {"/openapi.json", READS, NULL, openapi_handle},
+    {"/metrics", READS, NULL, metrics_handle},
 };
+
+#define NUM_ROUTES (sizeof routes / sizeof routes[0])
+_Static_assert(NUM_ROUTES <= ROUTES_MAX, "ROUTES_MAX is too small");
 
 /* Whether `path` is one of the route's. ret_words[ROUTE_WORDS_MAX] are then the words
  * that the route leaves open. */
@@ -76,11 +80,25 @@ static bool allows_method(const char *allow, const char *method) {
 }
 
 const struct route *route_find(const char *path, struct route_word *ret_words) {
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+    for (size_t i = 0; i < NUM_ROUTES; i++) {
         if (route_matches(&routes[i], path, ret_words))
             return &routes[i];
     }
     return NULL;
+}
+
+size_t route_index(const struct route *route) {
+    return route != NULL ? (size_t)(route - routes) : NUM_ROUTES;
+}
+
+const struct route *route_at(size_t index) {
+    return index < NUM_ROUTES ? &routes[index] : NULL;
+}
+
+bool route_infers(const struct route *route) {
+    return route != NULL &&
+           (route->handle == attention_handle || route->handle == heads_handle ||
+            route->handle == oip_handle_infer);
 }
 
 bool route_check(const struct route *route, const char *path, const char *method,

@@ -11,6 +11,7 @@
 struct exchange;
 
 #define ROUTE_WORDS_MAX 2
+#define ROUTES_MAX      40
 
 /* A word of the path; points into it. */
 struct route_word {
@@ -33,6 +34,15 @@ struct route {
 /* Finds the route of a path, or NULL. ret_words[ROUTE_WORDS_MAX] are the words of the
  * path that the route leaves open; `start` is NULL past the last. */
 const struct route *route_find(const char *path, struct route_word *ret_words);
+
+/* Returns the position of a route in the table; the number of routes for NULL. */
+size_t route_index(const struct route *route);
+
+/* Returns the route at a position of the table; NULL past the last. */
+const struct route *route_at(size_t index);
+
+/* Whether a worker computes the reply of the route with a model; NULL: no. */
+bool route_infers(const struct route *route);
 
 /* Whether the route that was found for `path` has the method. Returns false with
  * *ret_problem set when it does not (405), and when `route` is NULL (404). */

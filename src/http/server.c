@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "http/exchange.h"
+#include "http/metrics/metrics.h"
 #include "http/net/framing.h"
 #include "http/net/listen.h"
 #include "http/thread.h"
@@ -29,6 +30,7 @@ struct http_server {
     struct http_options options;
     char url[NI_MAXHOST + 16];
     struct http_thread *threads; /* [num_threads] */
+    struct metrics *metrics;
     size_t num_started;
     atomic_bool draining;            /* set once; `deadline` is written before */
     int64_t deadline;                /* clock_now_ns */
@@ -112,6 +114,16 @@ static void init_limits(struct http_server *server) {
                 limits->max_connections * MEMORY_CONNECTION_BYTES);
 }
 
+/* Allocates what the threads use. */
+static attn_status create_state(struct http_server *server) {
+    size_t num_threads = server->options.num_threads;
+
+    server->threads = calloc(num_threads, sizeof *server->threads);
+    if (server->threads == NULL)
+        return ATTN_E_NOMEM;
+    return metrics_create(num_threads, &server->metrics);
+}
+
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error) {
     attn_status status = ATTN_E_NOMEM;
@@ -124,8 +136,7 @@ attn_status http_server_create(const struct http_options *options,
     server->options = *options;
     atomic_init(&server->draining, false);
     init_limits(server);
-    server->threads = calloc(num_threads, sizeof *server->threads);
-    if (server->threads == NULL)
+    if (create_state(server) != ATTN_OK)
         goto fail;
     if (options->budget->limit < MEMORY_CONNECTION_BYTES) {
         status =
@@ -145,6 +156,8 @@ attn_status http_server_create(const struct http_options *options,
             .options = &server->options,
             .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
             .connections = {.limits = &server->limits},
+            .metrics = server->metrics,
+            .counts = &server->metrics->threads[i],
             .draining = &server->draining,
             .deadline = &server->deadline};
         if (status != ATTN_OK)
@@ -195,5 +208,6 @@ void http_server_destroy(struct http_server *server) {
     memory_deinit(&server->limits.memory);
     client_table_deinit(&server->limits.clients);
     free(server->threads);
+    metrics_destroy(server->metrics);
     free(server);
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "http/metrics/metrics.h"
 #include "http/net/framing.h"
 
 #include <errno.h>
@@ -263,6 +264,7 @@ static bool run_once(struct http_thread *thread, int ms) {
     MHD_run_wait(thread->daemon, 0);
     forget_newcomers(thread);
     connection_sweep(&thread->connections);
+    refusals_warn(&thread->metrics->refusals);
     if (!thread->quiesced)
         set_listens(thread, true);
     if (!thread->quiesced && accepts)

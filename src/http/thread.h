@@ -33,9 +33,11 @@ struct http_thread {
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;       /* wake_fd was written to, and not read since */
-    atomic_bool *draining;   /* of the server; set once */
-    const int64_t *deadline; /* of the server; valid once `draining` is set */
+    atomic_bool woken;             /* wake_fd was written to, and not read since */
+    struct metrics *metrics;       /* owned by the server */
+    struct metrics_thread *counts; /* this thread's, of `metrics` */
+    atomic_bool *draining;         /* of the server; set once */
+    const int64_t *deadline;       /* of the server; valid once `draining` is set */
 
     /* Used by this thread alone, until it has ended. */
     bool quiesced; /* accepts no more connections */

@@ -65,7 +65,7 @@ def make_requests():
     }
     gets = ("/v1/models", "/v1/models/journey", "/v2", "/v2/health/live", "/v2/health/ready",
             "/v2/models/stats", "/v2/models/journey", "/v2/models/journey/ready",
-            "/v2/models/journey/stats", "/openapi.json", "/ui.css")
+            "/v2/models/journey/stats", "/metrics", "/openapi.json", "/ui.css")
     refused = {
         "unknown route": (get_bytes("/nothing"), 404),
         "wrong method": (post_bytes(b"", path="/v1/models"), 405),
@@ -84,5 +84,6 @@ def make_requests():
 
 def make_repeatable():
     """Returns a dict of name to bytes: the requests whose replies are always the same. Statistics
-    are not."""
-    return {name: data for name, (data, _) in make_requests().items() if not name.endswith("/stats")}
+    and metrics are not."""
+    return {name: data for name, (data, _) in make_requests().items()
+            if not name.endswith(("/stats", "/metrics"))}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* infer.c: takes a request through its phases on workers, and counts what they took.
+/* infer.c: takes a request through its phases on workers, and notes what they took.
  *
  * A request that is expected to be large waits in two parts: its decoding alone, which
  * may be cheap, and then what follows, whose cost is known by then. It does not wait
@@ -9,36 +9,6 @@
 #include "base/clock.h"
 #include "base/container_of.h"
 #include "http/work/group.h"
-
-/* Returns the counters of the model, or NULL while the model is not known. */
-static struct model_stats *find_model_stats(const struct inference *inference) {
-    const struct exchange *exchange = inference->exchange;
-    const attn_model *model = inference->request.model;
-
-    if (model == NULL && exchange->codec.num_models == 1)
-        model = exchange->codec.models[0];
-    return served_stats(exchange->served, model);
-}
-
-static void count_success(const struct inference *inference) {
-    struct model_stats *stats = find_model_stats(inference);
-    int64_t total = clock_now_ns() - inference->exchange->submitted;
-    int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
-
-    model_stats_add(stats, MODEL_QUEUE, total - worked);
-    model_stats_add(stats, MODEL_INPUT, inference->decode_ns);
-    model_stats_add(stats, MODEL_INFER, inference->compute_ns);
-    model_stats_add(stats, MODEL_OUTPUT, inference->encode_ns);
-    model_stats_add(stats, MODEL_SUCCESS, total);
-    model_stats_touch(stats);
-}
-
-static void count_failure(const struct inference *inference) {
-    struct model_stats *stats = find_model_stats(inference);
-    if (stats != NULL)
-        model_stats_add(stats, MODEL_FAIL,
-                        clock_now_ns() - inference->exchange->submitted);
-}
 
 static void add_times(struct wire_oip_batch *sum, const struct inference *inference) {
     sum->input_ns += (uint64_t)inference->decode_ns;
@@ -98,25 +68,28 @@ static int64_t estimate_rest(const struct inference *inference) {
 
 /* --- the phases --- */
 
+/* Decodes the body, and notes which model it is for. A body that names an unknown one is
+ * not for the only one that is served. */
+static bool decode_body(struct inference *inference, struct wire_problem *problem) {
+    bool decoded = inference_decode(inference, problem);
+    if (inference->request.model != NULL || problem->error == WIRE_E_UNKNOWN_MODEL)
+        exchange_note_model(inference->exchange, inference->request.model);
+    return decoded;
+}
+
 static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
     return inference_check_deadline(inference, problem) &&
-           inference_decode(inference, problem) &&
+           decode_body(inference, problem) &&
            inference_check_deadline(inference, problem) &&
            inference->exchange->codec.phases->plan(inference, problem);
 }
 
-/* Notes what the worker knows; `problem` is as below. A body that names an unknown model
- * is not about the only one that is loaded. */
-static void note_facts(const struct inference *inference,
-                       const struct wire_problem *problem) {
+/* Notes what the worker knows of the request. */
+static void note_facts(const struct inference *inference) {
     struct exchange *exchange = inference->exchange;
     struct request_facts *facts = &exchange->facts;
     int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
 
-    if (inference->request.model != NULL)
-        facts->model = attn_model_get_info(inference->request.model)->name;
-    else if (problem != NULL && problem->error == WIRE_E_UNKNOWN_MODEL)
-        facts->model = NULL;
     facts->rows = inference->sizes.num_queries;
     facts->queue_ns = clock_now_ns() - exchange->submitted - worked;
     facts->decode_ns = inference->decode_ns;
@@ -129,13 +102,11 @@ static void end_inference(struct inference *inference,
                           const struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
 
-    note_facts(inference, problem);
+    note_facts(inference);
     if (problem == NULL) {
-        count_success(inference);
         learn_times(inference);
         exchange->status = MHD_HTTP_OK;
     } else {
-        count_failure(inference);
         exchange_set_problem(exchange, problem);
     }
 
@@ -158,7 +129,7 @@ static void finish_alone(struct inference *inference) {
     if (done) {
         done = phases->encode(inference, &problem);
         add_times(&took, inference);
-        model_stats_execute(find_model_stats(inference), 1, &took);
+        model_stats_execute(inference->exchange->stats, 1, &took);
     }
     end_inference(inference, done ? NULL : &problem);
 }
@@ -193,7 +164,7 @@ static void finish(struct inference *inference) {
         done = done && inference_encode(member, &problem);
         add_times(&took, member);
         if (count == 0)
-            model_stats_execute(find_model_stats(member), num_requests, &took);
+            model_stats_execute(member->exchange->stats, num_requests, &took);
         end_inference(member, done ? NULL : &problem);
     }
     group_dissolve(members + first_left, num_requests - first_left);
@@ -273,7 +244,7 @@ void infer_submit(struct exchange *exchange, const struct exchange_codec *codec)
     exchange->codec = *codec;
     exchange->submitted = clock_now_ns();
     if (codec->num_models == 1)
-        exchange->facts.model = attn_model_get_info(codec->models[0])->name;
+        exchange_note_model(exchange, codec->models[0]);
     estimate_job(exchange);
     exchange_submit(exchange, infer_run);
 }

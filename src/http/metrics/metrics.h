@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.h: what is counted about requests, for GET /metrics.
+ *
+ * Each HTTP thread counts for itself, so that they do not take cache lines from each
+ * other; a reader adds up. Requests about a model are counted with the model
+ * (http/model_stats.h). So the memory for all labels is fixed. */
+#ifndef ATTND_HTTP_METRICS_METRICS_H
+#define ATTND_HTTP_METRICS_METRICS_H
+
+#include "http/facts.h"
+#include "http/metrics/refusals.h"
+#include "http/metrics/requests.h"
+#include "obs/histogram.h"
+
+#include <attnd/status.h>
+
+/* The histograms of each route. */
+enum metrics_histogram {
+    METRICS_TOTAL,
+    METRICS_QUEUE,
+    METRICS_DECODE,
+    METRICS_COMPUTE,
+    METRICS_ENCODE,
+    METRICS_ROWS,
+    METRICS_BODY,
+    METRICS_NUM_HISTOGRAMS
+};
+
+/* Their bounds; constant. */
+extern const struct obs_scale *const metrics_scales[METRICS_NUM_HISTOGRAMS];
+
+/* What one HTTP thread counts. Zeroed, it has counted nothing. */
+struct metrics_thread {
+    obs_counter begun;                   /* requests whose headers were complete */
+    obs_counter ended[REQUEST_NUM_ENDS]; /* by enum request_end */
+    obs_counter errors[WIRE_NUM_ERRORS]; /* that were reported */
+    struct request_counts requests;      /* about no loaded model */
+    struct obs_histogram histograms[ROUTES_MAX + 1][METRICS_NUM_HISTOGRAMS];
+};
+
+/* One for all threads of the server. */
+struct metrics {
+    struct metrics_thread *threads; /* [num_threads] */
+    size_t num_threads;
+    struct refusals refusals;
+    double start; /* of the process, in seconds since 1970, or NAN */
+};
+
+/* The caller owns *ret_metrics. Returns ATTN_E_NOMEM when memory is short. */
+attn_status metrics_create(size_t num_threads, struct metrics **ret_metrics);
+
+/* Accepts NULL. */
+void metrics_destroy(struct metrics *metrics);
+
+/* Counts a request that has ended; `thread` is its HTTP thread's. */
+void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,
+                       const struct request_facts *facts);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* print.c: GET /metrics, on the HTTP thread: no worker delays it.
+ *
+ * docs/operate.md says what each metric is good for. */
+#include "base/log.h"
+#include "http/exchange.h"
+#include "http/handlers.h"
+#include "http/metrics/metrics.h"
+#include "obs/process.h"
+#include "obs/text.h"
+
+#include <attnd/library.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The label of requests about no loaded model, or of no route. No model has this name. */
+#define NONE "(none)"
+
+/* A family that is one sample without labels. */
+struct single {
+    const char *name;
+    enum obs_type type;
+    const char *help;
+    double value; /* NAN: it is left out */
+};
+
+static void print_singles(struct obs_text *text, const struct single *singles,
+                          size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (isnan(singles[i].value))
+            continue;
+        obs_text_family(text, singles[i].name, singles[i].type, singles[i].help);
+        obs_text_value(text, NULL, 0, singles[i].value);
+    }
+}
+
+static const char *label_of_route(size_t index) {
+    const struct route *route = route_at(index);
+    return route != NULL ? route->path : NONE;
+}
+
+/* --- requests --- */
+
+/* Writes the samples of one model, or of none: those that are not 0. */
+static void print_request_sums(struct obs_text *text, const char *model,
+                               const struct request_sums *sums) {
+    char status[12];
+    struct obs_label labels[] = {{"route", NULL}, {"model", model}, {"status", status}};
+
+    for (size_t route = 0; route <= route_index(NULL); route++) {
+        labels[0].value = label_of_route(route);
+        for (size_t i = 0; request_status_at(i) != 0; i++) {
+            if (sums->counts[route][i] == 0)
+                continue;
+            snprintf(status, sizeof status, "%d", request_status_at(i));
+            obs_text_value(text, labels, 3, (double)sums->counts[route][i]);
+        }
+    }
+}
+
+static void print_requests(struct obs_text *text, const struct metrics *metrics,
+                           const struct served *served) {
+    struct request_sums none = {{{0}}};
+
+    obs_text_family(text, "attnd_requests_total", OBS_COUNTER,
+                    "Requests, counted when their reply begins.");
+    for (size_t i = 0; i < metrics->num_threads; i++)
+        request_sums_add(&none, &metrics->threads[i].requests);
+    print_request_sums(text, NONE, &none);
+
+    for (size_t i = 0; i < served->num_models; i++) {
+        struct request_sums sums = {{{0}}};
+        request_sums_add(&sums, &served->stats[i]->requests);
+        print_request_sums(text, attn_model_get_info(served->models[i])->name, &sums);
+    }
+}
+
+static double sum_errors(const struct metrics *metrics, enum wire_error error) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < metrics->num_threads; i++)
+        sum += obs_get(&metrics->threads[i].errors[error]);
+    return (double)sum;
+}
+
+static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < metrics->num_threads; i++)
+        sum += obs_get(&metrics->threads[i].ended[end]);
+    return sum;
+}
+
+static void print_reason(struct obs_text *text, const char *reason, double value) {
+    const struct obs_label label = {"reason", reason};
+    obs_text_value(text, &label, 1, value);
+}
+
+/* Writes why requests got no result, with the reasons that did not occur. */
+static void print_reasons(struct obs_text *text, const struct metrics *metrics) {
+    obs_text_family(text, "attnd_requests_rejected_total", OBS_COUNTER,
+                    "Requests that were refused because of a limit of the server.");
+    for (size_t i = 0; i < WIRE_NUM_ERRORS; i++) {
+        const char *reason = refusal_reason((enum wire_error)i);
+        if (reason != NULL)
+            print_reason(text, reason, sum_errors(metrics, (enum wire_error)i));
+    }
+
+    obs_text_family(text, "attnd_requests_expired_total", OBS_COUNTER,
+                    "Requests whose time was over before they had a result.");
+    print_reason(text, "deadline", sum_errors(metrics, WIRE_E_DEADLINE_EXCEEDED));
+    print_reason(text, "slow_body", sum_errors(metrics, WIRE_E_REQUEST_TIMEOUT));
+
+    obs_text_family(text, "attnd_requests_cancelled_total", OBS_COUNTER,
+                    "Requests whose connection was closed before their reply was sent.");
+    print_reason(text, "receiving", (double)sum_ended(metrics, REQUEST_LEFT_RECEIVING));
+    print_reason(text, "waiting", (double)sum_ended(metrics, REQUEST_LEFT_WAITING));
+    print_reason(text, "computing", (double)sum_ended(metrics, REQUEST_LEFT_COMPUTING));
+    print_reason(text, "sending", (double)sum_ended(metrics, REQUEST_LEFT_SENDING));
+}
+
+/* Returns how many requests have begun and not ended. Another thread may have counted the
+ * end of one whose begin is not seen yet. */
+static double find_in_flight(const struct metrics *metrics) {
+    uint64_t ended = 0, begun = 0;
+    for (enum request_end end = 0; end < REQUEST_NUM_ENDS; end++)
+        ended += sum_ended(metrics, end);
+    for (size_t i = 0; i < metrics->num_threads; i++)
+        begun += obs_get(&metrics->threads[i].begun);
+    return begun > ended ? (double)(begun - ended) : 0;
+}
+
+/* --- histograms --- */
+
+static const struct {
+    const char *name, *help;
+} histogram_families[METRICS_NUM_HISTOGRAMS] = {
+    [METRICS_TOTAL] = {"attnd_request_duration_seconds",
+                       "From the headers of a request to the end of its reply."},
+    [METRICS_QUEUE] = {"attnd_request_queue_seconds", "Waiting for workers."},
+    [METRICS_DECODE] = {"attnd_request_decode_seconds", "Reading the body."},
+    [METRICS_COMPUTE] = {"attnd_request_compute_seconds", "Computing the layer."},
+    [METRICS_ENCODE] = {"attnd_request_encode_seconds",
+                        "Writing the reply, or its first piece."},
+    [METRICS_ROWS] = {"attnd_request_rows", "Queries of a request, of all sequences."},
+    [METRICS_BODY] = {"attnd_request_body_bytes", "Bytes of the body of a request."},
+};
+
+/* Writes one histogram of every route that has one. */
+static void print_histogram(struct obs_text *text, const struct metrics *metrics,
+                            enum metrics_histogram histogram) {
+    obs_text_family(text, histogram_families[histogram].name, OBS_HISTOGRAM,
+                    histogram_families[histogram].help);
+    for (size_t route = 0; route <= route_index(NULL); route++) {
+        const struct obs_label label = {"route", label_of_route(route)};
+        struct obs_histogram_sums sums = {{0}, 0};
+        for (size_t i = 0; i < metrics->num_threads; i++)
+            obs_histogram_add(&metrics->threads[i].histograms[route][histogram], &sums);
+        if (obs_histogram_values(&sums) > 0)
+            obs_text_histogram(text, &label, metrics_scales[histogram], &sums);
+    }
+}
+
+/* --- the present --- */
+
+static void print_present(struct obs_text *text, struct exchange *exchange) {
+    const struct metrics *metrics = exchange->thread->metrics;
+    const struct http_options *options = exchange->options;
+    struct connection_limits *limits = exchange->thread->connections.limits;
+    const struct sched_load load = sched_get_load(options->pool);
+    const struct obs_process process = obs_process_read();
+
+    const struct single singles[] = {
+        {"attnd_requests_in_flight", OBS_GAUGE, "Requests that have not ended.",
+         find_in_flight(metrics)},
+        {"attnd_jobs_queued", OBS_GAUGE, "Jobs that wait for a worker.",
+         (double)load.num_queued},
+        {"attnd_jobs_queued_limit", OBS_GAUGE, "Jobs that may wait: --queue.",
+         (double)load.num_slots},
+        {"attnd_queue_delay_seconds", OBS_GAUGE,
+         "Estimated time until all present work is done.", (double)load.delay / 1e9},
+        {"attnd_queue_delay_limit_seconds", OBS_GAUGE, "As --max-queue-delay sets it.",
+         (double)load.max_delay / 1e9},
+        {"attnd_workers", OBS_GAUGE, "Workers.", (double)load.num_workers},
+        {"attnd_workers_busy", OBS_GAUGE, "Workers that have a job, or help with one.",
+         (double)load.num_busy},
+        {"attnd_memory_reserved_bytes", OBS_GAUGE,
+         "What requests and connections have reserved of the limit.",
+         (double)atomic_load(&options->budget->used)},
+        {"attnd_memory_limit_bytes", OBS_GAUGE,
+         "--max-memory, without what idle workers keep.", (double)options->budget->limit},
+        {"attnd_connections", OBS_GAUGE, "Open connections.",
+         (double)atomic_load(&limits->num_connections)},
+        {"attnd_connections_limit", OBS_GAUGE,
+         "--max-connections, or fewer when descriptors or memory allow fewer.",
+         (double)limits->max_connections},
+        {"attnd_log_lines_dropped_total", OBS_COUNTER,
+         "Log lines that standard error did not take.", (double)log_num_dropped()},
+        {"process_start_time_seconds", OBS_GAUGE, "Start, in seconds since 1970.",
+         metrics->start},
+        {"process_cpu_seconds_total", OBS_COUNTER, "CPU time, of user and system.",
+         process.cpu},
+        {"process_resident_memory_bytes", OBS_GAUGE, "Resident memory.",
+         process.resident},
+        {"process_open_fds", OBS_GAUGE, "Open descriptors.", process.open_fds},
+        {"process_max_fds", OBS_GAUGE, "Descriptors that may be open.", process.max_fds},
+    };
+    print_singles(text, singles, sizeof singles / sizeof singles[0]);
+}
+
+/* --- models --- */
+
+static void print_models(struct obs_text *text, const struct served *served) {
+    obs_text_family(text, "attnd_models", OBS_GAUGE, "Models that are served.");
+    obs_text_value(text, NULL, 0, (double)served->num_models);
+
+    obs_text_family(text, "attnd_model_memory_bytes", OBS_GAUGE,
+                    "Memory that a model holds.");
+    for (size_t i = 0; i < served->num_models; i++) {
+        const attn_model_info *info = attn_model_get_info(served->models[i]);
+        const struct obs_label label = {"model", info->name};
+        obs_text_value(text, &label, 1, (double)info->memory);
+    }
+
+    obs_text_family(text, "attnd_model_engine_difference_ratio", OBS_GAUGE,
+                    "How much the outputs of two engines differed when the model was "
+                    "loaded, relative to the largest.");
+    for (size_t i = 0; i < served->num_models; i++) {
+        const attn_model_info *info = attn_model_get_info(served->models[i]);
+        const struct obs_label label = {"model", info->name};
+        obs_text_value(text, &label, 1, info->difference);
+    }
+
+    obs_text_family(text, "attnd_model_info", OBS_GAUGE,
+                    "What computes a model; the value is 1.");
+    for (size_t i = 0; i < served->num_models; i++) {
+        const attn_model_info *info = attn_model_get_info(served->models[i]);
+        const struct obs_label labels[] = {{"model", info->name},
+                                           {"layout", info->layout},
+                                           {"engine", info->engine},
+                                           {"cpu", info->cpu},
+                                           {"precision", info->precision}};
+        obs_text_value(text, labels, sizeof labels / sizeof labels[0], 1);
+    }
+}
+
+static void print_build(struct obs_text *text, const struct http_options *options) {
+    char version[80];
+    const struct obs_label label = {"version", version};
+
+    snprintf(version, sizeof version, ATTND_VERSION "%s",
+             options->commit != NULL ? options->commit : "");
+    obs_text_family(text, "attnd_build_info", OBS_GAUGE,
+                    "What attnd --version prints; the value is 1.");
+    obs_text_value(text, &label, 1, 1);
+}
+
+void metrics_handle(struct exchange *exchange) {
+    const struct metrics *metrics = exchange->thread->metrics;
+    struct obs_text text;
+
+    obs_text_init(&text, &exchange->reply);
+    print_build(&text, exchange->options);
+    print_present(&text, exchange);
+    print_models(&text, exchange->served);
+    print_requests(&text, metrics, exchange->served);
+    print_reasons(&text, metrics);
+    for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
+        print_histogram(&text, metrics, i);
+    exchange_set_text(exchange, text.status, OBS_TEXT_MEDIA_TYPE, MHD_HTTP_OK);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* refusals.h: warns of requests that were refused because of a limit.
+ *
+ * Any number may be refused in a second, so they are counted, and one line at most in ten
+ * seconds says how many there were since the last, and why. Thread-safe. */
+#ifndef ATTND_HTTP_METRICS_REFUSALS_H
+#define ATTND_HTTP_METRICS_REFUSALS_H
+
+#include "wire/problem.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Zeroed, there were none. */
+struct refusals {
+    atomic_size_t num_unsaid;              /* since the last warning */
+    atomic_size_t unsaid[WIRE_NUM_ERRORS]; /* by error */
+    atomic_int_fast64_t warned_at;         /* clock_now_ns; 0: never */
+};
+
+/* Returns a word for an error that reports a limit of the server; NULL for others. */
+const char *refusal_reason(enum wire_error error);
+
+/* Counts a request, if the error is a refusal. */
+void refusals_count(struct refusals *refusals, enum wire_error error);
+
+/* Logs what was not said yet, unless it is too early. Costs one load when there is
+ * nothing. */
+void refusals_warn(struct refusals *refusals);
+
+#endif

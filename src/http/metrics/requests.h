@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* requests.h: how many requests there were, by route and status. Thread-safe. */
+#ifndef ATTND_HTTP_METRICS_REQUESTS_H
+#define ATTND_HTTP_METRICS_REQUESTS_H
+
+#include "http/routes.h"
+#include "obs/counter.h"
+
+#define REQUEST_STATUSES_MAX 24
+/* What counts as the status of a request that got no reply; it is never sent. */
+#define REQUEST_NO_REPLY 499
+
+/* Zeroed, there were none. */
+struct request_counts {
+    obs_counter counts[ROUTES_MAX + 1][REQUEST_STATUSES_MAX]; /* by route_index() */
+};
+
+/* Counts a request; `route` may be NULL. */
+void request_counts_add(struct request_counts *counts, const struct route *route,
+                        int status);
+
+/* What several have counted together. */
+struct request_sums {
+    uint64_t counts[ROUTES_MAX + 1][REQUEST_STATUSES_MAX];
+};
+
+void request_sums_add(struct request_sums *sums, const struct request_counts *counts);
+
+/* Returns the status at an index; 0 past the last. */
+int request_status_at(size_t index);
+
+#endif

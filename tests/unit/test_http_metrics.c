@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_http_metrics.c: tests of what is counted about requests. */
+#include "fail_alloc.h"
+#include "http/metrics/metrics.h"
+#include "http/model_stats.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+static const struct route *find_route(const char *path) {
+    struct route_word words[ROUTE_WORDS_MAX];
+    const struct route *route = route_find(path, words);
+    assert_non_null(route);
+    return route;
+}
+
+/* Returns how many requests of the route were counted with a status. */
+static uint64_t read_count(const struct request_counts *counts, const struct route *route,
+                           int status) {
+    struct request_sums sums = {{{0}}};
+    request_sums_add(&sums, counts);
+    for (size_t i = 0; request_status_at(i) != 0; i++) {
+        if (request_status_at(i) == status)
+            return sums.counts[route_index(route)][i];
+    }
+    fail_msg("no status %d", status);
+    return 0;
+}
+
+static void test_every_status_of_the_catalogue_is_counted(void **state) {
+    (void)state;
+    static struct request_counts counts;
+    for (enum wire_error error = 0; error < WIRE_NUM_ERRORS; error++) {
+        int status = wire_error_get(error)->status;
+        uint64_t before = read_count(&counts, NULL, status);
+        request_counts_add(&counts, NULL, status);
+        assert_int_equal(read_count(&counts, NULL, status), before + 1);
+    }
+}
+
+static void test_other_statuses_count_as_the_one_before(void **state) {
+    (void)state;
+    static struct request_counts counts;
+    const struct route *route = find_route("/v2");
+    request_counts_add(&counts, route, 299);
+    request_counts_add(&counts, route, 599);
+    request_counts_add(&counts, route, 0);
+    assert_int_equal(read_count(&counts, route, 204), 1);
+    assert_int_equal(read_count(&counts, route, 504), 1);
+    assert_int_equal(read_count(&counts, route, 200), 1);
+    assert_int_equal(read_count(&counts, NULL, 200), 0);
+}
+
+static void test_routes_have_positions(void **state) {
+    (void)state;
+    size_t count = 0;
+    for (; route_at(count) != NULL; count++)
+        assert_int_equal(route_index(route_at(count)), count);
+    assert_in_range(count, 20, ROUTES_MAX);
+    assert_int_equal(route_index(NULL), count);
+}
+
+static void test_statistics_are_those_of_inference(void **state) {
+    (void)state;
+    static struct model_stats stats;
+    struct wire_oip_statistics statistics;
+    struct request_facts facts = {.route = find_route("/v2/models/m/infer"),
+                                  .queue_ns = 1,
+                                  .decode_ns = 20,
+                                  .compute_ns = 300,
+                                  .encode_ns = 4000};
+    const struct request_facts refused = {.route = find_route("/v1/heads")},
+                               described = {.route = find_route("/v2/models/m")};
+
+    model_stats_count(&stats, &facts, 200);
+    model_stats_count(&stats, &facts, 504);
+    facts.route = find_route("/v1/attention");
+    model_stats_count(&stats, &facts, 200);
+    model_stats_count(&stats, &refused, 503);
+    model_stats_count(&stats, &refused, REQUEST_NO_REPLY);
+    model_stats_count(&stats, &described, 200);
+    model_stats_count(&stats, &described, 404);
+    model_stats_execute(&stats, 2, &(struct wire_oip_batch){1, 40, 600, 8000});
+
+    model_stats_get(&stats, &statistics);
+    assert_int_equal(statistics.inference_count, 2);
+    assert_int_equal(statistics.execution_count, 1);
+    assert_int_equal(statistics.success.count, 2);
+    assert_int_equal(statistics.success.ns, 8642);
+    assert_int_equal(statistics.fail.count, 3);
+    assert_int_equal(statistics.fail.ns, 4321);
+    assert_int_equal(statistics.queue.count, 2);
+    assert_int_equal(statistics.queue.ns, 2);
+    assert_int_equal(statistics.compute_input.ns, 40);
+    assert_int_equal(statistics.compute_infer.ns, 600);
+    assert_int_equal(statistics.compute_output.ns, 8000);
+    assert_int_equal(statistics.batches[1].infer_ns, 600);
+    assert_true(statistics.last_inference > 1600000000000);
+}
+
+/* Returns the sums of one histogram of a route. */
+static struct obs_histogram_sums read_histogram(const struct metrics_thread *thread,
+                                                const struct route *route,
+                                                enum metrics_histogram histogram) {
+    struct obs_histogram_sums sums = {{0}, 0};
+    obs_histogram_add(&thread->histograms[route_index(route)][histogram], &sums);
+    return sums;
+}
+
+static void test_stages_that_were_not_reached_are_not_counted(void **state) {
+    (void)state;
+    struct metrics *metrics;
+    const struct route *route = find_route("/v1/attention");
+    assert_int_equal(metrics_create(1, &metrics), ATTN_OK);
+    struct metrics_thread *thread = &metrics->threads[0];
+
+    metrics_count_end(metrics, thread,
+                      &(struct request_facts){.route = route,
+                                              .error = WIRE_E_QUEUE_FULL,
+                                              .body_bytes = 100,
+                                              .total_ns = 5});
+    metrics_count_end(metrics, thread,
+                      &(struct request_facts){.route = route,
+                                              .error = WIRE_NUM_ERRORS,
+                                              .queue_ns = 1,
+                                              .decode_ns = 1,
+                                              .compute_ns = 1,
+                                              .encode_ns = 1,
+                                              .rows = 3,
+                                              .total_ns = 6});
+    const struct {
+        enum metrics_histogram histogram;
+        uint64_t count, sum;
+    } expected[] = {{METRICS_TOTAL, 2, 11}, {METRICS_QUEUE, 1, 1},
+                    {METRICS_DECODE, 1, 1}, {METRICS_COMPUTE, 1, 1},
+                    {METRICS_ENCODE, 1, 1}, {METRICS_ROWS, 1, 3},
+                    {METRICS_BODY, 1, 100}};
+    for (size_t i = 0; i < METRICS_NUM_HISTOGRAMS; i++) {
+        struct obs_histogram_sums sums =
+            read_histogram(thread, route, expected[i].histogram);
+        assert_int_equal(obs_histogram_values(&sums), expected[i].count);
+        assert_int_equal(sums.sum, expected[i].sum);
+    }
+    assert_int_equal(obs_get(&thread->errors[WIRE_E_QUEUE_FULL]), 1);
+    assert_int_equal(obs_get(&thread->ended[REQUEST_REPLIED]), 2);
+    metrics_destroy(metrics);
+}
+
+static void test_client_that_left_is_not_a_deadline_that_is_over(void **state) {
+    (void)state;
+    struct metrics *metrics;
+    struct request_facts facts = {.error = WIRE_E_DEADLINE_EXCEEDED, .total_ns = 1};
+    assert_int_equal(metrics_create(1, &metrics), ATTN_OK);
+
+    metrics_count_end(metrics, metrics->threads, &facts);
+    facts.end = REQUEST_LEFT_COMPUTING;
+    metrics_count_end(metrics, metrics->threads, &facts);
+    assert_int_equal(obs_get(&metrics->threads->errors[facts.error]), 1);
+    assert_int_equal(obs_get(&metrics->threads->ended[REQUEST_LEFT_COMPUTING]), 1);
+    metrics_destroy(metrics);
+}
+
+static void test_bounds_of_histograms_ascend(void **state) {
+    (void)state;
+    for (size_t i = 0; i < METRICS_NUM_HISTOGRAMS; i++) {
+        const struct obs_scale *scale = metrics_scales[i];
+        assert_in_range(scale->num_bounds, 5, OBS_BOUNDS_MAX);
+        for (size_t at = 1; at < scale->num_bounds; at++)
+            assert_true(scale->bounds[at - 1] < scale->bounds[at]);
+    }
+}
+
+static void test_refusals_are_said_once_in_ten_seconds(void **state) {
+    (void)state;
+    struct refusals refusals = {0};
+
+    refusals_count(&refusals, WIRE_E_SHAPE_MISMATCH);
+    assert_int_equal(atomic_load(&refusals.num_unsaid), 0);
+    refusals_warn(&refusals);
+    assert_int_equal(atomic_load(&refusals.warned_at), 0);
+
+    for (enum wire_error error = 0; error < WIRE_NUM_ERRORS; error++)
+        refusals_count(&refusals, error);
+    assert_int_equal(atomic_load(&refusals.num_unsaid), 6);
+    refusals_warn(&refusals);
+    assert_int_equal(atomic_load(&refusals.num_unsaid), 0);
+    assert_int_equal(atomic_load(&refusals.unsaid[WIRE_E_QUEUE_FULL]), 0);
+
+    refusals_count(&refusals, WIRE_E_QUEUE_FULL);
+    refusals_warn(&refusals);
+    assert_int_equal(atomic_load(&refusals.num_unsaid), 1);
+    atomic_fetch_sub(&refusals.warned_at, 11000000000);
+    refusals_warn(&refusals);
+    assert_int_equal(atomic_load(&refusals.num_unsaid), 0);
+}
+
+static void test_metrics_report_that_memory_is_short(void **state) {
+    (void)state;
+    for (size_t nth = 1;; nth++) {
+        struct metrics *metrics = NULL;
+        fail_alloc_at(nth);
+        attn_status status = metrics_create(2, &metrics);
+        bool failed = fail_alloc_stop();
+        metrics_destroy(metrics);
+        if (status == ATTN_OK) { /* what cannot be read of the process is left out */
+            assert_true(nth > 2);
+            if (!failed)
+                break;
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_status_of_the_catalogue_is_counted),
+        cmocka_unit_test(test_other_statuses_count_as_the_one_before),
+        cmocka_unit_test(test_routes_have_positions),
+        cmocka_unit_test(test_statistics_are_those_of_inference),
+        cmocka_unit_test(test_stages_that_were_not_reached_are_not_counted),
+        cmocka_unit_test(test_client_that_left_is_not_a_deadline_that_is_over),
+        cmocka_unit_test(test_bounds_of_histograms_ascend),
+        cmocka_unit_test(test_refusals_are_said_once_in_ten_seconds),
+        cmocka_unit_test(test_metrics_report_that_memory_is_short),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
