@@ -186,6 +186,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
         .header_timeout = config->header_timeout,
         .min_rate = config->min_rate,
         .idle_timeout = config->idle_timeout,
+        .access_log = config->access_log,
         .no_ui = config->no_ui,
         .ignore_client_abort = config->ignore_client_abort,
         .default_timeout = (int64_t)config->default_timeout * 1000000,

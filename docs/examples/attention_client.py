@@ -20,7 +20,8 @@ MAX_RETRIES = 5  # of a request whose reply has Retry-After: attnd is busy (429,
 
 
 class AttentionError(Exception):
-    """`problem` is the daemon's own account: status, title, field, expected, got, detail."""
+    """`problem` is the daemon's own account: status, title, field, expected, got, detail. Its
+    log has the request_id, too."""
 
     def __init__(self, problem):
         super().__init__(f"{problem['title']}: {problem['detail']}")
@@ -133,7 +134,7 @@ def decode(status, headers, data, fields):
     """Returns the outputs and weights of a reply, or raises its error."""
     if status != 200:
         if headers.get("Content-Type") == "application/problem+json":
-            raise AttentionError(json.loads(data))
+            raise AttentionError(json.loads(data) | {"request_id": headers.get("X-Request-Id")})
         detail = data[:1000].decode(errors="replace")  # from a proxy, or from another server
         raise AttentionError({"status": status, "title": f"Status {status}", "detail": detail})
 

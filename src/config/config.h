@@ -70,6 +70,7 @@ struct config {
     size_t grace;        /* seconds */
     int log_format;      /* enum log_format */
     int log_level;       /* enum log_level */
+    bool access_log;
     bool check_config;
 
     struct config_bench bench; /* read by cli/bench.c and cli/bench_wire.c */

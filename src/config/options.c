@@ -243,6 +243,11 @@ const struct option config_options[] = {
      .choices = log_levels,
      .help = "Least important event to log; debug logs every request. SIGUSR1 changes to "
              "debug and back, and POST /v2/logging to any level."},
+    {.name = "access-log",
+     .kind = OPTION_FLAG,
+     .offset = AT(access_log),
+     .help = "Log every request at level info: its id, route, model, client, status and "
+             "sizes, and the time of each stage in microseconds."},
     {.name = "config",
      .kind = OPTION_TEXT,
      .offset = AT(file),

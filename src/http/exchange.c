@@ -276,6 +276,8 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     struct wire_problem problem;
 
     exchange->method = line->method;
+    trace_begin(&exchange->trace, exchange->connection, &exchange->thread->trace_source);
+    exchange->peer->request_id = exchange->trace.id;
     exchange->errors = route_errors(path);
     if (!framing_check(exchange->connection, &exchange->peer->target, line, &framing,
                        &problem)) {
@@ -438,6 +440,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     served_release(exchange->served);
     exchange->peer->exchange = NULL;
     exchange->peer->request = NULL;
+    exchange->peer->request_id = NULL;
     connection_begin_phase(exchange->peer, CONNECTION_WAITS);
     free(exchange);
 }

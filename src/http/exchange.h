@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "http/facts.h"
+#include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/options.h"
 #include "http/routes.h"
@@ -87,6 +88,7 @@ struct exchange {
 
     struct request_facts facts;
     struct model_stats *stats; /* of facts.model, borrowed; NULL with it */
+    struct trace trace;
 };
 
 /* MHD_AccessHandlerCallback and MHD_RequestCompletedCallback; `cls` is the

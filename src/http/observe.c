@@ -2,8 +2,8 @@
 /* observe.c: what is noted about a request at its begin and at its end, and who is told.
  * The rest of its facts is noted where it becomes known. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "http/exchange.h"
+#include "http/log/access.h"
 #include "http/metrics/metrics.h"
 #include "wire/models.h"
 
@@ -75,9 +75,5 @@ void exchange_note_end(struct exchange *exchange, bool sent) {
     if (!was_counted)
         count_status(exchange, facts->status != 0 ? facts->status : REQUEST_NO_REPLY);
     metrics_count_end(exchange->thread->metrics, exchange->thread->counts, facts);
-    log_write(LOG_DEBUG, "request",
-              LOG_TEXT("route", facts->route != NULL ? facts->route->path : "none"),
-              LOG_NUMBER("status", facts->status),
-              LOG_NUMBER("microseconds", facts->total_ns / 1000),
-              LOG_TEXT("sent", facts->end == REQUEST_REPLIED ? "yes" : "no"));
+    access_log(exchange);
 }

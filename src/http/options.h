@@ -27,6 +27,7 @@ struct http_options {
     const struct address_ranges *trusted_proxies;
     /* Those of web pages elsewhere that may use the server. */
     const struct origins *cors_origins;
+    bool access_log;              /* requests are logged at LOG_INFO, not LOG_DEBUG */
     bool no_ui;                   /* the page is not served */
     bool ignore_client_abort;     /* a client that hangs up still gets its reply */
     size_t max_body;              /* bytes */

@@ -3,6 +3,7 @@
  * libmicrohttpd, at once or piece by piece. */
 #include "base/container_of.h"
 #include "http/exchange.h"
+#include "http/log/access.h"
 #include "http/page.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
@@ -133,13 +134,20 @@ static bool add_cors_headers(const struct exchange *exchange,
                     exchange->cross_origin) ||
         !add_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN))
         return false;
+
     if (!exchange->preflight)
         return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
-                          WIRE_OIP_SIZE_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER);
+                          WIRE_OIP_SIZE_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER
+                                               ", " TRACE_ID_HEADER
+                                               ", " ACCESS_TIMING_HEADER) &&
+               add_header(response, MHD_HTTP_HEADER_TIMING_ALLOW_ORIGIN,
+                          exchange->cross_origin);
     return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS,
                       "GET, HEAD, POST") &&
            add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
-                      MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER) &&
+                      MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER
+                                                   ", " TRACE_ID_HEADER
+                                                   ", " TRACE_PARENT_HEADER) &&
            add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE,
                       PREFLIGHT_SECONDS);
 }
@@ -149,7 +157,8 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
     const struct wire_reply_head *head = &exchange->head;
     bool has_size = head->json_size != WIRE_NO_SIZE;
     bool close = exchange->close || atomic_load(exchange->thread->draining);
-    char size[24], seconds[24];
+    char size[24], seconds[24], timing[ACCESS_TIMING_MAX];
+    bool has_timing = access_format_timing(exchange, timing);
 
     if (has_size)
         snprintf(size, sizeof size, "%zu", head->json_size);
@@ -159,6 +168,8 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
     return add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type) &&
            add_header(response, WIRE_OIP_SIZE_HEADER, has_size ? size : NULL) &&
            add_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION) &&
+           add_header(response, TRACE_ID_HEADER, exchange->trace.id) &&
+           add_header(response, ACCESS_TIMING_HEADER, has_timing ? timing : NULL) &&
            add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow) &&
            add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
                       exchange->retry_later ? seconds : NULL) &&

@@ -4,6 +4,7 @@
 #ifndef ATTND_HTTP_THREAD_H
 #define ATTND_HTTP_THREAD_H
 
+#include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/options.h"
 
@@ -40,6 +41,7 @@ struct http_thread {
     const int64_t *deadline;       /* of the server; valid once `draining` is set */
 
     /* Used by this thread alone, until it has ended. */
+    struct trace_source trace_source;
     bool quiesced; /* accepts no more connections */
     bool listens;  /* listen_fd is watched */
     struct connection_list connections;

@@ -25,6 +25,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -271,6 +272,10 @@ int open64(const char *path, int flags, ...) {
 
 FILE *fopen64(const char *path, const char *mode) {
     return FAILS(CALL_OPEN) ? NULL : NEXT(fopen64)(path, mode);
+}
+
+ssize_t getrandom(void *bytes, size_t size, unsigned flags) {
+    return FAILS(CALL_GETRANDOM) ? -1 : NEXT(getrandom)(bytes, size, flags);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {

@@ -32,6 +32,7 @@ enum call_kind {
     CALL_BIND,
     CALL_LISTEN,
     CALL_OPEN,
+    CALL_GETRANDOM,
 };
 
 struct fault_control {

@@ -71,6 +71,16 @@ def test_server_works_again_after_a_call_failed_for_a_while(kind):
             wait_until(lambda: num_fds(server) <= fds, 10, "descriptors are released")
 
 
+def test_reply_has_no_id_while_random_numbers_are_refused():
+    with faulty_server(*OPTIONS) as (server, control):
+        control.arm(["getrandom"], 1, "ENOSYS", count=1 << 40)
+        assert "x-request-id" not in exchange(server.port, HEALTH).headers
+        own = HEALTH.replace(b"\r\n\r\n", b"\r\nX-Request-Id: own\r\n\r\n")
+        assert exchange(server.port, own).headers["x-request-id"] == "own"
+        assert control.disarm() == 1
+        assert len(exchange(server.port, HEALTH).headers["x-request-id"]) == 32
+
+
 def test_every_failing_call_of_a_start_is_survived(control, start_arguments):
     """Either attnd starts and stops, or it ends with one line."""
     count = started = 0

@@ -156,6 +156,7 @@ def test_error_has_the_problem(demo_server, attend):
     with pytest.raises(AttentionError, match="^Shape mismatch: queries are 99 wide") as caught:
         attend(demo_server.url, "d2l", np.zeros((4, 99)))
     assert caught.value.problem["field"] == "queries"
+    assert len(caught.value.problem["request_id"]) == 32
     assert caught.value.problem["expected"] == [4, 100]
 
 

@@ -82,6 +82,13 @@ static bool range_contains(const struct address_range *range,
            (address->bytes[bytes] ^ range->first.bytes[bytes]) >> (8 - rest) == 0;
 }
 
+void address_print(const struct address *address, char ret_text[ADDRESS_PRINT_MAX]) {
+    bool ipv4 = is_ipv4(address);
+    inet_ntop(ipv4 ? AF_INET : AF_INET6,
+              address->bytes + (ipv4 ? sizeof mapped_prefix : 0), ret_text,
+              ADDRESS_PRINT_MAX);
+}
+
 bool address_is_in(const struct address *address, const struct address_ranges *ranges) {
     for (size_t i = 0; i < ranges->count; i++) {
         if (range_contains(&ranges->items[i], address))

@@ -30,6 +30,11 @@ struct address address_of_socket(const struct sockaddr *socket_address);
  * text, with blanks around it. Returns false when it is malformed. */
 bool address_read(const char *text, size_t size, struct address *ret_address);
 
+#define ADDRESS_PRINT_MAX 46 /* bytes of the text, with the terminator */
+
+/* Writes an address, one of IPv4 as a.b.c.d. */
+void address_print(const struct address *address, char ret_text[ADDRESS_PRINT_MAX]);
+
 bool address_is_in(const struct address *address, const struct address_ranges *ranges);
 
 /* Whether only the machine itself has the address: 127.0.0.0/8 and ::1. */

@@ -3,6 +3,7 @@
 #include "http/net/connection.h"
 
 #include "base/clock.h"
+#include "http/log/trace.h"
 #include "http/net/address.h"
 
 #include <linux/tcp.h>
@@ -30,7 +31,8 @@
 /* --- ending connections --- */
 
 /* Sends a reply past libmicrohttpd, which has sent none yet. */
-static void send_timeout_reply(int fd, const char *detail) {
+static void send_timeout_reply(const struct connection *connection, const char *detail) {
+    const char *id = connection->request_id;
     struct wire_problem problem;
     struct buf body;
     char reply[REPLY_SIZE];
@@ -38,13 +40,15 @@ static void send_timeout_reply(int fd, const char *detail) {
     buf_init(&body, REPLY_SIZE);
     wire_problem_set(&problem, WIRE_E_REQUEST_TIMEOUT, NULL, "%s", detail);
     if (wire_problem_print(&problem, &body) == ATTN_OK) {
-        int size =
-            snprintf(reply, sizeof reply,
-                     "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
-                     "Connection: close\r\n\r\n%.*s",
-                     problem.status, problem.title, wire_problem_format.content_type,
-                     body.size, (int)body.size, body.data);
-        ssize_t sent = send(fd, reply, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        int size = snprintf(
+            reply, sizeof reply,
+            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+            "%s%s%sConnection: close\r\n\r\n%.*s",
+            problem.status, problem.title, wire_problem_format.content_type, body.size,
+            id != NULL ? TRACE_ID_HEADER ": " : "", id != NULL ? id : "",
+            id != NULL ? "\r\n" : "", (int)body.size, body.data);
+        ssize_t sent =
+            send(connection->fd, reply, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)sent; /* a client that does not read gets none */
     }
     buf_deinit(&body);
@@ -80,7 +84,7 @@ static void end_late_connection(struct connection *connection, int64_t now) {
         end_connection(connection);
         return;
     }
-    send_timeout_reply(connection->fd, detail);
+    send_timeout_reply(connection, detail);
     shutdown(connection->fd, SHUT_WR);
     connection->cut_at = now;
 }

@@ -54,6 +54,7 @@ struct connection {
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
     /* What the present request has reserved, or NULL. */
     const struct memory_share *request;
+    const char *request_id; /* of the present request, or NULL */
     enum connection_phase phase;
     int64_t since;    /* clock_now_ns, when the phase began */
     size_t received;  /* CONNECTION_BODY: bytes */

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* access.c: prints the facts of a request. */
+#include "http/log/access.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "http/exchange.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FIELDS_MAX 24
+
+static const char *const end_words[] = {
+    [REQUEST_REPLIED] = "replied",           [REQUEST_LEFT_RECEIVING] = "left_receiving",
+    [REQUEST_LEFT_WAITING] = "left_waiting", [REQUEST_LEFT_COMPUTING] = "left_computing",
+    [REQUEST_LEFT_SENDING] = "left_sending",
+};
+
+/* Whether a worker had the request, so that its stages took time. */
+static bool has_stages(const struct request_facts *facts) {
+    return facts->queue_ns != 0 || facts->decode_ns != 0;
+}
+
+/* The fields of a line; there is room for all of them. */
+struct access_line {
+    struct log_field fields[FIELDS_MAX];
+    size_t count;
+};
+
+/* A text that is NULL has no field. */
+static void add_text_field(struct access_line *line, const char *key, const char *text) {
+    if (text != NULL)
+        line->fields[line->count++] = LOG_TEXT(key, text);
+}
+
+static void add_number_field(struct access_line *line, const char *key,
+                             long long number) {
+    line->fields[line->count++] = LOG_NUMBER(key, number);
+}
+
+static void add_stages(struct access_line *line, const struct request_facts *facts) {
+    if (!has_stages(facts))
+        return;
+    add_number_field(line, "rows", (long long)facts->rows);
+    add_number_field(line, "queue_us", facts->queue_ns / 1000);
+    add_number_field(line, "decode_us", facts->decode_ns / 1000);
+    add_number_field(line, "compute_us", facts->compute_ns / 1000);
+    add_number_field(line, "encode_us", facts->encode_ns / 1000);
+}
+
+void access_log(const struct exchange *exchange) {
+    const struct request_facts *facts = &exchange->facts;
+    const struct trace *trace = &exchange->trace;
+    enum log_level level = exchange->options->access_log ? LOG_INFO : LOG_DEBUG;
+    struct access_line line = {.count = 0};
+    char client[ADDRESS_PRINT_MAX], trace_id[33], span_id[17];
+
+    if (!log_enabled(level))
+        return;
+    address_print(&exchange->memory.client->address, client);
+    add_text_field(&line, "id", trace->id);
+    add_text_field(&line, "method", exchange->method);
+    add_text_field(&line, "route", facts->route != NULL ? facts->route->path : "(none)");
+    add_text_field(&line, "model", facts->model);
+    add_text_field(&line, "client", client);
+    add_number_field(&line, "status", facts->status);
+    if (facts->error != WIRE_NUM_ERRORS)
+        add_text_field(&line, "error", wire_error_get(facts->error)->title);
+    add_text_field(&line, "end", end_words[facts->end]);
+    add_number_field(&line, "body_bytes", (long long)facts->body_bytes);
+    add_number_field(&line, "reply_bytes", (long long)facts->reply_bytes);
+    add_stages(&line, facts);
+    add_number_field(&line, "total_us", facts->total_ns / 1000);
+
+    if (trace->parent != NULL) {
+        snprintf(trace_id, sizeof trace_id, "%.32s", trace->parent + 3);
+        snprintf(span_id, sizeof span_id, "%.16s", trace->parent + 36);
+        add_text_field(&line, "trace_id", trace_id);
+        add_text_field(&line, "span_id", span_id);
+    }
+    log_fields(level, "request", line.fields, line.count);
+}
+
+/* Adds "NAME;dur=MS"; by hand, since five of snprintf() would take a microsecond. Returns
+ * the end. */
+static char *put_duration(char *out, const char *name, int64_t ns) {
+    char digits[24];
+    size_t count = 0;
+    uint64_t us = ns > 0 ? (uint64_t)ns / 1000 : 0;
+
+    do {
+        digits[count++] = (char)('0' + us % 10);
+        us /= 10;
+        if (count == 3)
+            digits[count++] = '.';
+    } while (us > 0 || count < 5);
+
+    out = stpcpy(stpcpy(out, name), ";dur=");
+    while (count > 0)
+        *out++ = digits[--count];
+    *out = '\0';
+    return out;
+}
+
+bool access_format_timing(const struct exchange *exchange,
+                          char ret_value[ACCESS_TIMING_MAX]) {
+    const struct request_facts *facts = &exchange->facts;
+    if (!has_stages(facts))
+        return false;
+
+    char *out = put_duration(ret_value, "queue", facts->queue_ns);
+    out = put_duration(out, ", decode", facts->decode_ns);
+    out = put_duration(out, ", compute", facts->compute_ns);
+    out = put_duration(out, ", encode", facts->encode_ns);
+    put_duration(out, ", total", clock_now_ns() - exchange->started);
+    return true;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace.c: checks the headers that name a request, and makes ids. */
+#include "http/log/trace.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <sys/random.h>
+
+static const char hex_digits[] = "0123456789abcdef";
+
+static bool is_id(const char *text) {
+    size_t size = 0;
+    for (; text[size] > ' ' && text[size] <= '~'; size++) {
+        if (size == TRACE_ID_MAX)
+            return false;
+    }
+    return size > 0 && text[size] == '\0';
+}
+
+/* Whether `size` digits follow, not all of them 0 unless `zero`, and then `end`. */
+static bool is_hex_field(const char *text, size_t size, bool zero, char end) {
+    return strspn(text, hex_digits) == size && text[size] == end &&
+           (zero || strspn(text, "0") < size);
+}
+
+/* Version 00 ends with its flags; later ones may go on with what is not known yet. */
+static bool is_parent(const char *text) {
+    if (!is_hex_field(text, 2, true, '-') || strncmp(text, "ff", 2) == 0 ||
+        !is_hex_field(text + 3, 32, false, '-') ||
+        !is_hex_field(text + 36, 16, false, '-'))
+        return false;
+    return is_hex_field(text + 53, 2, true, '\0') ||
+           (strncmp(text, "00", 2) != 0 && is_hex_field(text + 53, 2, true, '-'));
+}
+
+/* Returns false when the system has no random bytes. */
+static bool make_id(struct trace_source *source, char ret_id[TRACE_MADE_SIZE + 1]) {
+    size_t size = TRACE_MADE_SIZE / 2;
+
+    if (source->num_left < size) {
+        if (getrandom(source->bytes, sizeof source->bytes, 0) !=
+            (ssize_t)sizeof source->bytes)
+            return false;
+        source->num_left = sizeof source->bytes;
+    }
+    source->num_left -= size;
+
+    const unsigned char *bytes = source->bytes + source->num_left;
+    for (size_t i = 0; i < size; i++) {
+        ret_id[2 * i] = hex_digits[bytes[i] >> 4];
+        ret_id[2 * i + 1] = hex_digits[bytes[i] & 15];
+    }
+    ret_id[TRACE_MADE_SIZE] = '\0';
+    return true;
+}
+
+void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
+                 struct trace_source *source) {
+    const char *id =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, TRACE_ID_HEADER);
+    const char *parent =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, TRACE_PARENT_HEADER);
+
+    ret_trace->parent = parent != NULL && is_parent(parent) ? parent : NULL;
+    if (id != NULL && is_id(id))
+        ret_trace->id = id;
+    else
+        ret_trace->id = make_id(source, ret_trace->made_id) ? ret_trace->made_id : NULL;
+}
