@@ -354,6 +354,10 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
 
     snprintf(origin, sizeof origin, "%s: %s", reader->config.file, name);
     const struct option *option = option_find(name, '_');
+    if (option != NULL && option->command != NULL)
+        return error_set(reader->error, ATTN_E_VALUE,
+                         "%s: is only a flag, of attnd %s; remove it", origin,
+                         option->command);
     if (option == NULL || option->command_line_only || strcmp(name, "config") == 0)
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s: unknown option; use the names in attnd --help, "
@@ -439,13 +443,13 @@ static void read_config_file(struct option_reader *reader) {
 
 /* Any source may have set strict_environment, so this is checked last. */
 static attn_status check_variables(struct option_reader *reader) {
-    const struct config *config = &reader->config;
-    if (!config->strict_environment || config->ignored_variables.count == 0)
+    const struct config_texts *names = &reader->config.ignored_variables;
+    if (!reader->config.strict_environment || names->count == 0)
         return ATTN_OK;
     return error_set(reader->error, ATTN_E_VALUE,
                      "unknown environment variable %s; unset it, see attnd --help for "
                      "the known ones, or leave out --strict-environment",
-                     config->ignored_variables.items[0]);
+                     names->items[0]);
 }
 
 /* The highest source first: a value that is overridden is not even checked, and --config

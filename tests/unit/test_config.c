@@ -182,7 +182,7 @@ static void test_every_defect_of_the_file_is_named(void **state) {
     refuse_file("{\"workers\": 2, \"workers\": 3}", "duplicate");
     refuse_file("{\"wrokers\": 2}", "wrokers: unknown option");
     refuse_file("{\"config\": \"x\"}", "config: unknown option");
-    refuse_file("{\"causal\": true}", "causal: unknown option");
+    refuse_file("{\"causal\": true}", "causal: is only a flag, of attnd bench");
     refuse_file("{\"workers\": -2}", "workers: '-2'");
     refuse_file("{\"workers\": true}", "workers: wrong type");
     refuse_file("{\"workers\": 2.5}", "workers: wrong type");
