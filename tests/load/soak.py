@@ -5,7 +5,7 @@
 
 Requests and expected replies are made beforehand, so that the time is spent in the daemon. Its
 resident memory is sampled meanwhile. The clients repeat the same requests, so memory must not grow
-after every worker has computed the largest one.
+after every worker has computed the largest one: SECONDS begin when each client has posted them all.
 """
 
 import http.client
@@ -90,11 +90,11 @@ def num_fds(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def client(port, cases, number, deadline, counts, wrong):
+def client(port, cases, number, stop, counts, wrong):
     """Posts the requests again and again, starting at `number`, and checks all replies."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     at = number
-    while at == number or time.monotonic() < deadline:  # each client sends at least one request
+    while at == number or not stop.is_set():  # each client sends at least one request
         body, request, expected = cases[at % len(cases)]
         try:
             connection.request("POST", "/v1/attention", body,
@@ -115,15 +115,21 @@ def soak(server, cases, seconds):
     pid = server.process.pid
     fds_before = num_fds(pid)
     counts, wrong, resident = [0] * NUM_CLIENTS, [], []
-    began = time.monotonic()
-    threads = [threading.Thread(target=client, args=(server.port, cases, number, began + seconds,
-                                                     counts, wrong))
+    began, stop = time.monotonic(), threading.Event()
+    threads = [threading.Thread(target=client,
+                                args=(server.port, cases, number, stop, counts, wrong))
                for number in range(NUM_CLIENTS)]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
+    while not is_sanitized() and min(counts) < len(cases):
+        time.sleep(SAMPLE_SECONDS)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         resident.append(resident_kb(pid))
         time.sleep(SAMPLE_SECONDS)
+    stop.set()
+    for thread in threads:
+        thread.join()
     elapsed = time.monotonic() - began
     for _ in range(100):  # the daemon needs a moment to notice that the clients have left
         if num_fds(pid) <= fds_before:
