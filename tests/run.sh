@@ -10,6 +10,9 @@
 #   CC                  compiler for a new build folder, e.g. CC=clang
 #   BUILD_DIR           build folder (build)
 #   MESON_OPTIONS       more options for meson setup, e.g. -Db_sanitize=address,undefined
+#   MESON_TEST_OPTIONS  more options for meson test, e.g. --suite threads
+#   UNIT_SAMPLE         an odd number: unit tests try one of so many of their sampled floats (1)
+#   VENV                folder of the Python packages (BUILD_DIR/venv)
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
 #   BROWSER_TESTS       0 leaves out tests/ui (1)
 #   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
@@ -57,7 +60,7 @@ reconfigure=
 meson setup $reconfigure "$build" "$root" ${MESON_OPTIONS:-}
 ninja -C "$build"
 
-venv=$build/venv
+venv=${VENV:-$build/venv}
 if ! cmp -s "$root/tests/requirements.txt" "$venv/installed.txt"; then
     python3 -m venv --clear "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$root/tests/requirements.txt"
@@ -76,7 +79,9 @@ fi
 testlog=$build/meson-logs/testlog.json
 junit=$build/pytest.xml
 rm -f "$testlog" "$junit"
-CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs || true
+# shellcheck disable=SC2086 # a list of options
+CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs \
+    ${MESON_TEST_OPTIONS:-} || true
 # shellcheck disable=SC2086 # a list of options
 BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \

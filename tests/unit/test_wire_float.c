@@ -4,6 +4,7 @@
 #include "wire/decimal/print_avx2.h"
 
 #include "float_text_plain.h"
+#include "sample.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -129,7 +130,8 @@ static void check_printed(float value) {
 static void test_random_floats_are_exact_and_shortest(void **state) {
     (void)state;
     uint64_t random = 88172645463325252u; /* xorshift64 (Marsaglia 2003) */
-    for (int i = 0; i < 100000;) {
+    int count = 100000 / (int)sample_step(1);
+    for (int i = 0; i < count;) {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -151,10 +153,11 @@ static void check_against_plain(uint32_t bits) {
     assert_string_equal(text, plain);
 }
 
-/* Ten million patterns, evenly distributed over all 2^32. */
+/* Ten million patterns, or fewer by UNIT_SAMPLE, evenly distributed over all 2^32. */
 static void test_sampled_patterns_print_as_the_plain_printer_prints_them(void **state) {
     (void)state;
-    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 429)
+    uint32_t step = sample_step(429);
+    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += step)
         check_against_plain((uint32_t)bits);
 }
 
@@ -177,7 +180,7 @@ static void test_lists_print_as_single_numbers_do(void **state) {
     float values[61];
     size_t count = 0;
     uint32_t step =
-        wire_digits_available() ? 211 : 100003; /* else both are the same code */
+        sample_step(wire_digits_available() ? 211 : 100003); /* else the same code */
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += step) {
         values[count] = from_bits((uint32_t)bits);
         count += isfinite(values[count]) ? 1 : 0;
