@@ -16,6 +16,7 @@
 #   BINARY              daemon that pytest runs (BUILD_DIR/src/attnd)
 #   BROWSER_TESTS       0 leaves out tests/ui (1)
 #   PYTEST_OPTIONS      more options for pytest, e.g. --ignore=tests/http/test_cli.py
+#   PYTEST_PROCESSES    processes that share the tests (3: they wait for a third of the time)
 #   SOAK_SECONDS        length of the soak (20)
 #   BACKGROUND_LOAD     requests a second that each server gets besides those of its test (0)
 #   PROPERTY_CASES      random requests to compare with the reference (500)
@@ -82,10 +83,12 @@ rm -f "$testlog" "$junit"
 # shellcheck disable=SC2086 # a list of options
 CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$build" --no-rebuild --print-errorlogs \
     ${MESON_TEST_OPTIONS:-} || true
+# An idle process takes tests from the one that has most left; else they stay in their order.
 # shellcheck disable=SC2086 # a list of options
 BINARY=${BINARY:-$build/src/attnd} PYTHONDONTWRITEBYTECODE=1 \
     HYPOTHESIS_STORAGE_DIRECTORY=$build/hypothesis \
     "$venv/bin/pytest" -c "$root/tests/http/pytest.ini" ${FAULTS_LONG:+--timeout=7200} \
+    --numprocesses="${PYTEST_PROCESSES:-3}" --dist=worksteal \
     --junitxml="$junit" ${PYTEST_OPTIONS:-} \
     "$root/tests/http" "$root/tests/faults" ${ui:+"$ui"} || true
 failed=0

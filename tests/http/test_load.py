@@ -26,8 +26,8 @@ sys.path.insert(0, str(LOAD))
 def test_soak_gets_only_right_replies_and_leaks_nothing(capfd):
     import soak
     report = soak.run(SECONDS)
-    with capfd.disabled():
-        print(f"\n{report}")
+    with capfd.disabled():  # a process of pytest-xdist has no standard output
+        print(f"\n{report}", file=sys.stderr)
     soak.check(report)
 
 
