@@ -21,14 +21,14 @@ static void add_string(struct obs_text *text, const char *string) {
     add_bytes(text, string, strlen(string));
 }
 
-/* Writes a number so that Prometheus reads the same one, up to 15 digits. */
-static void write_number(double value, char ret_number[NUMBER_BYTES]) {
+/* Returns a number as Prometheus reads it, up to 15 digits: a constant or `buffer`. */
+static const char *print_number(double value, char buffer[NUMBER_BYTES]) {
     if (isnan(value))
-        strcpy(ret_number, "NaN");
-    else if (isinf(value))
-        strcpy(ret_number, value > 0 ? "+Inf" : "-Inf");
-    else
-        snprintf(ret_number, NUMBER_BYTES, "%.15g", value);
+        return "NaN";
+    if (isinf(value))
+        return value > 0 ? "+Inf" : "-Inf";
+    snprintf(buffer, NUMBER_BYTES, "%.15g", value);
+    return buffer;
 }
 
 /* Adds the value of a label, with its quotes. */
@@ -60,8 +60,7 @@ static void add_sample(struct obs_text *text, const char *suffix,
         add_quoted_value(text, labels[i].value);
     }
     add_string(text, num_labels > 0 ? "} " : " ");
-    write_number(value, number);
-    add_string(text, number);
+    add_string(text, print_number(value, number));
     add_string(text, "\n");
 }
 
@@ -87,17 +86,16 @@ void obs_text_histogram(struct obs_text *text, const struct obs_label *label,
                         const struct obs_histogram_sums *sums) {
     size_t num_labels = label != NULL;
     struct obs_label labels[2] = {{0}};
-    char bound[NUMBER_BYTES];
+    char number[NUMBER_BYTES];
     uint64_t values = 0;
 
     if (label != NULL)
         labels[0] = *label;
-    labels[num_labels] = (struct obs_label){"le", bound};
     for (size_t i = 0; i <= scale->num_bounds; i++) {
+        double bound = i < scale->num_bounds ? (double)scale->bounds[i] * scale->unit
+                                             : (double)INFINITY;
         values += sums->buckets[i];
-        write_number(i < scale->num_bounds ? (double)scale->bounds[i] * scale->unit
-                                           : (double)INFINITY,
-                     bound);
+        labels[num_labels] = (struct obs_label){"le", print_number(bound, number)};
         add_sample(text, "_bucket", labels, num_labels + 1, (double)values);
     }
     add_sample(text, "_sum", labels, num_labels, (double)sums->sum * scale->unit);

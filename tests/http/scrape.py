@@ -31,12 +31,15 @@ class Scrape:
         return sample.value
 
 
-def wait_for_value(server, value, name, timeout=30, **labels):
-    """Scrapes until a sum has this value; returns the last scrape."""
+def wait_for_scrape(server, condition, timeout=30):
+    """Scrapes until condition(scrape) holds; returns that scrape."""
     end = time.monotonic() + timeout
-    while True:
-        scrape = Scrape(server)
-        if scrape.sum(name, **labels) == value or time.monotonic() > end:
-            assert scrape.sum(name, **labels) == value, scrape.reply.text
-            return scrape
+    while not condition(scrape := Scrape(server)):
+        assert time.monotonic() < end, scrape.reply.text
         time.sleep(0.05)
+    return scrape
+
+
+def wait_for_value(server, value, name, **labels):
+    """Scrapes until the sum of these samples has this value; returns that scrape."""
+    return wait_for_scrape(server, lambda scrape: scrape.sum(name, **labels) == value)

@@ -19,7 +19,7 @@ import requests
 import oip
 from checkpoints import slow_request, write_slow_layer
 from http1 import Connection, get_bytes, post_bytes, send_unfinished
-from scrape import Scrape, wait_for_value
+from scrape import Scrape, wait_for_scrape, wait_for_value
 from server import BINARY, ROOT, clean_environment
 
 PAGE = (ROOT / "docs/operate.md").read_text()
@@ -234,12 +234,13 @@ def test_connections_and_memory_are_shown(start_server):
         connections = [stack.enter_context(Connection(server.port)) for _ in range(5)]
         for connection in connections:
             send_unfinished(connection, b" " * 1000000)
-        scrape = wait_for_value(server, 6, "attnd_requests_in_flight")
+        held = before.value("attnd_memory_reserved_bytes") + 4000000
+        scrape = wait_for_scrape(
+            server, lambda scrape: scrape.value("attnd_memory_reserved_bytes") > held)
+        assert scrape.value("attnd_requests_in_flight") == 6
         assert scrape.value("attnd_connections") >= before.value("attnd_connections") + 5
         assert scrape.value("attnd_connections_limit") == 20
         assert scrape.value("process_open_fds") >= before.value("process_open_fds") + 5
-        assert (scrape.value("attnd_memory_reserved_bytes") >
-                before.value("attnd_memory_reserved_bytes") + 4000000)
         assert scrape.value("attnd_memory_limit_bytes") <= 64 * 1024 * 1024
     scrape = wait_for_value(server, 5, "attnd_requests_cancelled_total", reason="receiving")
     assert scrape.value("attnd_requests_total", status="499", route="/v1/attention") == 5
