@@ -275,7 +275,7 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     struct framing framing;
     struct wire_problem problem;
 
-    exchange->method = line->method;
+    memccpy(exchange->method, line->method, '\0', sizeof exchange->method - 1);
     trace_begin(&exchange->trace, exchange->connection, &exchange->thread->trace_source);
     exchange->peer->request_id = exchange->trace.id;
     exchange->errors = route_errors(path);

@@ -49,7 +49,7 @@ struct exchange {
     struct served *served; /* held from the first call to the end */
     struct MHD_Connection *connection;
     struct connection *peer; /* outlives the exchange */
-    const char *method;      /* borrowed from libmicrohttpd until the exchange ends */
+    char method[8];          /* cut when it is longer, as none is that a route has */
     const struct route *route;
     struct route_word words[ROUTE_WORDS_MAX]; /* those that the route leaves open */
     const struct wire_error_format *errors;   /* how this route writes errors */

@@ -158,6 +158,7 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
     bool has_size = head->json_size != WIRE_NO_SIZE;
     bool close = exchange->close || atomic_load(exchange->thread->draining);
     char size[24], seconds[24], timing[ACCESS_TIMING_MAX];
+    const char *id = exchange->trace.id;
     bool has_timing = access_format_timing(exchange, timing);
 
     if (has_size)
@@ -168,7 +169,7 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
     return add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type) &&
            add_header(response, WIRE_OIP_SIZE_HEADER, has_size ? size : NULL) &&
            add_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION) &&
-           add_header(response, TRACE_ID_HEADER, exchange->trace.id) &&
+           add_header(response, TRACE_ID_HEADER, *id != '\0' ? id : NULL) &&
            add_header(response, ACCESS_TIMING_HEADER, has_timing ? timing : NULL) &&
            add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow) &&
            add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "http/exchange.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define FIELDS_MAX 24
@@ -28,9 +27,9 @@ struct access_line {
     size_t count;
 };
 
-/* A text that is NULL has no field. */
+/* A text that is NULL or empty has no field. */
 static void add_text_field(struct access_line *line, const char *key, const char *text) {
-    if (text != NULL)
+    if (text != NULL && *text != '\0')
         line->fields[line->count++] = LOG_TEXT(key, text);
 }
 
@@ -54,7 +53,7 @@ void access_log(const struct exchange *exchange) {
     const struct trace *trace = &exchange->trace;
     enum log_level level = exchange->options->access_log ? LOG_INFO : LOG_DEBUG;
     struct access_line line = {.count = 0};
-    char client[ADDRESS_PRINT_MAX], trace_id[33], span_id[17];
+    char client[ADDRESS_PRINT_MAX];
 
     if (!log_enabled(level))
         return;
@@ -72,13 +71,8 @@ void access_log(const struct exchange *exchange) {
     add_number_field(&line, "reply_bytes", (long long)facts->reply_bytes);
     add_stages(&line, facts);
     add_number_field(&line, "total_us", facts->total_ns / 1000);
-
-    if (trace->parent != NULL) {
-        snprintf(trace_id, sizeof trace_id, "%.32s", trace->parent + 3);
-        snprintf(span_id, sizeof span_id, "%.16s", trace->parent + 36);
-        add_text_field(&line, "trace_id", trace_id);
-        add_text_field(&line, "span_id", span_id);
-    }
+    add_text_field(&line, "trace_id", trace->trace_id);
+    add_text_field(&line, "span_id", trace->span_id);
     log_fields(level, "request", line.fields, line.count);
 }
 

@@ -33,25 +33,24 @@ static bool is_parent(const char *text) {
            (strncmp(text, "00", 2) != 0 && is_hex_field(text + 53, 2, true, '-'));
 }
 
-/* Returns false when the system has no random bytes. */
-static bool make_id(struct trace_source *source, char ret_id[TRACE_MADE_SIZE + 1]) {
-    size_t size = TRACE_MADE_SIZE / 2;
-
-    if (source->num_left < size) {
-        if (getrandom(source->bytes, sizeof source->bytes, 0) !=
-            (ssize_t)sizeof source->bytes)
-            return false;
+/* Writes "" when the system has no random bytes. */
+static void make_id(struct trace_source *source, char *ret_id) {
+    if (source->num_left == 0 && getrandom(source->bytes, sizeof source->bytes, 0) ==
+                                     (ssize_t)sizeof source->bytes)
         source->num_left = sizeof source->bytes;
-    }
-    source->num_left -= size;
 
-    const unsigned char *bytes = source->bytes + source->num_left;
-    for (size_t i = 0; i < size; i++) {
-        ret_id[2 * i] = hex_digits[bytes[i] >> 4];
-        ret_id[2 * i + 1] = hex_digits[bytes[i] & 15];
+    for (size_t i = 0; i < TRACE_ID_BYTES && source->num_left > 0; i++) {
+        unsigned char byte = source->bytes[--source->num_left];
+        *ret_id++ = hex_digits[byte >> 4];
+        *ret_id++ = hex_digits[byte & 15];
     }
-    ret_id[TRACE_MADE_SIZE] = '\0';
-    return true;
+    *ret_id = '\0';
+}
+
+/* Copies `size` characters and ends them. */
+static void copy_text(char *ret_text, const char *text, size_t size) {
+    memcpy(ret_text, text, size);
+    ret_text[size] = '\0';
 }
 
 void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
@@ -61,9 +60,12 @@ void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
     const char *parent =
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, TRACE_PARENT_HEADER);
 
-    ret_trace->parent = parent != NULL && is_parent(parent) ? parent : NULL;
     if (id != NULL && is_id(id))
-        ret_trace->id = id;
+        copy_text(ret_trace->id, id, strlen(id));
     else
-        ret_trace->id = make_id(source, ret_trace->made_id) ? ret_trace->made_id : NULL;
+        make_id(source, ret_trace->id);
+
+    bool has_parent = parent != NULL && is_parent(parent);
+    copy_text(ret_trace->trace_id, has_parent ? parent + 3 : "", has_parent ? 32 : 0);
+    copy_text(ret_trace->span_id, has_parent ? parent + 36 : "", has_parent ? 16 : 0);
 }

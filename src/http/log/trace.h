@@ -13,8 +13,8 @@
 #define TRACE_ID_HEADER     "X-Request-Id"
 #define TRACE_PARENT_HEADER "traceparent"
 
-#define TRACE_MADE_SIZE 32  /* characters of an id that is made */
-#define TRACE_ID_MAX    128 /* of one that is taken */
+#define TRACE_ID_MAX   128 /* characters of an id that is taken */
+#define TRACE_ID_BYTES 16  /* that one which is made is printed from */
 
 /* A thread's random bytes for ids to come. One system call is for several ids; so many
  * bytes come whole or not at all. Zeroed, it has none. */
@@ -23,14 +23,15 @@ struct trace_source {
     size_t num_left;
 };
 
+/* Texts that are "" are not known. They are copies: libmicrohttpd may reuse the memory of
+ * the headers before the request ends. */
 struct trace {
-    const char *id;     /* the header's value, or made_id; NULL: none could be made */
-    const char *parent; /* a valid value of traceparent, or NULL */
-    char made_id[TRACE_MADE_SIZE + 1];
+    char id[TRACE_ID_MAX + 1];
+    char trace_id[32 + 1], span_id[16 + 1]; /* of traceparent */
 };
 
-/* Reads the headers of a request. What is taken is borrowed from libmicrohttpd until the
- * request ends. An id cannot be made only where the system refuses random numbers. */
+/* Reads the headers of a request. There is no id only where the system refuses random
+ * numbers. */
 void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
                  struct trace_source *source);
 

@@ -33,6 +33,7 @@
 /* Sends a reply past libmicrohttpd, which has sent none yet. */
 static void send_timeout_reply(const struct connection *connection, const char *detail) {
     const char *id = connection->request_id;
+    bool has_id = id != NULL && *id != '\0';
     struct wire_problem problem;
     struct buf body;
     char reply[REPLY_SIZE];
@@ -40,13 +41,13 @@ static void send_timeout_reply(const struct connection *connection, const char *
     buf_init(&body, REPLY_SIZE);
     wire_problem_set(&problem, WIRE_E_REQUEST_TIMEOUT, NULL, "%s", detail);
     if (wire_problem_print(&problem, &body) == ATTN_OK) {
-        int size = snprintf(
-            reply, sizeof reply,
-            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
-            "%s%s%sConnection: close\r\n\r\n%.*s",
-            problem.status, problem.title, wire_problem_format.content_type, body.size,
-            id != NULL ? TRACE_ID_HEADER ": " : "", id != NULL ? id : "",
-            id != NULL ? "\r\n" : "", (int)body.size, body.data);
+        int size =
+            snprintf(reply, sizeof reply,
+                     "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+                     "%s%s%sConnection: close\r\n\r\n%.*s",
+                     problem.status, problem.title, wire_problem_format.content_type,
+                     body.size, has_id ? TRACE_ID_HEADER ": " : "", has_id ? id : "",
+                     has_id ? "\r\n" : "", (int)body.size, body.data);
         ssize_t sent =
             send(connection->fd, reply, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)sent; /* a client that does not read gets none */
