@@ -116,19 +116,58 @@ static size_t read_cpu_limit(const char *folder) {
     return (size_t)((quota + period - 1) / period);
 }
 
-/* Returns the limit in bytes. */
-static size_t read_memory_limit(const char *folder) {
+/* Reads the number in a cgroup's file, `name` of version 2 or `name_1` of version 1.
+ * Returns 0 when there is none. */
+static size_t read_bytes(const char *folder, const char *name, const char *name_1) {
     char path[3 * PATH_MAX], line[64];
 
-    snprintf(path, sizeof path, "%s/memory.max", folder);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     if (!read_first_line(path, line, sizeof line)) {
-        snprintf(path, sizeof path, "%s/memory.limit_in_bytes", folder);
+        snprintf(path, sizeof path, "%s/%s", folder, name_1);
         if (!read_first_line(path, line, sizeof line))
-            return SIZE_MAX;
+            return 0;
     }
 
     long long bytes = atoll(line); /* 0 for "max" */
-    return bytes > 0 ? (size_t)bytes : SIZE_MAX;
+    return bytes > 0 ? (size_t)bytes : 0;
+}
+
+/* Returns the limit in bytes. */
+static size_t read_memory_limit(const char *folder) {
+    size_t bytes = read_bytes(folder, "memory.max", "memory.limit_in_bytes");
+    return bytes > 0 ? bytes : SIZE_MAX;
+}
+
+/* Returns the number that follows `key` at the start of a line; 0 when there is none. */
+static size_t read_entry(const char *path, const char *key) {
+    char line[256];
+    size_t number = 0, size = strlen(key);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+
+    while (number == 0 && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, key, size) == 0)
+            number = (size_t)strtoull(line + size, NULL, 10);
+    }
+    fclose(file);
+    return number;
+}
+
+/* Returns the bytes that are left below the limit. */
+static size_t read_memory_left(const char *folder) {
+    size_t limit = read_memory_limit(folder);
+    char path[3 * PATH_MAX];
+    if (limit == SIZE_MAX)
+        return SIZE_MAX;
+
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    size_t used = read_bytes(folder, "memory.current", "memory.usage_in_bytes");
+    size_t files = read_entry(path, "total_inactive_file "); /* of version 1 */
+    if (files == 0)
+        files = read_entry(path, "inactive_file ");
+    used -= files < used ? files : used;
+    return used < limit ? limit - used : 0;
 }
 
 size_t machine_cpus(const char *root) {
@@ -148,4 +187,15 @@ size_t machine_memory(const char *root) {
     size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     size_t limit = read_cgroup_limit(root, "memory", read_memory_limit);
     return limit < bytes ? limit : bytes;
+}
+
+size_t machine_free_memory(const char *root) {
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    size_t bytes = read_entry(path, "MemAvailable:") * 1024;
+    if (bytes == 0) /* no /proc, or Linux before 3.14 */
+        bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t left = read_cgroup_limit(root, "memory", read_memory_left);
+    return left < bytes ? left : bytes;
 }

@@ -15,4 +15,9 @@ size_t machine_cpus(const char *root);
  * when a cgroup limits it. `root` is as above. */
 size_t machine_memory(const char *root);
 
+/* Returns how many bytes of memory this process could take now without swapping: those
+ * that the machine has available, or fewer when a cgroup has less left. What a cgroup
+ * holds of files that were not used lately counts as left. `root` is as above. */
+size_t machine_free_memory(const char *root);
+
 #endif

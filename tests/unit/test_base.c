@@ -241,6 +241,51 @@ static void test_machine_reads_cgroups_of_version_1(void **state) {
     remove_root(root);
 }
 
+static void test_machine_without_limits_has_free_what_is_available(void **state) {
+    (void)state;
+    char root[32];
+    new_root(root);
+    assert_true(machine_free_memory(root) > 1 << 20); /* the machine's pages */
+    write_file(root, "/proc/meminfo",
+               "MemTotal:  9000 kB\nMemFree:  100 kB\nMemAvailable:    4000 kB\n");
+    assert_int_equal(machine_free_memory(root), 4000 * 1024);
+    remove_root(root);
+}
+
+static void test_machine_has_free_what_the_tightest_group_has_left(void **state) {
+    (void)state;
+    char root[32];
+    new_root(root);
+
+    write_file(root, "/proc/meminfo", "MemAvailable: 4000 kB\n");
+    write_file(root, "/proc/self/cgroup", "0::/a/b\n");
+    write_file(root, "/sys/fs/cgroup/a/memory.max", "2000000\n");
+    write_file(root, "/sys/fs/cgroup/a/memory.current", "900000\n");
+    write_file(root, "/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 400000\n");
+    write_file(root, "/sys/fs/cgroup/a/b/memory.max", "2000000\n");
+    write_file(root, "/sys/fs/cgroup/a/b/memory.current", "300000\n");
+    assert_int_equal(machine_free_memory(root), 1500000);
+
+    write_file(root, "/sys/fs/cgroup/a/b/memory.current", "2000001\n");
+    assert_int_equal(machine_free_memory(root), 0);
+    remove_root(root);
+}
+
+static void test_machine_reads_free_memory_of_version_1(void **state) {
+    (void)state;
+    char root[32];
+    new_root(root);
+
+    write_file(root, "/proc/meminfo", "MemAvailable: 4000 kB\n");
+    write_file(root, "/proc/self/cgroup", "4:memory:/d\n");
+    write_file(root, "/sys/fs/cgroup/memory/d/memory.limit_in_bytes", "3000000\n");
+    write_file(root, "/sys/fs/cgroup/memory/d/memory.usage_in_bytes", "1000000\n");
+    write_file(root, "/sys/fs/cgroup/memory/d/memory.stat",
+               "inactive_file 1\ntotal_inactive_file 200000\n");
+    assert_int_equal(machine_free_memory(root), 2200000);
+    remove_root(root);
+}
+
 static void test_machine_ignores_controllers_with_longer_names(void **state) {
     (void)state;
     char root[32];
@@ -271,6 +316,9 @@ int main(void) {
         cmocka_unit_test(test_machine_without_limits_reports_all_cpus_and_memory),
         cmocka_unit_test(test_machine_uses_the_lowest_limit_of_all_groups_above),
         cmocka_unit_test(test_machine_reads_cgroups_of_version_1),
+        cmocka_unit_test(test_machine_without_limits_has_free_what_is_available),
+        cmocka_unit_test(test_machine_has_free_what_the_tightest_group_has_left),
+        cmocka_unit_test(test_machine_reads_free_memory_of_version_1),
         cmocka_unit_test(test_machine_ignores_controllers_with_longer_names),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
