@@ -54,7 +54,8 @@ static bool inspect_spec(const struct config *config, spec_parser *parse,
     if (status == ATTN_OK) {
         const attn_engine_options engine =
             load_engine_options(config, spec.precision, true);
-        status = checkpoint_describe(spec.path, &spec.options, &engine, &info, &error);
+        status =
+            checkpoint_describe(spec.path, &spec.options, &engine, true, &info, &error);
         if (status == ATTN_OK)
             print_info(spec.path, &info);
         model_spec_deinit(&spec);

@@ -239,30 +239,36 @@ static attn_status check_projection(const struct assembly *assembly, size_t whic
     return status;
 }
 
+/* Reads every weight once. */
+static attn_status check_all_tensors(struct assembly *assembly) {
+    const struct layer_sizes *sizes = &assembly->sizes;
+    const struct safetensors_tensor *const others[] = {
+        sizes->output_weight, sizes->output_bias, sizes->additive_query,
+        sizes->additive_key, sizes->additive_score};
+    attn_status status = ATTN_OK;
+
+    for (size_t which = LINEAR_QUERY; which <= LINEAR_VALUE && status == ATTN_OK; which++)
+        status = check_projection(assembly, which);
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == ATTN_OK; i++)
+        status = check_all_values(assembly, others[i]);
+    return status;
+}
+
 attn_status assemble_description(const struct safetensors *file,
                                  const struct layout *layout,
                                  const struct tensor_view *view,
                                  const attn_model_info *info,
-                                 const attn_engine_options *engine,
+                                 const attn_engine_options *engine, bool check_weights,
                                  attn_model_info *ret_info, attn_error *ret_error) {
     struct assembly assembly = {
         .file = file, .layout = layout, .view = view, .ret_error = ret_error};
-    const struct layer_sizes *sizes = &assembly.sizes;
 
     attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
+    if (status == ATTN_OK && check_weights)
+        status = check_all_tensors(&assembly);
     if (status != ATTN_OK)
         return status;
-    const struct safetensors_tensor *const others[] = {
-        sizes->output_weight, sizes->output_bias, sizes->additive_query,
-        sizes->additive_key, sizes->additive_score};
-
-    for (size_t which = LINEAR_QUERY; which <= LINEAR_VALUE && status == ATTN_OK; which++)
-        status = check_projection(&assembly, which);
-    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == ATTN_OK; i++)
-        status = check_all_values(&assembly, others[i]);
-    if (status != ATTN_OK)
-        return status;
-    return model_describe(&sizes->info, engine, ret_info, ret_error);
+    return model_describe(&assembly.sizes.info, engine, ret_info, ret_error);
 }
 
 /* Creates a model with the weights of the file. */

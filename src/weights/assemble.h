@@ -20,13 +20,13 @@ attn_status assemble_model(const struct safetensors *file, const struct layout *
                            attn_error *ret_error);
 
 /* Describes that model as it would be with engine->serve_only. Checks every shape, and
- * reads all weights once to check them. The errors are the same, except ATTN_E_NOMEM
- * and no product is found too large for float32. */
+ * with `check_weights` reads all weights once to check them. The errors are the same,
+ * except ATTN_E_NOMEM and no product is found too large for float32. */
 attn_status assemble_description(const struct safetensors *file,
                                  const struct layout *layout,
                                  const struct tensor_view *view,
                                  const attn_model_info *info,
-                                 const attn_engine_options *engine,
+                                 const attn_engine_options *engine, bool check_weights,
                                  attn_model_info *ret_info, attn_error *ret_error);
 
 #endif

@@ -153,7 +153,7 @@ attn_status attn_model_load(const char *name, const char *path,
 }
 
 attn_status checkpoint_describe(const char *path, const attn_model_options *options,
-                                const attn_engine_options *engine,
+                                const attn_engine_options *engine, bool check_weights,
                                 attn_model_info *ret_info, attn_error *ret_error) {
     struct safetensors *file = NULL;
     struct checkpoint checkpoint;
@@ -164,7 +164,8 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
         status = settle_options("described", file, options, &checkpoint, &error);
     if (status == ATTN_OK)
         status = assemble_description(file, checkpoint.layout, &checkpoint.view,
-                                      &checkpoint.info, engine, ret_info, &error);
+                                      &checkpoint.info, engine, check_weights, ret_info,
+                                      &error);
     safetensors_close(file);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }
