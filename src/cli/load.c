@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c: loads models from --model, --model-dir and --demo, each to serve with its
- * engine. */
+/* load.c: reads --model, --model-dir and --demo. */
 #include "cli/load.h"
 
 #include "base/error.h"
-#include "base/log.h"
 #include "config/model_spec.h"
 #include "config/options.h"
+#include "weights/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,139 +43,6 @@ static attn_status check_name(const char *name, const char *origin,
                      origin, name, reason);
 }
 
-/* Adds a model to the list, and takes ownership of it, even on failure. */
-static attn_status add_model(struct models *models, attn_model *model,
-                             attn_error *ret_error) {
-    const char *name = attn_model_get_info(model)->name;
-
-    for (size_t i = 0; i < models->count; i++) {
-        if (strcmp(attn_model_get_info(models->items[i])->name, name) != 0)
-            continue;
-        error_set(ret_error, ATTN_E_VALUE,
-                  "two models are called '%s'; give each a name of its own", name);
-        attn_model_destroy(model);
-        return ATTN_E_VALUE;
-    }
-
-    attn_model **items = realloc(models->items, (models->count + 1) * sizeof *items);
-    if (items == NULL) {
-        attn_model_destroy(model);
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    }
-    models->items = items;
-    items[models->count++] = model;
-    return ATTN_OK;
-}
-
-static attn_status load_spec(const struct config *config, struct models *models,
-                             const char *text, attn_error *ret_error) {
-    struct model_spec spec;
-    attn_model *model;
-    attn_status status = model_spec_parse(text, &spec, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    const attn_engine_options engine = load_engine_options(config, spec.precision, true);
-    status =
-        attn_model_load(spec.name, spec.path, &spec.options, &engine, &model, ret_error);
-    if (status == ATTN_OK)
-        status = add_model(models, model, ret_error);
-    model_spec_deinit(&spec);
-    return status;
-}
-
-static int is_model_file(const struct dirent *entry) {
-    size_t size = strlen(entry->d_name), suffix = strlen(MODEL_SUFFIX);
-    return size > suffix && strcmp(entry->d_name + size - suffix, MODEL_SUFFIX) == 0;
-}
-
-static attn_status load_file(const struct config *config, struct models *models,
-                             const char *file, attn_error *ret_error) {
-    const attn_engine_options engine = load_engine_options(config, NULL, true);
-    char path[PATH_MAX], name[NAME_MAX + 1];
-    attn_model *model;
-
-    snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
-    if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "--model-dir: the path of %s is too long", file);
-    attn_status status = check_name(name, path, ret_error);
-    if (status == ATTN_OK)
-        status = attn_model_load(name, path, NULL, &engine, &model, ret_error);
-    return status == ATTN_OK ? add_model(models, model, ret_error) : status;
-}
-
-/* The same, but --skip-bad-models leaves out a file that is at fault. A lack of memory is
- * not the file's fault. */
-static attn_status load_or_skip_file(const struct config *config, struct models *models,
-                                     const char *file, attn_error *ret_error) {
-    attn_error error;
-    attn_status status = load_file(config, models, file, &error);
-
-    if (status == ATTN_OK)
-        return ATTN_OK;
-    if (!config->skip_bad_models || status == ATTN_E_NOMEM)
-        return error_set(ret_error, status, "%s", error.text);
-    log_write(LOG_WARN, "model skipped", LOG_TEXT("file", file),
-              LOG_TEXT("reason", error.text));
-    models->num_skipped++;
-    return ATTN_OK;
-}
-
-static attn_status refuse_folder(const char *path, int number, attn_error *ret_error) {
-    if (number != EACCES)
-        return error_set(ret_error, ATTN_E_IO, "--model-dir: cannot read %s: %s", path,
-                         strerror(number));
-    return error_set(ret_error, ATTN_E_IO,
-                     "--model-dir: user %lu cannot read %s: %s; "
-                     "open it, as in chmod a+rx FOLDER",
-                     (unsigned long)geteuid(), path, strerror(number));
-}
-
-static attn_status load_folder(const struct config *config, struct models *models,
-                               attn_error *ret_error) {
-    struct dirent **entries;
-    int count = scandir(config->model_dir, &entries, is_model_file, alphasort);
-    if (count < 0)
-        return refuse_folder(config->model_dir, errno, ret_error);
-
-    attn_status status = ATTN_OK;
-    for (int i = 0; i < count; i++) {
-        if (status == ATTN_OK)
-            status = load_or_skip_file(config, models, entries[i]->d_name, ret_error);
-        free(entries[i]);
-    }
-    free(entries);
-    return status;
-}
-
-/* Refuses a folder that gives no model, where no other option gives one either. */
-static attn_status refuse_no_models(const struct config *config,
-                                    const struct models *models, attn_error *ret_error) {
-    if (models->num_skipped > 0)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "--model-dir: all %zu *" MODEL_SUFFIX " in %s were skipped; "
-                         "correct one of them, the log says how",
-                         models->num_skipped, config->model_dir);
-    return error_set(ret_error, ATTN_E_VALUE, "--model-dir: no *" MODEL_SUFFIX " in %s",
-                     config->model_dir);
-}
-
-static attn_status load_demos(const struct config *config, struct models *models,
-                              attn_error *ret_error) {
-    static const char *const names[] = {"journey", "d2l", "patterns", "stacked"};
-    const attn_engine_options engine = load_engine_options(config, NULL, true);
-    attn_status status = ATTN_OK;
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && status == ATTN_OK; i++) {
-        attn_model *model;
-        status = attn_model_demo(names[i], &engine, &model, ret_error);
-        if (status == ATTN_OK)
-            status = add_model(models, model, ret_error);
-    }
-    return status;
-}
-
 attn_status load_check(const struct config *config, attn_error *ret_error) {
     if (config->models.count == 0 && config->model_dir == NULL && !config->demo)
         return error_set(ret_error, ATTN_E_VALUE,
@@ -197,34 +62,174 @@ attn_status load_check(const struct config *config, attn_error *ret_error) {
     return ATTN_OK;
 }
 
-attn_status load_models(const struct config *config, struct models *ret_models,
-                        attn_error *ret_error) {
-    struct models models = {.items = NULL};
-    attn_status status = ATTN_OK;
+/* --- what the options name --- */
 
-    for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
-        status = load_spec(config, &models, config->models.items[i], ret_error);
-    if (status == ATTN_OK && config->model_dir != NULL)
-        status = load_folder(config, &models, ret_error);
-    if (status == ATTN_OK && config->demo)
-        status = load_demos(config, &models, ret_error);
-    if (status == ATTN_OK && models.count == 0)
-        status = refuse_no_models(config, &models, ret_error);
+/* Adds a source, whose texts are copied. `path` is NULL for a built-in model. */
+static attn_status add_source(struct load_sources *sources, const char *name,
+                              const char *path, const char *spec, attn_error *ret_error) {
+    size_t count = sources->count + 1;
+    struct load_source *items = realloc(sources->items, count * sizeof *items);
+    if (items == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
 
-    if (status != ATTN_OK) {
-        load_models_deinit(&models);
-        return status;
-    }
-    if (models.num_skipped > 0)
-        log_write(LOG_WARN, "models skipped", LOG_NUMBER("skipped", models.num_skipped),
-                  LOG_NUMBER("loaded", models.count));
-    *ret_models = models;
+    struct load_source *source = &items[sources->count++];
+    sources->items = items;
+    *source = (struct load_source){.name = strdup(name), .spec = spec};
+    if (path != NULL)
+        source->path = strdup(path);
+    if (source->name == NULL || (path != NULL && source->path == NULL))
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    if (path != NULL && stat(path, &source->file) != 0)
+        source->file = (struct stat){0}; /* load_model() says why */
     return ATTN_OK;
 }
 
-void load_models_deinit(struct models *models) {
-    for (size_t i = 0; i < models->count; i++)
-        attn_model_destroy(models->items[i]);
-    free(models->items);
-    *models = (struct models){.items = NULL};
+static attn_status add_spec(struct load_sources *sources, const char *text,
+                            attn_error *ret_error) {
+    struct model_spec spec;
+    attn_status status = model_spec_parse(text, &spec, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    status = add_source(sources, spec.name, spec.path, text, ret_error);
+    model_spec_deinit(&spec);
+    return status;
+}
+
+static int is_model_file(const struct dirent *entry) {
+    size_t size = strlen(entry->d_name), suffix = strlen(MODEL_SUFFIX);
+    return size > suffix && strcmp(entry->d_name + size - suffix, MODEL_SUFFIX) == 0;
+}
+
+static attn_status add_file(struct load_sources *sources, const char *folder,
+                            const char *file, attn_error *ret_error) {
+    char path[PATH_MAX], name[NAME_MAX + 1];
+
+    snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
+    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "--model-dir: the path of %s is too long", file);
+    return add_source(sources, name, path, NULL, ret_error);
+}
+
+static attn_status refuse_folder(const char *path, int number, attn_error *ret_error) {
+    if (number != EACCES)
+        return error_set(ret_error, ATTN_E_IO, "--model-dir: cannot read %s: %s", path,
+                         strerror(number));
+    return error_set(ret_error, ATTN_E_IO,
+                     "--model-dir: user %lu cannot read %s: %s; "
+                     "open it, as in chmod a+rx FOLDER",
+                     (unsigned long)geteuid(), path, strerror(number));
+}
+
+static attn_status add_folder(struct load_sources *sources, const char *folder,
+                              attn_error *ret_error) {
+    struct dirent **entries;
+    int count = scandir(folder, &entries, is_model_file, alphasort);
+    if (count < 0)
+        return refuse_folder(folder, errno, ret_error);
+
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < count; i++) {
+        if (status == ATTN_OK)
+            status = add_file(sources, folder, entries[i]->d_name, ret_error);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+attn_status load_find_sources(const struct config *config,
+                              struct load_sources *ret_sources, attn_error *ret_error) {
+    static const char *const demos[] = {"journey", "d2l", "patterns", "stacked"};
+    struct load_sources sources = {NULL, 0};
+    attn_status status = ATTN_OK;
+
+    for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
+        status = add_spec(&sources, config->models.items[i], ret_error);
+    if (status == ATTN_OK && config->model_dir != NULL)
+        status = add_folder(&sources, config->model_dir, ret_error);
+    for (size_t i = 0; config->demo && i < sizeof demos / sizeof demos[0]; i++) {
+        if (status == ATTN_OK)
+            status = add_source(&sources, demos[i], NULL, NULL, ret_error);
+    }
+
+    if (status == ATTN_OK)
+        *ret_sources = sources;
+    else
+        load_sources_deinit(&sources);
+    return status;
+}
+
+bool load_is_of_folder(const struct load_source *source) {
+    return source->path != NULL && source->spec == NULL;
+}
+
+bool load_is_same(const struct load_source *a, const struct load_source *b) {
+    if (a->path == NULL || b->path == NULL)
+        return a->path == b->path && strcmp(a->name, b->name) == 0;
+    return strcmp(a->path, b->path) == 0 && a->spec == b->spec && a->file.st_ino != 0 &&
+           a->file.st_ino == b->file.st_ino && a->file.st_dev == b->file.st_dev &&
+           a->file.st_size == b->file.st_size &&
+           a->file.st_mtim.tv_sec == b->file.st_mtim.tv_sec &&
+           a->file.st_mtim.tv_nsec == b->file.st_mtim.tv_nsec;
+}
+
+/* --- one model --- */
+
+/* Sets what its --model says about the model, which *ret_spec owns, or nothing. */
+static attn_status read_spec(const struct load_source *source,
+                             struct model_spec *ret_spec, attn_error *ret_error) {
+    *ret_spec = (struct model_spec){.text = NULL};
+    if (source->spec == NULL)
+        return ATTN_OK;
+    return model_spec_parse(source->spec, ret_spec, ret_error);
+}
+
+attn_status load_model(const struct config *config, const struct load_source *source,
+                       attn_model **ret_model, attn_error *ret_error) {
+    struct model_spec spec;
+    attn_status status = check_name(source->name, source->path, ret_error);
+    if (status == ATTN_OK)
+        status = read_spec(source, &spec, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    const attn_engine_options engine = load_engine_options(config, spec.precision, true);
+    status = source->path == NULL
+                 ? attn_model_demo(source->name, &engine, ret_model, ret_error)
+                 : attn_model_load(source->name, source->path, &spec.options, &engine,
+                                   ret_model, ret_error);
+    model_spec_deinit(&spec);
+    return status;
+}
+
+attn_status load_measure(const struct config *config, const struct load_source *source,
+                         size_t *ret_bytes, attn_error *ret_error) {
+    struct model_spec spec;
+    attn_model_info info = {.bytes = 0};
+    attn_status status = read_spec(source, &spec, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    const attn_engine_options engine = load_engine_options(config, spec.precision, true);
+    if (source->path != NULL)
+        status = checkpoint_describe(source->path, &spec.options, &engine, false, &info,
+                                     ret_error);
+    model_spec_deinit(&spec);
+    if (status == ATTN_OK)
+        *ret_bytes = info.bytes > info.memory ? info.bytes : info.memory;
+    return status;
+}
+
+void load_source_deinit(struct load_source *source) {
+    free(source->name);
+    free(source->path);
+    *source = (struct load_source){.name = NULL};
+}
+
+void load_sources_deinit(struct load_sources *sources) {
+    for (size_t i = 0; i < sources->count; i++)
+        load_source_deinit(&sources->items[i]);
+    free(sources->items);
+    *sources = (struct load_sources){NULL, 0};
 }

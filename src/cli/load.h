@@ -1,37 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.h: loads every model that the options name. */
+/* load.h: finds the models that the options name, and loads each to serve with its
+ * engine. */
 #ifndef ATTND_CLI_LOAD_H
 #define ATTND_CLI_LOAD_H
 
 #include "config/config.h"
 
 #include <attnd/model.h>
+#include <sys/stat.h>
 
-struct models {
-    attn_model **items; /* [count], owned */
+/* A model that the options name. */
+struct load_source {
+    char *name;       /* owned */
+    char *path;       /* owned; NULL: built in */
+    const char *spec; /* the value of its --model, borrowed; NULL: of another option */
+    struct stat file; /* when it was found; st_ino is 0 where there was none */
+};
+
+struct load_sources {
+    struct load_source *items; /* [count], owned */
     size_t count;
-    size_t num_skipped; /* files of --model-dir that --skip-bad-models left out */
 };
 
 /* Checks what needs no file: the text of every --model, and that some option names a
  * model. Errors: ATTN_E_VALUE, ATTN_E_NOMEM. */
 attn_status load_check(const struct config *config, attn_error *ret_error);
 
-/* Loads what --model, --model-dir and --demo name, in this order, to serve only. On
- * success the caller owns *ret_models. Logs a warning for each file that is skipped, and
- * how many were. Errors, with one line: ATTN_E_VALUE for two models with the same
- * name, for a folder without *.safetensors files, and when all of them were skipped and
- * no other model is left; ATTN_E_IO for a folder that cannot be read; else as
- * load_check() and attn_model_load(). */
-attn_status load_models(const struct config *config, struct models *ret_models,
-                        attn_error *ret_error);
+/* Finds what --model, --model-dir and --demo name, in this order, and opens no file. A
+ * name may appear twice. On success the caller owns *ret_sources. Errors, with one line:
+ * ATTN_E_IO for a folder that cannot be read; else as load_check(). */
+attn_status load_find_sources(const struct config *config,
+                              struct load_sources *ret_sources, attn_error *ret_error);
+
+/* Loads a model to serve only, which the caller owns. Errors are as in
+ * attn_model_load(). */
+attn_status load_model(const struct config *config, const struct load_source *source,
+                       attn_model **ret_model, attn_error *ret_error);
+
+/* Finds how many bytes of memory load_model() would need, from the header of the file
+ * alone. Errors are as in load_model(). */
+attn_status load_measure(const struct config *config, const struct load_source *source,
+                         size_t *ret_bytes, attn_error *ret_error);
+
+/* Whether both are the same file with the same options, and it did not change. */
+bool load_is_same(const struct load_source *a, const struct load_source *b);
+
+/* Whether the source is a file of --model-dir. */
+bool load_is_of_folder(const struct load_source *source);
 
 /* Returns the engine options of a model. `precision` is the one that its own --model
  * sets, or NULL; serve_only is that of the options. */
 attn_engine_options load_engine_options(const struct config *config,
                                         const char *precision, bool serve_only);
 
-/* Destroys the models; a zeroed struct is fine. */
-void load_models_deinit(struct models *models);
+/* Free the memory; a zeroed struct is fine. */
+void load_source_deinit(struct load_source *source);
+void load_sources_deinit(struct load_sources *sources);
 
 #endif

@@ -63,13 +63,15 @@ struct config {
     size_t min_rate;       /* bytes per second */
     bool no_ui;
     bool ignore_client_abort;
-    size_t max_body;     /* bytes */
-    size_t max_reply;    /* bytes */
-    size_t max_memory;   /* bytes; 0: half of the memory of the process */
-    size_t idle_timeout; /* seconds */
-    size_t grace;        /* seconds */
-    int log_format;      /* enum log_format */
-    int log_level;       /* enum log_level */
+    size_t max_body;        /* bytes */
+    size_t max_reply;       /* bytes */
+    size_t max_memory;      /* bytes; 0: half of the memory of the process */
+    size_t idle_timeout;    /* seconds */
+    size_t grace;           /* seconds */
+    size_t readiness_delay; /* seconds */
+    int model_control;      /* 1: explicit */
+    int log_format;         /* enum log_format */
+    int log_level;          /* enum log_level */
     bool access_log;
     bool check_config;
 

@@ -9,6 +9,7 @@
 
 static const char *const log_formats[] = {"text", "json", NULL};
 /* The words that attn_model_set_engine() accepts. */
+static const char *const model_controls[] = {"none", "explicit", NULL};
 static const char *const engines[] = {"auto", "native", "openblas", NULL};
 static const char *const cpus[] = {"auto", "avx512", "avx2", "neon", "portable", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
@@ -40,6 +41,16 @@ const struct option config_options[] = {
      .kind = OPTION_FLAG,
      .offset = AT(demo),
      .help = "Load the built-in models 'journey', 'd2l', 'patterns' and 'stacked'."},
+    {.name = "model-control",
+     .kind = OPTION_CHOICE,
+     .offset = AT(model_control),
+     .value = "none",
+     .metavar = "none|explicit",
+     .choices = model_controls,
+     .help = "Whether clients may load and unload models by "
+             "POST /v2/repository/models/NAME/load and unload. With explicit they may, "
+             "and only those that --model or --model-dir names. All models are loaded "
+             "at start in either case."},
     {.name = "listen",
      .kind = OPTION_TEXT,
      .offset = AT(listen),
@@ -224,7 +235,17 @@ const struct option config_options[] = {
      .value = "30",
      .max = 86400,
      .metavar = "SECONDS",
-     .help = "Time to finish accepted requests after SIGTERM or SIGINT."},
+     .help = "Time to finish accepted requests after SIGTERM or SIGINT. A second signal "
+             "ends attnd at once, with status 1."},
+    {.name = "readiness-delay",
+     .kind = OPTION_COUNT,
+     .offset = AT(readiness_delay),
+     .value = "0",
+     .max = 3600,
+     .metavar = "SECONDS",
+     .help = "How long attnd still accepts connections after SIGTERM or SIGINT, while "
+             "GET /v2/health/ready gets 503 already; --grace begins after that. Give a "
+             "proxy time for two checks."},
     {.name = "log-format",
      .kind = OPTION_CHOICE,
      .offset = AT(log_format),

@@ -51,18 +51,22 @@ void exchange_keep(struct exchange *exchange, size_t bytes) {
 
 /* --- to a worker and back --- */
 
+void exchange_suspend(struct exchange *exchange) {
+    exchange->state = EXCHANGE_WITH_WORKER;
+    exchange->thread->num_suspended++;
+    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
+    connection_begin_phase(exchange->peer, CONNECTION_WORKS);
+    atomic_store(&exchange->job.cancelled, false);
+    MHD_suspend_connection(exchange->connection);
+}
+
 /* The order matters: a worker may be done before this returns, and resuming a connection
  * that is not suspended is undefined. */
 void exchange_hand_over(struct exchange *exchange,
                         void (*run)(struct sched_job *job, struct sched_worker *worker),
                         void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
-    exchange->state = EXCHANGE_WITH_WORKER;
-    exchange->thread->num_suspended++;
-    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
-    connection_begin_phase(exchange->peer, CONNECTION_WORKS);
     exchange->job.run = run;
-    atomic_store(&exchange->job.cancelled, false);
-    MHD_suspend_connection(exchange->connection);
+    exchange_suspend(exchange);
     submit(exchange->options->pool, &exchange->job);
 }
 

@@ -136,6 +136,10 @@ void exchange_keep(struct exchange *exchange, size_t bytes);
 void exchange_submit(struct exchange *exchange,
                      void (*run)(struct sched_job *job, struct sched_worker *worker));
 
+/* Suspends the connection. The exchange then belongs to whom it is handed to next, who
+ * ends with exchange_resume(): a worker, or the thread that loads models. */
+void exchange_suspend(struct exchange *exchange);
+
 /* Suspends the connection, then submits `run`, for which a slot is reserved unless
  * `submit` needs none. */
 void exchange_hand_over(struct exchange *exchange,
@@ -174,8 +178,8 @@ void exchange_note_reply(struct exchange *exchange);
  * sent the whole reply. */
 void exchange_note_end(struct exchange *exchange, bool sent);
 
-/* On the worker: returns the exchange, with its reply, to its HTTP thread. The worker
- * must not touch it afterwards. */
+/* By who owns a suspended exchange: returns it, with its reply, to its HTTP thread. It
+ * must not be touched afterwards. */
 void exchange_resume(struct exchange *exchange);
 
 #endif

@@ -22,14 +22,15 @@ bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem);
  * data after it, or missing; else 415. */
 bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* Likewise of POST /v2/repository/index. Its body is small, because the HTTP thread
- * reads it. */
-bool oip_check_index(struct exchange *exchange, struct wire_problem *ret_problem);
+/* Likewise below POST /v2/repository. The body is small, because the HTTP thread reads
+ * it. */
+bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem);
 
 /* Likewise of POST /v2/logging; a GET needs no body. */
 bool logging_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* route.handle: each makes the reply, or submits the exchange to a worker. */
+/* route.handle: each makes the reply, or submits the exchange to a worker or to the
+ * thread that loads models. */
 void attention_handle(struct exchange *exchange);
 void heads_handle(struct exchange *exchange);
 void models_handle_list(struct exchange *exchange);
@@ -44,6 +45,8 @@ void oip_handle_stats(struct exchange *exchange);
 void oip_handle_all_stats(struct exchange *exchange);
 void oip_handle_infer(struct exchange *exchange);
 void oip_handle_index(struct exchange *exchange);
+void oip_handle_load(struct exchange *exchange);
+void oip_handle_unload(struct exchange *exchange);
 void logging_handle(struct exchange *exchange);
 void page_handle(struct exchange *exchange); /* the three files of the page */
 void openapi_handle(struct exchange *exchange);

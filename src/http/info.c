@@ -36,12 +36,17 @@ void health_handle_live(struct exchange *exchange) {
 }
 
 void health_handle_ready(struct exchange *exchange) {
-    bool draining = atomic_load(exchange->thread->draining);
-    const char *text =
-        draining ? "{\"ready\":false,\"reason\":\"draining\"}" : "{\"ready\":true}";
+    const char *text = "{\"ready\":true}";
+    bool ready = false;
 
+    if (atomic_load(exchange->thread->refuses_ready))
+        text = "{\"ready\":false,\"reason\":\"draining\"}";
+    else if (exchange->served->num_models == 0)
+        text = "{\"ready\":false,\"reason\":\"no model is loaded\"}";
+    else
+        ready = true;
     exchange_set_json(exchange, buf_append_text(&exchange->reply, text),
-                      draining ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK);
+                      ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
 void openapi_handle(struct exchange *exchange) {

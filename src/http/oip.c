@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oip.c: the routes of the Open Inference Protocol v2. All but infer make their reply on
- * the HTTP thread. */
+/* oip.c: the routes of the Open Inference Protocol v2. All but infer, load and unload
+ * make their reply on the HTTP thread. */
 #include "wire/oip/oip.h"
 
+#include "base/container_of.h"
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "http/work/infer.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define INDEX_BODY_MAX ((size_t)64 * 1024)
+#define SHORT_BODY_MAX ((size_t)64 * 1024)
 
 /* --- which model --- */
 
@@ -73,9 +74,9 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
         type);
 }
 
-bool oip_check_index(struct exchange *exchange, struct wire_problem *ret_problem) {
-    if (exchange->max_body > INDEX_BODY_MAX)
-        exchange->max_body = INDEX_BODY_MAX;
+bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem) {
+    if (exchange->max_body > SHORT_BODY_MAX)
+        exchange->max_body = SHORT_BODY_MAX;
     return oip_check(exchange, ret_problem);
 }
 
@@ -146,12 +147,12 @@ void oip_handle_config(struct exchange *exchange) {
     reply_model(exchange, wire_oip_print_config);
 }
 
-static bool server_is_ready(const struct exchange *exchange) {
-    return !atomic_load(exchange->thread->draining);
+static bool is_draining(const struct exchange *exchange) {
+    return atomic_load(exchange->thread->refuses_ready);
 }
 
 void oip_handle_ready(struct exchange *exchange) {
-    bool ready = server_is_ready(exchange);
+    bool ready = !is_draining(exchange);
     size_t i;
     if (!find_path_model(exchange, &i))
         return;
@@ -162,7 +163,7 @@ void oip_handle_ready(struct exchange *exchange) {
 
 /* Makes the reply the statistics of `count` models, from index `first` on. */
 static void reply_stats(struct exchange *exchange, size_t first, size_t count) {
-    struct wire_oip_statistics *statistics = calloc(count, sizeof *statistics);
+    struct wire_oip_statistics *statistics = calloc(count + 1, sizeof *statistics);
     attn_status status = ATTN_E_NOMEM;
 
     for (size_t i = 0; i < count && statistics != NULL; i++)
@@ -184,10 +185,12 @@ void oip_handle_all_stats(struct exchange *exchange) {
     reply_stats(exchange, 0, exchange->served->num_models);
 }
 
+/* --- the repository --- */
+
 void oip_handle_index(struct exchange *exchange) {
     const struct served *served = exchange->served;
     const struct buf *body = &exchange->body;
-    bool ready = server_is_ready(exchange), ready_only;
+    bool ready_only;
     struct wire_problem problem;
 
     if (!wire_oip_read_index(body->data != NULL ? body->data : "", body->size,
@@ -195,8 +198,79 @@ void oip_handle_index(struct exchange *exchange) {
         exchange_set_problem(exchange, &problem);
         return;
     }
-    size_t count = ready || !ready_only ? served->num_models : 0;
-    exchange_set_json(
-        exchange, wire_oip_print_index(served->models, count, ready, &exchange->reply),
-        MHD_HTTP_OK);
+    exchange_set_json(exchange,
+                      wire_oip_print_index(served->listings, served->num_listings,
+                                           is_draining(exchange), ready_only,
+                                           &exchange->reply),
+                      MHD_HTTP_OK);
+}
+
+/* A request to load or unload a model. Allocated in exchange->decoded. */
+struct model_change {
+    struct served_change change;
+    struct exchange *exchange;
+};
+
+/* served_change.done */
+static void finish_change(struct served_change *change,
+                          const struct wire_problem *problem) {
+    struct exchange *exchange =
+        container_of(change, struct model_change, change)->exchange;
+
+    if (problem != NULL)
+        exchange_set_problem(exchange, problem);
+    else
+        exchange_set_constant(exchange, NULL, "", 0);
+    exchange_resume(exchange);
+}
+
+/* Whether the model that the path names may be changed, and the body asks for nothing
+ * else. */
+static bool check_change(struct exchange *exchange, struct wire_problem *problem) {
+    const struct buf *body = &exchange->body;
+    const struct route_word *name = &exchange->words[0];
+
+    if (exchange->options->changer == NULL)
+        return wire_problem_set(problem, WIRE_E_MODEL_CONTROL_OFF, NULL,
+                                "explicit model load / unload is not allowed; "
+                                "start attnd with --model-control explicit");
+    if (name->size > ATTN_NAME_MAX)
+        return wire_problem_set(problem, WIRE_E_UNKNOWN_MODEL, "model",
+                                "no model has a name of %zu bytes; "
+                                "they have %d at most",
+                                name->size, ATTN_NAME_MAX);
+    return wire_oip_read_change(body->data != NULL ? body->data : "", body->size,
+                                problem);
+}
+
+/* Suspends the connection until the model that the path names is loaded or unloaded. */
+static void handle_change(struct exchange *exchange, bool load) {
+    const struct served_changer *changer = exchange->options->changer;
+    const struct route_word *name = &exchange->words[0];
+    struct wire_problem problem;
+
+    if (!check_change(exchange, &problem)) {
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    struct model_change *change = arena_alloc(&exchange->decoded, 1, sizeof *change);
+    if (change == NULL) {
+        wire_problem_set_no_memory(&problem);
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+
+    change->exchange = exchange;
+    change->change = (struct served_change){.load = load, .done = finish_change};
+    memcpy(change->change.name, name->start, name->size);
+    exchange_suspend(exchange);
+    changer->submit(changer->context, &change->change);
+}
+
+void oip_handle_load(struct exchange *exchange) {
+    handle_change(exchange, true);
+}
+
+void oip_handle_unload(struct exchange *exchange) {
+    handle_change(exchange, false);
 }

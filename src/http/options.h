@@ -10,6 +10,7 @@
 
 struct address_ranges;
 struct origins;
+struct served_changer;
 struct served_models;
 
 /* Everything is borrowed and must outlive the server. */
@@ -27,12 +28,13 @@ struct http_options {
     const struct address_ranges *trusted_proxies;
     /* Those of web pages elsewhere that may use the server. */
     const struct origins *cors_origins;
-    bool access_log;              /* requests are logged at LOG_INFO, not LOG_DEBUG */
-    bool no_ui;                   /* the page is not served */
-    bool ignore_client_abort;     /* a client that hangs up still gets its reply */
-    size_t max_body;              /* bytes */
-    size_t max_reply;             /* bytes */
-    struct served_models *models; /* of which a generation is published */
+    bool access_log;          /* requests are logged at LOG_INFO, not LOG_DEBUG */
+    bool no_ui;               /* the page is not served */
+    bool ignore_client_abort; /* a client that hangs up still gets its reply */
+    size_t max_body;          /* bytes */
+    size_t max_reply;         /* bytes */
+    const struct served_changer *changer; /* NULL: no client may load or unload */
+    struct served_models *models;         /* of which a generation is published */
     struct sched_pool *pool;
     struct sched_budget *budget;
 };

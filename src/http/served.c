@@ -55,6 +55,7 @@ static void free_served(struct served *served) {
     estimate_destroy(served->estimate);
     free(served->models);
     free(served->stats);
+    free(served->listings);
     free(served);
 }
 
@@ -69,27 +70,41 @@ static void destroy_served(struct served *served, const struct served *first) {
     free_served(served);
 }
 
+/* Adds a model with its counters: those of the one with its name in `current`, or new
+ * ones. Returns false when memory is short. */
+static bool add_model(struct served *served, const struct served *current,
+                      attn_model *model) {
+    struct model_stats *stats = find_stats(current, attn_model_get_info(model)->name);
+    if (stats == NULL)
+        stats = calloc(1, sizeof *stats);
+    if (stats == NULL)
+        return false;
+    served->models[served->num_models] = model;
+    served->stats[served->num_models++] = stats;
+    return true;
+}
+
 /* Returns NULL when memory is short. */
 static struct served *create_served(const struct served *current,
-                                    attn_model *const *models, size_t count) {
+                                    const struct served_set *set) {
+    const struct estimate *earlier = current != NULL ? current->estimate : NULL;
+    bool added = true;
     struct served *served = calloc(1, sizeof *served);
     if (served == NULL)
         return NULL;
 
-    served->models = calloc(count + 1, sizeof *served->models);
-    served->stats = calloc(count + 1, sizeof *served->stats);
-    if (served->models == NULL || served->stats == NULL)
+    served->models = calloc(set->num_models + 1, sizeof *served->models);
+    served->stats = calloc(set->num_models + 1, sizeof *served->stats);
+    served->listings = calloc(set->num_listings + 1, sizeof *served->listings);
+    if (served->models == NULL || served->stats == NULL || served->listings == NULL)
         goto fail;
-    for (; served->num_models < count; served->num_models++) {
-        size_t i = served->num_models;
-        served->models[i] = models[i];
-        served->stats[i] = find_stats(current, attn_model_get_info(models[i])->name);
-        if (served->stats[i] == NULL)
-            served->stats[i] = calloc(1, sizeof(struct model_stats));
-        if (served->stats[i] == NULL)
-            goto fail;
-    }
-    if (estimate_create(served->models, count, &served->estimate) != ATTN_OK)
+    served->num_listings = set->num_listings;
+    for (size_t i = 0; i < set->num_listings; i++)
+        served->listings[i] = set->listings[i];
+    for (size_t i = 0; i < set->num_models && added; i++)
+        added = add_model(served, current, set->models[i]);
+    if (!added || estimate_create(served->models, served->num_models, earlier,
+                                  &served->estimate) != ATTN_OK)
         goto fail;
 
     atomic_init(&served->num_holders, 1);
@@ -106,10 +121,9 @@ fail:
 
 /* --- publishing --- */
 
-attn_status served_publish(struct served_models *all, attn_model *const *models,
-                           size_t count) {
+attn_status served_publish(struct served_models *all, const struct served_set *set) {
     struct served *before = all->current; /* nobody else changes it */
-    struct served *served = create_served(before, models, count);
+    struct served *served = create_served(before, set);
     if (served == NULL)
         return ATTN_E_NOMEM;
 

@@ -9,6 +9,7 @@
 
 #include "http/model_stats.h"
 #include "http/work/estimate.h"
+#include "wire/problem.h"
 
 #include <attnd/model.h>
 #include <pthread.h>
@@ -21,6 +22,8 @@ struct served {
     struct model_stats **stats;
     size_t num_models;
     struct estimate *estimate;
+    struct wire_oip_listing *listings; /* [num_listings], of all that is configured */
+    size_t num_listings;
     struct served *earlier;    /* the generation before, while it is held */
     atomic_size_t num_holders; /* exchanges, and served_models while it is current */
 };
@@ -38,11 +41,18 @@ void served_models_init(struct served_models *all);
  * that served_models_init() was called for. */
 void served_models_deinit(struct served_models *all);
 
-/* Publishes a generation of `count` models, which then belong to it. One that the
- * generation before has too is shared. One thread at a time may publish. Returns
- * ATTN_E_NOMEM, with nothing changed, when memory is short. */
-attn_status served_publish(struct served_models *all, attn_model *const *models,
-                           size_t count);
+/* What a generation is made of; borrowed, except for the models themselves. */
+struct served_set {
+    attn_model *const *models; /* [num_models] */
+    size_t num_models;
+    const struct wire_oip_listing *listings; /* [num_listings] */
+    size_t num_listings;
+};
+
+/* Publishes a generation, to which its models then belong. It shares those that the
+ * generation before has too. One thread at a time may publish. Returns ATTN_E_NOMEM, with
+ * nothing changed, when memory is short. */
+attn_status served_publish(struct served_models *all, const struct served_set *set);
 
 /* Frees what nobody holds any more: earlier generations, and models and counters that
  * only they had. This may take long for large models, so it is not done where a
@@ -53,6 +63,22 @@ void served_free_unused(struct served_models *all);
  * Thread-safe. */
 struct served *served_acquire(struct served_models *all);
 void served_release(struct served *served);
+
+/* A request to load or unload one model, from an HTTP thread to the thread that
+ * publishes. */
+struct served_change {
+    char name[ATTN_NAME_MAX + 1];
+    bool load;                  /* or unload */
+    struct served_change *next; /* of those that wait */
+    /* Called once, on the thread that publishes; `problem` is NULL when it is done. */
+    void (*done)(struct served_change *change, const struct wire_problem *problem);
+};
+
+/* What such requests are handed to. Any thread may call submit(), which never waits. */
+struct served_changer {
+    void *context;
+    void (*submit)(void *context, struct served_change *change);
+};
 
 /* Returns the counters of a model of the generation, or NULL when it has none such.
  * Thread-safe. */

@@ -32,6 +32,7 @@ struct http_server {
     struct http_thread *threads; /* [num_threads] */
     struct metrics *metrics;
     size_t num_started;
+    atomic_bool refuses_ready;
     atomic_bool draining;            /* set once; `deadline` is written before */
     int64_t deadline;                /* clock_now_ns */
     struct connection_limits limits; /* of all threads together */
@@ -53,6 +54,7 @@ static bool join_until(pthread_t id, int64_t deadline) {
 /* As http_server_stop(), but waits for the threads until `wait_end`. */
 static bool stop_threads(struct http_server *server, int64_t deadline, int64_t wait_end) {
     server->deadline = deadline;
+    atomic_store(&server->refuses_ready, true);
     atomic_store(&server->draining, true);
     for (size_t i = 0; i < server->num_started; i++)
         http_thread_wake(&server->threads[i]);
@@ -124,6 +126,29 @@ static attn_status create_state(struct http_server *server) {
     return metrics_create(num_threads, &server->metrics);
 }
 
+/* Starts a thread for each of the sockets, which then belong to the threads, also on
+ * failure. */
+static attn_status start_threads(struct http_server *server, const int *fds) {
+    attn_status status = ATTN_OK;
+
+    for (size_t i = 0; i < server->options.num_threads; i++) {
+        server->threads[i] = (struct http_thread){
+            .options = &server->options,
+            .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
+            .connections = {.limits = &server->limits},
+            .metrics = server->metrics,
+            .counts = &server->metrics->threads[i],
+            .refuses_ready = &server->refuses_ready,
+            .draining = &server->draining,
+            .deadline = &server->deadline};
+        if (status != ATTN_OK)
+            close(fds[i]);
+        else if ((status = http_thread_start(&server->threads[i], fds[i])) == ATTN_OK)
+            server->num_started++;
+    }
+    return status;
+}
+
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error) {
     attn_status status = ATTN_E_NOMEM;
@@ -134,6 +159,7 @@ attn_status http_server_create(const struct http_options *options,
         goto fail;
 
     server->options = *options;
+    atomic_init(&server->refuses_ready, false);
     atomic_init(&server->draining, false);
     init_limits(server);
     if (create_state(server) != ATTN_OK)
@@ -151,20 +177,7 @@ attn_status http_server_create(const struct http_options *options,
     if (status != ATTN_OK)
         goto fail_reported;
 
-    for (size_t i = 0; i < num_threads; i++) {
-        server->threads[i] = (struct http_thread){
-            .options = &server->options,
-            .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
-            .connections = {.limits = &server->limits},
-            .metrics = server->metrics,
-            .counts = &server->metrics->threads[i],
-            .draining = &server->draining,
-            .deadline = &server->deadline};
-        if (status != ATTN_OK)
-            close(fds[i]);
-        else if ((status = http_thread_start(&server->threads[i], fds[i])) == ATTN_OK)
-            server->num_started++;
-    }
+    status = start_threads(server, fds);
     if (status != ATTN_OK)
         goto fail;
 
@@ -188,6 +201,10 @@ fail_reported:
 
 const char *http_server_url(const struct http_server *server) {
     return server->url;
+}
+
+void http_server_refuse_ready(struct http_server *server) {
+    atomic_store(&server->refuses_ready, true);
 }
 
 bool http_server_stop(struct http_server *server, int64_t deadline) {

@@ -20,6 +20,9 @@ attn_status http_server_create(const struct http_options *options,
 /* Borrows the URL of the server, such as "http://127.0.0.1:8080". */
 const char *http_server_url(const struct http_server *server);
 
+/* From now on the server says that it is not ready, and serves as before. */
+void http_server_refuse_ready(struct http_server *server);
+
 /* Stops accepting, replies to what was accepted, and ends the threads. Past `deadline`
  * (clock_now_ns), clients that are still sending are cut off.
  *

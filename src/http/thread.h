@@ -34,11 +34,12 @@ struct http_thread {
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;             /* wake_fd was written to, and not read since */
-    struct metrics *metrics;       /* owned by the server */
-    struct metrics_thread *counts; /* this thread's, of `metrics` */
-    atomic_bool *draining;         /* of the server; set once */
-    const int64_t *deadline;       /* of the server; valid once `draining` is set */
+    atomic_bool woken;                /* wake_fd was written to, and not read since */
+    struct metrics *metrics;          /* owned by the server */
+    struct metrics_thread *counts;    /* this thread's, of `metrics` */
+    const atomic_bool *refuses_ready; /* of the server; set once, before `draining` */
+    atomic_bool *draining;            /* of the server; set once */
+    const int64_t *deadline;          /* of the server; valid once `draining` is set */
 
     /* Used by this thread alone, until it has ended. */
     struct trace_source trace_source;

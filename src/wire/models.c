@@ -39,6 +39,9 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
         *ret_model = models[0];
         return true;
     }
+    if (num_models == 0)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_MODEL, "model",
+                                "no model is loaded; load one, or ask the operator");
     if (name == NULL)
         return wire_problem_set(ret_problem, WIRE_E_MODEL_NOT_NAMED, "model",
                                 "%zu models are loaded: %s; name one of them", num_models,

@@ -66,7 +66,9 @@ static void start_server(void) {
     fuzz_check(origins_read(pages, 1, &shared.origins, &error) == ATTN_OK,
                "an origin that cannot be read");
     served_models_init(&shared.models);
-    fuzz_check(served_publish(&shared.models, &model, 1) == ATTN_OK,
+    fuzz_check(served_publish(&shared.models,
+                              &(struct served_set){.models = &model, .num_models = 1}) ==
+                   ATTN_OK,
                "a model that cannot be served");
     sched_budget_init(&shared.budget, MEMORY_BYTES);
     shared.options = (struct http_options){.listen = "127.0.0.1:0",

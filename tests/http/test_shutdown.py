@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from checkpoints import slow_request, write_slow_layer
 from compare import assert_close
 from http1 import Connection, get_bytes, post_bytes
 from reference import attend
+from reload import write_wide_layer
+from server import BINARY, clean_environment
 
 SMALL = {"model": "journey", "queries": [[1, 2, 3]]}
 
@@ -197,3 +200,102 @@ def test_reply_that_is_cut_off_at_the_end_of_the_grace_exits_1(start_server):
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 1, server.read_log()
     assert "replies unsent" in server.read_log()
+
+
+def wait_until_not_ready(server):
+    """Waits until the signal has arrived at a server that has a readiness delay."""
+    end = time.monotonic() + 60
+    while server.get("/v2/health/ready").status_code == 200:
+        assert time.monotonic() < end, "still ready 60 s after the signal"
+        time.sleep(0.01)
+
+
+def test_server_with_a_readiness_delay_still_accepts_but_is_not_ready(start_server):
+    server = start_server("--demo", "--readiness-delay", 3, "--grace", 0)
+    server.process.send_signal(signal.SIGTERM)
+    begun = time.monotonic()
+    wait_until_not_ready(server)
+    while time.monotonic() < begun + 1:  # each on a connection of its own
+        reply = server.get("/v2/health/ready")
+        assert (reply.status_code, reply.json()) == (503, {"ready": False, "reason": "draining"})
+        assert server.get("/v2/health/live").status_code == 200
+        assert server.get("/v2/models/d2l/ready").status_code == 503
+        reply = server.attention(SMALL)
+        assert reply.status_code == 200 and "connection" not in reply.headers
+    assert server.process.poll() is None
+    server.wait()
+    assert time.monotonic() >= begun + 3
+
+
+def test_request_of_the_last_moment_of_the_delay_gets_the_whole_grace(start_server, tmp_path):
+    path = tmp_path / "slow.safetensors"
+    write_slow_layer(path)
+    server = start_server("--model", f"slow={path}", "--readiness-delay", 1, "--grace", 100,
+                          "--workers", 1, "--max-queue-delay", 3600000)
+    server.process.send_signal(signal.SIGTERM)
+    wait_until_not_ready(server)
+    connections = [send_slow(server, seed, tokens=800) for seed in range(3)]  # more than the delay
+    assert [connection.read_reply().status for connection in connections] == [200] * 3
+    server.wait()
+
+
+@pytest.mark.parametrize("first, second", [(signal.SIGTERM, signal.SIGTERM),
+                                           (signal.SIGINT, signal.SIGINT),
+                                           (signal.SIGINT, signal.SIGTERM)])
+@pytest.mark.parametrize("delay", [0, 1000])
+def test_second_signal_ends_attnd_at_once(start_server, first, second, delay):
+    server = start_server("--demo", "--http-threads", 1, "--readiness-delay", delay, "--grace", 1000)
+    with Connection(server.port) as half:
+        half.send(post_bytes(json.dumps(SMALL).encode())[:-5])
+        wait_until_read(server)
+        server.process.send_signal(first)
+        (wait_until_not_ready if delay else wait_until_draining)(server)
+        time.sleep(0.1)
+        assert server.process.poll() is None
+        server.process.send_signal(second)
+        assert server.process.wait(60) == 1
+
+
+def start_as_process_1(*arguments):
+    """Starts attnd as process 1 of a new namespace, with its log as a pipe. Returns the process of
+    unshare and the pid of attnd, as this namespace sees it."""
+    process = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", BINARY, "--listen", "127.0.0.1:0",
+         *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=clean_environment())
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    end = time.monotonic() + 60
+    while time.monotonic() < end and process.poll() is None:
+        for pid in children.read_text().split():
+            if os.path.realpath(f"/proc/{pid}/exe") == str(BINARY):
+                return process, int(pid)
+        time.sleep(0.001)
+    error = process.stderr.read().decode()
+    if "Operation not permitted" in error:
+        pytest.skip("namespaces may not be made here: " + error)
+    raise AssertionError(error)
+
+
+def catches(pid, number):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1
+
+
+@pytest.mark.parametrize("when", ["loading", "serving"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_process_1_stops_whenever_the_signal_comes(tmp_path, when, number):
+    """The kernel drops signals to process 1 that have no handler. Each model takes some 0.3 s."""
+    write_wide_layer(tmp_path / "a.safetensors")
+    for i in range(11):
+        (tmp_path / f"a{i}.safetensors").symlink_to(tmp_path / "a.safetensors")
+    process, pid = start_as_process_1(*(["--model-dir", tmp_path] if when == "loading" else ["--demo"]))
+    with process:
+        if when == "loading":
+            while not catches(pid, number):
+                time.sleep(0.001)
+        else:
+            while b"listening" not in process.stderr.readline():
+                pass
+        os.kill(pid, number)
+        assert process.wait(60) == 0
+        assert b"listening" not in process.stderr.read()

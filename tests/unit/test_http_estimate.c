@@ -20,8 +20,8 @@ static int set_up(void **state) {
     return attn_init(&error) == ATTN_OK &&
                    attn_model_demo("d2l", NULL, &models[0], &error) == ATTN_OK &&
                    attn_model_demo("journey", NULL, &models[1], &error) == ATTN_OK &&
-                   estimate_create((const attn_model *const *)models, 2, &estimate) ==
-                       ATTN_OK
+                   estimate_create((const attn_model *const *)models, 2, NULL,
+                                   &estimate) == ATTN_OK
                ? 0
                : -1;
 }
@@ -114,7 +114,7 @@ static void test_estimate_without_memory_is_not_created(void **state) {
         struct estimate *failed = NULL;
         fail_alloc_at(nth);
         attn_status status =
-            estimate_create((const attn_model *const *)models, 2, &failed);
+            estimate_create((const attn_model *const *)models, 2, NULL, &failed);
         if (!fail_alloc_stop()) {
             estimate_destroy(failed);
             assert_in_range(nth, 6, 20);

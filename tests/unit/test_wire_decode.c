@@ -151,7 +151,7 @@ static void test_only_model_need_not_be_named(void **state) {
     assert_false(fixture_decode_bytes(fixture, body, strlen(body), 2));
     assert_string_equal(fixture->problem.title, "Model not named");
     assert_false(fixture_decode_bytes(fixture, body, strlen(body), 0));
-    assert_string_equal(fixture->problem.title, "Model not named");
+    assert_string_equal(fixture->problem.title, "Unknown model");
 }
 
 static void test_many_models_are_not_all_listed(void **state) {

@@ -429,6 +429,7 @@ static attn_status print_text(const struct fixture *fixture, int which,
     const attn_model *const *models = (const attn_model *const *)fixture->models;
     const attn_model_info *info = attn_model_get_info(models[MODEL_NARROW]);
     const struct wire_oip_statistics statistics[NUM_MODELS] = {{.inference_count = 7}};
+    const struct wire_oip_listing listings[2] = {{"a", true, ""}, {"b", false, "bad"}};
     const struct wire_problem problem = {.status = 400, .title = "T", .detail = "d"};
     switch (which) {
     case 0:
@@ -442,7 +443,7 @@ static attn_status print_text(const struct fixture *fixture, int which,
     case 4:
         return wire_oip_print_statistics(models, statistics, NUM_MODELS, body);
     case 5:
-        return wire_oip_print_index(models, NUM_MODELS, false, body);
+        return wire_oip_print_index(listings, 2, false, false, body);
     case 6:
         return wire_oip_error_format.print(&problem, body);
     default:

@@ -11,7 +11,7 @@ static bool is_post(const struct exchange *exchange) {
 }
 
 bool logging_check(struct exchange *exchange, struct wire_problem *ret_problem) {
-    return !is_post(exchange) || oip_check_index(exchange, ret_problem);
+    return !is_post(exchange) || oip_check_short(exchange, ret_problem);
 }
 
 void logging_handle(struct exchange *exchange) {

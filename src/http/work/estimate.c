@@ -101,7 +101,7 @@ static double guess_flops(const attn_model *model, const struct estimate_body *b
  * request must not be refused for a model that it does not use. */
 static double guess_compute(const struct estimate *estimate,
                             const struct estimate_body *body) {
-    double shortest = 1e18;
+    double shortest = body->num_models > 0 ? 1e18 : 0;
     for (size_t i = 0; i < body->num_models; i++) {
         size_t model = find_model_index(estimate, body->models[i]);
         double time =
@@ -192,7 +192,37 @@ done:
     return ns;
 }
 
+static void copy_average(average *to, const average *from) {
+    atomic_init(to, load_average(from));
+}
+
+/* Copies what is known about one model, or about bodies that may name any. */
+static void copy_times(struct estimate *to, size_t to_model, const struct estimate *from,
+                       size_t from_model) {
+    for (size_t i = 0; i < 2 * NUM_SIZES; i++) {
+        struct size_times *times = &to->times[to_model * 2 * NUM_SIZES + i];
+        const struct size_times *known = &from->times[from_model * 2 * NUM_SIZES + i];
+        copy_average(&times->decode, &known->decode);
+        copy_average(&times->later, &known->later);
+    }
+}
+
+/* Takes over what `earlier` has learned. */
+static void learn_from(struct estimate *estimate, const struct estimate *earlier) {
+    copy_average(&estimate->reply[0], &earlier->reply[0]);
+    copy_average(&estimate->reply[1], &earlier->reply[1]);
+    copy_times(estimate, estimate->num_models, earlier, earlier->num_models);
+    for (size_t i = 0; i < estimate->num_models; i++) {
+        size_t known = find_model_index(earlier, estimate->models[i]);
+        if (known == earlier->num_models)
+            continue;
+        copy_average(&estimate->flop[i], &earlier->flop[known]);
+        copy_times(estimate, i, earlier, known);
+    }
+}
+
 attn_status estimate_create(const attn_model *const *models, size_t num_models,
+                            const struct estimate *earlier,
                             struct estimate **ret_estimate) {
     struct estimate *estimate = calloc(1, sizeof *estimate);
     if (estimate == NULL)
@@ -204,8 +234,12 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
     estimate->times = calloc((num_models + 1) * 2 * NUM_SIZES, sizeof *estimate->times);
     if (estimate->flop == NULL || estimate->times == NULL)
         goto fail;
+    if (earlier != NULL)
+        learn_from(estimate, earlier);
     for (size_t i = 0; i < num_models; i++) {
-        double ns = time_flop(models[i]);
+        double ns = load_average(&estimate->flop[i]);
+        if (ns <= 0)
+            ns = time_flop(models[i]);
         if (ns <= 0)
             goto fail;
         atomic_init(&estimate->flop[i], ns);

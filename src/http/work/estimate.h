@@ -17,9 +17,11 @@
 
 struct estimate;
 
-/* Times a small run of every model, which the estimate borrows. The caller owns
- * *ret_estimate. Returns ATTN_E_NOMEM when memory is short. */
+/* Makes an estimate for models, which it borrows. It takes over what `earlier`, which may
+ * be NULL, has learned about those that it has too, and times a small run of the others.
+ * The caller owns *ret_estimate. Returns ATTN_E_NOMEM when memory is short. */
 attn_status estimate_create(const attn_model *const *models, size_t num_models,
+                            const struct estimate *earlier,
                             struct estimate **ret_estimate);
 void estimate_destroy(struct estimate *estimate);
 

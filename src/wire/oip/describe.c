@@ -18,12 +18,12 @@ struct model_tensor {
     size_t rank, shape[4];
 };
 
-/* Adds a name as a JSON string, between two texts that are JSON. */
-static attn_status print_with_name(struct buf *body, const char *before, const char *name,
-                                   const char *after) {
+/* Adds a text as a JSON string, between two texts that are JSON. */
+static attn_status print_string(struct buf *body, const char *before, const char *text,
+                                const char *after) {
     attn_status status = buf_append_text(body, before);
     if (status == ATTN_OK)
-        status = wire_json_add_string(body, name);
+        status = wire_json_add_string(body, text);
     return status == ATTN_OK ? buf_append_text(body, after) : status;
 }
 
@@ -104,9 +104,9 @@ static attn_status print_signature(const attn_model_info *info, bool config,
 /* --- models --- */
 
 attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body) {
-    attn_status status = print_with_name(body, "{\"name\":", info->name,
-                                         ",\"versions\":[\"" WIRE_OIP_VERSION
-                                         "\"],\"platform\":\"" PLATFORM "\"");
+    attn_status status = print_string(body, "{\"name\":", info->name,
+                                      ",\"versions\":[\"" WIRE_OIP_VERSION
+                                      "\"],\"platform\":\"" PLATFORM "\"");
     if (status == ATTN_OK)
         status = print_signature(info, false, body);
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
@@ -114,16 +114,16 @@ attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body) 
 
 attn_status wire_oip_print_ready(const attn_model_info *info, bool ready,
                                  struct buf *body) {
-    return print_with_name(body, "{\"name\":", info->name,
-                           ready ? ",\"ready\":true}" : ",\"ready\":false}");
+    return print_string(body, "{\"name\":", info->name,
+                        ready ? ",\"ready\":true}" : ",\"ready\":false}");
 }
 
 attn_status wire_oip_print_config(const attn_model_info *info, struct buf *body) {
     attn_status status =
-        print_with_name(body, "{\"name\":", info->name,
-                        ",\"platform\":\"" PLATFORM "\",\"backend\":\"" PLATFORM
-                        "\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
-                        "\"max_batch_size\":0");
+        print_string(body, "{\"name\":", info->name,
+                     ",\"platform\":\"" PLATFORM "\",\"backend\":\"" PLATFORM
+                     "\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
+                     "\"max_batch_size\":0");
     if (status == ATTN_OK)
         status = print_signature(info, true, body);
     return status == ATTN_OK ? buf_append_text(body, "}") : status;
@@ -177,8 +177,8 @@ static attn_status print_statistics(const attn_model_info *info,
                      {"compute_output", &statistics->compute_output}};
     size_t count = sizeof durations / sizeof durations[0];
 
-    attn_status status = print_with_name(body, "{\"name\":", info->name,
-                                         ",\"version\":\"" WIRE_OIP_VERSION "\"");
+    attn_status status = print_string(body, "{\"name\":", info->name,
+                                      ",\"version\":\"" WIRE_OIP_VERSION "\"");
     if (status == ATTN_OK)
         status = wire_json_add_format(
             body,
@@ -210,16 +210,23 @@ attn_status wire_oip_print_statistics(const attn_model *const *models,
     return status == ATTN_OK ? buf_append_text(body, "]}") : status;
 }
 
-attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
-                                 bool ready, struct buf *body) {
+attn_status wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
+                                 bool draining, bool ready_only, struct buf *body) {
     attn_status status = buf_append_text(body, "[");
-    for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = print_with_name(
-            body,
-            i == 0 ? "{\"name\":" : ",{\"name\":", attn_model_get_info(models[i])->name,
-            ready ? ",\"version\":\"" WIRE_OIP_VERSION
-                    "\",\"state\":\"READY\",\"reason\":\"\"}"
-                  : ",\"version\":\"" WIRE_OIP_VERSION "\",\"state\":\"UNAVAILABLE\","
-                    "\"reason\":\"draining\"}");
+    const char *before = "{\"name\":";
+
+    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
+        const struct wire_oip_listing *at = &listings[i];
+        bool ready = at->loaded && !draining;
+        if (ready_only && !ready)
+            continue;
+        status = print_string(body, before, at->name,
+                              ",\"version\":\"" WIRE_OIP_VERSION "\",\"state\":");
+        if (status == ATTN_OK)
+            status = print_string(
+                body, ready ? "\"READY\",\"reason\":" : "\"UNAVAILABLE\",\"reason\":",
+                at->loaded && draining ? "draining" : at->reason, "}");
+        before = ",{\"name\":";
+    }
     return status == ATTN_OK ? buf_append_text(body, "]") : status;
 }

@@ -40,8 +40,16 @@ attn_status wire_oip_print_statistics(const attn_model *const *models,
                                       const struct wire_oip_statistics *statistics,
                                       size_t count, struct buf *body);
 
-/* The list of models, all of them ready or all unavailable. */
-attn_status wire_oip_print_index(const attn_model *const *models, size_t count,
-                                 bool ready, struct buf *body);
+/* What the index says about a model that is configured. */
+struct wire_oip_listing {
+    char name[ATTN_NAME_MAX + 1];
+    bool loaded;
+    /* Why it is not loaded, or why a file that has changed is not; or "". */
+    char reason[sizeof((attn_error *)0)->text];
+};
+
+/* The list of models, or of those that are ready: loaded, unless the server drains. */
+attn_status wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
+                                 bool draining, bool ready_only, struct buf *body);
 
 #endif

@@ -28,6 +28,12 @@ struct wire_oip_reply {
 bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_size,
                         struct wire_problem *ret_problem);
 
+/* Checks the body of a request to load or unload a model. It says nothing that attnd goes
+ * by: a model has no dependents to unload. An empty one is fine. Errors as in
+ * wire_oip_read_index(). */
+bool wire_oip_read_change(const char *text, size_t size,
+                          struct wire_problem *ret_problem);
+
 /* Reads whether the body of POST /v2/repository/index selects only models that are ready.
  * It may be empty. Returns false with *ret_problem set (400). */
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,

@@ -62,6 +62,12 @@ static const struct wire_keys output_parameter_keys = {
 static const struct wire_keys index_keys = {
     .owner = "a request for the index", .count = 1, .names = {"ready"}};
 
+static const struct wire_keys change_keys = {
+    .owner = "a request to load or unload a model", .count = 1, .names = {"parameters"}};
+
+static const struct wire_keys change_parameter_keys = {
+    .owner = "parameters", .count = 1, .names = {"unload_dependents"}};
+
 /* What parameters and outputs ask for. */
 struct oip_options {
     bool need_given, binary;
@@ -337,4 +343,25 @@ bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
         !wire_body_close(&cursor))
         return false;
     return wire_bool_read(&cursor, &ready, "ready", ret_ready_only);
+}
+
+bool wire_oip_read_change(const char *text, size_t size,
+                          struct wire_problem *ret_problem) {
+    struct wire_cursor cursor = {text, text, text + size, ret_problem, NULL};
+    struct wire_place place = {.field = "parameters"};
+    struct wire_span parameters, dependents;
+    bool ignored;
+
+    if (size == 0)
+        return true;
+    if (!wire_body_open(&cursor, "parameters") ||
+        !wire_object_scan(&cursor, NULL, 1, &change_keys, &parameters) ||
+        !wire_body_close(&cursor))
+        return false;
+    if (parameters.start == NULL)
+        return true;
+
+    struct wire_cursor there = wire_cursor_at(&cursor, &parameters);
+    return wire_object_scan(&there, &place, 2, &change_parameter_keys, &dependents) &&
+           wire_bool_read(&cursor, &dependents, "unload_dependents", &ignored);
 }

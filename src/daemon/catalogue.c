@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* catalogue.c: compares what is loaded with what the options name now. */
+#include "daemon/catalogue.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- entries --- */
+
+static void deinit_entries(struct catalogue_entries *entries) {
+    for (size_t i = 0; i < entries->count; i++) {
+        if (entries->items[i].is_new)
+            attn_model_destroy(entries->items[i].model);
+        load_source_deinit(&entries->items[i].source);
+    }
+    free(entries->items);
+    *entries = (struct catalogue_entries){NULL, 0};
+}
+
+/* Makes an entry of each source, none of them loaded. */
+static attn_status find_entries(const struct config *config,
+                                struct catalogue_entries *ret_entries,
+                                attn_error *ret_error) {
+    struct load_sources sources;
+    attn_status status = load_find_sources(config, &sources, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    struct catalogue_entry *items = calloc(sources.count + 1, sizeof *items);
+    if (items == NULL) {
+        load_sources_deinit(&sources);
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < sources.count; i++)
+        items[i].source = sources.items[i];
+    *ret_entries = (struct catalogue_entries){items, sources.count};
+    free(sources.items); /* their texts are the entries' now */
+    return ATTN_OK;
+}
+
+/* Returns the first entry of that name among `count`, or NULL. */
+static struct catalogue_entry *find_entry(struct catalogue_entry *items, size_t count,
+                                          const char *name) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(items[i].source.name, name) == 0)
+            return &items[i];
+    }
+    return NULL;
+}
+
+static size_t count_loaded(const struct catalogue_entries *entries) {
+    size_t count = 0;
+    for (size_t i = 0; i < entries->count; i++)
+        count += entries->items[i].model != NULL;
+    return count;
+}
+
+/* Clients see the reason, and no more of the path than the name of the file. */
+static void set_reason(struct catalogue_entry *entry, const char *reason) {
+    const char *path = entry->source.path;
+    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
+    const char *shown = slash != NULL ? strstr(reason, slash + 1) : NULL;
+    snprintf(entry->reason, sizeof entry->reason, "%s", shown != NULL ? shown : reason);
+}
+
+/* Logs which engine serves the model. */
+static void log_model(const attn_model *model) {
+    const attn_model_info *info = attn_model_get_info(model);
+
+    if (info->difference > 0 && strcmp(info->engine, "openblas") == 0)
+        log_write(LOG_WARN, "engines disagree, using openblas",
+                  LOG_TEXT("model", info->name),
+                  LOG_NUMBER("parts_per_million_apart",
+                             info->difference < 1e3 ? info->difference * 1e6 : 1e9));
+    log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
+              LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
+              LOG_NUMBER("head_size", info->head_size),
+              LOG_NUMBER("parameters", info->parameters),
+              LOG_TEXT("engine", info->engine), LOG_TEXT("cpu", info->cpu),
+              LOG_TEXT("precision", info->precision), LOG_NUMBER("memory", info->memory));
+}
+
+/* --- publishing --- */
+
+/* Publishes one generation of the entries. */
+static attn_status publish_entries(const struct catalogue *catalogue,
+                                   struct catalogue_entries *entries) {
+    attn_model **models = calloc(entries->count + 1, sizeof *models);
+    struct wire_oip_listing *listings = calloc(entries->count + 1, sizeof *listings);
+    struct served_set set = {models, 0, listings, 0};
+    attn_status status = ATTN_E_NOMEM;
+
+    for (size_t i = 0; i < entries->count && models != NULL && listings != NULL; i++) {
+        const struct catalogue_entry *entry = &entries->items[i];
+        struct wire_oip_listing *listing = &listings[set.num_listings++];
+        snprintf(listing->name, sizeof listing->name, "%s", entry->source.name);
+        memcpy(listing->reason, entry->reason, sizeof listing->reason);
+        listing->loaded = entry->model != NULL;
+        if (entry->model != NULL)
+            models[set.num_models++] = entry->model;
+    }
+    if (models != NULL && listings != NULL)
+        status = served_publish(catalogue->served, &set);
+    free(models);
+    free(listings);
+
+    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++)
+        entries->items[i].is_new = false;
+    return status;
+}
+
+attn_status catalogue_publish(struct catalogue *catalogue) {
+    return publish_entries(catalogue, &catalogue->entries);
+}
+
+/* --- at start --- */
+
+/* Loads an entry, unless one before it has its name. */
+static attn_status load_first(const struct config *config,
+                              struct catalogue_entries *entries, size_t index,
+                              attn_error *ret_error) {
+    struct catalogue_entry *entry = &entries->items[index];
+    if (find_entry(entries->items, index, entry->source.name) != NULL)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "two models are called '%s'; give each a name of its own",
+                         entry->source.name);
+
+    attn_status status = load_model(config, &entry->source, &entry->model, ret_error);
+    entry->is_new = status == ATTN_OK;
+    return status;
+}
+
+/* The same, but --skip-bad-models leaves out a file of --model-dir that is at fault. A
+ * lack of memory is not the file's fault. */
+static attn_status load_or_skip(struct catalogue *catalogue, size_t index,
+                                attn_error *ret_error) {
+    struct catalogue_entry *entry = &catalogue->entries.items[index];
+    attn_error error;
+    attn_status status =
+        load_first(catalogue->config, &catalogue->entries, index, &error);
+
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    if (!catalogue->config->skip_bad_models || status == ATTN_E_NOMEM ||
+        !load_is_of_folder(&entry->source))
+        return error_set(ret_error, status, "%s", error.text);
+    log_write(LOG_WARN, "model skipped",
+              LOG_TEXT("file", strrchr(entry->source.path, '/') + 1),
+              LOG_TEXT("reason", error.text));
+    set_reason(entry, error.text);
+    catalogue->num_skipped++;
+    return ATTN_OK;
+}
+
+/* Refuses a folder that gives no model, where no other option gives one either. */
+static attn_status refuse_no_models(const struct catalogue *catalogue,
+                                    attn_error *ret_error) {
+    const char *folder = catalogue->config->model_dir;
+    if (catalogue->num_skipped > 0)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "--model-dir: all %zu *.safetensors in %s were skipped; "
+                         "correct one of them, the log says how",
+                         catalogue->num_skipped, folder);
+    return error_set(ret_error, ATTN_E_VALUE, "--model-dir: no *.safetensors in %s",
+                     folder);
+}
+
+attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_error) {
+    struct catalogue_entries *entries = &catalogue->entries;
+    attn_status status = find_entries(catalogue->config, entries, ret_error);
+
+    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++)
+        status = load_or_skip(catalogue, i, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (count_loaded(entries) == 0)
+        return refuse_no_models(catalogue, ret_error);
+
+    if (catalogue->num_skipped > 0)
+        log_write(LOG_WARN, "models skipped",
+                  LOG_NUMBER("skipped", catalogue->num_skipped),
+                  LOG_NUMBER("loaded", count_loaded(entries)));
+    for (size_t i = 0; i < entries->count; i++) {
+        if (entries->items[i].model != NULL)
+            log_model(entries->items[i].model);
+    }
+    return ATTN_OK;
+}
+
+/* --- while attnd serves --- */
+
+/* Checks that the model fits in what is free. What --max-memory lets requests take is not
+ * free, and what is served already is not, since requests may use it still. */
+static attn_status check_memory(const struct catalogue *catalogue,
+                                const struct load_source *source, attn_error *ret_error) {
+    size_t bytes = 0;
+    attn_status status = load_measure(catalogue->config, source, &bytes, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    size_t machine = machine_free_memory("");
+    size_t kept = sched_budget_left(catalogue->budget);
+    size_t left = machine > kept ? machine - kept : 0;
+    if (bytes <= left)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_NOMEM,
+                     "it needs %zu bytes, and of the %zu that are free, --max-memory "
+                     "keeps %zu for requests; free memory, or lower --max-memory",
+                     bytes, machine, kept);
+}
+
+/* Loads an entry while others are served; logs the model, or why there is none. */
+static attn_status load_entry(const struct catalogue *catalogue,
+                              struct catalogue_entry *entry, attn_error *ret_error) {
+    attn_status status = check_memory(catalogue, &entry->source, ret_error);
+    if (status == ATTN_OK)
+        status = load_model(catalogue->config, &entry->source, &entry->model, ret_error);
+
+    if (status == ATTN_OK) {
+        entry->is_new = true;
+        log_model(entry->model);
+    } else {
+        set_reason(entry, ret_error->text);
+        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->source.name),
+                  LOG_TEXT("reason", ret_error->text));
+    }
+    return status;
+}
+
+/* Lets an entry keep the model of the same name, which was made of another file. */
+static void keep_model(struct catalogue_entry *entry, const struct catalogue_entry *old) {
+    entry->model = old->model;
+    entry->source.file = old->source.file;
+}
+
+/* Gives an entry what is served of its name if it is unchanged; otherwise loads it. */
+static void renew_entry(const struct catalogue *catalogue,
+                        struct catalogue_entry *entry) {
+    const struct catalogue_entries *known = &catalogue->entries;
+    const struct catalogue_entry *old =
+        find_entry(known->items, known->count, entry->source.name);
+    attn_error error;
+
+    if (old != NULL && old->unloaded) {
+        entry->unloaded = true;
+        set_reason(entry, old->reason);
+    } else if (old != NULL && old->model != NULL &&
+               load_is_same(&old->source, &entry->source)) {
+        entry->model = old->model;
+    } else if (load_entry(catalogue, entry, &error) != ATTN_OK && old != NULL) {
+        keep_model(entry, old);
+    }
+}
+
+/* Removes entries whose name one before them has. */
+static void drop_doubles(struct catalogue_entries *entries) {
+    size_t count = 0;
+    for (size_t i = 0; i < entries->count; i++) {
+        struct catalogue_entry entry = entries->items[i];
+        if (find_entry(entries->items, count, entry.source.name) == NULL) {
+            entries->items[count++] = entry;
+            continue;
+        }
+        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry.source.name),
+                  LOG_TEXT("reason", "two models are called so; give each its own name"));
+        load_source_deinit(&entry.source);
+    }
+    entries->count = count;
+}
+
+/* Makes the entries the catalogue's, once they are published, and logs what changed. */
+static void replace_entries(struct catalogue *catalogue,
+                            struct catalogue_entries *entries, size_t num_new) {
+    struct catalogue_entries before = catalogue->entries;
+    size_t num_removed = 0;
+
+    for (size_t i = 0; i < before.count; i++) {
+        const char *name = before.items[i].source.name;
+        if (find_entry(entries->items, entries->count, name) != NULL)
+            continue;
+        num_removed++;
+        log_write(LOG_INFO, "model removed", LOG_TEXT("name", name));
+    }
+    size_t num_loaded = count_loaded(entries);
+    log_write(LOG_INFO, "models reloaded", LOG_NUMBER("loaded", num_loaded),
+              LOG_NUMBER("new", num_new), LOG_NUMBER("removed", num_removed),
+              LOG_NUMBER("unavailable", entries->count - num_loaded));
+    catalogue->entries = *entries;
+    deinit_entries(&before);
+}
+
+void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) {
+    struct catalogue_entries entries = {NULL, 0};
+    attn_error error = {ATTN_OK, ""};
+    size_t num_new = 0;
+
+    find_entries(catalogue->config, &entries, &error);
+    drop_doubles(&entries);
+    for (size_t i = 0; i < entries.count && !atomic_load(stopping); i++) {
+        renew_entry(catalogue, &entries.items[i]);
+        num_new += entries.items[i].is_new;
+    }
+
+    if (atomic_load(stopping)) {
+        deinit_entries(&entries);
+        return;
+    }
+    if (error.status == ATTN_OK && count_loaded(&entries) == 0 &&
+        count_loaded(&catalogue->entries) > 0)
+        error_set(&error, ATTN_E_VALUE, "no model would be left");
+    if (error.status == ATTN_OK && publish_entries(catalogue, &entries) != ATTN_OK)
+        error_set(&error, ATTN_E_NOMEM, "out of memory");
+    if (error.status == ATTN_OK) {
+        replace_entries(catalogue, &entries, num_new);
+        return;
+    }
+    log_write(LOG_WARN, "models not reloaded, the former ones are kept",
+              LOG_TEXT("reason", error.text));
+    deinit_entries(&entries);
+}
+
+/* --- one model, by request --- */
+
+static bool refuse_change(struct wire_problem *problem, const char *verb,
+                          const char *name, const char *reason) {
+    return wire_problem_set(problem, WIRE_E_MODEL_NOT_CHANGED, "model",
+                            "failed to %s '%s': %s", verb, name, reason);
+}
+
+static bool refuse_unknown(struct wire_problem *problem, const char *name) {
+    return wire_problem_set(problem, WIRE_E_UNKNOWN_MODEL, "model",
+                            "neither --model nor a file of --model-dir is called '%s'; "
+                            "POST /v2/repository/index lists what is configured",
+                            name);
+}
+
+/* Adds an empty entry; returns NULL when memory is short. */
+static struct catalogue_entry *add_entry(struct catalogue_entries *entries) {
+    size_t count = entries->count + 1;
+    struct catalogue_entry *items = realloc(entries->items, count * sizeof *items);
+    if (items == NULL)
+        return NULL;
+    entries->items = items;
+    entries->count = count;
+    items[count - 1] = (struct catalogue_entry){.model = NULL};
+    return &items[count - 1];
+}
+
+static void swap_entries(struct catalogue_entry *a, struct catalogue_entry *b) {
+    struct catalogue_entry was = *a;
+    *a = *b;
+    *b = was;
+}
+
+/* Loads `found` and publishes it in the place of the entry of its name. Either way
+ * `found` is then what the catalogue does not need. */
+static bool load_found(struct catalogue *catalogue, struct catalogue_entry *found,
+                       struct wire_problem *ret_problem) {
+    struct catalogue_entries *known = &catalogue->entries;
+    const char *name = found->source.name;
+    struct catalogue_entry *entry = find_entry(known->items, known->count, name);
+    bool is_added = entry == NULL;
+    attn_error error;
+
+    if (!is_added && entry->model != NULL && load_is_same(&entry->source, &found->source))
+        return true;
+    bool loaded = load_entry(catalogue, found, &error) == ATTN_OK;
+    if (!loaded)
+        refuse_change(ret_problem, "load", name, found->reason);
+
+    if (is_added)
+        entry = add_entry(known);
+    if (entry == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    bool swaps = loaded || is_added; /* else what is served stays, with the reason */
+    if (swaps)
+        swap_entries(entry, found);
+    else
+        set_reason(entry, found->reason);
+    if (catalogue_publish(catalogue) == ATTN_OK)
+        return loaded;
+
+    if (swaps)
+        swap_entries(entry, found);
+    known->count -= is_added;
+    return wire_problem_set_no_memory(ret_problem);
+}
+
+bool catalogue_load(struct catalogue *catalogue, const char *name,
+                    struct wire_problem *ret_problem) {
+    struct catalogue_entries entries = {NULL, 0};
+    attn_error error;
+
+    if (find_entries(catalogue->config, &entries, &error) != ATTN_OK)
+        return refuse_change(ret_problem, "load", name, error.text);
+    struct catalogue_entry *found = find_entry(entries.items, entries.count, name);
+    bool done = found != NULL ? load_found(catalogue, found, ret_problem)
+                              : refuse_unknown(ret_problem, name);
+    deinit_entries(&entries);
+    return done;
+}
+
+bool catalogue_unload(struct catalogue *catalogue, const char *name,
+                      struct wire_problem *ret_problem) {
+    struct catalogue_entries *known = &catalogue->entries;
+    struct catalogue_entry *entry = find_entry(known->items, known->count, name);
+    if (entry == NULL)
+        return refuse_unknown(ret_problem, name);
+
+    const struct catalogue_entry before = *entry;
+    entry->model = NULL;
+    entry->unloaded = true;
+    set_reason(entry, "unloaded");
+    if (catalogue_publish(catalogue) == ATTN_OK) {
+        log_write(LOG_INFO, "model unloaded", LOG_TEXT("name", entry->source.name));
+        return true;
+    }
+    *entry = before;
+    return wire_problem_set_no_memory(ret_problem);
+}
+
+void catalogue_deinit(struct catalogue *catalogue) {
+    deinit_entries(&catalogue->entries);
+}

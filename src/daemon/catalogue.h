@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* catalogue.h: the models that the options name, which of them are loaded, and how they
+ * are replaced while attnd serves.
+ *
+ * One thread at a time uses a catalogue: main() until the loader has started (loader.h),
+ * and the loader then. Each change is published as one generation (http/served.h). */
+#ifndef ATTND_DAEMON_CATALOGUE_H
+#define ATTND_DAEMON_CATALOGUE_H
+
+#include "cli/load.h"
+#include "http/served.h"
+#include "sched/budget.h"
+
+#include <stdatomic.h>
+
+/* A model that the options name. */
+struct catalogue_entry {
+    struct load_source source; /* `file` is the one that was loaded */
+    /* NULL: not loaded. Owned by the generations, once it was published. */
+    attn_model *model;
+    bool is_new;   /* not published yet */
+    bool unloaded; /* by a request; it stays so until one loads it */
+    /* Why the file is not loaded as it is now, or "". */
+    char reason[sizeof((attn_error *)0)->text];
+};
+
+struct catalogue_entries {
+    struct catalogue_entry *items; /* [count], owned */
+    size_t count;
+};
+
+struct catalogue {
+    const struct config *config;  /* borrowed */
+    struct served_models *served; /* borrowed; where generations are published */
+    struct sched_budget *budget;  /* borrowed; memory that is kept for requests */
+    struct catalogue_entries entries;
+    size_t num_skipped; /* at start: files that --skip-bad-models left out */
+};
+
+/* Loads all models at start, and publishes nothing. Logs each model, and a warning for
+ * each file that is skipped and how many were. Errors, with one line: ATTN_E_VALUE for
+ * two models with the same name, for a folder without *.safetensors files, and when all
+ * of them were skipped and no other model is left; else as load_find_sources() and
+ * load_model(). */
+attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_error);
+
+/* Publishes the models that are loaded. Returns ATTN_E_NOMEM, with nothing changed, when
+ * memory is short. */
+attn_status catalogue_publish(struct catalogue *catalogue);
+
+/* Looks for files that were added, removed or changed, loads what is new, and publishes
+ * the result as one generation. A file that cannot be loaded, or that there is not enough
+ * memory for, leaves the model that it would replace, and the log says why. Does nothing
+ * more once *stopping is set. */
+void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping);
+
+/* Loads the model of this name, if it is not loaded or its file has changed. Returns
+ * false with *ret_problem set, and what was loaded before still served. */
+bool catalogue_load(struct catalogue *catalogue, const char *name,
+                    struct wire_problem *ret_problem);
+
+/* Unloads the model of this name, if it is loaded; likewise. */
+bool catalogue_unload(struct catalogue *catalogue, const char *name,
+                      struct wire_problem *ret_problem);
+
+/* Frees the entries, and models that were not published. */
+void catalogue_deinit(struct catalogue *catalogue);
+
+#endif

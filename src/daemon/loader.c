@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loader.c: the loop of the loader. */
+#include "daemon/loader.h"
+
+#include "base/clock.h"
+
+#include <attnd/library.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define NICENESS 10
+/* How often it looks for generations that nobody holds any more. */
+#define LOOK_SECONDS 1
+/* How long loader_stop() waits for a thread that has nothing to load. */
+#define STOP_NS 100000000
+
+struct loader {
+    struct catalogue *catalogue;
+    pthread_t id;
+    atomic_bool refuses;
+    atomic_bool has_ended;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t wake;  /* one of them has changed */
+    bool reload, stops;
+    struct served_change *first, **last; /* changes that wait */
+};
+
+/* Waits until there is something to do, at most LOOK_SECONDS. */
+static void wait_locked(struct loader *loader) {
+    struct timespec until;
+
+    if (loader->reload || loader->stops || loader->first != NULL)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += LOOK_SECONDS;
+    pthread_cond_timedwait(&loader->wake, &loader->lock, &until);
+}
+
+static struct served_change *take_change_locked(struct loader *loader) {
+    struct served_change *change = loader->first;
+    if (change == NULL)
+        return NULL;
+    loader->first = change->next;
+    if (loader->first == NULL)
+        loader->last = &loader->first;
+    return change;
+}
+
+static void run_change(struct loader *loader, struct served_change *change) {
+    struct wire_problem problem;
+    bool done;
+
+    if (atomic_load(&loader->refuses))
+        done = wire_problem_set(&problem, WIRE_E_MODEL_NOT_CHANGED, "model",
+                                "attnd is stopping; ask another one");
+    else
+        done = (change->load ? catalogue_load : catalogue_unload)(loader->catalogue,
+                                                                  change->name, &problem);
+    change->done(change, done ? NULL : &problem);
+}
+
+static void *loader_main(void *argument) {
+    struct loader *loader = argument;
+
+    setpriority(PRIO_PROCESS, 0, NICENESS); /* of this thread alone, in Linux */
+    attn_warm_up();
+    for (;;) {
+        pthread_mutex_lock(&loader->lock);
+        wait_locked(loader);
+        bool reload = loader->reload, stops = loader->stops;
+        struct served_change *change = take_change_locked(loader);
+        loader->reload = false;
+        pthread_mutex_unlock(&loader->lock);
+        if (stops)
+            break;
+
+        if (reload)
+            catalogue_reload(loader->catalogue, &loader->refuses);
+        if (change != NULL)
+            run_change(loader, change);
+        served_free_unused(loader->catalogue->served);
+    }
+    atomic_store(&loader->has_ended, true);
+    return NULL;
+}
+
+attn_status loader_start(struct catalogue *catalogue, struct loader **ret_loader) {
+    struct loader *loader = calloc(1, sizeof *loader);
+    pthread_condattr_t monotonic;
+    if (loader == NULL)
+        return ATTN_E_NOMEM;
+
+    loader->catalogue = catalogue;
+    loader->last = &loader->first;
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&loader->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (pthread_create(&loader->id, NULL, loader_main, loader) == 0) {
+        *ret_loader = loader;
+        return ATTN_OK;
+    }
+
+    pthread_cond_destroy(&loader->wake);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader);
+    return ATTN_E_NOMEM;
+}
+
+void loader_reload(struct loader *loader) {
+    pthread_mutex_lock(&loader->lock);
+    loader->reload = true;
+    pthread_cond_signal(&loader->wake);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void loader_submit(void *argument, struct served_change *change) {
+    struct loader *loader = argument;
+
+    change->next = NULL;
+    pthread_mutex_lock(&loader->lock);
+    *loader->last = change;
+    loader->last = &change->next;
+    pthread_cond_signal(&loader->wake);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void loader_refuse(struct loader *loader) {
+    atomic_store(&loader->refuses, true);
+}
+
+bool loader_stop(struct loader *loader) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    if (loader == NULL)
+        return true;
+
+    loader_refuse(loader);
+    pthread_mutex_lock(&loader->lock);
+    loader->stops = true;
+    pthread_cond_signal(&loader->wake);
+    pthread_mutex_unlock(&loader->lock);
+    for (int64_t end = clock_now_ns() + STOP_NS; !atomic_load(&loader->has_ended);) {
+        if (clock_now_ns() > end)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+
+    pthread_join(loader->id, NULL);
+    pthread_cond_destroy(&loader->wake);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader);
+    return true;
+}

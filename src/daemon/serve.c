@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.c: starts and stops everything in order, and does what signals ask for. */
+#include "daemon/serve.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/heap.h"
+#include "base/log.h"
+#include "base/machine.h"
+#include "base/output.h"
+#include "daemon/loader.h"
+#include "daemon/signals.h"
+#include "http/net/address.h"
+#include "http/net/listen.h"
+#include "http/net/origin.h"
+#include "http/server.h"
+
+#include <attnd/library.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+/* What a worker keeps of its arena from job to job, and the share of the budget that all
+ * of them may keep together. */
+#define ARENA_KEEP_MAX   ((size_t)64 * 1024 * 1024)
+#define ARENA_KEEP_MIN   ((size_t)256 * 1024) /* less does not pay */
+#define ARENA_KEEP_SHARE 8
+/* How often the main loop looks for memory that malloc() holds free, and how much it
+ * may. */
+#define TRIM_MS    500
+#define TRIM_BYTES ((size_t)16 * 1024 * 1024)
+
+/* What daemon_serve() has started, in this order. */
+struct daemon {
+    const char *commit; /* of this build */
+    struct address_ranges trusted_proxies;
+    struct origins cors_origins;
+    struct served_models served;
+    struct catalogue catalogue;
+    size_t max_memory; /* bytes */
+    struct sched_budget budget;
+    struct sched_pool *pool;
+    struct loader *loader;
+    struct served_changer changer;
+    struct http_server *server;
+};
+
+static size_t find_arena_keep(size_t max_memory, size_t workers) {
+    size_t keep = max_memory / ARENA_KEEP_SHARE / workers;
+    if (keep < ARENA_KEEP_MIN)
+        return 0;
+    return keep < ARENA_KEEP_MAX ? keep : ARENA_KEEP_MAX;
+}
+
+static size_t num_workers_of(const struct config *config) {
+    return config->workers > 0 ? config->workers : machine_cpus("");
+}
+
+/* Starts what computes. */
+static attn_status start_workers(struct daemon *daemon, const struct config *config,
+                                 attn_error *error) {
+    size_t workers = num_workers_of(config);
+    size_t max_memory = config->max_memory;
+    if (max_memory == 0)
+        max_memory = machine_memory("") / 2;
+    size_t arena_keep = find_arena_keep(max_memory, workers);
+
+    /* What idle workers keep is taken off what requests may hold. */
+    daemon->max_memory = max_memory;
+    sched_budget_init(&daemon->budget, max_memory - workers * arena_keep);
+    const struct sched_options sched = {
+        .num_workers = workers,
+        .queue_slots = config->queue,
+        .max_delay = (int64_t)config->max_queue_delay * 1000000,
+        .arena_keep = arena_keep,
+        .on_start = attn_warm_up,
+    };
+    attn_status status = sched_pool_create(&sched, &daemon->pool);
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    return error_set(error, status, "cannot start %zu worker%s: %s", workers,
+                     plural_of(workers), attn_status_text(status));
+}
+
+/* Starts what receives requests and sends replies. */
+static attn_status start_server(struct daemon *daemon, const struct config *config,
+                                attn_error *error) {
+    size_t num_threads = config->http_threads;
+    if (num_threads == 0)
+        num_threads = (machine_cpus("") + 7) / 8;
+
+    daemon->changer = (struct served_changer){daemon->loader, loader_submit};
+    const struct http_options http = {
+        .listen = config->listen,
+        .commit = daemon->commit,
+        .num_threads = num_threads,
+        .max_connections = config->max_connections,
+        .max_per_client = config->max_per_client,
+        .trusted_proxies = &daemon->trusted_proxies,
+        .cors_origins = &daemon->cors_origins,
+        .header_timeout = config->header_timeout,
+        .min_rate = config->min_rate,
+        .idle_timeout = config->idle_timeout,
+        .access_log = config->access_log,
+        .no_ui = config->no_ui,
+        .ignore_client_abort = config->ignore_client_abort,
+        .default_timeout = (int64_t)config->default_timeout * 1000000,
+        .batch_delay = (int64_t)config->batch_delay_us * 1000,
+        .max_body = config->max_body,
+        .max_reply = config->max_reply,
+        .models = &daemon->served,
+        .changer = config->model_control != 0 ? &daemon->changer : NULL,
+        .pool = daemon->pool,
+        .budget = &daemon->budget,
+    };
+    attn_status status = http_server_create(&http, &daemon->server, error);
+    if (status == ATTN_OK)
+        log_write(LOG_INFO, "listening", LOG_TEXT("url", http_server_url(daemon->server)),
+                  LOG_NUMBER("workers", num_workers_of(config)),
+                  LOG_NUMBER("http_threads", num_threads),
+                  LOG_NUMBER("max_memory", daemon->max_memory),
+                  LOG_TEXT("blas", attn_blas_text()));
+    return status;
+}
+
+static attn_status start_daemon(struct daemon *daemon, const struct config *config,
+                                attn_error *error) {
+    if (catalogue_publish(&daemon->catalogue) != ATTN_OK)
+        return error_set(error, ATTN_E_NOMEM, "cannot serve the models: out of memory");
+    attn_status status = start_workers(daemon, config, error);
+    if (status == ATTN_OK && loader_start(&daemon->catalogue, &daemon->loader) != ATTN_OK)
+        status = error_set(error, ATTN_E_NOMEM, "cannot start the loader: out of memory");
+    return status == ATTN_OK ? start_server(daemon, config, error) : status;
+}
+
+/* Prints the address as soon as standard output has room for it, unless a signal asks to
+ * stop before. A standard output that fails is ignored: the log has the address, too. */
+static void print_address(const char *url) {
+    char line[NI_MAXHOST + 64];
+
+    int fd = output_open(STDOUT_FILENO);
+    int size = snprintf(line, sizeof line, "listening on %s\n", url);
+    while (output_write(fd, line, (size_t)size, 50) < 0 && errno == EAGAIN &&
+           !signals_stop_requested())
+        ;
+    if (fd != STDOUT_FILENO)
+        close(fd);
+}
+
+/* Does what signals ask for, until one asks to stop. */
+static void run_until_stop(struct daemon *daemon) {
+    while (!signals_stop_requested()) {
+        if (signals_take_reload())
+            loader_reload(daemon->loader);
+        if (signals_take_debug())
+            log_toggle_debug("SIGUSR1");
+        heap_trim(TRIM_BYTES);
+        signals_wait(TRIM_MS);
+    }
+}
+
+/* Serves on for --readiness-delay, so that nobody sends here any more when attnd stops
+ * accepting. */
+static void leave(struct daemon *daemon, const struct config *config) {
+    int64_t end = clock_now_ns() + (int64_t)config->readiness_delay * 1000000000;
+
+    loader_refuse(daemon->loader);
+    http_server_refuse_ready(daemon->server);
+    log_write(LOG_INFO, "stopping",
+              LOG_NUMBER("readiness_delay", config->readiness_delay),
+              LOG_NUMBER("grace", config->grace));
+    while (clock_now_ns() < end)
+        signals_wait(TRIM_MS);
+}
+
+/* Stops in order; returns the exit code. */
+static int stop_daemon(struct daemon *daemon, const struct config *config) {
+    leave(daemon, config);
+    int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
+
+    if (!http_server_stop(daemon->server, deadline)) {
+        log_write(LOG_ERROR, "grace period ended with requests unfinished",
+                  LOG_NUMBER("grace", config->grace));
+        _exit(EXIT_FAILURE); /* workers still run, so nothing can be released */
+    }
+    if (!http_server_replied_to_all(daemon->server)) {
+        log_write(LOG_ERROR, "grace period ended with replies unsent",
+                  LOG_NUMBER("grace", config->grace));
+        return EXIT_FAILURE;
+    }
+    log_fields(LOG_INFO, "stopped", NULL, 0);
+    return EXIT_SUCCESS;
+}
+
+/* Checks the options that need more than their own text. */
+static attn_status read_options(struct daemon *daemon, const struct config *config,
+                                attn_error *error) {
+    attn_status status = listen_check(config->listen, error);
+    if (status == ATTN_OK)
+        status = address_ranges_read(config->trusted_proxies.items,
+                                     config->trusted_proxies.count,
+                                     &daemon->trusted_proxies, error);
+    if (status == ATTN_OK)
+        status = origins_read(config->cors_origins.items, config->cors_origins.count,
+                              &daemon->cors_origins, error);
+    return status == ATTN_OK ? load_check(config, error) : status;
+}
+
+static void print_checked(const struct catalogue *catalogue) {
+    size_t count = catalogue->entries.count - catalogue->num_skipped;
+
+    printf("configuration ok: %zu model%s", count, plural_of(count));
+    if (catalogue->num_skipped > 0)
+        printf(", %zu skipped", catalogue->num_skipped);
+    putchar('\n');
+}
+
+static void log_ignored_variables(const struct config_texts *names) {
+    for (size_t i = 0; i < names->count; i++)
+        log_write(LOG_WARN, "unknown environment variable ignored",
+                  LOG_TEXT("name", names->items[i]),
+                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones"));
+}
+
+/* Starts everything and serves; returns the exit code. */
+static int run_daemon(struct daemon *daemon, const struct config *config) {
+    attn_error error;
+
+    if (signals_init(config->check_config ? EXIT_FAILURE : EXIT_SUCCESS, &error) !=
+        ATTN_OK) {
+        log_failure(error.text);
+        return EXIT_FAILURE;
+    }
+    if (read_options(daemon, config, &error) != ATTN_OK) {
+        log_failure(error.text);
+        return EXIT_USAGE;
+    }
+    if (attn_init(&error) != ATTN_OK ||
+        catalogue_load_all(&daemon->catalogue, &error) != ATTN_OK) {
+        log_failure(error.text);
+        return EXIT_FAILURE;
+    }
+    if (config->check_config) {
+        print_checked(&daemon->catalogue);
+        return EXIT_SUCCESS;
+    }
+
+    signals_end_loading();
+    if (start_daemon(daemon, config, &error) != ATTN_OK) {
+        log_failure(error.text);
+        return EXIT_FAILURE;
+    }
+    print_address(http_server_url(daemon->server));
+    run_until_stop(daemon);
+    return stop_daemon(daemon, config);
+}
+
+int daemon_serve(const struct config *config, const char *commit) {
+    struct daemon daemon = {.commit = commit};
+
+    log_ignored_variables(&config->ignored_variables);
+    served_models_init(&daemon.served);
+    daemon.catalogue.config = config;
+    daemon.catalogue.served = &daemon.served;
+    daemon.catalogue.budget = &daemon.budget;
+    int exit_code = run_daemon(&daemon, config);
+
+    if (!loader_stop(daemon.loader))
+        _exit(exit_code); /* it still uses what would be released */
+    sched_pool_destroy(daemon.pool);
+    http_server_destroy(daemon.server);
+    catalogue_deinit(&daemon.catalogue);
+    served_models_deinit(&daemon.served);
+    free(daemon.trusted_proxies.items);
+    free(daemon.cors_origins.items);
+    return exit_code;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_http_served.c: tests of generations: what they share, and when they are freed.
+ * Leaks and use after free are found by the sanitizers. */
+#include "fail_alloc.h"
+#include "http/served.h"
+
+#include <attnd/library.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+static const struct wire_oip_listing listings[2] = {{"d2l", true, ""},
+                                                    {"bad", false, "why"}};
+
+static int set_up(void **state) {
+    static struct served_models all;
+    attn_error error;
+    served_models_init(&all);
+    *state = &all;
+    return attn_init(&error) == ATTN_OK ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    served_models_deinit(*state);
+    return 0;
+}
+
+static attn_model *new_model(const char *name) {
+    attn_model *model;
+    attn_error error;
+    assert_int_equal(attn_model_demo(name, NULL, &model, &error), ATTN_OK);
+    return model;
+}
+
+static attn_status publish(struct served_models *all, attn_model *const *models,
+                           size_t count) {
+    return served_publish(all, &(struct served_set){models, count, listings, 2});
+}
+
+static void test_models_and_counters_are_shared_by_name(void **state) {
+    struct served_models *all = *state;
+    attn_model *first[] = {new_model("d2l"), new_model("journey")};
+    assert_int_equal(publish(all, first, 2), ATTN_OK);
+    struct served *old = served_acquire(all);
+    assert_int_equal(old->num_models, 2);
+    assert_int_equal(old->num_listings, 2);
+    assert_string_equal(old->listings[1].reason, "why");
+
+    /* d2l is another model of the same name, journey is the same, stacked is new. */
+    attn_model *second[] = {new_model("d2l"), first[1], new_model("stacked")};
+    assert_int_equal(publish(all, second, 3), ATTN_OK);
+    struct served *served = served_acquire(all);
+    assert_ptr_not_equal(served, old);
+    assert_ptr_equal(served_stats(served, second[0]), served_stats(old, first[0]));
+    assert_ptr_equal(served_stats(served, second[1]), served_stats(old, first[1]));
+    assert_null(served_stats(served, first[0]));
+    assert_null(served_stats(old, second[2]));
+    served_release(served);
+    served_release(old);
+}
+
+static void test_generation_lives_while_it_is_held(void **state) {
+    struct served_models *all = *state;
+    attn_model *first = new_model("d2l"), *second = new_model("journey");
+    assert_int_equal(publish(all, &first, 1), ATTN_OK);
+    struct served *old = served_acquire(all);
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(publish(all, &second, 1), ATTN_OK);
+    served_free_unused(all); /* the two in the middle */
+    assert_ptr_equal(all->current->earlier, old);
+    assert_string_equal(attn_model_get_info(old->models[0])->name, "d2l");
+    served_release(old);
+    served_free_unused(all);
+    assert_null(all->current->earlier);
+}
+
+static void test_generation_may_be_empty(void **state) {
+    struct served_models *all = *state;
+    attn_model *model = new_model("d2l");
+    assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    assert_int_equal(publish(all, NULL, 0), ATTN_OK);
+    served_free_unused(all);
+    struct served *served = served_acquire(all);
+    assert_int_equal(served->num_models, 0);
+    served_release(served);
+}
+
+static void test_what_is_served_stays_when_memory_is_short(void **state) {
+    struct served_models *all = *state;
+    attn_model *models[] = {new_model("d2l"), new_model("journey")};
+    assert_int_equal(publish(all, models, 1), ATTN_OK);
+    const struct served *before = all->current;
+
+    for (size_t nth = 1;; nth++) {
+        fail_alloc_at(nth);
+        attn_status status = publish(all, models, 2);
+        if (!fail_alloc_stop()) {
+            assert_int_equal(status, ATTN_OK);
+            assert_in_range(nth, 8, 20);
+            break;
+        }
+        assert_int_equal(status, ATTN_E_NOMEM);
+        assert_ptr_equal(all->current, before);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_models_and_counters_are_shared_by_name,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_generation_lives_while_it_is_held, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_generation_may_be_empty, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_served_stays_when_memory_is_short,
+                                        set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
