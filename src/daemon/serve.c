@@ -59,6 +59,12 @@ static size_t num_workers_of(const struct config *config) {
     return config->workers > 0 ? config->workers : machine_cpus("");
 }
 
+/* sched_options.on_start */
+static void warm_up_worker(void *served) {
+    attn_warm_up();
+    served_warm_up(served);
+}
+
 /* Starts what computes. */
 static attn_status start_workers(struct daemon *daemon, const struct config *config,
                                  attn_error *error) {
@@ -76,7 +82,8 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
         .queue_slots = config->queue,
         .max_delay = (int64_t)config->max_queue_delay * 1000000,
         .arena_keep = arena_keep,
-        .on_start = attn_warm_up,
+        .on_start = warm_up_worker,
+        .context = &daemon->served,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
     if (status == ATTN_OK)

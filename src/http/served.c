@@ -3,9 +3,15 @@
  * searched for who else has a model. */
 #include "http/served.h"
 
+#include "base/clock.h"
+#include "base/log.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A hundred large models would take each worker seconds. */
+#define WARM_UP_NS ((int64_t)1000000000)
 
 void served_models_init(struct served_models *all) {
     *all = (struct served_models){.current = NULL};
@@ -134,6 +140,19 @@ attn_status served_publish(struct served_models *all, const struct served_set *s
     if (before != NULL)
         served_release(before);
     return ATTN_OK;
+}
+
+void served_warm_up(struct served_models *all) {
+    int64_t begun = clock_now_ns();
+    struct served *served = served_acquire(all);
+    size_t count = 0;
+
+    while (count < served->num_models && clock_now_ns() - begun < WARM_UP_NS)
+        estimate_time_flop(served->models[count++]);
+    log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),
+              LOG_NUMBER("of", served->num_models),
+              LOG_NUMBER("microseconds", (clock_now_ns() - begun) / 1000));
+    served_release(served);
 }
 
 struct served *served_acquire(struct served_models *all) {

@@ -80,6 +80,11 @@ struct served_changer {
     void (*submit)(void *context, struct served_change *change);
 };
 
+/* Computes a small request of each model of the current generation on the calling thread,
+ * so that the first real one finds pages, caches and buffers as later ones do. It ends
+ * after a second, between two models. Thread-safe. */
+void served_warm_up(struct served_models *all);
+
 /* Returns the counters of a model of the generation, or NULL when it has none such.
  * Thread-safe. */
 struct model_stats *served_stats(const struct served *served, const attn_model *model);

@@ -247,7 +247,7 @@ static void start_workers_together(struct sched_pool *pool) {
     pthread_mutex_unlock(&pool->lock);
 
     if (!stopping && pool->options.on_start != NULL)
-        pool->options.on_start();
+        pool->options.on_start(pool->options.context);
 
     pthread_mutex_lock(&pool->lock);
     pool->num_ready++;

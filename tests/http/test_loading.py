@@ -70,3 +70,9 @@ def test_model_whose_engines_disagree_is_served_by_openblas(start_server, tmp_pa
     assert "warn engines disagree, using openblas model=x parts_per_million_apart=" in server.read_log()
     assert server.get("/v1/models/x").json()["engine"] == "openblas"
     assert server.attention({"queries": [[1.0, 2.0, 3.0]]}).status_code == 200
+
+
+def test_every_worker_computes_a_request_of_each_model_before_attnd_listens(start_server):
+    server = start_server("--demo", "--workers", 3, "--log-level", "debug")
+    before, _ = server.read_log().split("info listening")
+    assert before.count("debug worker warmed up models=4 of=4") == 3

@@ -8,7 +8,8 @@
 
 static atomic_size_t num_starts;
 
-static void count_start(void) {
+static void count_start(void *context) {
+    (void)context;
     atomic_fetch_add(&num_starts, 1);
 }
 

@@ -151,11 +151,10 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
                        (double)measured->write / (double)measured->reply);
 }
 
-/* --- the warm-up --- */
+/* --- a small run --- */
 
-/* Runs one sequence of a few rows TRIALS times. Returns the time of an operation in the
- * fastest run, or 0 when memory is short. */
-static double time_flop(const attn_model *model) {
+/* Runs one sequence of a few rows TRIALS times. The fastest run counts. */
+double estimate_time_flop(const attn_model *model) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t width = info->query_size, rows = TRIAL_ROWS;
     double ns = 0;
@@ -239,7 +238,7 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
     for (size_t i = 0; i < num_models; i++) {
         double ns = load_average(&estimate->flop[i]);
         if (ns <= 0)
-            ns = time_flop(models[i]);
+            ns = estimate_time_flop(models[i]);
         if (ns <= 0)
             goto fail;
         atomic_init(&estimate->flop[i], ns);
