@@ -157,8 +157,11 @@ static attn_status read_projection(const struct assembly *assembly, size_t which
                             hidden, ret_bias, assembly->ret_error);
 }
 
-/* Reads all weights into the model. */
-static attn_status read_weights(const struct assembly *assembly, attn_model *model) {
+/* Reads all weights of an assembly, `context`, into the model. */
+static attn_status read_weights(const void *context, attn_model *model,
+                                attn_error *ret_error) {
+    const struct assembly *assembly = context;
+    (void)ret_error; /* the assembly's */
     attn_status status =
         read_projection(assembly, LINEAR_QUERY, model->query_weight, model->query_bias);
     if (status == ATTN_OK)
@@ -271,17 +274,18 @@ attn_status assemble_description(const struct safetensors *file,
     return model_describe(&assembly.sizes.info, engine, ret_info, ret_error);
 }
 
-/* Creates a model with the weights of the file. */
-static attn_status load_weights(const struct assembly *assembly, attn_model **ret_model) {
+/* Creates a model with the weights of the source. */
+static attn_status load_weights(const struct weight_source *source,
+                                attn_model **ret_model, attn_error *ret_error) {
     attn_model *model;
-    attn_status status = attn_model_create(&assembly->sizes.info, &model);
+    attn_status status = attn_model_create(source->info, &model);
     if (status != ATTN_OK) {
-        error_set(assembly->ret_error, status, "cannot create a model of these sizes: %s",
+        error_set(ret_error, status, "cannot create a model of these sizes: %s",
                   attn_status_text(status));
         return status;
     }
 
-    status = read_weights(assembly, model);
+    status = source->read(source->context, model, ret_error);
     if (status != ATTN_OK) {
         attn_model_destroy(model);
         return status;
@@ -291,15 +295,14 @@ static attn_status load_weights(const struct assembly *assembly, attn_model **re
 }
 
 /* Makes the engine of a model that serves only. When it disagrees with OpenBLAS, the
- * weights have been released, so the file is read once more, for OpenBLAS. */
-static attn_status prepare_to_serve(const struct assembly *assembly,
-                                    const attn_engine_options *engine,
-                                    attn_model **model) {
+ * weights have been released, so the source is read once more, for OpenBLAS. */
+static attn_status prepare_to_serve(const struct weight_source *source,
+                                    const attn_engine_options *engine, attn_model **model,
+                                    attn_error *ret_error) {
     const attn_model_info *info = attn_model_get_info(*model);
     bool agree;
 
-    attn_status status =
-        model_prepare_to_serve(*model, engine, &agree, assembly->ret_error);
+    attn_status status = model_prepare_to_serve(*model, engine, &agree, ret_error);
     if (status != ATTN_OK || agree)
         return status;
 
@@ -307,29 +310,23 @@ static attn_status prepare_to_serve(const struct assembly *assembly,
     double difference = info->difference;
     attn_model_destroy(*model);
     *model = NULL;
-    status = load_weights(assembly, model);
+    status = load_weights(source, model, ret_error);
     if (status != ATTN_OK)
         return status;
     (*model)->info.difference = difference;
-    return model_use_openblas(*model, cpu, assembly->ret_error);
+    return model_use_openblas(*model, cpu, ret_error);
 }
 
-attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
-                           const struct tensor_view *view, const attn_model_info *info,
-                           const attn_engine_options *engine, attn_model **ret_model,
-                           attn_error *ret_error) {
-    struct assembly assembly = {
-        .file = file, .layout = layout, .view = view, .ret_error = ret_error};
+attn_status assemble_from_source(const struct weight_source *source,
+                                 const attn_engine_options *engine,
+                                 attn_model **ret_model, attn_error *ret_error) {
     attn_model *model = NULL;
 
-    attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
-    if (status == ATTN_OK)
-        status = load_weights(&assembly, &model);
+    attn_status status = load_weights(source, &model, ret_error);
     if (status != ATTN_OK)
         return status;
-
     if (engine != NULL && engine->serve_only)
-        status = prepare_to_serve(&assembly, engine, &model);
+        status = prepare_to_serve(source, engine, &model, ret_error);
     else
         status = attn_model_set_engine(model, engine, ret_error);
     if (status != ATTN_OK) {
@@ -338,4 +335,19 @@ attn_status assemble_model(const struct safetensors *file, const struct layout *
     }
     *ret_model = model;
     return ATTN_OK;
+}
+
+attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
+                           const struct tensor_view *view, const attn_model_info *info,
+                           const attn_engine_options *engine, attn_model **ret_model,
+                           attn_error *ret_error) {
+    struct assembly assembly = {
+        .file = file, .layout = layout, .view = view, .ret_error = ret_error};
+    attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    const struct weight_source source = {
+        .info = &assembly.sizes.info, .read = read_weights, .context = &assembly};
+    return assemble_from_source(&source, engine, ret_model, ret_error);
 }

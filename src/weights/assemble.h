@@ -7,6 +7,21 @@
 
 #include <attnd/model.h>
 
+/* Where the weights of a model come from. */
+struct weight_source {
+    const attn_model_info *info; /* its sizes */
+    /* Reads all weights into a model of these sizes. May be called twice. */
+    attn_status (*read)(const void *context, attn_model *model, attn_error *ret_error);
+    const void *context;
+};
+
+/* Creates a model, reads its weights and makes its engine. The caller owns *ret_model.
+ * Errors: those of source->read(), attn_model_create(), attn_model_set_engine() and
+ * model_prepare_to_serve(). */
+attn_status assemble_from_source(const struct weight_source *source,
+                                 const attn_engine_options *engine,
+                                 attn_model **ret_model, attn_error *ret_error);
+
 /* Checks every shape, then creates the model, reads its weights and makes its engine.
  *
  * `info` gives name, causal, context_length and, unless 0, num_heads; the rest comes from

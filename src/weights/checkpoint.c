@@ -10,7 +10,7 @@
 
 #define PATH_SHOWN_MAX 120 /* bytes of a path that an error shows: its end */
 
-static attn_status check_model_name(const char *name, attn_error *ret_error) {
+attn_status checkpoint_check_name(const char *name, attn_error *ret_error) {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     size_t size = strlen(name);
@@ -86,7 +86,7 @@ static attn_status settle_options(const char *name, const struct safetensors *fi
     static const attn_model_options no_options;
     struct checkpoint checkpoint = {.info = {.name = ""}};
     attn_model_info *info = &checkpoint.info;
-    attn_status status = check_model_name(name, ret_error);
+    attn_status status = checkpoint_check_name(name, ret_error);
     if (status != ATTN_OK)
         return status;
     if (options == NULL)

@@ -7,6 +7,9 @@
 
 #include <attnd/model.h>
 
+/* Refuses a name that models cannot have: ATTN_E_VALUE, with one line. */
+attn_status checkpoint_check_name(const char *name, attn_error *ret_error);
+
 /* Creates the model called `name`. The options, which may be NULL, override the file's
  * __metadata__, which overrides the layout's defaults. Errors and ownership are as in
  * attn_model_load(), but ret_error does not name the file. */
