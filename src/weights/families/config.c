@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c: reads JSON files of a folder, and typed values in them. */
+#include "weights/families/config.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEY_SIZE 64 /* bytes of a key in a family's table, terminator included */
+
+/* Returns how deep objects and lists lie inside each other, whether or not the text is
+ * JSON. The parser recurses, so its depth is bounded before it runs. */
+static size_t measure_depth(const char *text, size_t size) {
+    size_t depth = 0, deepest = 0;
+    bool in_string = false;
+
+    for (size_t i = 0; i < size; i++) {
+        if (in_string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && (text[i] == '{' || text[i] == '['))
+            depth++;
+        else if (!in_string && (text[i] == '}' || text[i] == ']') && depth > 0)
+            depth--;
+        deepest = depth > deepest ? depth : deepest;
+    }
+    return deepest;
+}
+
+attn_status config_parse(const char *text, size_t size, json_t **ret_json,
+                         attn_error *ret_error) {
+    json_error_t error;
+
+    if (memchr(text, '\0', size) != NULL)
+        return error_set(ret_error, ATTN_E_FORMAT, "has a NUL byte; is it a text?");
+    if (measure_depth(text, size) > CONFIG_DEPTH_MAX)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "has objects and lists more than %d deep; is it the right file?",
+                         CONFIG_DEPTH_MAX);
+
+    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    /* jansson leaves the text empty where an allocation of its own failed */
+    if (json == NULL &&
+        (error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory))
+        return error_set(ret_error, ATTN_E_NOMEM, "not enough memory for its JSON");
+    if (json == NULL)
+        return error_set(ret_error, ATTN_E_FORMAT, "is not valid JSON: line %d: %.120s",
+                         error.line, error.text);
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return error_set(ret_error, ATTN_E_FORMAT, "is not a JSON object");
+    }
+    *ret_json = json;
+    return ATTN_OK;
+}
+
+/* Reads a whole file of at most CONFIG_SIZE_MAX bytes. The caller frees *ret_text. */
+static attn_status read_text_file(int fd, char **ret_text, size_t *ret_size,
+                                  attn_error *ret_error) {
+    struct stat stat;
+    size_t done = 0;
+
+    if (fstat(fd, &stat) != 0)
+        return error_set(ret_error, ATTN_E_IO, "cannot be read: %s", strerror(errno));
+    if (!S_ISREG(stat.st_mode))
+        return error_set(ret_error, ATTN_E_IO, "is not a regular file");
+    if (stat.st_size < 0 || (unsigned long long)stat.st_size > CONFIG_SIZE_MAX)
+        return error_set(
+            ret_error, ATTN_E_FORMAT,
+            "has %lld bytes, but at most %zu are read; is it the right file?",
+            (long long)stat.st_size, CONFIG_SIZE_MAX);
+
+    size_t size = (size_t)stat.st_size;
+    char *text = malloc(size + 1);
+    if (text == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to read it");
+    while (done < size) {
+        ssize_t got = read(fd, text + done, size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            free(text);
+            return error_set(ret_error, ATTN_E_IO, "cannot be read: %s",
+                             got < 0 ? strerror(errno) : "it became shorter");
+        }
+        done += (size_t)got;
+    }
+    *ret_text = text;
+    *ret_size = size;
+    return ATTN_OK;
+}
+
+attn_status config_read_file(const char *path, const char *name, json_t **ret_json,
+                             attn_error *ret_error) {
+    char file[PATH_MAX];
+    char *text = NULL;
+    size_t size = 0;
+    attn_error error;
+
+    if (snprintf(file, sizeof file, "%s/%s", path, name) >= (int)sizeof file)
+        return error_set(ret_error, ATTN_E_VALUE, "the path of %s is too long", name);
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT) {
+        *ret_json = NULL;
+        return ATTN_OK;
+    }
+    if (fd < 0)
+        return error_set(ret_error, ATTN_E_IO,
+                         "%s: cannot be opened by user %lu: %s; make it readable, as in "
+                         "chmod a+r FILE",
+                         name, (unsigned long)geteuid(), strerror(errno));
+
+    attn_status status = read_text_file(fd, &text, &size, &error);
+    close(fd);
+    if (status == ATTN_OK)
+        status = config_parse(text, size, ret_json, &error);
+    free(text);
+    if (status != ATTN_OK)
+        return error_set(ret_error, status, "%s: %s", name, error.text);
+    return ATTN_OK;
+}
+
+bool config_is_adapted(const char *path) {
+    char file[PATH_MAX];
+    return snprintf(file, sizeof file, "%s/adapter_config.json", path) <
+               (int)sizeof file &&
+           access(file, F_OK) == 0;
+}
+
+/* Looks up a path such as "attn_config.clip_qkv"; NULL where there is none. */
+static const json_t *find_in_object(const json_t *object, const char *key) {
+    char part[KEY_SIZE];
+
+    for (;;) {
+        size_t size = strcspn(key, ".");
+        if (!json_is_object(object) || size >= sizeof part)
+            return NULL;
+        memcpy(part, key, size);
+        part[size] = '\0';
+        object = json_object_get(object, part);
+        if (key[size] == '\0')
+            return object;
+        key += size + 1;
+    }
+}
+
+static const json_t *find_in_section(const struct config_section *section,
+                                     const char *key) {
+    const json_t *value = find_in_object(section->override, key);
+    return value != NULL ? value : find_in_object(section->object, key);
+}
+
+/* Returns whether two values of keys that mean the same say the same. */
+static bool values_agree(const json_t *a, const json_t *b) {
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_is_null(a) || json_is_null(b) || json_equal(a, b);
+}
+
+attn_status config_find(const struct config_section *section, const char *keys,
+                        const json_t **ret_value, char ret_key[64],
+                        attn_error *ret_error) {
+    const json_t *found = NULL;
+    char key[KEY_SIZE] = "", found_key[KEY_SIZE] = "";
+
+    while (*keys != '\0') {
+        size_t size = strcspn(keys, " ,");
+        snprintf(key, sizeof key, "%.*s", (int)size, keys);
+        const json_t *value = find_in_section(section, key);
+        if (found != NULL && value != NULL && !values_agree(found, value))
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "%s and %s mean the same, but differ; remove one of them",
+                             found_key, key);
+        if (found_key[0] == '\0' ||
+            (value != NULL && (found == NULL || json_is_null(found))))
+            memcpy(found_key, key, sizeof key);
+        if (value != NULL && (found == NULL || json_is_null(found)))
+            found = value;
+
+        keys += size;
+        if (*keys == ',' && found != NULL && !json_is_null(found))
+            break;
+        keys += strspn(keys, " ,");
+    }
+
+    *ret_value = found;
+    if (ret_key != NULL)
+        memcpy(ret_key, found_key, sizeof found_key);
+    return ATTN_OK;
+}
+
+/* Refuses `value` of `key`. */
+static attn_status refuse_value(const char *key, const json_t *value,
+                                const char *expected, attn_error *ret_error) {
+    char shown[48] = "of another type";
+
+    if (json_is_string(value))
+        snprintf(shown, sizeof shown, "'%.40s'", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(shown, sizeof shown, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(shown, sizeof shown, "%g", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(shown, sizeof shown, json_is_true(value) ? "true" : "false");
+    return error_set(ret_error, ATTN_E_VALUE, "%s is %s, but must be %s", key, shown,
+                     expected);
+}
+
+attn_status config_get_count(const struct config_section *section, const char *keys,
+                             size_t when_absent, size_t when_null, size_t *ret_count,
+                             attn_error *ret_error) {
+    const json_t *value;
+    char key[KEY_SIZE];
+
+    attn_status status = config_find(section, keys, &value, key, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (value == NULL || json_is_null(value)) {
+        *ret_count = value == NULL ? when_absent : when_null;
+        return ATTN_OK;
+    }
+
+    double number = json_number_value(value); /* 0 when it is not a number */
+    if (!(number >= 1 && number <= (double)CONFIG_COUNT_MAX) || floor(number) != number)
+        return refuse_value(key, value, "a whole number from 1 to 16777216", ret_error);
+    *ret_count = (size_t)number;
+    return ATTN_OK;
+}
+
+attn_status config_get_number(const struct config_section *section, const char *keys,
+                              double when_absent, double when_null, double *ret_number,
+                              attn_error *ret_error) {
+    const json_t *value;
+    char key[KEY_SIZE];
+
+    attn_status status = config_find(section, keys, &value, key, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (value == NULL || json_is_null(value)) {
+        *ret_number = value == NULL ? when_absent : when_null;
+        return ATTN_OK;
+    }
+
+    double number = json_number_value(value);
+    if (!(number > 0) || !isfinite(number))
+        return refuse_value(key, value, "a number larger than 0", ret_error);
+    *ret_number = number;
+    return ATTN_OK;
+}
+
+attn_status config_get_bool(const struct config_section *section, const char *keys,
+                            bool otherwise, bool *ret_bool, attn_error *ret_error) {
+    const json_t *value;
+    char key[KEY_SIZE];
+
+    attn_status status = config_find(section, keys, &value, key, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (value != NULL && !json_is_null(value) && !json_is_boolean(value))
+        return refuse_value(key, value, "true or false", ret_error);
+    *ret_bool = json_is_boolean(value) ? json_is_true(value) : otherwise;
+    return ATTN_OK;
+}
+
+attn_status config_get_text(const struct config_section *section, const char *keys,
+                            const char *otherwise, const char **ret_text,
+                            attn_error *ret_error) {
+    const json_t *value;
+    char key[KEY_SIZE];
+
+    attn_status status = config_find(section, keys, &value, key, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (value != NULL && !json_is_null(value) && !json_is_string(value))
+        return refuse_value(key, value, "a text in quotes", ret_error);
+    *ret_text = json_is_string(value) ? json_string_value(value) : otherwise;
+    return ATTN_OK;
+}
+
+/* Returns whether `value` is one of VALUE|VALUE, the first `size` bytes of `allowed`. */
+static bool is_allowed(const json_t *value, const char *allowed, size_t size) {
+    char text[KEY_SIZE] = "";
+
+    if (json_is_string(value))
+        snprintf(text, sizeof text, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, sizeof text, json_is_true(value) ? "true" : "false");
+
+    for (size_t at = 0; at < size;) {
+        size_t word = strcspn(allowed + at, "| ");
+        if (word == strlen(text) && strncmp(allowed + at, text, word) == 0)
+            return true;
+        at += word + 1;
+    }
+    return false;
+}
+
+attn_status config_check_demands(const struct config_section *section,
+                                 const char *demands, attn_error *ret_error) {
+    while (demands != NULL && *demands != '\0') {
+        char key[KEY_SIZE], expected[KEY_SIZE + 48];
+        size_t key_size = strcspn(demands, "=");
+        snprintf(key, sizeof key, "%.*s", (int)key_size, demands);
+        demands += key_size + 1;
+        size_t size = strcspn(demands, " ");
+
+        const json_t *value = find_in_section(section, key);
+        if (value != NULL && !json_is_null(value) && !is_allowed(value, demands, size)) {
+            snprintf(expected, sizeof expected, "%.*s: attnd computes nothing else here",
+                     (int)size, demands);
+            return refuse_value(key, value, expected, ret_error);
+        }
+        demands += size;
+        demands += strspn(demands, " ");
+    }
+    return ATTN_OK;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.h: config.json and the index of a checkpoint's folder, neither of which is
+ * trusted.
+ *
+ * A key that is absent means the default of the family's class. A key that is null means
+ * "not set", which is often something else: no window, or as many key heads as query
+ * heads. So each reader takes both values. */
+#ifndef ATTND_WEIGHTS_FAMILIES_CONFIG_H
+#define ATTND_WEIGHTS_FAMILIES_CONFIG_H
+
+#include <attnd/status.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define CONFIG_SIZE_MAX  ((size_t)32 << 20) /* bytes of a JSON file */
+#define CONFIG_DEPTH_MAX 32                 /* objects and lists inside each other */
+#define CONFIG_COUNT_MAX ((size_t)1 << 24)  /* of heads, layers and other things */
+
+/* The object that keys are looked up in. */
+struct config_section {
+    const json_t *override; /* beats `object` where it has the key; NULL: nothing does */
+    const json_t *object;   /* NULL: every key is absent */
+};
+
+/* Parses JSON whose root is an object. The caller releases *ret_json by json_decref().
+ * Errors, with one line: ATTN_E_FORMAT, ATTN_E_NOMEM. */
+attn_status config_parse(const char *text, size_t size, json_t **ret_json,
+                         attn_error *ret_error);
+
+/* The same for the file `name` of the folder at `path`; the line names the file. Errors
+ * besides: ATTN_E_IO. Where the file does not exist, *ret_json is NULL. */
+attn_status config_read_file(const char *path, const char *name, json_t **ret_json,
+                             attn_error *ret_error);
+
+/* Returns whether the folder at `path` has an adapter besides its weights, which
+ * transformers would apply. */
+bool config_is_adapted(const char *path);
+
+/* In all functions below `keys` are words that mean the same, which must agree where
+ * several are present. After a comma follow words that are asked when those before are
+ * absent or null. A dot leads into an object. Errors: ATTN_E_VALUE, with one line that
+ * names the key and what it must be. */
+
+/* Finds a value; *ret_value is NULL where all keys are absent. ret_key, which may be
+ * NULL, becomes the key that was found, or else the first one. */
+attn_status config_find(const struct config_section *section, const char *keys,
+                        const json_t **ret_value, char ret_key[64],
+                        attn_error *ret_error);
+
+/* Reads a whole number from 1 to CONFIG_COUNT_MAX. */
+attn_status config_get_count(const struct config_section *section, const char *keys,
+                             size_t when_absent, size_t when_null, size_t *ret_count,
+                             attn_error *ret_error);
+
+/* Reads a number that is finite and larger than 0. */
+attn_status config_get_number(const struct config_section *section, const char *keys,
+                              double when_absent, double when_null, double *ret_number,
+                              attn_error *ret_error);
+
+/* Reads true or false; `otherwise` when it is absent or null. */
+attn_status config_get_bool(const struct config_section *section, const char *keys,
+                            bool otherwise, bool *ret_bool, attn_error *ret_error);
+
+/* Reads a string, which is borrowed; `otherwise` when it is absent or null. */
+attn_status config_get_text(const struct config_section *section, const char *keys,
+                            const char *otherwise, const char **ret_text,
+                            attn_error *ret_error);
+
+/* Checks words KEY=VALUE or KEY=VALUE|VALUE: a key that is present and not null must have
+ * such a value, since attnd does not compute what others mean. */
+attn_status config_check_demands(const struct config_section *section,
+                                 const char *demands, attn_error *ret_error);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* family.h: the table of families. A new family is an entry of table.c.
+ *
+ * Keys are as in config.h: words that mean the same. NULL means that the family does not
+ * have such a key, so that config.json is not asked. */
+#ifndef ATTND_WEIGHTS_FAMILIES_FAMILY_H
+#define ATTND_WEIGHTS_FAMILIES_FAMILY_H
+
+#include "weights/families/layer.h"
+
+/* Which rows of which tensor are queries, keys and values. */
+enum family_split {
+    SPLIT_SEPARATE, /* a tensor each */
+    SPLIT_BLOCKS,   /* one tensor: all query heads, all key heads, all value heads */
+    SPLIT_GROUPS    /* one tensor: for each key head its query heads, it, its values */
+};
+
+enum family_scale {
+    SCALE_HEAD_SIZE, /* 1/sqrt(D) */
+    SCALE_ONE,
+    SCALE_GPT2,   /* 1/sqrt(D), but 1 without scale_attn_weights, and by the layer's
+                     number where scale_attn_by_inverse_layer_idx says so */
+    SCALE_SCALAR, /* 1/sqrt(query_pre_attn_scalar) */
+    SCALE_MPT     /* attn_config.softmax_scale, or 1/sqrt(D) */
+};
+
+enum family_heads {
+    HEADS_KEY,        /* kv_keys, or as many as query heads */
+    HEADS_MULTI_QUERY /* Falcon: by new_decoder_architecture and multi_query */
+};
+
+enum family_mask {
+    MASK_NONE,
+    MASK_CAUSAL,
+    MASK_IF_DECODER,          /* causal where is_decoder is true */
+    MASK_UNLESS_BIDIRECTIONAL /* causal but where use_bidirectional_attention is true */
+};
+
+/* Which layers have a window. With layer_types in config.json, those decide instead for
+ * all but WINDOW_ALL and WINDOW_GPT_NEO. */
+enum family_window {
+    WINDOW_NONE,
+    WINDOW_ALL,
+    WINDOW_UNLESS_NTH, /* but layers N with (N + 1) % period == 0 */
+    WINDOW_UNLESS_1ST, /* but layers N with N % period == 0 */
+    WINDOW_QWEN,       /* with use_sliding_window, layers from max_window_layers on */
+    WINDOW_GPT_NEO     /* as attention_types says */
+};
+
+/* One sequence of layers, all of a kind. */
+struct stack {
+    const char *part;    /* of its layers' names, with its dot: "decoder."; or "" */
+    const char *section; /* of config.json: "text_config"; NULL: the root */
+    const char *layer;   /* the path of a layer; '#' is its number */
+    const char *module;  /* the attention inside it; every tensor there must be known */
+    const char *under;   /* a word that the path's prefix must have; NULL: any prefix */
+    const char *names[NUM_LAYER_LINEARS]; /* of the linears inside the module */
+    const char *norm;    /* inside the layer: the first word that exists; NULL: none */
+    const char *present; /* a key: there are such layers only where it is true */
+    const char *heads_keys, *width_keys, *layers_keys;
+    size_t heads, width, layers; /* when absent */
+    enum family_mask mask;
+    bool cross;
+};
+
+struct family {
+    const char *type;    /* model_type of config.json, and the name; a constant */
+    const char *also;    /* another that may mean it; the weights' shapes tell */
+    const char *untyped; /* a key that tells this family where model_type is absent */
+    struct stack stacks[3];
+    const char *demands; /* see config_check_demands() */
+    const char *ignored; /* words: tensors of the module that do not change results */
+    enum family_split split;
+    bool transposed;         /* weights are [in, out] */
+    const char *bias_always; /* letters of q, k, v, o: linears that have a bias */
+    const char *bias_if;     /* likewise, where bias_keys says so */
+    const char *bias_keys;
+    bool bias; /* when bias_keys is absent */
+    enum family_heads kv_rule;
+    const char *kv_keys;
+    size_t kv_heads; /* when kv_keys is absent; 0: H */
+    const char *head_size_keys;
+    size_t head_size; /* when that is absent; 0: width / H */
+    enum family_scale scale;
+
+    enum layer_norm_kind norm_kind;
+    const char *norm_eps_keys;
+    double norm_eps;
+    const char *norm_if;    /* a key: the norm is before the layer where it is true */
+    bool norm_otherwise;    /* when norm_if is absent */
+    bool norm_skips_first;  /* layer 0 has none */
+    const char *query_norm; /* names in the module; NULL: none */
+    const char *key_norm;
+    const char *head_norm_if; /* a key: they exist where it is true; NULL: always */
+    enum layer_norm_kind head_norm_kind;
+    bool head_norm_whole;
+
+    bool rotates;
+    const char *rope_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
+    bool rope_interleaved;
+    bool rope_plain;            /* there are no keys of scaling */
+    const char *rope_base_keys; /* NULL: always rope_base */
+    double rope_base;
+    const char *rope_local_keys; /* of layers with a window, where they differ */
+    double rope_local_base;      /* 0: they do not */
+    const char *rope_part_keys;  /* the share of D that is rotated */
+    double rope_part;
+    const char *rope_dims_keys; /* the same as a number */
+    size_t rope_dims;
+    const char *longrope_alias;          /* words of "type" that mean longrope */
+    const struct layer_rope *rope_unset; /* the scaling when config.json has none */
+
+    enum family_window window_rule;
+    const char *window_keys;
+    size_t window; /* when absent; 0: none */
+    const char *period_keys;
+    size_t period;
+    const char *softcap_keys;
+    double softcap;
+    const char *clip_keys;
+    const char *sinks; /* in the module */
+
+    enum layer_bias_kind bias_kind;
+    const char *bias_kind_if; /* a key: only where it is true */
+    const char *bias_table;   /* in layer 0's module, or in every layer's */
+    bool bias_every_layer;
+    bool bias_outside; /* the table is not in a module, but under the prefix */
+    const char *bias_max_keys;
+    size_t bias_buckets, bias_distance; /* when absent */
+};
+
+/* Returns the table; constant. */
+const struct family *family_table(size_t *ret_count);
+
+/* Returns whether one of the space-separated words is `word`. */
+bool family_words_have(const char *words, const char *word);
+
+/* Returns why attnd does not compute the family of that model_type; NULL when it has
+ * never heard of it. A constant. */
+const char *family_refusal(const char *type);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* folder.c: opens a folder, finds its layers, and makes models of them. */
+#include "weights/families/folder.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "math/model.h"
+#include "weights/assemble.h"
+#include "weights/checkpoint.h"
+#include "weights/families/gather.h"
+#include "weights/families/lacks.h"
+#include "weights/families/places.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONFIG_FILE     "config.json"
+#define PATH_SHOWN_SIZE 120 /* bytes of a path that an error shows: its end */
+
+struct folder {
+    char path[PATH_SHOWN_SIZE + 4]; /* as errors show it, with ": " */
+    json_t *config;
+    struct folder_tensors tensors;
+    struct layer *layers; /* [num_layers] */
+    size_t num_layers;
+    bool pre_norm;
+    size_t context_length;
+};
+
+bool folder_is_at(const char *path) {
+    char file[PATH_MAX];
+    return snprintf(file, sizeof file, "%s/" CONFIG_FILE, path) < (int)sizeof file &&
+           access(file, F_OK) == 0;
+}
+
+/* Returns whether the list "0-3,7", which is well formed, has `index`; NULL has all. */
+static bool is_selected(const char *list, size_t index) {
+    if (list == NULL)
+        return true;
+    while (*list != '\0') {
+        char *end;
+        unsigned long first = strtoul(list, &end, 10), last = first;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        if (first <= index && index <= last)
+            return true;
+        list = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
+/* Checks the list's form, and that every number in it is that of a layer. */
+static attn_status check_selection(const char *list, size_t num_layers,
+                                   attn_error *ret_error) {
+    const char *at = list;
+
+    while (list != NULL) {
+        size_t digits = strspn(at, "0123456789");
+        unsigned long first = strtoul(at, NULL, 10), last = first;
+        bool good = digits >= 1 && digits <= 8;
+        at += digits;
+        if (good && *at == '-') {
+            digits = strspn(++at, "0123456789");
+            last = strtoul(at, NULL, 10);
+            good = digits >= 1 && digits <= 8 && last >= first;
+            at += digits;
+        }
+        if (!good || (*at != '\0' && *at != ','))
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "layers=%.80s is not a list such as 0-3,7", list);
+        if (last >= num_layers)
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "layers=%.80s has layer %lu, but the folder has %zu", list,
+                             last, num_layers);
+        if (*at++ == '\0')
+            break;
+    }
+    return ATTN_OK;
+}
+
+/* Checks the norms that pre_norm=true asks for. Single layers may have none. */
+static attn_status check_pre_norm(const struct folder *folder, const struct match *match,
+                                  attn_error *ret_error) {
+    size_t count = match->family->norm_skips_first;
+
+    for (size_t i = 0; i < folder->num_layers; i++) {
+        const struct layer_norm *norm = &folder->layers[i].norm_before;
+        count += norm->kind != NORM_NONE;
+        if (norm->kind != NORM_NONE && norm->weight == NULL)
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "the norm before layer %s is not in the files; leave out "
+                             "pre_norm=true",
+                             folder->layers[i].part);
+    }
+    if (count > 0)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "the layers of this %s have no norm before them; leave out "
+                     "pre_norm=true",
+                     match->family->type);
+}
+
+/* Adds the layers of a stack that are asked for. */
+static attn_status add_stack(struct folder *folder, const struct match *match,
+                             const struct match_stack *stack, const char *selection,
+                             attn_error *ret_error) {
+    for (size_t i = 0; i < stack->num_layers; i++) {
+        struct layer *layer = &folder->layers[folder->num_layers];
+        struct layer_biases biases;
+        if (!is_selected(selection, i))
+            continue;
+
+        attn_status status = traits_read(match, stack, i, layer, &biases, ret_error);
+        if (status == ATTN_OK)
+            status =
+                places_find(match, stack, &folder->tensors, &biases, layer, ret_error);
+        if (status != ATTN_OK)
+            return status;
+        folder->num_layers++;
+    }
+    return ATTN_OK;
+}
+
+/* Finds all layers, once config and tensors are there. */
+static attn_status find_layers(struct folder *folder,
+                               const struct folder_options *options,
+                               attn_error *ret_error) {
+    struct match match;
+    size_t total = 0, most = 0;
+
+    attn_status status =
+        match_find(folder->config, &folder->tensors, options->prefix, &match, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    for (size_t i = 0; i < match.num_stacks; i++) {
+        total += match.stacks[i].num_layers; /* each has a tensor of its own */
+        if (match.stacks[i].num_layers > most)
+            most = match.stacks[i].num_layers;
+    }
+
+    status = check_selection(options->layers, most, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    folder->layers = calloc(total, sizeof *folder->layers);
+    if (folder->layers == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to list its layers");
+    for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
+        status = add_stack(folder, &match, &match.stacks[i], options->layers, ret_error);
+    if (status == ATTN_OK && folder->pre_norm)
+        status = check_pre_norm(folder, &match, ret_error);
+    return status;
+}
+
+/* Finishes opening; closes the folder on failure. `error` is the one so far. */
+static attn_status finish_folder(struct folder *folder, attn_status status,
+                                 const struct folder_options *options, attn_error *error,
+                                 struct folder **ret_folder, attn_error *ret_error) {
+    static const struct folder_options no_options;
+
+    if (options == NULL)
+        options = &no_options;
+    folder->pre_norm = options->pre_norm;
+    folder->context_length = options->context_length;
+    if (status == ATTN_OK)
+        status = find_layers(folder, options, error);
+    if (status == ATTN_OK) {
+        *ret_folder = folder;
+        return ATTN_OK;
+    }
+
+    error_set(ret_error, status, "%s%s", folder->path, error->text);
+    folder_close(folder);
+    return status;
+}
+
+static attn_status folder_no_memory(attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the folder");
+}
+
+attn_status folder_open(const char *path, const struct folder_options *options,
+                        struct folder **ret_folder, attn_error *ret_error) {
+    struct folder *folder = calloc(1, sizeof *folder);
+    size_t size = strlen(path);
+    bool cut = size > PATH_SHOWN_SIZE - 3;
+    attn_error error;
+
+    if (folder == NULL)
+        return folder_no_memory(ret_error);
+    snprintf(folder->path, sizeof folder->path, "%s%s: ", cut ? "..." : "",
+             cut ? path + size - (PATH_SHOWN_SIZE - 3) : path);
+    attn_status status = config_read_file(path, CONFIG_FILE, &folder->config, &error);
+    if (status == ATTN_OK && folder->config == NULL)
+        status = error_set(&error, ATTN_E_FORMAT,
+                           "has no config.json; give the folder that save_pretrained() "
+                           "wrote");
+    if (status == ATTN_OK && config_is_adapted(path))
+        status = error_set(&error, ATTN_E_UNSUPPORTED,
+                           "has an adapter (adapter_config.json); merge it with peft's "
+                           "merge_and_unload(), and save that");
+    if (status == ATTN_OK)
+        status = folder_tensors_open(path, &folder->tensors, &error);
+    return finish_folder(folder, status, options, &error, ret_folder, ret_error);
+}
+
+attn_status folder_open_memory(const char *config, size_t config_size, const void *file,
+                               size_t file_size, const struct folder_options *options,
+                               struct folder **ret_folder, attn_error *ret_error) {
+    struct folder *folder = calloc(1, sizeof *folder);
+    attn_error error;
+
+    if (folder == NULL)
+        return folder_no_memory(ret_error);
+    attn_status status = config_parse(config, config_size, &folder->config, &error);
+    if (status == ATTN_OK)
+        status = folder_tensors_open_memory(file, file_size, &folder->tensors, &error);
+    return finish_folder(folder, status, options, &error, ret_folder, ret_error);
+}
+
+void folder_close(struct folder *folder) {
+    if (folder == NULL)
+        return;
+    free(folder->layers);
+    folder_tensors_deinit(&folder->tensors);
+    json_decref(folder->config);
+    free(folder);
+}
+
+const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count) {
+    *ret_count = folder->num_layers;
+    return folder->layers;
+}
+
+/* Refuses a layer that the engine does not compute. */
+static attn_status check_computable(const struct folder *folder,
+                                    const struct layer *layer, attn_error *ret_error) {
+    char lacks[LACKS_TEXT_SIZE];
+
+    layer_describe_lacks(layer, folder->pre_norm, lacks);
+    if (lacks[0] == '\0')
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                     "%slayer %s of family %s needs what attnd does not compute: %s; "
+                     "choose others with layers=",
+                     folder->path, layer->part, layer->family, lacks);
+}
+
+/* Fills in what the layer's model is asked to be. */
+static attn_status fill_model_info(const struct folder *folder, const struct layer *layer,
+                                   const char *name, attn_model_info *ret_info,
+                                   attn_error *ret_error) {
+    const struct layer_linear *linears = layer->linears;
+    char whole[ATTN_NAME_MAX + LAYER_PART_SIZE + 2];
+    attn_model_info info = {.layout = layer->family};
+
+    snprintf(whole, sizeof whole, "%.*s.%s", ATTN_NAME_MAX + 1, name, layer->part);
+    attn_status status = checkpoint_check_name(whole, ret_error);
+    if (status == ATTN_OK)
+        status = check_computable(folder, layer, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    memcpy(info.name, whole, strlen(whole) + 1);
+    info.query_size = linears[LAYER_QUERY].in_size;
+    info.key_size = linears[LAYER_KEY].in_size;
+    info.value_size = linears[LAYER_VALUE].in_size;
+    info.out_size = linears[LAYER_OUTPUT].head_rows;
+    info.num_heads = layer->num_heads;
+    info.head_size = layer->head_size;
+    info.query_bias = linears[LAYER_QUERY].bias != NULL;
+    info.key_bias = linears[LAYER_KEY].bias != NULL;
+    info.value_bias = linears[LAYER_VALUE].bias != NULL;
+    info.output_bias = linears[LAYER_OUTPUT].bias != NULL;
+    info.output_projection = true;
+    info.causal = layer->causal;
+    info.context_length = folder->context_length;
+    *ret_info = info;
+    return ATTN_OK;
+}
+
+attn_status folder_describe_model(const struct folder *folder, size_t i, const char *name,
+                                  const attn_engine_options *engine,
+                                  attn_model_info *ret_info, attn_error *ret_error) {
+    attn_model_info info;
+    attn_status status =
+        fill_model_info(folder, &folder->layers[i], name, &info, ret_error);
+    return status != ATTN_OK ? status
+                             : model_describe(&info, engine, ret_info, ret_error);
+}
+
+attn_status folder_check_models(const struct folder *folder, const char *name,
+                                const attn_engine_options *engine, size_t memory,
+                                attn_error *ret_error) {
+    size_t sum = 0;
+
+    for (size_t i = 0; i < folder->num_layers; i++) {
+        attn_model_info info;
+        attn_status status =
+            folder_describe_model(folder, i, name, engine, &info, ret_error);
+        if (status != ATTN_OK)
+            return status;
+        size_add_saturating(&sum, info.memory);
+    }
+    if (sum <= memory)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_NOMEM,
+                     "%sits %zu layers need %zu bytes, but this process may use %zu; "
+                     "choose some with layers=0-%zu, or precision=bf16",
+                     folder->path, folder->num_layers, sum, memory,
+                     folder->num_layers / 2);
+}
+
+/* Reads the weights of a layer into a model of its sizes. */
+static attn_status read_layer_weights(const void *context, attn_model *model,
+                                      attn_error *ret_error) {
+    const struct layer_linear *linears = ((const struct layer *)context)->linears;
+    float *const weights[] = {model->query_weight, model->key_weight, model->value_weight,
+                              model->output_weight};
+    float *const biases[] = {model->query_bias, model->key_bias, model->value_bias,
+                             model->output_bias};
+    attn_status status = ATTN_OK;
+
+    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++)
+        status = gather_linear(&linears[i], weights[i], biases[i], ret_error);
+    return status;
+}
+
+attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
+                                const attn_engine_options *engine, attn_model **ret_model,
+                                attn_error *ret_error) {
+    const struct layer *layer = &folder->layers[i];
+    attn_model_info info;
+    attn_error error;
+
+    attn_status status = fill_model_info(folder, layer, name, &info, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    const struct weight_source source = {
+        .info = &info, .read = read_layer_weights, .context = layer};
+    status = assemble_from_source(&source, engine, ret_model, &error);
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    return error_set(ret_error, status, "%slayer %s: %s", folder->path, layer->part,
+                     error.text);
+}

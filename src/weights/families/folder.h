@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* folder.h: the attention layers of a checkpoint's folder: config.json, and
+ * model.safetensors or its shards. See docs/checkpoints.md. */
+#ifndef ATTND_WEIGHTS_FAMILIES_FOLDER_H
+#define ATTND_WEIGHTS_FAMILIES_FOLDER_H
+
+#include "weights/families/layer.h"
+
+#include <attnd/model.h>
+
+struct folder;
+
+/* What a folder is asked for. All memory is borrowed for the call. */
+struct folder_options {
+    const char *layers; /* "0-3,7"; NULL: all */
+    const char *prefix; /* of the tensors' names, where several fit; NULL: any */
+    bool pre_norm;      /* apply the norm before each layer, too */
+    size_t context_length;
+};
+
+/* Returns whether there is a folder at `path` that has a config.json. */
+bool folder_is_at(const char *path);
+
+/* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
+ * weights. `options` may be NULL: as if zero-initialised. The caller owns *ret_folder.
+ * Errors, with one line that names the folder, the file, the key or tensor, and the
+ * remedy: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED, _OVERFLOW, _NOMEM. */
+attn_status folder_open(const char *path, const struct folder_options *options,
+                        struct folder **ret_folder, attn_error *ret_error);
+
+/* The same for the text of a config.json and a file of safetensors in memory. The latter
+ * is borrowed until folder_close(). Errors do not name a folder. */
+attn_status folder_open_memory(const char *config, size_t config_size, const void *file,
+                               size_t file_size, const struct folder_options *options,
+                               struct folder **ret_folder, attn_error *ret_error);
+
+/* Closes its files; NULL is fine. */
+void folder_close(struct folder *folder);
+
+/* Borrows the layers, in the order of their stacks; there is at least one. */
+const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count);
+
+/* Describes layer `i` as the model `name` + "." + its part. Errors, with one line:
+ * ATTN_E_VALUE for a name that models cannot have, ATTN_E_UNSUPPORTED for a layer that
+ * the engine does not compute, which says what it lacks; those of model_describe(). */
+attn_status folder_describe_model(const struct folder *folder, size_t i, const char *name,
+                                  const attn_engine_options *engine,
+                                  attn_model_info *ret_info, attn_error *ret_error);
+
+/* Checks that all layers can be served at the same time in `memory` bytes. Errors, with
+ * one line: those of folder_describe_model(); ATTN_E_NOMEM when they are too large. */
+attn_status folder_check_models(const struct folder *folder, const char *name,
+                                const attn_engine_options *engine, size_t memory,
+                                attn_error *ret_error);
+
+/* Creates the model of layer `i`. The caller owns *ret_model; the folder may be closed
+ * before. Errors: those of folder_describe_model() and attn_model_load(). */
+attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
+                                const attn_engine_options *engine, attn_model **ret_model,
+                                attn_error *ret_error);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layer.h: everything about one attention layer of a checkpoint: what it computes, and
+ * where its weights lie. It says more than the engine can compute; lacks.h has the rest.
+ *
+ * H query heads share KV key and value heads, each of size D; i and j are the positions
+ * of a query and a key. The order inside a layer: norm before, project, clip, norm of
+ * queries and keys, rotate, scale, softcap, bias by distance, mask, softmax with sinks,
+ * project. */
+#ifndef ATTND_WEIGHTS_FAMILIES_LAYER_H
+#define ATTND_WEIGHTS_FAMILIES_LAYER_H
+
+#include "weights/families/tensors.h"
+
+#include <stdbool.h>
+
+#define LAYER_PART_SIZE 32 /* bytes of "decoder.3.cross", terminator included */
+
+enum layer_norm_kind {
+    NORM_NONE,
+    NORM_LAYER,       /* (x - mean) / sqrt(variance + eps) * w + b */
+    NORM_RMS,         /* x / sqrt(mean of squares + eps) * w */
+    NORM_RMS_PLUS_ONE /* the same, but * (1 + w) */
+};
+
+struct layer_norm {
+    enum layer_norm_kind kind;
+    double eps;
+    const struct folder_tensor *weight; /* NULL: the file has none */
+    const struct folder_tensor *bias;   /* NULL: none */
+};
+
+/* How the rotary frequencies f = base^(-2a/R) are scaled. */
+enum layer_rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_DYNAMIC,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_LONGROPE,
+};
+
+struct layer_rope {
+    size_t dims;      /* R, the first numbers of a head; 0: the layer has no rotation */
+    bool interleaved; /* pairs are neighbours, not R/2 apart */
+    enum layer_rope_type type;
+    double base;
+    double factor;                      /* 0: not given */
+    double low_freq_factor;             /* llama3 */
+    double high_freq_factor;            /* llama3 */
+    double beta_fast, beta_slow;        /* yarn */
+    bool truncate;                      /* yarn */
+    double attention_factor;            /* yarn and longrope; 0: not given */
+    double mscale, mscale_all_dim;      /* yarn; 0: not given */
+    size_t max_positions;               /* max_position_embeddings; 0: not given */
+    size_t original_positions;          /* llama3, yarn, longrope */
+    const struct json_t *short_factors; /* longrope: R/2 numbers larger than 0 */
+    const struct json_t *long_factors;  /* likewise */
+};
+
+/* What is added to a score as a function of j - i. */
+enum layer_bias_kind {
+    BIAS_NONE,
+    BIAS_ALIBI,        /* slope of the head times (j - i) */
+    BIAS_ALIBI_SCALED, /* the same with bfloat16 slopes, and multiplied by the scale */
+    BIAS_BUCKETS       /* T5: a table of numbers by bucket and head */
+};
+
+struct layer_bias {
+    enum layer_bias_kind kind;
+    double alibi_max;                  /* slopes are 2^(-alibi_max h/H); often 8 */
+    const struct folder_tensor *table; /* [num_buckets, H] */
+    size_t num_buckets;
+    size_t max_distance;
+    bool both_sides; /* keys after the query have buckets of their own */
+};
+
+/* A linear map, y = x W^T + b, whose outputs are heads of D rows each. */
+struct layer_linear {
+    const struct folder_tensor *weight;
+    const struct folder_tensor *bias; /* NULL: none */
+    bool transposed;                  /* weight is [in, out] instead of [out, in] */
+    size_t in_size;
+    /* Head h begins at row first_row + h / group_heads * group_rows +
+     * h % group_heads * head_rows, of weight and bias. */
+    size_t first_row, num_heads, head_rows, group_heads, group_rows;
+};
+
+enum { LAYER_QUERY, LAYER_KEY, LAYER_VALUE, LAYER_OUTPUT, NUM_LAYER_LINEARS };
+
+struct layer {
+    const char *family;         /* a constant */
+    char part[LAYER_PART_SIZE]; /* the name behind the folder's: "3", "decoder.3.cross" */
+    size_t index;               /* among the layers of its stack */
+    bool cross;                 /* keys come from elsewhere */
+    size_t num_heads, num_kv_heads, head_size;
+    double scale; /* of q k^T */
+    bool causal;
+    bool head_norm_whole; /* norms of queries and keys are over all heads together */
+    /* Keys that a query attends to: the last `window` up to its own when causal, else
+     * those at most `window` away; 0: all. */
+    size_t window;
+    double softcap; /* c of c tanh(s/c); 0: none */
+    double clip;    /* projected numbers are clamped to -clip..clip; 0: not */
+    struct layer_rope rope;
+    struct layer_bias bias;
+    struct layer_norm query_norm, key_norm;
+    struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
+    const struct folder_tensor *sinks; /* [H], or NULL */
+    struct layer_linear linears[NUM_LAYER_LINEARS];
+};
+
+#endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* match.c: a tensor belongs to a family by the end of its name. What is before that end
+ * is the prefix, of which a stack must have one only: a model of several towers may have
+ * the same names in each. */
+#include "weights/families/match.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool match_name(const struct match_stack *stack, size_t index, const char *module,
+                const char *name, const char *ending, char ret_name[MATCH_NAME_SIZE]) {
+    const char *layer = stack->stack->layer;
+    size_t before = strcspn(layer, "#");
+    int size =
+        snprintf(ret_name, MATCH_NAME_SIZE, "%s%.*s%zu%s%s%s%s", stack->prefix,
+                 (int)before, layer, index, layer + before + 1, module, name, ending);
+    return size > 0 && size < MATCH_NAME_SIZE;
+}
+
+/* Finds the weight of the first linear of a layer; NULL when there is none. */
+static const struct folder_tensor *find_first_weight(const struct match_stack *stack,
+                                                     const struct folder_tensors *tensors,
+                                                     size_t index,
+                                                     char ret_name[MATCH_NAME_SIZE]) {
+    if (!match_name(stack, index, stack->stack->module, stack->stack->names[0], ".weight",
+                    ret_name))
+        return NULL;
+    return folder_tensors_find(tensors, ret_name);
+}
+
+/* Prefixes that fit, as an error shows them. */
+struct found_prefixes {
+    char text[200];
+    size_t size, count;
+};
+
+/* Notes the prefix of a name that has `prefix_size` bytes of it; the first goes into
+ * stack->prefix. */
+static void note_prefix(struct found_prefixes *found, struct match_stack *stack,
+                        const char *name, size_t prefix_size) {
+    const char *comma = found->count == 0 ? "" : ", ";
+    size_t room = sizeof found->text - found->size;
+
+    if (found->count++ == 0)
+        snprintf(stack->prefix, sizeof stack->prefix, "%.*s", (int)prefix_size, name);
+    int size = snprintf(found->text + found->size, room, "%sprefix=%.*s", comma,
+                        (int)prefix_size, name);
+    if (size > 0 && (size_t)size < room)
+        found->size += (size_t)size;
+    else
+        found->text[found->size] = '\0';
+}
+
+/* Sets stack->prefix. *ret_found is whether the folder has such tensors at all. */
+static attn_status find_stack_prefix(struct match_stack *stack,
+                                     const struct folder_tensors *tensors,
+                                     const char *wanted, bool *ret_found,
+                                     attn_error *ret_error) {
+    struct found_prefixes found = {.count = 0};
+    char ending[MATCH_NAME_SIZE];
+    const char *under = stack->stack->under;
+
+    stack->prefix[0] = '\0';
+    match_name(stack, 0, stack->stack->module, stack->stack->names[0], ".weight", ending);
+    size_t ending_size = strlen(ending);
+    for (size_t i = 0; i < tensors->count; i++) {
+        const char *name = tensors->items[i].name;
+        size_t size = strlen(name), prefix_size = size - ending_size;
+        /* the end begins at a whole word of the path, not inside one */
+        if (size < ending_size || prefix_size >= sizeof stack->prefix ||
+            strcmp(name + prefix_size, ending) != 0 ||
+            (prefix_size > 0 && name[prefix_size - 1] != '.'))
+            continue;
+        if (wanted != NULL &&
+            (strlen(wanted) != prefix_size || strncmp(name, wanted, prefix_size) != 0))
+            continue;
+        const char *word = under == NULL ? name : strstr(name, under);
+        if (word != NULL && word <= name + prefix_size)
+            note_prefix(&found, stack, name, prefix_size);
+    }
+
+    *ret_found = found.count > 0;
+    if (found.count <= 1)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_FORMAT,
+                     "%zu tensors end in '%.80s'; choose one of their prefixes: %s",
+                     found.count, ending, found.text);
+}
+
+/* Counts the layers whose tensors are there, and compares with config.json. */
+static attn_status check_num_layers(struct match_stack *stack,
+                                    const struct folder_tensors *tensors,
+                                    attn_error *ret_error) {
+    char name[MATCH_NAME_SIZE], missing[MATCH_NAME_SIZE];
+    size_t count = 0;
+
+    while (find_first_weight(stack, tensors, count, missing) != NULL)
+        count++;
+    if (count == stack->num_layers)
+        return ATTN_OK;
+    if (count < stack->num_layers)
+        return error_set(
+            ret_error, ATTN_E_FORMAT,
+            "tensor '%.120s' is missing, but config.json has %zu layers; copy "
+            "the folder again",
+            missing, stack->num_layers);
+    find_first_weight(stack, tensors, stack->num_layers, name);
+    return error_set(
+        ret_error, ATTN_E_FORMAT,
+        "config.json has %zu layers, but there is a tensor '%.120s'; is it the "
+        "config.json of this model?",
+        stack->num_layers, name);
+}
+
+/* Fills in a stack but for its prefix; *ret_present is whether config.json has it. */
+static attn_status describe_stack(const json_t *config, const struct stack *stack,
+                                  struct match_stack *ret_stack, bool *ret_present,
+                                  attn_error *ret_error) {
+    char overriding[64] = "";
+    attn_status status = ATTN_OK;
+
+    *ret_stack = (struct match_stack){.stack = stack, .section.object = config};
+    if (stack->section != NULL) {
+        snprintf(overriding, sizeof overriding, "%s_dict", stack->section);
+        ret_stack->section.object = json_object_get(config, stack->section);
+        ret_stack->section.override = json_object_get(config, overriding);
+    }
+    const struct config_section *section = &ret_stack->section;
+
+    *ret_present = true;
+    if (stack->present != NULL)
+        status = config_get_bool(section, stack->present, false, ret_present, ret_error);
+    if (status == ATTN_OK)
+        status = config_get_count(section, stack->heads_keys, stack->heads, stack->heads,
+                                  &ret_stack->num_heads, ret_error);
+    if (status == ATTN_OK)
+        status = config_get_count(section, stack->width_keys, stack->width, stack->width,
+                                  &ret_stack->width, ret_error);
+    if (status == ATTN_OK)
+        status = config_get_count(section, stack->layers_keys, stack->layers,
+                                  stack->layers, &ret_stack->num_layers, ret_error);
+    return status;
+}
+
+/* Finds the stacks of `family` in the folder; match->num_stacks is 0 where it has none of
+ * them. */
+static attn_status match_stacks(const json_t *config,
+                                const struct folder_tensors *tensors, const char *prefix,
+                                const struct family *family, struct match *match,
+                                attn_error *ret_error) {
+    match->num_stacks = 0;
+    for (size_t i = 0; i < MATCH_STACKS_MAX && family->stacks[i].layer != NULL; i++) {
+        struct match_stack *stack = &match->stacks[match->num_stacks];
+        bool present, found = false;
+
+        attn_status status =
+            describe_stack(config, &family->stacks[i], stack, &present, ret_error);
+        if (status == ATTN_OK && present)
+            status = find_stack_prefix(stack, tensors, prefix, &found, ret_error);
+        if (status != ATTN_OK)
+            return status;
+        match->num_stacks += found;
+    }
+    return ATTN_OK;
+}
+
+/* Returns whether the weights lie as the family has them, where only their shape tells:
+ * GPT-2's are [in, out], nanoGPT's [out, in], under the same names. */
+static bool is_oriented(const struct match *match, const struct folder_tensors *tensors) {
+    char name[MATCH_NAME_SIZE];
+    const struct match_stack *stack = &match->stacks[0];
+    const struct folder_tensor *weight = find_first_weight(stack, tensors, 0, name);
+
+    return weight != NULL && weight->tensor->rank == 2 &&
+           weight->tensor->shape[match->family->transposed ? 0 : 1] == stack->width;
+}
+
+/* Returns whether the entry is for folders with this model_type, which may be NULL. */
+static bool is_candidate_family(const struct family *family, const json_t *config,
+                                const char *type) {
+    if (type != NULL)
+        return strcmp(family->type, type) == 0 ||
+               (family->also != NULL && strcmp(family->also, type) == 0);
+    return family->untyped != NULL && json_object_get(config, family->untyped) != NULL;
+}
+
+/* Explains why no entry of the table is for this model_type. */
+static attn_status refuse_type(const char *type, attn_error *ret_error) {
+    if (type == NULL)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "config.json has no model_type, so the family is not known");
+    const char *reason = family_refusal(type);
+    if (reason != NULL)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "attnd does not compute family %.40s: %s", type, reason);
+    return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                     "attnd does not know model_type '%.40s'; docs/checkpoints.md lists "
+                     "the families",
+                     type);
+}
+
+/* Explains why the folder has no tensor of the family. */
+static attn_status refuse_unmatched(const json_t *config, const struct family *family,
+                                    attn_error *ret_error) {
+    const struct stack *stack = &family->stacks[0];
+    const json_t *quantized = json_object_get(config, "quantization_config");
+    const char *method = json_string_value(json_object_get(quantized, "quant_method"));
+
+    return error_set(
+        ret_error, quantized != NULL ? ATTN_E_UNSUPPORTED : ATTN_E_FORMAT,
+        "no tensor has a name that ends in '%s%s%s.weight', as those of family %.40s do "
+        "(# is 0)%s%.20s%s",
+        stack->layer, stack->module, stack->names[0], family->type,
+        quantized != NULL ? "; the weights are quantized (" : "",
+        quantized == NULL ? ""
+        : method == NULL  ? "?"
+                          : method,
+        quantized != NULL ? "), save them in bfloat16 or float32" : "");
+}
+
+attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
+                       const char *prefix, struct match *ret_match,
+                       attn_error *ret_error) {
+    const struct config_section root = {.object = config};
+    const struct family *first = NULL;
+    struct match match = {.family = NULL};
+    const char *type;
+    size_t count;
+
+    attn_status status = config_get_text(&root, "model_type", NULL, &type, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    const struct family *families = family_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        struct match tried = {.family = &families[i]};
+        if (!is_candidate_family(&families[i], config, type))
+            continue;
+        status = match_stacks(config, tensors, prefix, &families[i], &tried, ret_error);
+        if (status != ATTN_OK)
+            return status;
+        /* where several entries have the type, the one whose weights fit is meant */
+        if (tried.num_stacks > 0 && (first == NULL || is_oriented(&tried, tensors)) &&
+            (match.family == NULL || !is_oriented(&match, tensors)))
+            match = tried;
+        if (first == NULL)
+            first = &families[i];
+    }
+
+    if (first == NULL)
+        return refuse_type(type, ret_error);
+    if (match.family == NULL)
+        return refuse_unmatched(config, first, ret_error);
+    for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
+        status = check_num_layers(&match.stacks[i], tensors, ret_error);
+    if (status == ATTN_OK)
+        *ret_match = match;
+    return status;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* match.h: finds the family of a folder, and the prefixes of its tensors' names. */
+#ifndef ATTND_WEIGHTS_FAMILIES_MATCH_H
+#define ATTND_WEIGHTS_FAMILIES_MATCH_H
+
+#include "weights/families/config.h"
+#include "weights/families/family.h"
+
+#define MATCH_STACKS_MAX  3
+#define MATCH_NAME_SIZE   256 /* bytes of a tensor's name, terminator included */
+#define MATCH_PREFIX_SIZE 128 /* bytes of a prefix, terminator included */
+
+/* A stack that the folder has. */
+struct match_stack {
+    const struct stack *stack;
+    struct config_section section;
+    char prefix[MATCH_PREFIX_SIZE]; /* of names of tensors, with its dot: "model." */
+    size_t num_heads, width;
+    size_t num_layers; /* all of them are there, and no more */
+};
+
+struct match {
+    const struct family *family;
+    struct match_stack stacks[MATCH_STACKS_MAX];
+    size_t num_stacks;
+};
+
+/* Finds the family that `config` names and the tensors fit. `prefix` is the one to take
+ * where several fit, or NULL. *ret_match borrows from `config`. Errors, with one line
+ * that names the key or tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
+attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
+                       const char *prefix, struct match *ret_match,
+                       attn_error *ret_error);
+
+/* Writes the name of a tensor of layer `index`: prefix, layer, module, name and ending.
+ * Returns false when it is longer than any that a table has. */
+bool match_name(const struct match_stack *stack, size_t index, const char *module,
+                const char *name, const char *ending, char ret_name[MATCH_NAME_SIZE]);
+
+#endif

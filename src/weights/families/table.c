@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.c: one entry for each family. Names of tensors, orders of rows and defaults are
+ * those of Hugging Face's transformers, as its class of that name computes the layer. */
+#include "weights/families/family.h"
+
+#include <string.h>
+
+/* clang-format off */
+#define KEYS_COMMON .heads_keys = "num_attention_heads", .width_keys = "hidden_size", \
+                    .layers_keys = "num_hidden_layers"
+#define KEYS_GPT    .heads_keys = "n_head num_attention_heads", \
+                    .width_keys = "n_embd hidden_size", \
+                    .layers_keys = "n_layer num_hidden_layers"
+#define NAMES_PROJ(o) {"q_proj", "k_proj", "v_proj", o}
+#define NAMES_BERT  {"self.query", "self.key", "self.value", "output.dense"}
+#define PACKED(qkv, o) {qkv, NULL, NULL, o}
+#define SIZES(h, w, n) .heads = h, .width = w, .layers = n
+
+/* Llama's names, which many share. */
+#define STACK_LLAMA(h, w, n) \
+    {.part = "", .layer = "layers.#.", .module = "self_attn.", \
+     .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
+     SIZES(h, w, n), .mask = MASK_CAUSAL}
+#define STACK_GEMMA(name, section_name, word, h, w, n) \
+    {.part = name, .section = section_name, .under = word, .layer = "layers.#.", \
+     .module = "self_attn.", .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm", \
+     KEYS_COMMON, SIZES(h, w, n), .mask = MASK_UNLESS_BIDIRECTIONAL}
+#define ROPE_COMMON .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 10000
+#define RMS(value)  .norm_kind = NORM_RMS, .norm_eps_keys = "rms_norm_eps", \
+                    .norm_eps = value
+#define OLD_ROTARY  "rotary_emb.inv_freq"
+
+/* The two stacks of BERT; the second exists in decoders. */
+#define STACKS_BERT(h, w, n) { \
+    {.part = "", .layer = "encoder.layer.#.", .module = "attention.", \
+     .names = NAMES_BERT, KEYS_COMMON, SIZES(h, w, n), .mask = MASK_IF_DECODER}, \
+    {.part = "", .layer = "encoder.layer.#.", .module = "crossattention.", \
+     .names = NAMES_BERT, KEYS_COMMON, SIZES(h, w, n), \
+     .present = "add_cross_attention", .cross = true}}
+#define BERT(type_name, h, w, n) { \
+    .type = type_name, .stacks = STACKS_BERT(h, w, n), .bias_always = "qkvo", \
+    .ignored = "output.LayerNorm.weight output.LayerNorm.bias output.LayerNorm.gamma " \
+               "output.LayerNorm.beta", \
+    .demands = "position_embedding_type=absolute"}
+
+/* The three stacks of encoder-decoder models. */
+#define STACK_SEQ2SEQ(name, own, other, norm_name, h, w, n, mask_of, is_cross) \
+    {.part = name ".", .layer = name ".layers.#.", .module = own "_attn.", \
+     .names = NAMES_PROJ("out_proj"), .norm = norm_name, \
+     .heads_keys = other "_attention_heads", .width_keys = "d_model hidden_size", \
+     .layers_keys = other "_layers", SIZES(h, w, n), .mask = mask_of, .cross = is_cross}
+#define STACKS_SEQ2SEQ(norm, cross, h, w, n_encoder, n_decoder) { \
+    STACK_SEQ2SEQ("encoder", "self", "encoder", norm, h, w, n_encoder, MASK_NONE, 0), \
+    STACK_SEQ2SEQ("decoder", "self", "decoder", norm, h, w, n_decoder, MASK_CAUSAL, 0), \
+    STACK_SEQ2SEQ("decoder", "encoder", "decoder", cross, h, w, n_decoder, MASK_NONE, 1)}
+#define BART(type_name, h, w, n) { \
+    .type = type_name, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
+    .bias_always = "qkvo"}
+#define MBART(type_name, h, w, n_encoder, n_decoder) { \
+    .type = type_name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, .norm_eps = 1e-5, \
+    .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
+                             h, w, n_encoder, n_decoder)}
+
+#define VIT(name, norm_name, eps) { \
+    .type = name, .bias_always = "o", .bias_if = "qkv", .bias_keys = "qkv_bias", \
+    .bias = true, .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_eps", \
+    .norm_eps = eps, \
+    .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.", \
+                .names = {"attention.query", "attention.key", "attention.value", \
+                          "output.dense"}, \
+                .norm = norm_name, KEYS_COMMON, SIZES(12, 768, 12)}}}
+#define WAV2VEC2(name) { \
+    .type = name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, \
+    .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-5, \
+    .norm_if = "do_stable_layer_norm", \
+    .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.", \
+                .names = NAMES_PROJ("out_proj"), .norm = "layer_norm", KEYS_COMMON, \
+                SIZES(12, 768, 12)}}}
+
+/* Vision and text towers. */
+#define STACK_TOWER(name, section_name, path, h, w, n, mask_of) \
+    {.part = name, .section = section_name, .layer = path ".encoder.layers.#.", \
+     .module = "self_attn.", .names = NAMES_PROJ("out_proj"), .norm = "layer_norm1", \
+     KEYS_COMMON, SIZES(h, w, n), .mask = mask_of}
+#define STACK_TEXT(name, section_name, h, w, n, mask_of) \
+    STACK_TOWER(name, section_name, "text_model", h, w, n, mask_of)
+#define STACK_VISION(name, section_name, h, w, n) \
+    STACK_TOWER(name, section_name, "vision_model", h, w, n, MASK_NONE)
+#define TOWER(type_name, eps) \
+    .type = type_name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, \
+    .norm_eps_keys = "layer_norm_eps", .norm_eps = eps
+
+/* T5's stacks. */
+#define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers) \
+    {.part = name ".", .layer = name ".block.#.layer." path ".", .module = own ".", \
+     .names = {"q", "k", "v", "o"}, .norm = "layer_norm", \
+     .heads_keys = "num_heads num_attention_heads", .width_keys = "d_model hidden_size", \
+     .layers_keys = keys_of_layers, SIZES(8, 512, 6), .mask = mask_of, .cross = is_cross}
+#define KEYS_T5 "num_layers num_hidden_layers"
+#define T5(type_name, every_layer) { \
+    .type = type_name, .scale = SCALE_ONE, .head_size_keys = "d_kv", .head_size = 64, \
+    .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5), \
+               STACK_T5("decoder", "0", "SelfAttention", MASK_CAUSAL, false, \
+                        "num_decoder_layers," KEYS_T5), \
+               STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
+                        "num_decoder_layers," KEYS_T5)}, \
+    .norm_kind = NORM_RMS, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-6, \
+    .bias_kind = BIAS_BUCKETS, .bias_table = "relative_attention_bias.weight", \
+    .bias_every_layer = every_layer, .bias_max_keys = "relative_attention_max_distance", \
+    .bias_buckets = 32, .bias_distance = 128}
+
+static const struct layer_rope gpt_oss_rope = {
+    .type = ROPE_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
+    .original_positions = 4096};
+
+#define QWEN_WINDOW .window_rule = WINDOW_QWEN, .window_keys = "sliding_window", \
+                    .window = 4096
+#define QWEN3(type_name, h, w, n, kv, d) { \
+    .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, .bias_if = "qkvo", \
+    .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = kv, \
+    .head_size_keys = "head_dim", .head_size = d, RMS(1e-6), .query_norm = "q_norm", \
+    .key_norm = "k_norm", .head_norm_kind = NORM_RMS, ROPE_COMMON, QWEN_WINDOW, \
+    .ignored = OLD_ROTARY}
+#define GEMMA3(type_name, name, section_name, word) { \
+    .type = type_name, .stacks = {STACK_GEMMA(name, section_name, word, 8, 2304, 26)}, \
+    .bias_if = "qkvo", \
+    .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4, \
+    .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR, \
+    .norm_kind = NORM_RMS_PLUS_ONE, .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-6, \
+    .query_norm = "q_norm", .key_norm = "k_norm", .head_norm_kind = NORM_RMS_PLUS_ONE, \
+    .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 1e6, \
+    .rope_local_keys = "rope_local_base_freq", .rope_local_base = 10000, \
+    .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 4096, \
+    .period_keys = "sliding_window_pattern _sliding_window_pattern", .period = 6, \
+    .softcap_keys = "attn_logit_softcapping"}
+
+static const struct family families[] = {
+    {   .type = "gpt2",
+        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
+                    SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
+                    .norm = "ln_1", .mask = MASK_CAUSAL}},
+        .split = SPLIT_BLOCKS, .transposed = true, .bias_always = "qkvo",
+        .scale = SCALE_GPT2,
+        .demands = "add_cross_attention=false", .ignored = "bias masked_bias",
+        .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5},
+    {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
+        .type = "nanogpt", .also = "gpt2", .untyped = "block_size",
+        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
+                    SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
+                    .norm = "ln_1", .mask = MASK_CAUSAL}},
+        .split = SPLIT_BLOCKS, .bias_if = "qkvo", .bias_keys = "bias", .bias = true,
+        .ignored = "bias", .norm_kind = NORM_LAYER, .norm_eps = 1e-5},
+    {   .type = "opt",
+        .stacks = {{.part = "", .layer = "decoder.layers.#.",
+                    .module = "self_attn.", KEYS_COMMON,
+                    SIZES(12, 768, 12), .names = NAMES_PROJ("out_proj"),
+                    .norm = "self_attn_layer_norm", .mask = MASK_CAUSAL}},
+        .bias_if = "qkvo", .bias_keys = "enable_bias", .bias = true,
+        .norm_kind = NORM_LAYER,
+        .norm_eps = 1e-5, .norm_if = "do_layer_norm_before", .norm_otherwise = true},
+    BERT("bert", 12, 768, 12),
+    BERT("roberta", 12, 768, 12),
+    BERT("xlm-roberta", 12, 768, 12),
+    BERT("camembert", 12, 768, 12),
+    BERT("layoutlm", 12, 768, 12),
+    BERT("electra", 4, 256, 12),
+    {   .type = "albert",
+        .stacks = {{.part = "", .layer = "encoder.albert_layer_groups.#.albert_layers.0.",
+                    .module = "attention.", .names = {"query", "key", "value", "dense"},
+                    .heads_keys = "num_attention_heads", .width_keys = "hidden_size",
+                    .layers_keys = "num_hidden_groups", SIZES(64, 4096, 1)}},
+        .demands = "inner_group_num=1 position_embedding_type=absolute",
+        .bias_always = "qkvo",
+        .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta"},
+    {   .type = "distilbert",
+        .stacks = {{.part = "", .layer = "transformer.layer.#.", .module = "attention.",
+                    .names = {"q_lin", "k_lin", "v_lin", "out_lin"}, SIZES(12, 768, 6),
+                    .heads_keys = "n_heads num_attention_heads",
+                    .width_keys = "dim hidden_size",
+                    .layers_keys = "n_layers num_hidden_layers"}},
+        .bias_always = "qkvo"},
+    VIT("vit", "layernorm_before", 1e-12),
+    VIT("deit", "layernorm_before", 1e-12),
+    VIT("vit_mae", "layernorm_before", 1e-12),
+    VIT("audio-spectrogram-transformer", "layernorm_before", 1e-12),
+    VIT("dinov2", "norm1", 1e-6),
+    {   TOWER("clip", 1e-5),
+        .stacks = {STACK_TEXT("text.", "text_config", 8, 512, 12, MASK_CAUSAL),
+                   STACK_VISION("vision.", "vision_config", 12, 768, 12)}},
+    {   TOWER("siglip", 1e-6),
+        .stacks = {STACK_TEXT("text.", "text_config", 12, 768, 12, MASK_NONE),
+                   STACK_VISION("vision.", "vision_config", 12, 768, 12)}},
+    {   TOWER("clip_text_model", 1e-5),
+        .stacks = {STACK_TEXT("", NULL, 8, 512, 12, MASK_CAUSAL)}},
+    {   TOWER("clip_vision_model", 1e-5),
+        .stacks = {STACK_VISION("", NULL, 12, 768, 12)}},
+    {   TOWER("siglip_text_model", 1e-6),
+        .stacks = {STACK_TEXT("", NULL, 12, 768, 12, MASK_NONE)}},
+    {   TOWER("siglip_vision_model", 1e-6),
+        .stacks = {STACK_VISION("", NULL, 12, 768, 12)}},
+    {   .type = "whisper",
+        .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm",
+                                 6, 384, 4, 4),
+        .bias_always = "qvo", .norm_kind = NORM_LAYER, .norm_eps = 1e-5},
+    BART("bart", 16, 1024, 12),
+    BART("marian", 16, 1024, 12),
+    BART("plbart", 12, 768, 6),
+    BART("blenderbot-small", 16, 512, 8),
+    MBART("mbart", 16, 1024, 12, 12),
+    MBART("pegasus", 16, 1024, 12, 12),
+    MBART("m2m_100", 16, 1024, 12, 12),
+    MBART("blenderbot", 32, 2560, 2, 24),
+    WAV2VEC2("wav2vec2"),
+    WAV2VEC2("hubert"),
+    WAV2VEC2("unispeech"),
+    WAV2VEC2("data2vec-audio"),
+    {   .type = "gpt_neo",
+        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.attention.",
+                    .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 2048, 24),
+                    .heads_keys = "num_heads num_attention_heads",
+                    .width_keys = "hidden_size",
+                    .layers_keys = "num_layers num_hidden_layers", .mask = MASK_CAUSAL}},
+        .bias_always = "o", .ignored = "bias masked_bias", .scale = SCALE_ONE,
+        .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5,
+        .window_rule = WINDOW_GPT_NEO, .window_keys = "window_size", .window = 256},
+    {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_if = "qkvo",
+        .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads",
+        .head_size_keys = "head_dim", RMS(1e-6), ROPE_COMMON, .ignored = OLD_ROTARY},
+    {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)},
+        .kv_keys = "num_key_value_heads", .kv_heads = 8,
+        .head_size_keys = "head_dim", RMS(1e-6),
+        ROPE_COMMON, .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
+        .window = 4096,
+        .ignored = OLD_ROTARY},
+    {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)},
+        .kv_keys = "num_key_value_heads", .kv_heads = 8,
+        .head_size_keys = "head_dim", RMS(1e-5),
+        .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 1e6,
+        .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
+        .ignored = OLD_ROTARY},
+    {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_always = "qkv",
+        .kv_keys = "num_key_value_heads", .kv_heads = 32,
+        .head_size_keys = "head_dim", RMS(1e-6),
+        ROPE_COMMON, QWEN_WINDOW, .ignored = OLD_ROTARY},
+    {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)}, .bias_if = "qkv",
+        .bias_keys = "qkv_bias", .bias = true, .kv_keys = "num_key_value_heads",
+        .kv_heads = 16,
+        .head_size_keys = "head_dim", RMS(1e-6), ROPE_COMMON, QWEN_WINDOW,
+        .ignored = OLD_ROTARY},
+    QWEN3("qwen3", 32, 4096, 32, 32, 128),
+    QWEN3("qwen3_moe", 32, 2048, 24, 4, 0),
+    {   .type = "gpt_neox",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "attention.", KEYS_COMMON,
+                    .names = PACKED("query_key_value", "dense"),
+                    .norm = "input_layernorm",
+                    SIZES(64, 6144, 44), .mask = MASK_CAUSAL}},
+        .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "attention_bias",
+        .bias = true,
+        .ignored = "bias masked_bias " OLD_ROTARY, .norm_kind = NORM_LAYER,
+        .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-5, .rotates = true,
+        .rope_base_keys = "rotary_emb_base rope_theta", .rope_base = 10000,
+        .rope_part_keys = "rotary_pct partial_rotary_factor", .rope_part = 0.25},
+    {   .type = "gptj",
+        .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
+                    .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 4096, 28),
+                    .mask = MASK_CAUSAL}},
+        .ignored = "bias masked_bias", .norm_kind = NORM_LAYER,
+        .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5, .rotates = true,
+        .rope_plain = true, .rope_interleaved = true, .rope_base = 10000,
+        .rope_dims_keys = "rotary_dim", .rope_dims = 64},
+    {   .type = "phi",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = NAMES_PROJ("dense"),
+                    .norm = "input_layernorm", SIZES(32, 2048, 24),
+                    .mask = MASK_CAUSAL}},
+        .bias_always = "qkvo", .kv_keys = "num_key_value_heads",
+        .head_size_keys = "head_dim",
+        .ignored = OLD_ROTARY, .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_eps",
+        .norm_eps = 1e-5, .query_norm = "q_layernorm", .key_norm = "k_layernorm",
+        .head_norm_if = "qk_layernorm", .head_norm_kind = NORM_LAYER, ROPE_COMMON,
+        .rope_part_keys = "partial_rotary_factor", .rope_part = 0.5},
+    {   .type = "phi3",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = PACKED("qkv_proj", "o_proj"), .norm = "input_layernorm",
+                    SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
+        .split = SPLIT_BLOCKS, .kv_keys = "num_key_value_heads",
+        .head_size_keys = "head_dim",
+        .ignored = OLD_ROTARY, RMS(1e-5), ROPE_COMMON,
+        .rope_part_keys = "partial_rotary_factor", .rope_part = 1,
+        .longrope_alias = "su yarn",
+        .window_rule = WINDOW_ALL, .window_keys = "sliding_window"},
+    {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)}, .bias_if = "qkvo",
+        .bias_keys = "use_bias", .bias = true, .kv_keys = "num_key_value_heads",
+        .kv_heads = 2,
+        .head_size_keys = "head_dim", .norm_kind = NORM_LAYER,
+        .norm_eps_keys = "norm_epsilon",
+        .norm_eps = 1e-5, ROPE_COMMON, .window_rule = WINDOW_ALL,
+        .window_keys = "sliding_window", .ignored = OLD_ROTARY},
+    {   .type = "falcon",
+        .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.",
+                    .names = PACKED("query_key_value", "dense"),
+                    .norm = "ln_attn input_layernorm", SIZES(71, 4544, 32),
+                    .heads_keys = "num_attention_heads n_head", .mask = MASK_CAUSAL,
+                    .width_keys = "hidden_size n_embed",
+                    .layers_keys = "num_hidden_layers n_layer"}},
+        .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "bias",
+        .kv_rule = HEADS_MULTI_QUERY, .kv_keys = "num_kv_heads n_head_kv",
+        .ignored = OLD_ROTARY, .norm_kind = NORM_LAYER,
+        .norm_eps_keys = "layer_norm_epsilon",
+        .norm_eps = 1e-5, ROPE_COMMON, .rope_if = "alibi=false",
+        .bias_kind = BIAS_ALIBI_SCALED, .bias_kind_if = "alibi"},
+    {   .type = "gemma", .stacks = {STACK_GEMMA("", NULL, NULL, 16, 3072, 28)},
+        .bias_if = "qkvo",
+        .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 16,
+        .head_size_keys = "head_dim", .head_size = 256, .norm_kind = NORM_RMS_PLUS_ONE,
+        .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-6, ROPE_COMMON,
+        .ignored = OLD_ROTARY},
+    {   .type = "gemma2", .stacks = {STACK_GEMMA("", NULL, NULL, 8, 2304, 26)},
+        .bias_if = "qkvo",
+        .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4,
+        .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR,
+        .norm_kind = NORM_RMS_PLUS_ONE, .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-6,
+        ROPE_COMMON, .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window",
+        .window = 4096, .period = 2, .softcap_keys = "attn_logit_softcapping",
+        .softcap = 50},
+    GEMMA3("gemma3_text", "", NULL, NULL),
+    GEMMA3("gemma3", "text.", "text_config", "language_model."),
+    {   .type = "esm",
+        .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.",
+                    .names = NAMES_BERT, .norm = "attention.LayerNorm", KEYS_COMMON,
+                    SIZES(12, 768, 12), .mask = MASK_IF_DECODER}},
+        .demands = "position_embedding_type=absolute|rotary add_cross_attention=false",
+        .bias_always = "qkvo",
+        .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta "
+                   "self.rotary_embeddings.inv_freq",
+        .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-12,
+        .rotates = true, .rope_if = "position_embedding_type=rotary", .rope_plain = true,
+        .rope_base_keys = "rope_theta", .rope_base = 10000},
+    {   .type = "olmo2",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
+                    .names = NAMES_PROJ("o_proj"), SIZES(32, 4096, 32),
+                    .mask = MASK_CAUSAL}},
+        .bias_if = "qkvo", .bias_keys = "attention_bias",
+        .kv_keys = "num_key_value_heads",
+        .head_size_keys = "head_dim", .ignored = OLD_ROTARY,
+        .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-5, .query_norm = "q_norm",
+        .key_norm = "k_norm", .head_norm_kind = NORM_RMS,
+        .head_norm_whole = true, ROPE_COMMON},
+    {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, .bias_if = "qkvo",
+        .bias_keys = "attention_bias", .bias = true, .kv_keys = "num_key_value_heads",
+        .kv_heads = 8, .head_size_keys = "head_dim", .head_size = 64, RMS(1e-5),
+        .rotates = true,
+        .rope_base_keys = "rope_theta", .rope_base = 150000, .rope_unset = &gpt_oss_rope,
+        .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 128,
+        .period = 2, .sinks = "sinks"},
+    {   .type = "modernbert",
+        .stacks = {{.part = "", .layer = "layers.#.", .module = "attn.", KEYS_COMMON,
+                    .names = PACKED("Wqkv", "Wo"),
+                    .norm = "attn_norm", SIZES(12, 768, 22)}},
+        .split = SPLIT_BLOCKS, .bias_if = "qkvo", .bias_keys = "attention_bias",
+        .norm_kind = NORM_LAYER, .norm_eps_keys = "norm_eps", .norm_eps = 1e-5,
+        .norm_skips_first = true, .rotates = true,
+        .rope_base_keys = "global_rope_theta rope_theta", .rope_base = 160000,
+        .rope_local_keys = "local_rope_theta", .rope_local_base = 10000,
+        .window_rule = WINDOW_UNLESS_1ST, .window_keys = "local_attention", .window = 128,
+        .period_keys = "global_attn_every_n_layers", .period = 3},
+    T5("t5", false),
+    T5("mt5", false),
+    T5("umt5", true),
+    {   .type = "mpnet",
+        .stacks = {{.part = "", .layer = "encoder.layer.#.",
+                    .module = "attention.", KEYS_COMMON,
+                    .names = {"attn.q", "attn.k", "attn.v", "attn.o"}, SIZES(12, 768,
+                    12)}},
+        .bias_always = "qkvo",
+        .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta",
+        .bias_kind = BIAS_BUCKETS, .bias_table = "encoder.relative_attention_bias.weight",
+        .bias_outside = true, .bias_buckets = 32, .bias_distance = 128},
+    {   .type = "bloom",
+        .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.",
+                    .names = PACKED("query_key_value", "dense"),
+                    .norm = "input_layernorm",
+                    .heads_keys = "n_head num_attention_heads", .mask = MASK_CAUSAL,
+                    .width_keys = "hidden_size n_embed",
+                    .layers_keys = "n_layer num_hidden_layers", SIZES(8, 64, 2)}},
+        .split = SPLIT_GROUPS, .bias_always = "qkvo", .norm_kind = NORM_LAYER,
+        .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5, .bias_kind = BIAS_ALIBI},
+    {   .type = "mpt",
+        .stacks = {{.part = "", .layer = "blocks.#.", .module = "attn.",
+                    .names = PACKED("Wqkv", "out_proj"),
+                    .norm = "norm_1", SIZES(16, 2048, 24),
+                    .heads_keys = "n_heads num_attention_heads", .mask = MASK_CAUSAL,
+                    .width_keys = "d_model hidden_size",
+                    .layers_keys = "n_layers num_hidden_layers"}},
+        .demands = "attn_config.attn_type=multihead_attention attn_config.qk_ln=false "
+                   "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
+        .split = SPLIT_BLOCKS, .scale = SCALE_MPT, .norm_kind = NORM_LAYER,
+        .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5,
+        .clip_keys = "attn_config.clip_qkv", .bias_kind = BIAS_ALIBI,
+        .bias_max_keys = "attn_config.alibi_bias_max", .bias_distance = 8},
+};
+/* clang-format on */
+
+const struct family *family_table(size_t *ret_count) {
+    *ret_count = sizeof families / sizeof families[0];
+    return families;
+}
+
+bool family_words_have(const char *words, const char *word) {
+    size_t size = strlen(word);
+
+    while (words != NULL && *words != '\0') {
+        size_t next = strcspn(words, " ");
+        if (next == size && strncmp(words, word, size) == 0)
+            return true;
+        words += next + strspn(words + next, " ");
+    }
+    return false;
+}
+
+/* Families whose attention needs something else. */
+static const struct {
+    const char *types, *reason;
+} refusals[] = {
+    {"deepseek_v2 deepseek_v3 kimi_k2",
+     "its attention is multi-head latent attention (low-rank keys and values)"},
+    {"qwen3_next qwen3_5", "its attention has output gates and linear layers"},
+    {"deberta deberta-v2", "its scores have terms of content by position"},
+    {"longformer big_bird bigbird_pegasus reformer longt5",
+     "its attention is sparse in a way of its own"},
+    {"swin swinv2 beit", "its attention has windows or biases in two dimensions"},
+    {"wavlm", "its attention has a gated bias"},
+    {"gemma4 llama4", "its attention has norms, scales or masks of its own"},
+    {"xlnet transfo-xl", "its attention shifts relative positions"},
+};
+
+const char *family_refusal(const char *type) {
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        if (family_words_have(refusals[i].types, type))
+            return refusals[i].reason;
+    }
+    return NULL;
+}

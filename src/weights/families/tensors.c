@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensors.c: opens the files of a folder. With an index, it alone says which tensors
+ * there are, and each must be in the shard that it names. */
+#include "weights/families/tensors.h"
+
+#include "base/error.h"
+#include "weights/families/config.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ONE_FILE   "model.safetensors"
+#define INDEX_FILE "model.safetensors.index.json"
+
+static int compare_tensor_names(const void *a, const void *b) {
+    const struct folder_tensor *left = a, *right = b;
+    return strcmp(left->name, right->name);
+}
+
+size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *name) {
+    size_t low = 0, high = tensors->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(tensors->items[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+const struct folder_tensor *folder_tensors_find(const struct folder_tensors *tensors,
+                                                const char *name) {
+    size_t i = folder_tensors_lower(tensors, name);
+    if (i == tensors->count || strcmp(tensors->items[i].name, name) != 0)
+        return NULL;
+    return &tensors->items[i];
+}
+
+static attn_status list_no_memory(attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to list its tensors");
+}
+
+/* Opens a file of the folder and keeps it. */
+static attn_status open_shard(struct folder_tensors *tensors, const char *path,
+                              const char *name, attn_error *ret_error) {
+    char file[PATH_MAX];
+    struct safetensors *opened;
+    attn_error error;
+
+    if (tensors->num_files == TENSORS_SHARDS_MAX)
+        return error_set(ret_error, ATTN_E_FORMAT, "has more than %d shards",
+                         TENSORS_SHARDS_MAX);
+    if (snprintf(file, sizeof file, "%s/%s", path, name) >= (int)sizeof file)
+        return error_set(ret_error, ATTN_E_VALUE, "the path of %.80s is too long", name);
+    struct safetensors **files =
+        realloc(tensors->files, (tensors->num_files + 1) * sizeof *files);
+    if (files == NULL)
+        return list_no_memory(ret_error);
+    tensors->files = files;
+
+    attn_status status = safetensors_open_file(file, &opened, &error);
+    if (status != ATTN_OK)
+        return error_set(ret_error, status, "%.80s: %s", name, error.text);
+    files[tensors->num_files++] = opened;
+    return ATTN_OK;
+}
+
+/* Lists the tensors of the only file. */
+static attn_status list_one_file(struct folder_tensors *tensors, attn_error *ret_error) {
+    size_t count;
+    const struct safetensors_tensor *all =
+        safetensors_get_tensors(tensors->files[0], &count);
+
+    tensors->items = calloc(count + 1, sizeof *tensors->items);
+    if (tensors->items == NULL)
+        return list_no_memory(ret_error);
+    for (size_t i = 0; i < count; i++)
+        tensors->items[i] =
+            (struct folder_tensor){all[i].name, tensors->files[0], &all[i]};
+    tensors->count = count;
+    return ATTN_OK;
+}
+
+static int compare_with_name(const void *name, const void *tensor) {
+    return strcmp(name, ((const struct safetensors_tensor *)tensor)->name);
+}
+
+/* A shard is a file of the same folder, and nothing else. */
+static bool is_file_name(const char *name) {
+    return name != NULL && name[0] != '\0' && strpbrk(name, "/\\") == NULL &&
+           strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+/* Finds the tensor that the index promises, in the shard called `shard`. `names` are
+ * those of the open files. */
+static attn_status find_promised(struct folder_tensors *tensors, const char *path,
+                                 const char **names, const char *name, const char *shard,
+                                 attn_error *ret_error) {
+    size_t file = 0, count;
+
+    while (file < tensors->num_files && strcmp(names[file], shard) != 0)
+        file++;
+    if (file == tensors->num_files) {
+        attn_status status = open_shard(tensors, path, shard, ret_error);
+        if (status != ATTN_OK)
+            return status;
+        names[file] = shard;
+    }
+
+    const struct safetensors_tensor *all =
+        safetensors_get_tensors(tensors->files[file], &count);
+    const struct safetensors_tensor *found =
+        bsearch(name, all, count, sizeof *all, compare_with_name);
+    if (found == NULL)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         INDEX_FILE ": tensor '%.80s' is promised in %.80s, which lacks "
+                                    "it; copy the folder again",
+                         name, shard);
+    tensors->items[tensors->count++] =
+        (struct folder_tensor){name, tensors->files[file], found};
+    return ATTN_OK;
+}
+
+/* Lists the tensors of the index, and opens each shard. */
+static attn_status list_shards(struct folder_tensors *tensors, const char *path,
+                               attn_error *ret_error) {
+    json_t *map = json_object_get(tensors->index, "weight_map");
+    const char *names[TENSORS_SHARDS_MAX];
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object(map))
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         INDEX_FILE ": weight_map is not an object of file names");
+    tensors->items = calloc(json_object_size(map) + 1, sizeof *tensors->items);
+    if (tensors->items == NULL)
+        return list_no_memory(ret_error);
+
+    json_object_foreach(map, name, value) {
+        const char *shard = json_string_value(value);
+        if (!is_file_name(shard))
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             INDEX_FILE
+                             ": tensor '%.80s' is said to be in '%.80s', which "
+                             "is not the name of a file in this folder",
+                             name, shard != NULL ? shard : "");
+        attn_status status = find_promised(tensors, path, names, name, shard, ret_error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    qsort(tensors->items, tensors->count, sizeof *tensors->items, compare_tensor_names);
+    return ATTN_OK;
+}
+
+/* Python that converts folder sys.argv[1]. */
+#define SCRIPT_CONVERT                                                                   \
+    "import sys; from transformers import AutoModel; "                                   \
+    "AutoModel.from_pretrained(sys.argv[1])"                                             \
+    ".save_pretrained(sys.argv[1] + '-converted')"
+
+/* What a folder may have in the place of model.safetensors, and what to do about it. */
+static const struct {
+    const char *name;
+    const char *remedy; /* with a line of Python, where `python` is not NULL */
+    const char *python;
+} other_weights[] = {
+    {"pytorch_model.bin", "has a pickle only; convert it with", SCRIPT_CONVERT},
+    {"pytorch_model.bin.index.json", "has pickles only; convert them with",
+     SCRIPT_CONVERT},
+    {"adapter_model.safetensors",
+     "has an adapter only; merge it into its base model with peft's merge_and_unload(), "
+     "and save that",
+     NULL},
+    {"consolidated.safetensors",
+     "has weights under the names of Meta and Mistral; give the folder with "
+     "model.safetensors",
+     NULL},
+    {"consolidated.00.pth",
+     "has weights under Meta's names; give the folder with "
+     "model.safetensors",
+     NULL},
+    {"tf_model.h5", "has weights of TensorFlow only; give a folder with safetensors",
+     NULL},
+    {"flax_model.msgpack", "has weights of Flax only; give a folder with safetensors",
+     NULL},
+};
+
+/* Explains why the folder has no weights that attnd reads. */
+static attn_status refuse_no_weights(const char *path, attn_error *ret_error) {
+    for (size_t i = 0; i < sizeof other_weights / sizeof other_weights[0]; i++) {
+        const char *remedy = other_weights[i].remedy;
+        const char *python = other_weights[i].python;
+        char file[PATH_MAX];
+        if (snprintf(file, sizeof file, "%s/%s", path, other_weights[i].name) >=
+                (int)sizeof file ||
+            access(file, F_OK) != 0)
+            continue;
+        if (python == NULL)
+            return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s", remedy);
+        return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s: python3 -c \"%s\" FOLDER",
+                         remedy, python);
+    }
+    return error_set(ret_error, ATTN_E_FORMAT,
+                     "has neither " ONE_FILE " nor " INDEX_FILE
+                     "; give the folder that save_pretrained() wrote");
+}
+
+attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_tensors,
+                                attn_error *ret_error) {
+    char file[PATH_MAX];
+    attn_status status;
+
+    *ret_tensors = (struct folder_tensors){.items = NULL};
+    if (snprintf(file, sizeof file, "%s/" ONE_FILE, path) >= (int)sizeof file)
+        return error_set(ret_error, ATTN_E_VALUE, "the path is too long");
+    if (access(file, F_OK) == 0) {
+        status = open_shard(ret_tensors, path, ONE_FILE, ret_error);
+        return status != ATTN_OK ? status : list_one_file(ret_tensors, ret_error);
+    }
+
+    status = config_read_file(path, INDEX_FILE, &ret_tensors->index, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (ret_tensors->index == NULL)
+        return refuse_no_weights(path, ret_error);
+    return list_shards(ret_tensors, path, ret_error);
+}
+
+attn_status folder_tensors_open_memory(const void *memory, size_t size,
+                                       struct folder_tensors *ret_tensors,
+                                       attn_error *ret_error) {
+    *ret_tensors = (struct folder_tensors){.files = calloc(1, sizeof(void *))};
+    if (ret_tensors->files == NULL)
+        return list_no_memory(ret_error);
+
+    attn_status status =
+        safetensors_open_memory(memory, size, &ret_tensors->files[0], ret_error);
+    if (status != ATTN_OK)
+        return status;
+    ret_tensors->num_files = 1;
+    return list_one_file(ret_tensors, ret_error);
+}
+
+void folder_tensors_deinit(struct folder_tensors *tensors) {
+    for (size_t i = 0; i < tensors->num_files; i++)
+        safetensors_close(tensors->files[i]);
+    free(tensors->files);
+    free(tensors->items);
+    json_decref(tensors->index);
+    *tensors = (struct folder_tensors){.items = NULL};
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* traits.h: what a layer computes, as config.json and the defaults of its family say. */
+#ifndef ATTND_WEIGHTS_FAMILIES_TRAITS_H
+#define ATTND_WEIGHTS_FAMILIES_TRAITS_H
+
+#include "weights/families/match.h"
+
+/* Which linears have a bias, in the order of LAYER_QUERY. */
+struct layer_biases {
+    bool has[NUM_LAYER_LINEARS];
+};
+
+/* Fills in all of a layer but its tensors; norms have their kind and eps. Errors, with
+ * one line that names the key: ATTN_E_VALUE, ATTN_E_UNSUPPORTED. */
+attn_status traits_read(const struct match *match, const struct match_stack *stack,
+                        size_t index, struct layer *ret_layer,
+                        struct layer_biases *ret_biases, attn_error *ret_error);
+
+#endif

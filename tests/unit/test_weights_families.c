@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_weights_families.c: the folders of tests/data/hf. Each has what transformers
+ * computes with it. One table says what each layer must be found to be. */
+#include "families_expected.h"
+#include "weights_file.h"
+
+#include "weights/families/folder.h"
+#include "weights/families/gather.h"
+#include "weights/families/lacks.h"
+
+#include <attnd/attention.h>
+#include <attnd/library.h>
+#include <math.h>
+
+static const double tolerance = 2e-5; /* of the largest number of a case */
+
+#define FOLDERS TEST_DATA "/hf/"
+
+static struct folder *must_open(const char *name, const struct folder_options *options) {
+    char path[512];
+    struct folder *folder = NULL;
+    attn_error error;
+
+    snprintf(path, sizeof path, FOLDERS "%s", name);
+    if (folder_open(path, options, &folder, &error) != ATTN_OK)
+        fail_msg("%s", error.text);
+    return folder;
+}
+
+/* Returns the index of the layer called `part`. */
+static size_t must_find(const struct folder *folder, const char *part) {
+    size_t count;
+    const struct layer *layers = folder_get_layers(folder, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(layers[i].part, part) == 0)
+            return i;
+    }
+    fail_msg("no layer %s", part);
+    return 0;
+}
+
+/* A tensor of a case, as it is stored; `values` is freed by the caller. */
+struct case_tensor {
+    size_t shape[4];
+    size_t count;
+    float *values;
+};
+
+static struct safetensors *open_cases(const char *folder) {
+    char path[512];
+    struct safetensors *file = NULL;
+    snprintf(path, sizeof path, FOLDERS "%s/cases.safetensors", folder);
+    assert_int_equal(safetensors_open_file(path, &file, NULL), ATTN_OK);
+    return file;
+}
+
+/* Reads LAYER/KIND; `values` is NULL where there is none. */
+static struct case_tensor read_case(const struct safetensors *file, const char *part,
+                                    const char *kind) {
+    struct case_tensor result = {.values = NULL};
+    char name[64];
+    size_t count;
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+
+    snprintf(name, sizeof name, "%s/%s", part, kind);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(tensors[i].name, name) != 0)
+            continue;
+        result.count = tensors[i].elements;
+        memcpy(result.shape, tensors[i].shape, tensors[i].rank * sizeof(size_t));
+        result.values = malloc(result.count * sizeof(float));
+        assert_non_null(result.values);
+        assert_int_equal(
+            safetensors_read(file, &tensors[i], 0, result.count, result.values, NULL),
+            ATTN_OK);
+    }
+    return result;
+}
+
+/* Returns the largest difference, relative to the largest wanted number. */
+static double compare(const float *got, const struct case_tensor *want) {
+    double largest = 0, worst = 0;
+    for (size_t i = 0; i < want->count; i++)
+        largest = fmax(largest, fabs((double)want->values[i]));
+    for (size_t i = 0; i < want->count; i++) {
+        double difference = fabs((double)got[i] - (double)want->values[i]);
+        worst = difference <= worst ? worst : difference; /* NaN is the worst */
+    }
+    return worst / largest;
+}
+
+/* The four tensors of a case that every layer has, and its keys. */
+struct layer_case {
+    struct case_tensor queries, keys, heads, weights, outputs;
+    size_t num_sequences, num_queries, num_keys; /* B, Tq, Tk */
+};
+
+static struct layer_case read_layer_case(const struct safetensors *file,
+                                         const char *part) {
+    struct layer_case result = {
+        .queries = read_case(file, part, "queries"),
+        .keys = read_case(file, part, "keys"),
+        .heads = read_case(file, part, "heads"),
+        .weights = read_case(file, part, "weights"),
+        .outputs = read_case(file, part, "outputs"),
+    };
+    assert_true(result.queries.values != NULL && result.heads.values != NULL &&
+                result.weights.values != NULL && result.outputs.values != NULL);
+    result.num_sequences = result.weights.shape[0];
+    result.num_queries = result.weights.shape[2];
+    result.num_keys = result.weights.shape[3];
+    return result;
+}
+
+static void free_layer_case(struct layer_case *layer_case) {
+    free(layer_case->queries.values);
+    free(layer_case->keys.values);
+    free(layer_case->heads.values);
+    free(layer_case->weights.values);
+    free(layer_case->outputs.values);
+}
+
+/* Computes y = x W^T + b of the gathered linear in double. The caller frees it. */
+static float *project(const struct layer_linear *linear, const float *rows,
+                      size_t num_rows) {
+    size_t out_size = linear->num_heads * linear->head_rows, in_size = linear->in_size;
+    float *weight = malloc(out_size * in_size * sizeof *weight);
+    float *bias = calloc(out_size, sizeof *bias);
+    float *result = malloc(num_rows * out_size * sizeof *result);
+    assert_true(weight != NULL && bias != NULL && result != NULL);
+    assert_int_equal(gather_linear(linear, weight, bias, NULL), ATTN_OK);
+
+    for (size_t row = 0; row < num_rows; row++) {
+        for (size_t i = 0; i < out_size; i++) {
+            double sum = (double)bias[i];
+            for (size_t j = 0; j < in_size; j++)
+                sum += (double)rows[row * in_size + j] * (double)weight[i * in_size + j];
+            result[row * out_size + i] = (float)sum;
+        }
+    }
+    free(weight);
+    free(bias);
+    return result;
+}
+
+/* Multiplies the case's weights with the projected values [B, Tk, KV*D]. */
+static float *weigh_values(const struct layer *layer, const struct layer_case *want,
+                           const float *values) {
+    size_t heads = layer->num_heads, size = layer->head_size;
+    size_t kv_width = layer->num_kv_heads * size, keys = want->num_keys;
+    float *result = malloc(want->heads.count * sizeof *result);
+    assert_non_null(result);
+
+    for (size_t i = 0; i < want->heads.count; i++) {
+        size_t d = i % size, head = i / size % heads, row = i / size / heads;
+        size_t sequence = row / want->num_queries, query = row % want->num_queries;
+        size_t column = head * layer->num_kv_heads / heads * size + d;
+        const float *weights =
+            want->weights.values +
+            ((sequence * heads + head) * want->num_queries + query) * keys;
+        double sum = 0;
+        for (size_t j = 0; j < keys; j++)
+            sum += (double)weights[j] *
+                   (double)values[(sequence * keys + j) * kv_width + column];
+        result[i] = (float)sum;
+    }
+    return result;
+}
+
+static void test_layers_are_found_to_be_what_they_are(void **state) {
+    (void)state;
+    for (size_t i = 0; i < NUM_EXPECTED;) {
+        const char *name = expected[i].folder;
+        struct folder *folder = must_open(name, NULL);
+        size_t count;
+        const struct layer *layers = folder_get_layers(folder, &count);
+
+        for (size_t j = 0; j < count; j++, i++) {
+            char features[LACKS_TEXT_SIZE], lacks[LACKS_TEXT_SIZE];
+            assert_true(i < NUM_EXPECTED);
+            assert_string_equal(expected[i].folder, name);
+            assert_string_equal(expected[i].part, layers[j].part);
+            layer_describe_features(&layers[j], features);
+            assert_string_equal(features, expected[i].features);
+            layer_describe_lacks(&layers[j], false, lacks);
+            assert_string_equal(lacks, expected[i].lacks);
+        }
+        assert_true(i == NUM_EXPECTED || strcmp(expected[i].folder, name) != 0);
+        folder_close(folder);
+    }
+}
+
+/* Values and outputs do not depend on scores, so they are compared for every family: a
+ * wrong split, orientation or bias shows. */
+static void test_values_and_outputs_are_those_of_transformers(void **state) {
+    (void)state;
+    for (size_t i = 0; i < NUM_EXPECTED; i++) {
+        struct folder *folder = must_open(expected[i].folder, NULL);
+        struct safetensors *cases = open_cases(expected[i].folder);
+        struct layer_case want = read_layer_case(cases, expected[i].part);
+        size_t count;
+        const struct layer *layer =
+            &folder_get_layers(folder, &count)[must_find(folder, expected[i].part)];
+        const struct layer_linear *linears = layer->linears;
+        const float *keys =
+            want.keys.values != NULL ? want.keys.values : want.queries.values;
+
+        float *values =
+            project(&linears[LAYER_VALUE], keys, want.num_sequences * want.num_keys);
+        float *heads = weigh_values(layer, &want, values);
+        float *outputs = project(&linears[LAYER_OUTPUT], want.heads.values,
+                                 want.num_sequences * want.num_queries);
+        double heads_error = compare(heads, &want.heads);
+        double outputs_error = compare(outputs, &want.outputs);
+        if (!(heads_error <= tolerance && outputs_error <= tolerance))
+            fail_msg("%s %s: heads differ by %g, outputs by %g", expected[i].folder,
+                     expected[i].part, heads_error, outputs_error);
+
+        free(values);
+        free(heads);
+        free(outputs);
+        free_layer_case(&want);
+        safetensors_close(cases);
+        folder_close(folder);
+    }
+}
+
+/* Runs the model of a layer on its case; returns the worst error. */
+static double run_case(const attn_model *model, const struct layer_case *want) {
+    size_t query_lens[2], key_lens[2];
+    const float *keys =
+        want->keys.values != NULL ? want->keys.values : want->queries.values;
+    attn_request request = {.num_sequences = want->num_sequences,
+                            .query_lens = query_lens,
+                            .key_lens = key_lens,
+                            .queries = want->queries.values,
+                            .keys = keys,
+                            .values = keys,
+                            .causal = attn_model_get_info(model)->causal,
+                            .need_weights = ATTN_WEIGHTS_ALL};
+    attn_sizes sizes;
+
+    assert_int_equal(want->num_sequences, 2);
+    for (size_t i = 0; i < 2; i++) {
+        query_lens[i] = want->num_queries;
+        key_lens[i] = want->num_keys;
+    }
+    assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
+    assert_int_equal(sizes.outputs, want->outputs.count);
+    assert_int_equal(sizes.weights, want->weights.count);
+    attn_result result = {malloc(sizes.outputs * sizeof(float)),
+                          malloc(sizes.weights * sizeof(float))};
+    void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
+    assert_true(result.outputs != NULL && result.weights != NULL && scratch != NULL);
+    assert_int_equal(attn_run(model, &request, scratch, &result), ATTN_OK);
+    double worst = fmax(compare(result.outputs, &want->outputs),
+                        compare(result.weights, &want->weights));
+    free(result.outputs);
+    free(result.weights);
+    free(scratch);
+    return worst;
+}
+
+static void test_layers_compute_what_transformers_does(void **state) {
+    const attn_engine_options engine = {.serve_only = true};
+    const char *family = "";
+    double worst = 0;
+    (void)state;
+
+    for (size_t i = 0; i < NUM_EXPECTED; i++) {
+        struct folder *folder = must_open(expected[i].folder, NULL);
+        size_t layer = must_find(folder, expected[i].part);
+        attn_model *model = NULL;
+        attn_error error;
+        attn_status status =
+            folder_create_model(folder, layer, "m", &engine, &model, &error);
+        folder_close(folder);
+
+        if (expected[i].lacks[0] != '\0') {
+            assert_int_equal(status, ATTN_E_UNSUPPORTED);
+            assert_text_has(error.text, expected[i].lacks);
+            assert_text_has(error.text, expected[i].folder);
+            printf("%s %s: refused, needs %s\n", expected[i].folder, expected[i].part,
+                   expected[i].lacks);
+            continue;
+        }
+        if (status != ATTN_OK)
+            fail_msg("%s", error.text);
+        struct safetensors *cases = open_cases(expected[i].folder);
+        struct layer_case want = read_layer_case(cases, expected[i].part);
+        worst = strcmp(family, expected[i].folder) == 0 ? worst : 0;
+        family = expected[i].folder;
+        worst = fmax(worst, run_case(model, &want));
+        printf("%s %s: worst error so far %.2g\n", family, expected[i].part, worst);
+        assert_true(worst <= tolerance);
+        free_layer_case(&want);
+        safetensors_close(cases);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_selection_takes_the_layers_that_it_names(void **state) {
+    static const struct {
+        const char *folder, *layers, *parts;
+    } selections[] = {
+        {"gpt2", "0-1", "0 1 "},
+        {"gpt2", "2", "2 "},
+        {"gpt2", "0,2", "0 2 "},
+        {"whisper", "1", "encoder.1 decoder.1 decoder.1.cross "},
+        {"clip", "0-0", "text.0 vision.0 "},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof selections / sizeof selections[0]; i++) {
+        const struct folder_options options = {.layers = selections[i].layers};
+        struct folder *folder = must_open(selections[i].folder, &options);
+        char parts[200] = "";
+        size_t count;
+        const struct layer *layers = folder_get_layers(folder, &count);
+        for (size_t j = 0; j < count; j++)
+            snprintf(parts + strlen(parts), sizeof parts - strlen(parts), "%s ",
+                     layers[j].part);
+        assert_string_equal(parts, selections[i].parts);
+        folder_close(folder);
+    }
+}
+
+static void test_options_that_do_not_fit_are_refused(void **state) {
+    static const struct {
+        const char *folder;
+        struct folder_options options;
+        const char *words;
+    } refusals[] = {
+        {"gpt2", {.layers = "3"}, "has layer 3, but the folder has 3"},
+        {"gpt2", {.layers = "2-1"}, "is not a list such as 0-3,7"},
+        {"gpt2", {.layers = ""}, "is not a list"},
+        {"gpt2", {.layers = "0,"}, "is not a list"},
+        {"gpt2", {.layers = "0-"}, "is not a list"},
+        {"gpt2", {.layers = "123456789"}, "is not a list"},
+        {"gpt2", {.layers = "-1"}, "is not a list"},
+        {"bert", {.pre_norm = true}, "have no norm before them"},
+        {"olmo2", {.pre_norm = true}, "have no norm before them"},
+        {"wav2vec2", {.pre_norm = true}, "have no norm before them"},
+        {"gpt2", {.prefix = "transformer."}, "no tensor has a name that ends in"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        char path[512];
+        struct folder *folder = NULL;
+        attn_error error = {.text = ""};
+        snprintf(path, sizeof path, FOLDERS "%s", refusals[i].folder);
+        assert_int_not_equal(folder_open(path, &refusals[i].options, &folder, &error),
+                             ATTN_OK);
+        assert_null(folder);
+        assert_text_has(error.text, refusals[i].words);
+        assert_text_has(error.text, refusals[i].folder);
+    }
+}
+
+static void test_norm_before_is_not_computed_yet_and_said_so(void **state) {
+    const struct folder_options options = {.pre_norm = true};
+    struct folder *folder = must_open("gpt2", &options);
+    attn_model *model = NULL;
+    attn_error error;
+    (void)state;
+
+    assert_int_equal(folder_create_model(folder, 0, "m", NULL, &model, &error),
+                     ATTN_E_UNSUPPORTED);
+    assert_text_has(error.text, "the norm before the layer");
+    folder_close(folder);
+}
+
+static void test_models_must_fit_into_memory_together(void **state) {
+    struct folder *folder = must_open("gpt2", NULL);
+    attn_model_info info;
+    attn_error error;
+    (void)state;
+
+    assert_int_equal(folder_describe_model(folder, 0, "m", NULL, &info, NULL), ATTN_OK);
+    assert_int_equal(folder_check_models(folder, "m", NULL, 3 * info.memory, &error),
+                     ATTN_OK);
+    assert_int_equal(folder_check_models(folder, "m", NULL, 3 * info.memory - 1, &error),
+                     ATTN_E_NOMEM);
+    assert_text_has(error.text, "choose some with layers=");
+    folder_close(folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers_are_found_to_be_what_they_are),
+        cmocka_unit_test(test_values_and_outputs_are_those_of_transformers),
+        cmocka_unit_test(test_layers_compute_what_transformers_does),
+        cmocka_unit_test(test_selection_takes_the_layers_that_it_names),
+        cmocka_unit_test(test_options_that_do_not_fit_are_refused),
+        cmocka_unit_test(test_norm_before_is_not_computed_yet_and_said_so),
+        cmocka_unit_test(test_models_must_fit_into_memory_together),
+    };
+    if (attn_init(NULL) != ATTN_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
