@@ -3,6 +3,7 @@
 #include "daemon/loader.h"
 
 #include "base/clock.h"
+#include "daemon/notify.h"
 
 #include <attnd/library.h>
 #include <errno.h>
@@ -62,6 +63,15 @@ static void run_change(struct loader *loader, struct served_change *change) {
     change->done(change, done ? NULL : &problem);
 }
 
+static void run_reload(struct loader *loader) {
+    if (atomic_load(&loader->refuses))
+        return;
+    notify_reloading();
+    catalogue_reload(loader->catalogue, &loader->refuses);
+    if (!atomic_load(&loader->refuses))
+        notify_ready();
+}
+
 static void *loader_main(void *argument) {
     struct loader *loader = argument;
 
@@ -78,7 +88,7 @@ static void *loader_main(void *argument) {
             break;
 
         if (reload)
-            catalogue_reload(loader->catalogue, &loader->refuses);
+            run_reload(loader);
         if (change != NULL)
             run_change(loader, change);
         served_free_unused(loader->catalogue->served);

@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/output.h"
 #include "daemon/loader.h"
+#include "daemon/notify.h"
 #include "daemon/signals.h"
 #include "http/net/address.h"
 #include "http/net/listen.h"
@@ -157,15 +158,36 @@ static void print_address(const char *url) {
         close(fd);
 }
 
+/* Tells the service manager that attnd is alive, while its HTTP threads are. Returns how
+ * many ms the main loop may wait before it calls again. */
+static int report_alive(const struct daemon *daemon, int64_t *next) {
+    int64_t now = clock_now_ns();
+    if (notify_alive_ns() == 0)
+        return TRIM_MS;
+
+    if (now >= *next) {
+        if (http_server_is_alive(daemon->server))
+            notify_alive();
+        else
+            log_fields(LOG_ERROR, "an HTTP thread does not run", NULL, 0);
+        *next = now + notify_alive_ns();
+    }
+    int64_t left_ms = (*next - now) / 1000000 + 1;
+    return left_ms < TRIM_MS ? (int)left_ms : TRIM_MS;
+}
+
 /* Does what signals ask for, until one asks to stop. */
 static void run_until_stop(struct daemon *daemon) {
+    int64_t next_alive = clock_now_ns() + notify_alive_ns();
+
+    http_server_is_alive(daemon->server); /* the first interval begins */
     while (!signals_stop_requested()) {
         if (signals_take_reload())
             loader_reload(daemon->loader);
         if (signals_take_debug())
             log_toggle_debug("SIGUSR1");
         heap_trim(TRIM_BYTES);
-        signals_wait(TRIM_MS);
+        signals_wait(report_alive(daemon, &next_alive));
     }
 }
 
@@ -174,6 +196,7 @@ static void run_until_stop(struct daemon *daemon) {
 static void leave(struct daemon *daemon, const struct config *config) {
     int64_t end = clock_now_ns() + (int64_t)config->readiness_delay * 1000000000;
 
+    notify_stopping();
     loader_refuse(daemon->loader);
     http_server_refuse_ready(daemon->server);
     log_write(LOG_INFO, "stopping",
@@ -256,11 +279,13 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
     }
 
     signals_end_loading();
+    notify_init();
     if (start_daemon(daemon, config, &error) != ATTN_OK) {
         log_failure(error.text);
         return EXIT_FAILURE;
     }
     print_address(http_server_url(daemon->server));
+    notify_ready();
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
 }

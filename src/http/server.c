@@ -31,6 +31,7 @@ struct http_server {
     char url[NI_MAXHOST + 16];
     struct http_thread *threads; /* [num_threads] */
     struct metrics *metrics;
+    size_t *num_rounds; /* [num_threads], at the last http_server_is_alive() */
     size_t num_started;
     atomic_bool refuses_ready;
     atomic_bool draining;            /* set once; `deadline` is written before */
@@ -121,7 +122,8 @@ static attn_status create_state(struct http_server *server) {
     size_t num_threads = server->options.num_threads;
 
     server->threads = calloc(num_threads, sizeof *server->threads);
-    if (server->threads == NULL)
+    server->num_rounds = calloc(num_threads, sizeof *server->num_rounds);
+    if (server->threads == NULL || server->num_rounds == NULL)
         return ATTN_E_NOMEM;
     return metrics_create(num_threads, &server->metrics);
 }
@@ -207,6 +209,18 @@ void http_server_refuse_ready(struct http_server *server) {
     atomic_store(&server->refuses_ready, true);
 }
 
+bool http_server_is_alive(struct http_server *server) {
+    bool alive = true;
+    for (size_t i = 0; i < server->num_started; i++) {
+        struct http_thread *thread = &server->threads[i];
+        size_t num_rounds = atomic_load(&thread->num_rounds);
+        alive = alive && num_rounds != server->num_rounds[i];
+        server->num_rounds[i] = num_rounds;
+        http_thread_wake(thread);
+    }
+    return alive;
+}
+
 bool http_server_stop(struct http_server *server, int64_t deadline) {
     return stop_threads(server, deadline, deadline + LAST_WAIT_NS);
 }
@@ -226,5 +240,6 @@ void http_server_destroy(struct http_server *server) {
     client_table_deinit(&server->limits.clients);
     free(server->threads);
     metrics_destroy(server->metrics);
+    free(server->num_rounds);
     free(server);
 }

@@ -23,6 +23,10 @@ const char *http_server_url(const struct http_server *server);
 /* From now on the server says that it is not ready, and serves as before. */
 void http_server_refuse_ready(struct http_server *server);
 
+/* Whether every HTTP thread has gone through its loop since the last call. Wakes them, so
+ * that they will have at the next one. One thread at a time may call it. */
+bool http_server_is_alive(struct http_server *server);
+
 /* Stops accepting, replies to what was accepted, and ends the threads. Past `deadline`
  * (clock_now_ns), clients that are still sending are cut off.
  *

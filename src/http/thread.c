@@ -257,6 +257,7 @@ static bool wait_for_events(struct http_thread *thread, int ms, bool *ret_accept
 static bool run_once(struct http_thread *thread, int ms) {
     bool accepts;
     bool busy = wait_for_events(thread, ms, &accepts);
+    atomic_fetch_add_explicit(&thread->num_rounds, 1, memory_order_relaxed);
     size_t num_calls = thread->num_calls;
 
     if (atomic_load(thread->draining) && !thread->quiesced)
@@ -337,6 +338,7 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
     atomic_init(&thread->num_with_workers, 0);
+    atomic_init(&thread->num_rounds, 0);
 
     thread->daemon = start_mhd_daemon(thread);
     if (thread->daemon == NULL || thread->epoll_fd < 0 || thread->wake_fd < 0)

@@ -38,6 +38,7 @@ struct http_thread {
     struct metrics *metrics;          /* owned by the server */
     struct metrics_thread *counts;    /* this thread's, of `metrics` */
     const atomic_bool *refuses_ready; /* of the server; set once, before `draining` */
+    atomic_size_t num_rounds;         /* of its loop, which any thread may read */
     atomic_bool *draining;            /* of the server; set once */
     const int64_t *deadline;          /* of the server; valid once `draining` is set */
 

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* notify.h: tells a service manager that started attnd how it is: the protocol of
+ * sd_notify(3), as datagrams to the socket that NOTIFY_SOCKET names.
+ *
+ * Without that variable nothing is sent. A message that cannot be sent within a second is
+ * dropped. All functions but the first may be called by any thread. */
+#ifndef ATTND_DAEMON_NOTIFY_H
+#define ATTND_DAEMON_NOTIFY_H
+
+#include <stdint.h>
+
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. A socket that cannot be used is
+ * logged as a warning. Call it once, before the other functions. */
+void notify_init(void);
+
+/* attnd serves, or has ended a reload. */
+void notify_ready(void);
+
+void notify_reloading(void);
+void notify_stopping(void);
+
+/* Returns how often notify_alive() should be called, in ns; 0: never. */
+int64_t notify_alive_ns(void);
+void notify_alive(void);
+
+#endif
