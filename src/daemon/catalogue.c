@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "wire/json/value.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,12 +215,28 @@ static attn_status check_memory(const struct catalogue *catalogue,
                      bytes, machine, kept);
 }
 
+/* Loads a model when there is memory for it. A header that jansson read while memory was
+ * short may be cut, so what is made of it does not count (wire/json/value.h). */
+static attn_status load_checked(const struct catalogue *catalogue,
+                                const struct load_source *source, attn_model **ret_model,
+                                attn_error *ret_error) {
+    wire_json_watch();
+    attn_status status = check_memory(catalogue, source, ret_error);
+    if (status == ATTN_OK)
+        status = load_model(catalogue->config, source, ret_model, ret_error);
+    if (status == ATTN_OK && wire_json_ran_short()) {
+        attn_model_destroy(*ret_model);
+        *ret_model = NULL;
+        status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    }
+    return status;
+}
+
 /* Loads an entry while others are served; logs the model, or why there is none. */
 static attn_status load_entry(const struct catalogue *catalogue,
                               struct catalogue_entry *entry, attn_error *ret_error) {
-    attn_status status = check_memory(catalogue, &entry->source, ret_error);
-    if (status == ATTN_OK)
-        status = load_model(catalogue->config, &entry->source, &entry->model, ret_error);
+    attn_status status =
+        load_checked(catalogue, &entry->source, &entry->model, ret_error);
 
     if (status == ATTN_OK) {
         entry->is_new = true;
