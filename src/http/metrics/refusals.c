@@ -24,6 +24,7 @@ const char *refusal_reason(enum wire_error error) {
 void refusals_count(struct refusals *refusals, enum wire_error error) {
     if (refusal_reason(error) == NULL)
         return;
+    /* In this order: what num_unsaid promises is found. */
     atomic_fetch_add(&refusals->unsaid[error], 1);
     atomic_fetch_add(&refusals->num_unsaid, 1);
 }
