@@ -14,13 +14,14 @@
 #define NICENESS 10
 /* How often it looks for generations that nobody holds any more. */
 #define LOOK_SECONDS 1
-/* How long loader_stop() waits for a thread that has nothing to load. */
+/* How long loader_stop() waits for what the thread is busy with. */
 #define STOP_NS 100000000
 
 struct loader {
     struct catalogue *catalogue;
     pthread_t id;
     atomic_bool refuses;
+    atomic_bool is_busy; /* with models */
     atomic_bool has_ended;
 
     pthread_mutex_t lock; /* guards what follows */
@@ -87,10 +88,12 @@ static void *loader_main(void *argument) {
         if (stops)
             break;
 
+        atomic_store(&loader->is_busy, true);
         if (reload)
             run_reload(loader);
         if (change != NULL)
             run_change(loader, change);
+        atomic_store(&loader->is_busy, false);
         served_free_unused(loader->catalogue->served);
     }
     atomic_store(&loader->has_ended, true);
@@ -154,8 +157,10 @@ bool loader_stop(struct loader *loader) {
     pthread_cond_signal(&loader->wake);
     pthread_mutex_unlock(&loader->lock);
     for (int64_t end = clock_now_ns() + STOP_NS; !atomic_load(&loader->has_ended);) {
-        if (clock_now_ns() > end)
+        if (atomic_load(&loader->is_busy) && clock_now_ns() > end) {
+            pthread_detach(loader->id);
             return false;
+        }
         nanosleep(&pause, NULL);
     }
 

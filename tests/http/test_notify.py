@@ -13,7 +13,7 @@ import pytest
 
 from checkpoints import write_layer
 from http1 import Connection, get_bytes
-from reload import reload, wait_for_log
+from reload import reload, wait_for_log, wait_until
 
 
 class Manager:
@@ -163,9 +163,8 @@ def test_no_life_sign_while_one_http_thread_does_not_run(start_server, manager):
     server = start_server("--demo", "--http-threads", 2, NOTIFY_SOCKET=manager.name,
                           WATCHDOG_USEC="200000")
     assert [manager.read() for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
-    threads = find_http_threads(server.process.pid)
-    assert len(threads) == 2
-    with stopped_thread(threads[1]):
+    wait_until(lambda: len(find_http_threads(server.process.pid)) == 2, "both threads wait")
+    with stopped_thread(find_http_threads(server.process.pid)[-1]):
         manager.read_for(0.5)  # one that was on its way
         assert manager.read_for(1) == []
         assert "error an HTTP thread does not run" in server.read_log()
