@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect.c: attnd inspect, which checks checkpoints and prints what they are. */
 #include "cli/commands.h"
+#include "cli/folder.h"
 #include "cli/load.h"
 #include "config/model_spec.h"
 #include "weights/checkpoint.h"
@@ -54,10 +55,14 @@ static bool inspect_spec(const struct config *config, spec_parser *parse,
     if (status == ATTN_OK) {
         const attn_engine_options engine =
             load_engine_options(config, spec.precision, true);
-        status =
-            checkpoint_describe(spec.path, &spec.options, &engine, true, &info, &error);
-        if (status == ATTN_OK)
-            print_info(spec.path, &info);
+        bool is_folder = false;
+        status = folder_inspect_spec(&spec, &engine, &is_folder, &error);
+        if (status == ATTN_OK && !is_folder) {
+            status = checkpoint_describe(spec.path, &spec.options, &engine, true, &info,
+                                         &error);
+            if (status == ATTN_OK)
+                print_info(spec.path, &info);
+        }
         model_spec_deinit(&spec);
     }
     if (status != ATTN_OK)

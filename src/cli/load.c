@@ -3,9 +3,11 @@
 #include "cli/load.h"
 
 #include "base/error.h"
+#include "cli/folder.h"
 #include "config/model_spec.h"
 #include "config/options.h"
 #include "weights/checkpoint.h"
+#include "weights/families/folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,30 +86,82 @@ static attn_status add_source(struct load_sources *sources, const char *name,
     return ATTN_OK;
 }
 
-static attn_status add_spec(struct load_sources *sources, const char *text,
-                            attn_error *ret_error) {
+/* Adds a source of `folder`: its layer `part`. `newest` is the file that changed last. */
+static attn_status add_layer(struct load_sources *sources, const struct model_spec *spec,
+                             const char *text, const char *part,
+                             const struct stat *newest, attn_error *ret_error) {
+    char name[ATTN_NAME_MAX + 64];
+
+    snprintf(name, sizeof name, "%s.%s", spec->name, part);
+    attn_status status = add_source(sources, name, spec->path, text, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    struct load_source *source = &sources->items[sources->count - 1];
+    source->file = *newest;
+    source->part = strdup(part);
+    return source->part != NULL ? ATTN_OK
+                                : error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+}
+
+/* Adds what `spec` asks for: one source for a file, or for each layer of a folder. `text`
+ * is the value of --model, or NULL. */
+static attn_status add_sources(const struct config *config, struct load_sources *sources,
+                               const struct model_spec *spec, const char *text,
+                               attn_error *ret_error) {
+    const attn_engine_options engine = load_engine_options(config, spec->precision, true);
+    struct folder *folder = NULL;
+    struct stat newest;
+    size_t count;
+    attn_error error;
+
+    attn_status status = folder_open_to_serve(spec, &engine, &folder, &error);
+    if (status != ATTN_OK || folder == NULL) /* load_model() says why */
+        return add_source(sources, spec->name, spec->path, text, ret_error);
+
+    folder_find_newest(spec->path, &newest);
+    const struct layer *layers = folder_get_layers(folder, &count);
+    for (size_t i = 0; i < count && status == ATTN_OK; i++)
+        status = add_layer(sources, spec, text, layers[i].part, &newest, ret_error);
+    folder_close(folder);
+    return status;
+}
+
+static attn_status add_spec(const struct config *config, struct load_sources *sources,
+                            const char *text, attn_error *ret_error) {
     struct model_spec spec;
     attn_status status = model_spec_parse(text, &spec, ret_error);
     if (status != ATTN_OK)
         return status;
-    status = add_source(sources, spec.name, spec.path, text, ret_error);
+    status = add_sources(config, sources, &spec, text, ret_error);
     model_spec_deinit(&spec);
     return status;
 }
 
-static int is_model_file(const struct dirent *entry) {
-    size_t size = strlen(entry->d_name), suffix = strlen(MODEL_SUFFIX);
-    return size > suffix && strcmp(entry->d_name + size - suffix, MODEL_SUFFIX) == 0;
+static bool has_model_suffix(const char *file) {
+    size_t size = strlen(file), suffix = strlen(MODEL_SUFFIX);
+    return size > suffix && strcmp(file + size - suffix, MODEL_SUFFIX) == 0;
 }
 
-static attn_status add_file(struct load_sources *sources, const char *folder,
-                            const char *file, attn_error *ret_error) {
-    char path[PATH_MAX], name[NAME_MAX + 1];
+/* A file of one layer, or what may be a folder of many. */
+static int is_model_entry(const struct dirent *entry) {
+    return has_model_suffix(entry->d_name) ||
+           (entry->d_name[0] != '.' && entry->d_type != DT_REG);
+}
 
-    snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
-    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path)
+/* Adds a file of --model-dir, or a folder in it that has a config.json. */
+static attn_status add_entry(const struct config *config, struct load_sources *sources,
+                             const char *file, attn_error *ret_error) {
+    char path[PATH_MAX], name[NAME_MAX + 1];
+    const struct model_spec spec = {.name = file, .path = path};
+
+    if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: the path of %s is too long", file);
+    if (folder_is_at(path))
+        return add_sources(config, sources, &spec, NULL, ret_error);
+    if (!has_model_suffix(file))
+        return ATTN_OK;
+    snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
     return add_source(sources, name, path, NULL, ret_error);
 }
 
@@ -121,17 +175,18 @@ static attn_status refuse_folder(const char *path, int number, attn_error *ret_e
                      (unsigned long)geteuid(), path, strerror(number));
 }
 
-static attn_status add_folder(struct load_sources *sources, const char *folder,
+static attn_status add_folder(const struct config *config, struct load_sources *sources,
                               attn_error *ret_error) {
+    const char *folder = config->model_dir;
     struct dirent **entries;
-    int count = scandir(folder, &entries, is_model_file, alphasort);
+    int count = scandir(folder, &entries, is_model_entry, alphasort);
     if (count < 0)
         return refuse_folder(folder, errno, ret_error);
 
     attn_status status = ATTN_OK;
     for (int i = 0; i < count; i++) {
         if (status == ATTN_OK)
-            status = add_file(sources, folder, entries[i]->d_name, ret_error);
+            status = add_entry(config, sources, entries[i]->d_name, ret_error);
         free(entries[i]);
     }
     free(entries);
@@ -145,9 +200,9 @@ attn_status load_find_sources(const struct config *config,
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
-        status = add_spec(&sources, config->models.items[i], ret_error);
+        status = add_spec(config, &sources, config->models.items[i], ret_error);
     if (status == ATTN_OK && config->model_dir != NULL)
-        status = add_folder(&sources, config->model_dir, ret_error);
+        status = add_folder(config, &sources, ret_error);
     for (size_t i = 0; config->demo && i < sizeof demos / sizeof demos[0]; i++) {
         if (status == ATTN_OK)
             status = add_source(&sources, demos[i], NULL, NULL, ret_error);
@@ -167,7 +222,8 @@ bool load_is_of_folder(const struct load_source *source) {
 bool load_is_same(const struct load_source *a, const struct load_source *b) {
     if (a->path == NULL || b->path == NULL)
         return a->path == b->path && strcmp(a->name, b->name) == 0;
-    return strcmp(a->path, b->path) == 0 && a->spec == b->spec && a->file.st_ino != 0 &&
+    return strcmp(a->name, b->name) == 0 && strcmp(a->path, b->path) == 0 &&
+           a->spec == b->spec && a->file.st_ino != 0 &&
            a->file.st_ino == b->file.st_ino && a->file.st_dev == b->file.st_dev &&
            a->file.st_size == b->file.st_size &&
            a->file.st_mtim.tv_sec == b->file.st_mtim.tv_sec &&
@@ -185,6 +241,55 @@ static attn_status read_spec(const struct load_source *source,
     return model_spec_parse(source->spec, ret_spec, ret_error);
 }
 
+/* Opens the folder of a source, and finds its layer. */
+static attn_status open_layer(const struct load_source *source,
+                              const struct model_spec *given,
+                              const attn_engine_options *engine,
+                              struct folder **ret_folder, size_t *ret_index,
+                              attn_error *ret_error) {
+    struct model_spec spec = *given;
+    struct folder *folder;
+    size_t count;
+
+    spec.path = source->path;
+    attn_status status = folder_open_to_serve(&spec, engine, &folder, ret_error);
+    if (status != ATTN_OK || folder == NULL) {
+        *ret_folder = NULL;
+        return status;
+    }
+    const struct layer *layers = folder_get_layers(folder, &count);
+    for (size_t i = 0; i < count && source->part != NULL; i++) {
+        if (strcmp(layers[i].part, source->part) != 0)
+            continue;
+        *ret_folder = folder;
+        *ret_index = i;
+        return ATTN_OK;
+    }
+    folder_close(folder);
+    return error_set(ret_error, ATTN_E_IO, "%.160s: it changed while it was read",
+                     source->path);
+}
+
+/* Loads a file of one layer, or a layer of a folder. */
+static attn_status load_path(const struct load_source *source,
+                             const struct model_spec *spec,
+                             const attn_engine_options *engine, attn_model **ret_model,
+                             attn_error *ret_error) {
+    struct folder *folder;
+    size_t index = 0;
+
+    attn_status status = open_layer(source, spec, engine, &folder, &index, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (folder == NULL)
+        return attn_model_load(source->name, source->path, &spec->options, engine,
+                               ret_model, ret_error);
+    status =
+        folder_create_model(folder, index, source->name, engine, ret_model, ret_error);
+    folder_close(folder);
+    return status;
+}
+
 attn_status load_model(const struct config *config, const struct load_source *source,
                        attn_model **ret_model, attn_error *ret_error) {
     struct model_spec spec;
@@ -197,8 +302,7 @@ attn_status load_model(const struct config *config, const struct load_source *so
     const attn_engine_options engine = load_engine_options(config, spec.precision, true);
     status = source->path == NULL
                  ? attn_model_demo(source->name, &engine, ret_model, ret_error)
-                 : attn_model_load(source->name, source->path, &spec.options, &engine,
-                                   ret_model, ret_error);
+                 : load_path(source, &spec, &engine, ret_model, ret_error);
     model_spec_deinit(&spec);
     return status;
 }
@@ -212,9 +316,16 @@ attn_status load_measure(const struct config *config, const struct load_source *
         return status;
 
     const attn_engine_options engine = load_engine_options(config, spec.precision, true);
+    struct folder *folder = NULL;
+    size_t index = 0;
     if (source->path != NULL)
+        status = open_layer(source, &spec, &engine, &folder, &index, ret_error);
+    if (status == ATTN_OK && folder != NULL)
+        status = folder_describe_model(folder, index, &engine, &info, ret_error);
+    else if (status == ATTN_OK && source->path != NULL)
         status = checkpoint_describe(source->path, &spec.options, &engine, false, &info,
                                      ret_error);
+    folder_close(folder);
     model_spec_deinit(&spec);
     if (status == ATTN_OK)
         *ret_bytes = info.bytes > info.memory ? info.bytes : info.memory;
@@ -224,6 +335,7 @@ attn_status load_measure(const struct config *config, const struct load_source *
 void load_source_deinit(struct load_source *source) {
     free(source->name);
     free(source->path);
+    free(source->part);
     *source = (struct load_source){.name = NULL};
 }
 

@@ -14,7 +14,9 @@ struct load_source {
     char *name;       /* owned */
     char *path;       /* owned; NULL: built in */
     const char *spec; /* the value of its --model, borrowed; NULL: of another option */
-    struct stat file; /* when it was found; st_ino is 0 where there was none */
+    char *part;       /* owned; the layer of a folder, "decoder.3"; NULL: a file */
+    struct stat file; /* when it was found; st_ino is 0 where there was none. Of a folder,
+                         the file of it that changed last */
 };
 
 struct load_sources {
@@ -26,9 +28,11 @@ struct load_sources {
  * model. Errors: ATTN_E_VALUE, ATTN_E_NOMEM. */
 attn_status load_check(const struct config *config, attn_error *ret_error);
 
-/* Finds what --model, --model-dir and --demo name, in this order, and opens no file. A
- * name may appear twice. On success the caller owns *ret_sources. Errors, with one line:
- * ATTN_E_IO for a folder that cannot be read; else as load_check(). */
+/* Finds what --model, --model-dir and --demo name, in this order, and opens no file but
+ * those of folders, to list their layers. A folder that cannot be served is one source,
+ * and load_model() says why. A name may appear twice. On success the caller owns
+ * *ret_sources. Errors, with one line: ATTN_E_IO for a --model-dir that cannot be read;
+ * else as load_check(). */
 attn_status load_find_sources(const struct config *config,
                               struct load_sources *ret_sources, attn_error *ret_error);
 

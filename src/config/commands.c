@@ -16,7 +16,8 @@ const struct command_info command_infos[NUM_COMMANDS] = {
             .name = "inspect",
             .usage = "attnd inspect [--model NAME=FILE[,KEY=VALUE]...] "
                      "[FILE[,KEY=VALUE]...]...",
-            .help = "Print the layout and the sizes of each file, or what is missing.",
+            .help = "Print the layout and the sizes of each file, or the layers of "
+                    "each folder, or what is missing.",
             .accepts_files = true,
         },
     [COMMAND_HEADS] =

@@ -30,6 +30,29 @@ struct spec_text {
     const char *text;
 };
 
+/* Sets an option that folders alone have. */
+static attn_status parse_folder_pair(const char *key, const char *value,
+                                     const struct spec_text *shown,
+                                     struct model_spec *spec, attn_error *ret_error) {
+    if (strcmp(key, "layers") == 0) {
+        spec->layers = value;
+        return ATTN_OK;
+    }
+    if (strcmp(key, "pre_norm") != 0)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s%s: unknown key '%s'; the keys are num_heads, causal, "
+                         "context_length, layout, prefix and precision, "
+                         "and for a folder layers and pre_norm",
+                         shown->option, shown->text, key);
+
+    spec->pre_norm = strcmp(value, "true") == 0;
+    if (!spec->pre_norm && strcmp(value, "false") != 0)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s%s: pre_norm '%s' is not true or false", shown->option,
+                         shown->text, value);
+    return ATTN_OK;
+}
+
 /* Sets the option of `pair`, KEY=VALUE, and cuts it at the '='. */
 static attn_status parse_pair(char *pair, const struct spec_text *shown,
                               struct model_spec *spec, attn_error *ret_error) {
@@ -65,12 +88,20 @@ static attn_status parse_pair(char *pair, const struct spec_text *shown,
     } else if (strcmp(pair, "prefix") == 0) {
         options->prefix = value;
     } else {
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "%s%s: unknown key '%s'; the keys are num_heads, causal, "
-                         "context_length, layout, prefix and precision",
-                         option, text, pair);
+        return parse_folder_pair(pair, value, shown, spec, ret_error);
     }
     return ATTN_OK;
+}
+
+/* Returns whether `pair` goes on with the list of layers, which the comma between them
+ * has cut; then puts the comma back. */
+static bool continues_layers(char *pair, const struct model_spec *spec) {
+    size_t size = spec->layers == NULL ? 0 : strlen(spec->layers);
+
+    if (size == 0 || spec->layers + size + 1 != pair || strchr(pair, '=') != NULL)
+        return false;
+    pair[-1] = ',';
+    return true;
 }
 
 /* Cuts NAME=FILE at the '='; without `named` it is the file alone. Returns false when a
@@ -104,8 +135,10 @@ static attn_status parse_spec(const struct spec_text *shown, bool named,
     if (!parse_path(strtok_r(spec.text, ",", &rest), named, &spec))
         status = error_set(ret_error, ATTN_E_VALUE, "%s%s: not %sFILE[,KEY=VALUE]...",
                            shown->option, shown->text, named ? "NAME=" : "");
-    while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL)
-        status = parse_pair(pair, shown, &spec, ret_error);
+    while (status == ATTN_OK && (pair = strtok_r(NULL, ",", &rest)) != NULL) {
+        if (!continues_layers(pair, &spec))
+            status = parse_pair(pair, shown, &spec, ret_error);
+    }
 
     if (status != ATTN_OK) {
         model_spec_deinit(&spec);

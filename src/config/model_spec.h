@@ -12,11 +12,14 @@ struct model_spec {
     const char *path;
     attn_model_options options;
     const char *precision; /* NULL: that of --precision */
+    /* Of a folder alone: */
+    const char *layers; /* "0-3,7"; NULL: all */
+    bool pre_norm;
 };
 
 /* Parses a specification. On success the caller owns *ret_spec. Errors, with one
  * line that names the option and the key: ATTN_E_VALUE, ATTN_E_NOMEM. A path cannot
- * hold a comma. */
+ * hold a comma, but the list of layers can. */
 attn_status model_spec_parse(const char *text, struct model_spec *ret_spec,
                              attn_error *ret_error);
 

@@ -26,12 +26,16 @@ const struct option config_options[] = {
      .help =
          "Load a layer from a safetensors file and serve it as NAME. Keys: num_heads, "
          "causal, context_length, layout, prefix, precision; they override the metadata "
-         "in the file. May be repeated; in the environment, separate models by ';'."},
+         "in the file. Or load the layers of a folder of Hugging Face, as NAME.0 and "
+         "others. Keys: layers, pre_norm, prefix, context_length, precision. May be "
+         "repeated; in the environment, separate models by ';'."},
     {.name = "model-dir",
      .kind = OPTION_TEXT,
      .offset = AT(model_dir),
      .metavar = "DIR",
-     .help = "Load every *.safetensors file in DIR, under its name without the suffix."},
+     .help =
+         "Load every *.safetensors file in DIR, under its name without the suffix, and "
+         "every folder with a config.json."},
     {.name = "skip-bad-models",
      .kind = OPTION_FLAG,
      .offset = AT(skip_bad_models),

@@ -375,10 +375,9 @@ static void test_models_must_fit_into_memory_together(void **state) {
     attn_error error;
     (void)state;
 
-    assert_int_equal(folder_describe_model(folder, 0, "m", NULL, &info, NULL), ATTN_OK);
-    assert_int_equal(folder_check_models(folder, "m", NULL, 3 * info.memory, &error),
-                     ATTN_OK);
-    assert_int_equal(folder_check_models(folder, "m", NULL, 3 * info.memory - 1, &error),
+    assert_int_equal(folder_describe_model(folder, 0, NULL, &info, NULL), ATTN_OK);
+    assert_int_equal(folder_check_models(folder, NULL, 3 * info.memory, &error), ATTN_OK);
+    assert_int_equal(folder_check_models(folder, NULL, 3 * info.memory - 1, &error),
                      ATTN_E_NOMEM);
     assert_text_has(error.text, "choose some with layers=");
     folder_close(folder);

@@ -36,6 +36,24 @@ bool folder_is_at(const char *path) {
            access(file, F_OK) == 0;
 }
 
+static bool is_newer(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
+}
+
+void folder_find_newest(const char *path, struct stat *ret_newest) {
+    static const char *const names[] = {CONFIG_FILE, "model.safetensors",
+                                        "model.safetensors.index.json"};
+
+    *ret_newest = (struct stat){.st_ino = 0};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char file[PATH_MAX];
+        struct stat found;
+        if (snprintf(file, sizeof file, "%s/%s", path, names[i]) < (int)sizeof file &&
+            stat(file, &found) == 0 && is_newer(&found.st_mtim, &ret_newest->st_mtim))
+            *ret_newest = found;
+    }
+}
+
 /* Returns whether the list "0-3,7", which is well formed, has `index`; NULL has all. */
 static bool is_selected(const char *list, size_t index) {
     if (list == NULL)
@@ -194,8 +212,8 @@ attn_status folder_open(const char *path, const struct folder_options *options,
     attn_status status = config_read_file(path, CONFIG_FILE, &folder->config, &error);
     if (status == ATTN_OK && folder->config == NULL)
         status = error_set(&error, ATTN_E_FORMAT,
-                           "has no config.json; give the folder that save_pretrained() "
-                           "wrote");
+                           "is a directory without config.json; give the folder that "
+                           "save_pretrained() wrote");
     if (status == ATTN_OK && config_is_adapted(path))
         status = error_set(&error, ATTN_E_UNSUPPORTED,
                            "has an adapter (adapter_config.json); merge it with peft's "
@@ -247,58 +265,50 @@ static attn_status check_computable(const struct folder *folder,
                      folder->path, layer->part, layer->family, lacks);
 }
 
-/* Fills in what the layer's model is asked to be. */
+/* Fills in what the layer's model is asked to be, but for its name. */
 static attn_status fill_model_info(const struct folder *folder, const struct layer *layer,
-                                   const char *name, attn_model_info *ret_info,
-                                   attn_error *ret_error) {
+                                   attn_model_info *ret_info, attn_error *ret_error) {
     const struct layer_linear *linears = layer->linears;
-    char whole[ATTN_NAME_MAX + LAYER_PART_SIZE + 2];
-    attn_model_info info = {.layout = layer->family};
-
-    snprintf(whole, sizeof whole, "%.*s.%s", ATTN_NAME_MAX + 1, name, layer->part);
-    attn_status status = checkpoint_check_name(whole, ret_error);
-    if (status == ATTN_OK)
-        status = check_computable(folder, layer, ret_error);
+    attn_status status = check_computable(folder, layer, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    memcpy(info.name, whole, strlen(whole) + 1);
-    info.query_size = linears[LAYER_QUERY].in_size;
-    info.key_size = linears[LAYER_KEY].in_size;
-    info.value_size = linears[LAYER_VALUE].in_size;
-    info.out_size = linears[LAYER_OUTPUT].head_rows;
-    info.num_heads = layer->num_heads;
-    info.head_size = layer->head_size;
-    info.query_bias = linears[LAYER_QUERY].bias != NULL;
-    info.key_bias = linears[LAYER_KEY].bias != NULL;
-    info.value_bias = linears[LAYER_VALUE].bias != NULL;
-    info.output_bias = linears[LAYER_OUTPUT].bias != NULL;
-    info.output_projection = true;
-    info.causal = layer->causal;
-    info.context_length = folder->context_length;
-    *ret_info = info;
+    *ret_info = (attn_model_info){
+        .layout = layer->family,
+        .query_size = linears[LAYER_QUERY].in_size,
+        .key_size = linears[LAYER_KEY].in_size,
+        .value_size = linears[LAYER_VALUE].in_size,
+        .out_size = linears[LAYER_OUTPUT].head_rows,
+        .num_heads = layer->num_heads,
+        .head_size = layer->head_size,
+        .query_bias = linears[LAYER_QUERY].bias != NULL,
+        .key_bias = linears[LAYER_KEY].bias != NULL,
+        .value_bias = linears[LAYER_VALUE].bias != NULL,
+        .output_bias = linears[LAYER_OUTPUT].bias != NULL,
+        .output_projection = true,
+        .causal = layer->causal,
+        .context_length = folder->context_length,
+    };
     return ATTN_OK;
 }
 
-attn_status folder_describe_model(const struct folder *folder, size_t i, const char *name,
+attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   const attn_engine_options *engine,
                                   attn_model_info *ret_info, attn_error *ret_error) {
     attn_model_info info;
-    attn_status status =
-        fill_model_info(folder, &folder->layers[i], name, &info, ret_error);
+    attn_status status = fill_model_info(folder, &folder->layers[i], &info, ret_error);
     return status != ATTN_OK ? status
                              : model_describe(&info, engine, ret_info, ret_error);
 }
 
-attn_status folder_check_models(const struct folder *folder, const char *name,
+attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 attn_error *ret_error) {
     size_t sum = 0;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         attn_model_info info;
-        attn_status status =
-            folder_describe_model(folder, i, name, engine, &info, ret_error);
+        attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
         if (status != ATTN_OK)
             return status;
         size_add_saturating(&sum, info.memory);
@@ -334,9 +344,12 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
     attn_model_info info;
     attn_error error;
 
-    attn_status status = fill_model_info(folder, layer, name, &info, ret_error);
+    attn_status status = checkpoint_check_name(name, ret_error);
+    if (status == ATTN_OK)
+        status = fill_model_info(folder, layer, &info, ret_error);
     if (status != ATTN_OK)
         return status;
+    memcpy(info.name, name, strlen(name) + 1);
     const struct weight_source source = {
         .info = &info, .read = read_layer_weights, .context = layer};
     status = assemble_from_source(&source, engine, ret_model, &error);

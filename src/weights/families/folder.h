@@ -7,6 +7,7 @@
 #include "weights/families/layer.h"
 
 #include <attnd/model.h>
+#include <sys/stat.h>
 
 struct folder;
 
@@ -20,6 +21,10 @@ struct folder_options {
 
 /* Returns whether there is a folder at `path` that has a config.json. */
 bool folder_is_at(const char *path);
+
+/* Finds the state of the file that changed last among config.json, model.safetensors and
+ * its index; st_ino is 0 where there is none. */
+void folder_find_newest(const char *path, struct stat *ret_newest);
 
 /* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
  * weights. `options` may be NULL: as if zero-initialised. The caller owns *ret_folder.
@@ -40,21 +45,22 @@ void folder_close(struct folder *folder);
 /* Borrows the layers, in the order of their stacks; there is at least one. */
 const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count);
 
-/* Describes layer `i` as the model `name` + "." + its part. Errors, with one line:
- * ATTN_E_VALUE for a name that models cannot have, ATTN_E_UNSUPPORTED for a layer that
- * the engine does not compute, which says what it lacks; those of model_describe(). */
-attn_status folder_describe_model(const struct folder *folder, size_t i, const char *name,
+/* Describes the model of layer `i`, but for its name. Errors, with one line:
+ * ATTN_E_UNSUPPORTED for a layer that the engine does not compute, which says what it
+ * lacks; those of model_describe(). */
+attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   const attn_engine_options *engine,
                                   attn_model_info *ret_info, attn_error *ret_error);
 
 /* Checks that all layers can be served at the same time in `memory` bytes. Errors, with
  * one line: those of folder_describe_model(); ATTN_E_NOMEM when they are too large. */
-attn_status folder_check_models(const struct folder *folder, const char *name,
+attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 attn_error *ret_error);
 
-/* Creates the model of layer `i`. The caller owns *ret_model; the folder may be closed
- * before. Errors: those of folder_describe_model() and attn_model_load(). */
+/* Creates the model of layer `i`, called `name`. The caller owns *ret_model; the folder
+ * may be closed before. Errors: those of folder_describe_model() and
+ * attn_model_load(). */
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error);

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* folder.h: a checkpoint's folder, which has many layers, from the command line. */
+#ifndef ATTND_CLI_FOLDER_H
+#define ATTND_CLI_FOLDER_H
+
+#include "config/model_spec.h"
+
+#include <attnd/model.h>
+
+struct folder;
+
+/* Opens the folder that `spec` asks for. *ret_folder becomes NULL when the path is that
+ * of a file; a key that only folders have is refused then. Errors, with one line: those
+ * of folder_open(); ATTN_E_VALUE for a key that folders do not have. */
+attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_folder,
+                             attn_error *ret_error);
+
+/* The same, and checks that all layers can be served at the same time in the memory that
+ * this process may use. Errors besides: those of folder_check_models(). */
+attn_status folder_open_to_serve(const struct model_spec *spec,
+                                 const attn_engine_options *engine,
+                                 struct folder **ret_folder, attn_error *ret_error);
+
+/* Prints a line for each layer of a folder: what it has, and what of it attnd does not
+ * compute. *ret_is_folder becomes false, and nothing is done, when the path is that of a
+ * file. Errors are as in folder_open_spec(). */
+attn_status folder_inspect_spec(const struct model_spec *spec,
+                                const attn_engine_options *engine, bool *ret_is_folder,
+                                attn_error *ret_error);
+
+#endif
