@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_folder.c: a config.json, a NUL byte, and a file of safetensors. The layers are
+ * refused with one line, or every weight of theirs can be read. */
+#include "fuzz.h"
+#include "weights/families/folder.h"
+#include "weights/families/gather.h"
+#include "weights/families/lacks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLOATS_MAX ((size_t)1 << 20) /* of a linear that is read */
+
+static void must(bool holds, const char *what) {
+    if (holds)
+        return;
+    fprintf(stderr, "%s\n", what);
+    abort();
+}
+
+/* Reads a linear into memory of its exact size, where the sanitizer sees an overrun. */
+static void read_linear(const struct layer_linear *linear) {
+    size_t rows = linear->num_heads * linear->head_rows;
+    if (rows == 0 || linear->in_size > FLOATS_MAX / rows)
+        return;
+
+    float *weight = malloc(rows * linear->in_size * sizeof *weight);
+    float *bias = malloc(rows * sizeof *bias);
+    must(weight != NULL && bias != NULL, "out of memory");
+    gather_linear(linear, weight, linear->bias == NULL ? NULL : bias, NULL);
+    free(weight);
+    free(bias);
+}
+
+static void check_layers(const struct folder *folder) {
+    char text[LACKS_TEXT_SIZE];
+    size_t count;
+    const struct layer *layers = folder_get_layers(folder, &count);
+
+    must(count > 0, "a folder without layers");
+    for (size_t i = 0; i < count; i++) {
+        attn_model_info info;
+        layer_describe_features(&layers[i], text);
+        must(text[0] != '\0' && strlen(text) < sizeof text, "a layer without words");
+        folder_describe_model(folder, i, NULL, &info, NULL);
+        for (size_t j = 0; j < NUM_LAYER_LINEARS; j++)
+            read_linear(&layers[i].linears[j]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const uint8_t *end = size == 0 ? NULL : memchr(data, '\0', size);
+    size_t config_size = end == NULL ? size : (size_t)(end - data);
+    size_t file_size = end == NULL ? 0 : size - config_size - 1;
+    const struct folder_options options = {.pre_norm = size % 2 == 1};
+    struct folder *folder = NULL;
+    attn_error error = {.text = ""};
+
+    /* copies of their exact sizes */
+    char *config = malloc(config_size + 1);
+    unsigned char *file = malloc(file_size + 1);
+    must(config != NULL && file != NULL, "out of memory");
+    memcpy(config, data, config_size);
+    if (file_size > 0)
+        memcpy(file, end + 1, file_size);
+
+    attn_status status = folder_open_memory(config, config_size, file, file_size,
+                                            &options, &folder, &error);
+    if (status == ATTN_OK)
+        check_layers(folder);
+    else
+        must(folder == NULL && error.text[0] != '\0' && strchr(error.text, '\n') == NULL,
+             "not refused with one line");
+    folder_close(folder);
+    free(config);
+    free(file);
+    return 0;
+}
