@@ -61,7 +61,7 @@ scratch=$(mktemp -d) || exit 1
 
 # --- install -------------------------------------------------------------------------------
 
-packages='gcc libc6-dev meson ninja-build pkgconf libmicrohttpd-dev libjansson-dev zlib1g-dev
+packages='gcc libc6-dev meson ninja-build pkgconf libmicrohttpd-dev libgnutls28-dev libjansson-dev zlib1g-dev
     libopenblas-pthread-dev curl'
 
 apt() {

@@ -42,7 +42,9 @@ static int main_serve(const struct config *config, const struct config_texts *fi
 static int main_health(const struct config *config, const struct config_texts *files) {
     attn_error error;
     (void)files;
-    if (listen_check(config->listen, &error) != ATTN_OK)
+    if (listen_check("--listen", config->listen, &error) != ATTN_OK ||
+        (config->admin_listen != NULL &&
+         listen_check("--admin-listen", config->admin_listen, &error) != ATTN_OK))
         return report_error(&error, EXIT_USAGE);
     return command_health(config);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* health.c: attnd health, the health check of a container that has no HTTP client. */
 #include "cli/commands.h"
+#include "tls/client.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -63,23 +64,33 @@ static int connect_to_server(const char *listen) {
     return fd;
 }
 
+/* Sends a request over plain HTTP and reads the beginning of its reply. */
+static bool plain_request(int fd, const char *request, char *ret_reply, size_t size) {
+    ssize_t length = (ssize_t)strlen(request);
+    return send(fd, request, (size_t)length, MSG_NOSIGNAL) == length &&
+           recv(fd, ret_reply, size - 1, MSG_WAITALL) > 0;
+}
+
 int command_health(const struct config *config) {
     static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: attnd\r\n"
                                   "Connection: close\r\n\r\n";
+    bool admin = config->admin_listen != NULL;
+    bool tls = !admin && config->tls_cert != NULL;
+    const char *listen = admin ? config->admin_listen : config->listen;
     char reply[64] = "";
 
-    int fd = connect_to_server(config->listen);
+    int fd = connect_to_server(listen);
     if (fd < 0) {
-        fprintf(stderr, "attnd: no server listens at http://%s: %s\n", config->listen,
-                strerror(errno));
+        fprintf(stderr, "attnd: no server listens at %s://%s: %s\n",
+                tls ? "https" : "http", listen, strerror(errno));
         return 1;
     }
 
-    bool ready = send(fd, request, sizeof request - 1, MSG_NOSIGNAL) ==
-                     (ssize_t)sizeof request - 1 &&
-                 recv(fd, reply, sizeof reply - 1, MSG_WAITALL) > 0 &&
+    /* It asks its own machine, so it does not check whose certificate it gets. */
+    bool ready = (tls ? tls_request(fd, request, reply, sizeof reply)
+                      : plain_request(fd, request, reply, sizeof reply)) &&
                  strncmp(reply, "HTTP/1.1 200 ", strlen("HTTP/1.1 200 ")) == 0;
     close(fd);
-    printf("%s: %s\n", config->listen, ready ? "ready" : "not ready");
+    printf("%s: %s\n", listen, ready ? "ready" : "not ready");
     return ready ? 0 : 1;
 }

@@ -48,8 +48,13 @@ struct config {
     int precision;  /* likewise, of --precision */
     size_t workers; /* 0: as many as CPUs */
 
-    /* The daemon, read by main.c; health reads `listen` too. */
-    char *listen;           /* HOST:PORT */
+    /* The daemon, read by main.c; health reads both addresses and `tls_cert` too. */
+    char *listen;         /* HOST:PORT */
+    char *admin_listen;   /* likewise; NULL: none */
+    bool insecure_listen; /* `listen` may be reached by others, without keys */
+    char *api_key_file;   /* paths; NULL: none */
+    char *tls_cert;
+    char *tls_key;
     size_t http_threads;    /* 0: one per 8 CPUs */
     size_t queue;           /* jobs that may wait */
     size_t max_queue_delay; /* ms */

@@ -61,7 +61,38 @@ const struct option config_options[] = {
      .value = "127.0.0.1:8080",
      .metavar = "HOST:PORT",
      .help = "Address to serve on, with IPv6 addresses in brackets. "
-             "Port 0 chooses a free port and prints it."},
+             "Port 0 chooses a free port and prints it. An address that other machines "
+             "reach needs --api-key-file or --insecure-listen."},
+    {.name = "insecure-listen",
+     .kind = OPTION_FLAG,
+     .offset = AT(insecure_listen),
+     .help = "Let everyone who reaches --listen use the server without a key, because "
+             "the network lets in nobody else."},
+    {.name = "admin-listen",
+     .kind = OPTION_TEXT,
+     .offset = AT(admin_listen),
+     .metavar = "HOST:PORT",
+     .help = "Serve health, readiness and metrics here too, on a thread of its own, "
+             "without keys or TLS. --listen then has no metrics."},
+    {.name = "api-key-file",
+     .kind = OPTION_TEXT,
+     .offset = AT(api_key_file),
+     .metavar = "FILE",
+     .help = "Refuse requests without one of the keys in FILE with 401, but for health "
+             "and the files of the page. It has one NAME:KEY a line, KEY of 16 to 256 "
+             "visible ASCII characters, and lines that begin with '#'. "
+             "SIGHUP reads it again."},
+    {.name = "tls-cert",
+     .kind = OPTION_TEXT,
+     .offset = AT(tls_cert),
+     .metavar = "FILE",
+     .help = "Speak TLS 1.2 and 1.3 at --listen, with the chain of certificates in this "
+             "PEM file, the server's own first. SIGHUP reads it again, with --tls-key."},
+    {.name = "tls-key",
+     .kind = OPTION_TEXT,
+     .offset = AT(tls_key),
+     .metavar = "FILE",
+     .help = "PEM file of the private key of --tls-cert, without a password."},
     {.name = "workers",
      .kind = OPTION_COUNT,
      .offset = AT(workers),

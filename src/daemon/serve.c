@@ -14,6 +14,7 @@
 #include "http/net/address.h"
 #include "http/net/listen.h"
 #include "http/net/origin.h"
+#include "http/net/secrets.h"
 #include "http/server.h"
 
 #include <attnd/library.h>
@@ -39,6 +40,7 @@ struct daemon {
     const char *commit; /* of this build */
     struct address_ranges trusted_proxies;
     struct origins cors_origins;
+    struct secrets secrets;
     struct served_models served;
     struct catalogue catalogue;
     size_t max_memory; /* bytes */
@@ -103,6 +105,8 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
     daemon->changer = (struct served_changer){daemon->loader, loader_submit};
     const struct http_options http = {
         .listen = config->listen,
+        .admin_listen = config->admin_listen,
+        .secrets = &daemon->secrets,
         .commit = daemon->commit,
         .num_threads = num_threads,
         .max_connections = config->max_connections,
@@ -125,6 +129,9 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         .budget = &daemon->budget,
     };
     attn_status status = http_server_create(&http, &daemon->server, error);
+    if (status == ATTN_OK && http_server_admin_url(daemon->server) != NULL)
+        log_write(LOG_INFO, "admin address",
+                  LOG_TEXT("url", http_server_admin_url(daemon->server)));
     if (status == ATTN_OK)
         log_write(LOG_INFO, "listening", LOG_TEXT("url", http_server_url(daemon->server)),
                   LOG_NUMBER("workers", num_workers_of(config)),
@@ -182,8 +189,10 @@ static void run_until_stop(struct daemon *daemon) {
 
     http_server_is_alive(daemon->server); /* the first interval begins */
     while (!signals_stop_requested()) {
-        if (signals_take_reload())
+        if (signals_take_reload()) {
+            secrets_reload(&daemon->secrets);
             loader_reload(daemon->loader);
+        }
         if (signals_take_debug())
             log_toggle_debug("SIGUSR1");
         heap_trim(TRIM_BYTES);
@@ -225,10 +234,31 @@ static int stop_daemon(struct daemon *daemon, const struct config *config) {
     return EXIT_SUCCESS;
 }
 
+/* Checks the addresses, and reads what those who connect must have. */
+static attn_status secure_addresses(struct daemon *daemon, const struct config *config,
+                                    attn_error *error) {
+    const struct secret_files files = {config->api_key_file, config->tls_cert,
+                                       config->tls_key};
+    attn_status status = listen_check("--listen", config->listen, error);
+    if (status == ATTN_OK && config->admin_listen != NULL)
+        status = listen_check("--admin-listen", config->admin_listen, error);
+    if (status == ATTN_OK)
+        status = secrets_init(&daemon->secrets, &files, error);
+
+    if (status != ATTN_OK || config->insecure_listen || config->api_key_file != NULL ||
+        listen_is_loopback(config->listen))
+        return status;
+    return error_set(error, ATTN_E_VALUE,
+                     "--listen %s lets other machines in without a key; give "
+                     "--api-key-file FILE, or --insecure-listen where the network lets "
+                     "in nobody else",
+                     config->listen);
+}
+
 /* Checks the options that need more than their own text. */
 static attn_status read_options(struct daemon *daemon, const struct config *config,
                                 attn_error *error) {
-    attn_status status = listen_check(config->listen, error);
+    attn_status status = secure_addresses(daemon, config, error);
     if (status == ATTN_OK)
         status = address_ranges_read(config->trusted_proxies.items,
                                      config->trusted_proxies.count,
@@ -308,5 +338,6 @@ int daemon_serve(const struct config *config, const char *commit) {
     served_models_deinit(&daemon.served);
     free(daemon.trusted_proxies.items);
     free(daemon.cors_origins.items);
+    secrets_deinit(&daemon.secrets);
     return exit_code;
 }

@@ -20,6 +20,8 @@
 /* A body that is refused is still read when it is at most this much over the limit: a
  * client that has not finished sending does not read the reply. */
 #define DISCARD_SLACK_BYTES ((size_t)8 * 1024 * 1024)
+/* Of a body without a key, at most this much is read. */
+#define DISCARD_UNKNOWN_BYTES ((size_t)64 * 1024)
 
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index) {
@@ -177,6 +179,17 @@ static bool is_preflight(const struct exchange *exchange, const char *method) {
            NULL;
 }
 
+/* Whether the request has a key, or needs none. Who has no key does not learn which
+ * routes there are, and his body is hardly read. */
+static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
+    if (exchange->thread->secrets == NULL || route_is_open(exchange->facts.route) ||
+        secrets_check_key(exchange->thread->secrets, exchange->connection,
+                          exchange->key_name, &exchange->challenge, problem))
+        return true;
+    exchange->max_discarded = DISCARD_UNKNOWN_BYTES;
+    return false;
+}
+
 /* Decides by the headers alone whether to accept the request. Returns false with *problem
  * set when not. */
 static bool accept_headers(struct exchange *exchange, const char *path,
@@ -187,9 +200,13 @@ static bool accept_headers(struct exchange *exchange, const char *path,
         exchange->state = EXCHANGE_DISCARDS_BODY;
         return true;
     }
+
     const struct route *route = exchange->facts.route;
-    if (!route_check(route, path, method, problem)) {
-        exchange->allow = route != NULL ? route->allow : NULL;
+    if (!check_key(exchange, problem))
+        return false;
+    if (!route_check(route, exchange->thread->address, path, method, problem)) {
+        if (problem->status == MHD_HTTP_METHOD_NOT_ALLOWED)
+            exchange->allow = route->allow;
         return false;
     }
     exchange->route = route;
@@ -259,7 +276,9 @@ static void leave_client(struct exchange *exchange) {
  * is not counted: while it is discarded, it would keep another from being accepted. */
 static bool count_request(struct exchange *exchange, struct wire_problem *problem) {
     atomic_size_t *num_requests = &exchange->memory.client->num_requests;
-    size_t max = exchange->options->max_per_client;
+    /* Probes of the admin address come from one client and must not be refused. */
+    bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
+    size_t max = is_admin ? 0 : exchange->options->max_per_client;
 
     exchange->counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
     if (exchange->counted)
@@ -302,8 +321,8 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     exchange_set_problem(exchange, &problem);
     exchange->route = NULL;
     exchange->state = EXCHANGE_DISCARDS_BODY;
-    bool too_long =
-        framing.content_length > exchange->options->max_body + DISCARD_SLACK_BYTES;
+    bool too_long = framing.content_length > exchange->max_discarded ||
+                    (framing.chunked && exchange->challenge != NULL);
     return framing.expects_continue || too_long ? exchange_send(exchange) : MHD_YES;
 }
 
@@ -329,9 +348,8 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     connection_count_received(exchange->peer, size);
     exchange->facts.body_bytes += size;
     if (exchange->state == EXCHANGE_DISCARDS_BODY) {
-        size_t max = exchange->options->max_body + DISCARD_SLACK_BYTES;
         exchange->discarded += size;
-        return exchange->discarded > max ? MHD_NO : MHD_YES;
+        return exchange->discarded > exchange->max_discarded ? MHD_NO : MHD_YES;
     }
 
     if (size > body->max - body->size) {
@@ -382,6 +400,7 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->options = thread->options;
     exchange->served = served_acquire(thread->options->models);
     exchange->max_body = thread->options->max_body;
+    exchange->max_discarded = thread->options->max_body + DISCARD_SLACK_BYTES;
     exchange->connection = connection;
     exchange->started = clock_now_ns();
     buf_init(&exchange->reply, SIZE_MAX); /* its bytes are reserved from the budget */

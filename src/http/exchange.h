@@ -56,12 +56,14 @@ struct exchange {
     struct exchange_codec codec;              /* set by infer_submit() */
     enum exchange_state state;
     struct buf body;
-    struct upload upload; /* of `body`, until the request is complete */
-    size_t max_body;      /* bytes */
-    bool counted;         /* in client.num_requests */
-    bool accepted;        /* the request is complete */
-    bool abandoned;       /* the client left before it was computed */
-    size_t discarded;     /* bytes of a body that was refused */
+    struct upload upload;             /* of `body`, until the request is complete */
+    size_t max_body;                  /* bytes */
+    bool counted;                     /* in client.num_requests */
+    bool accepted;                    /* the request is complete */
+    bool abandoned;                   /* the client left before it was computed */
+    size_t discarded;                 /* bytes of a body that was refused */
+    size_t max_discarded;             /* beyond which the connection is closed */
+    char key_name[KEYS_NAME_MAX + 1]; /* of the key that was sent; "": none was needed */
     struct memory_share memory;
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
@@ -80,8 +82,10 @@ struct exchange {
     bool page_gzip;
     struct wire_reply_head head;
     const char *allow; /* the header of a 405, or NULL */
-    bool retry_later;  /* with Retry-After */
-    bool close;        /* with Connection: close */
+    /* WWW-Authenticate of a 401, or NULL. */
+    const char *challenge;
+    bool retry_later; /* with Retry-After */
+    bool close;       /* with Connection: close */
     /* The Origin of an allowed page elsewhere, or NULL; borrowed from libmicrohttpd. */
     const char *cross_origin;
     bool preflight; /* the reply says what such a page may send */

@@ -145,9 +145,9 @@ static bool add_cors_headers(const struct exchange *exchange,
     return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS,
                       "GET, HEAD, POST") &&
            add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
-                      MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER
-                                                   ", " TRACE_ID_HEADER
-                                                   ", " TRACE_PARENT_HEADER) &&
+                      MHD_HTTP_HEADER_AUTHORIZATION
+                      ", " MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER
+                      ", " TRACE_ID_HEADER ", " TRACE_PARENT_HEADER) &&
            add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE,
                       PREFLIGHT_SECONDS);
 }
@@ -172,6 +172,7 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
            add_header(response, TRACE_ID_HEADER, *id != '\0' ? id : NULL) &&
            add_header(response, ACCESS_TIMING_HEADER, has_timing ? timing : NULL) &&
            add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow) &&
+           add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, exchange->challenge) &&
            add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
                       exchange->retry_later ? seconds : NULL) &&
            add_cors_headers(exchange, response) &&

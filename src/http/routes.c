@@ -12,37 +12,53 @@
 #define VERSION MODEL "/versions/*"
 
 static const struct route routes[] = {
-    {"/", READS, NULL, page_handle},
-    {"/ui.css", READS, NULL, page_handle},
-    {"/ui.js", READS, NULL, page_handle},
-    {"/v1/attention", "POST", attention_check, attention_handle},
-    {"/v1/heads", "POST", heads_check, heads_handle},
-    {"/v1/models", READS, NULL, models_handle_list},
-    {"/v1/models/", READS, NULL, models_handle_one},
-    {"/v2", READS, NULL, oip_handle_server},
-    {"/v2/health/live", READS, NULL, health_handle_live},
-    {"/v2/health/ready", READS, NULL, health_handle_ready},
-    {"/v2/models/stats", READS, NULL, oip_handle_all_stats},
-    {MODEL, READS, NULL, oip_handle_model},
-    {VERSION, READS, NULL, oip_handle_model},
-    {MODEL "/ready", READS, NULL, oip_handle_ready},
-    {VERSION "/ready", READS, NULL, oip_handle_ready},
-    {MODEL "/config", READS, NULL, oip_handle_config},
-    {VERSION "/config", READS, NULL, oip_handle_config},
-    {MODEL "/stats", READS, NULL, oip_handle_stats},
-    {VERSION "/stats", READS, NULL, oip_handle_stats},
-    {MODEL "/infer", "POST", oip_check, oip_handle_infer},
-    {VERSION "/infer", "POST", oip_check, oip_handle_infer},
-    {"/v2/repository/index", "POST", oip_check_short, oip_handle_index},
-    {"/v2/repository/models/*/load", "POST", oip_check_short, oip_handle_load},
-    {"/v2/repository/models/*/unload", "POST", oip_check_short, oip_handle_unload},
-    {"/v2/logging", "GET, HEAD, POST", logging_check, logging_handle},
-    {"/openapi.json", READS, NULL, openapi_handle},
-    {"/metrics", READS, NULL, metrics_handle},
+    {"/", READS, NULL, page_handle, ROUTE_IS_OPEN},
+    {"/ui.css", READS, NULL, page_handle, ROUTE_IS_OPEN},
+    {"/ui.js", READS, NULL, page_handle, ROUTE_IS_OPEN},
+    {"/v1/attention", "POST", attention_check, attention_handle, ROUTE_NEEDS_KEY},
+    {"/v1/heads", "POST", heads_check, heads_handle, ROUTE_NEEDS_KEY},
+    {"/v1/models", READS, NULL, models_handle_list, ROUTE_NEEDS_KEY},
+    {"/v1/models/", READS, NULL, models_handle_one, ROUTE_NEEDS_KEY},
+    {"/v2", READS, NULL, oip_handle_server, ROUTE_NEEDS_KEY},
+    {"/v2/health/live", READS, NULL, health_handle_live, ROUTE_IS_HEALTH},
+    {"/v2/health/ready", READS, NULL, health_handle_ready, ROUTE_IS_HEALTH},
+    {"/v2/models/stats", READS, NULL, oip_handle_all_stats, ROUTE_NEEDS_KEY},
+    {MODEL, READS, NULL, oip_handle_model, ROUTE_NEEDS_KEY},
+    {VERSION, READS, NULL, oip_handle_model, ROUTE_NEEDS_KEY},
+    {MODEL "/ready", READS, NULL, oip_handle_ready, ROUTE_NEEDS_KEY},
+    {VERSION "/ready", READS, NULL, oip_handle_ready, ROUTE_NEEDS_KEY},
+    {MODEL "/config", READS, NULL, oip_handle_config, ROUTE_NEEDS_KEY},
+    {VERSION "/config", READS, NULL, oip_handle_config, ROUTE_NEEDS_KEY},
+    {MODEL "/stats", READS, NULL, oip_handle_stats, ROUTE_NEEDS_KEY},
+    {VERSION "/stats", READS, NULL, oip_handle_stats, ROUTE_NEEDS_KEY},
+    {MODEL "/infer", "POST", oip_check, oip_handle_infer, ROUTE_NEEDS_KEY},
+    {VERSION "/infer", "POST", oip_check, oip_handle_infer, ROUTE_NEEDS_KEY},
+    {"/v2/repository/index", "POST", oip_check_short, oip_handle_index, ROUTE_NEEDS_KEY},
+    {"/v2/repository/models/*/load", "POST", oip_check_short, oip_handle_load,
+     ROUTE_NEEDS_KEY},
+    {"/v2/repository/models/*/unload", "POST", oip_check_short, oip_handle_unload,
+     ROUTE_NEEDS_KEY},
+    {"/v2/logging", "GET, HEAD, POST", logging_check, logging_handle, ROUTE_NEEDS_KEY},
+    {"/openapi.json", READS, NULL, openapi_handle, ROUTE_NEEDS_KEY},
+    {"/metrics", READS, NULL, metrics_handle, ROUTE_IS_METRICS},
 };
 
 #define NUM_ROUTES (sizeof routes / sizeof routes[0])
 _Static_assert(NUM_ROUTES <= ROUTES_MAX, "ROUTES_MAX is too small");
+
+/* Whether the address has the route. */
+static bool is_at(const struct route *route, enum route_address address) {
+    switch (route->access) {
+    case ROUTE_IS_HEALTH:
+        return true;
+    case ROUTE_IS_METRICS:
+        return address != ROUTE_AT_MAIN;
+    case ROUTE_NEEDS_KEY:
+    case ROUTE_IS_OPEN:
+        break;
+    }
+    return address != ROUTE_AT_ADMIN;
+}
 
 /* Whether `path` is one of the route's. ret_words[ROUTE_WORDS_MAX] are then the words
  * that the route leaves open. */
@@ -103,21 +119,38 @@ bool route_infers(const struct route *route) {
             route->handle == oip_handle_infer);
 }
 
-bool route_check(const struct route *route, const char *path, const char *method,
-                 struct wire_problem *ret_problem) {
-    if (route == NULL)
-        return wire_problem_set(
-            ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
-            "there is no route %.200s; use POST /v1/attention, POST /v1/heads, "
-            "GET /v1/models, GET /v1/models/NAME, GET /v2/health/live, "
-            "GET /v2/health/ready, GET /openapi.json, the page at GET /, or the "
-            "Open Inference Protocol below GET /v2",
-            path);
-    if (!allows_method(route->allow, method))
-        return wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
-                                "%.20s is not allowed here; %.200s allows %s", method,
-                                path, route->allow);
-    return true;
+/* Says that the address has no route for the path. Returns false. */
+static bool set_unknown(enum route_address address, const char *path,
+                        struct wire_problem *ret_problem) {
+    if (address == ROUTE_AT_ADMIN)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                                "the admin address has no route %.200s; use "
+                                "GET /v2/health/live or GET /v2/health/ready, or the "
+                                "address of --listen",
+                                path);
+    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                            "there is no route %.200s; use POST /v1/attention, "
+                            "POST /v1/heads, GET /v1/models, GET /v1/models/NAME, "
+                            "GET /v2/health/live, GET /v2/health/ready, "
+                            "GET /openapi.json, the page at GET /, or the Open Inference "
+                            "Protocol below GET /v2",
+                            path);
+}
+
+bool route_check(const struct route *route, enum route_address address, const char *path,
+                 const char *method, struct wire_problem *ret_problem) {
+    if (route == NULL || !is_at(route, address))
+        return set_unknown(address, path, ret_problem);
+    if (allows_method(route->allow, method))
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
+                            "%.20s is not allowed here; %.200s allows %s", method, path,
+                            route->allow);
+}
+
+bool route_is_open(const struct route *route) {
+    return route != NULL &&
+           (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH);
 }
 
 const struct wire_error_format *route_errors(const char *path) {

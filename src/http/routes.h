@@ -19,6 +19,21 @@ struct route_word {
     size_t size;
 };
 
+/* Where and for whom a route is. */
+enum route_access {
+    ROUTE_NEEDS_KEY, /* when there are keys */
+    ROUTE_IS_OPEN,
+    ROUTE_IS_HEALTH, /* open, and at the admin address too */
+    ROUTE_IS_METRICS /* at the admin address alone; when there is none, needs a key */
+};
+
+/* The address at which a request arrives. */
+enum route_address {
+    ROUTE_AT_ONLY, /* there is no other */
+    ROUTE_AT_MAIN, /* there is an admin address too */
+    ROUTE_AT_ADMIN /* it has no models and needs no keys */
+};
+
 struct route {
     /* '*' means any word between slashes. When a path longer than "/" ends in '/', all
      * that follows is one word. Words are not empty. */
@@ -29,6 +44,7 @@ struct route {
      * body, and discards one that is sent. */
     bool (*check)(struct exchange *exchange, struct wire_problem *ret_problem);
     void (*handle)(struct exchange *exchange); /* called when the request is complete */
+    enum route_access access;
 };
 
 /* Finds the route of a path, or NULL. ret_words[ROUTE_WORDS_MAX] are the words of the
@@ -44,10 +60,14 @@ const struct route *route_at(size_t index);
 /* Whether a worker computes the reply of the route with a model; NULL: no. */
 bool route_infers(const struct route *route);
 
-/* Whether the route that was found for `path` has the method. Returns false with
- * *ret_problem set when it does not (405), and when `route` is NULL (404). */
-bool route_check(const struct route *route, const char *path, const char *method,
-                 struct wire_problem *ret_problem);
+/* Whether the route that was found for `path` is at the address and has the method.
+ * Returns false with *ret_problem set when it does not have it (405), and when it is not
+ * there or `route` is NULL (404). */
+bool route_check(const struct route *route, enum route_address address, const char *path,
+                 const char *method, struct wire_problem *ret_problem);
+
+/* Whether the route needs no key. Accepts NULL, which does. */
+bool route_is_open(const struct route *route);
 
 /* Returns how errors are written for requests of this path, which need not be a
  * route's. */

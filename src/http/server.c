@@ -11,6 +11,7 @@
 #include "http/net/listen.h"
 #include "http/thread.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -21,14 +22,21 @@
 
 /* Connections get at most one part in so many of the budget, but room for one. */
 #define CONNECTIONS_SHARE 4
+/* The connections of the admin address, and one part in so many of the budget that they
+ * get at most. */
+#define ADMIN_CONNECTIONS 32
+#define ADMIN_SHARE       16
 /* Descriptors that are not connections: of a thread, and of everything else, among them
  * connections that are about to be closed. */
 #define THREAD_DESCRIPTORS 40
 #define OTHER_DESCRIPTORS  24
 
+#define ADDRESS_SIZE (NI_MAXHOST + 16)
+#define URL_SIZE     (ADDRESS_SIZE + 8)
+
 struct http_server {
     struct http_options options;
-    char url[NI_MAXHOST + 16];
+    char url[URL_SIZE];
     struct http_thread *threads; /* [num_threads] */
     struct metrics *metrics;
     size_t *num_rounds; /* [num_threads], at the last http_server_is_alive() */
@@ -37,6 +45,13 @@ struct http_server {
     atomic_bool draining;            /* set once; `deadline` is written before */
     int64_t deadline;                /* clock_now_ns */
     struct connection_limits limits; /* of all threads together */
+    /* The admin address, which shares nothing with them. */
+    char admin_url[URL_SIZE];
+    struct http_thread admin; /* runs when has_admin is set */
+    bool has_admin;
+    atomic_bool admin_draining; /* as `draining`, once the other threads have ended */
+    int64_t admin_deadline;     /* likewise */
+    struct connection_limits admin_limits;
 };
 
 /* Joins a thread, unless it still runs at `deadline`. pthread_timedjoin_np() goes by the
@@ -52,6 +67,26 @@ static bool join_until(pthread_t id, int64_t deadline) {
     return true;
 }
 
+/* Ends a thread that was told to. Returns false when it still runs at `deadline`. */
+static bool end_thread(struct http_thread *thread, int64_t deadline) {
+    if (join_until(thread->id, deadline)) {
+        http_thread_deinit(thread);
+        return true;
+    }
+    pthread_detach(thread->id); /* it may still end before the process does */
+    return false;
+}
+
+/* Ends the thread of the admin address, which waits for no client. */
+static bool stop_admin(struct http_server *server) {
+    if (!server->has_admin)
+        return true;
+    server->admin_deadline = clock_now_ns();
+    atomic_store(&server->admin_draining, true);
+    http_thread_wake(&server->admin);
+    return end_thread(&server->admin, server->admin_deadline + LAST_WAIT_NS);
+}
+
 /* As http_server_stop(), but waits for the threads until `wait_end`. */
 static bool stop_threads(struct http_server *server, int64_t deadline, int64_t wait_end) {
     server->deadline = deadline;
@@ -61,16 +96,9 @@ static bool stop_threads(struct http_server *server, int64_t deadline, int64_t w
         http_thread_wake(&server->threads[i]);
 
     bool all_ended = true;
-    for (size_t i = 0; i < server->num_started; i++) {
-        struct http_thread *thread = &server->threads[i];
-        if (join_until(thread->id, wait_end)) {
-            http_thread_deinit(thread);
-        } else { /* it may still end before the process does */
-            pthread_detach(thread->id);
-            all_ended = false;
-        }
-    }
-    return all_ended;
+    for (size_t i = 0; i < server->num_started; i++)
+        all_ended = end_thread(&server->threads[i], wait_end) && all_ended;
+    return stop_admin(server) && all_ended;
 }
 
 /* Raises the limit of open files as far as allowed. Returns how many connections it
@@ -87,118 +115,196 @@ static size_t find_descriptors(size_t num_threads) {
     return files.rlim_cur > others ? (size_t)files.rlim_cur - others : 1;
 }
 
+static size_t lesser_of(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Returns the bytes that are reserved for each connection of --listen. */
+static size_t find_connection_bytes(const struct http_options *options) {
+    bool tls = options->secrets != NULL && secrets_has_certificate(options->secrets);
+    return MEMORY_CONNECTION_BYTES + (tls ? MEMORY_TLS_BYTES : 0);
+}
+
+/* Prepares connections of `bytes` each, which get at most one part in `share` of the
+ * budget. There may be one at least. */
+static void begin_limits(struct connection_limits *limits,
+                         const struct http_options *options, size_t max_connections,
+                         size_t bytes, size_t share) {
+    size_t by_memory = options->budget->limit / share / bytes;
+
+    limits->options = options;
+    limits->max_connections = lesser_of(max_connections, by_memory > 0 ? by_memory : 1);
+    atomic_init(&limits->num_connections, 0);
+    client_table_init(&limits->clients);
+}
+
 /* Finds how many connections there may be: --max-connections, as far as memory and
  * descriptors reach. */
 static void init_limits(struct http_server *server) {
     const struct http_options *options = &server->options;
     struct connection_limits *limits = &server->limits;
-    size_t by_memory =
-        options->budget->limit / CONNECTIONS_SHARE / MEMORY_CONNECTION_BYTES;
-    size_t by_descriptors = find_descriptors(options->num_threads);
+    bool has_admin = options->admin_listen != NULL;
+    size_t bytes = find_connection_bytes(options);
+    size_t by_descriptors = find_descriptors(options->num_threads + has_admin);
 
-    limits->options = options;
-    limits->max_connections = options->max_connections;
-    atomic_init(&limits->num_connections, 0);
-    client_table_init(&limits->clients);
-
-    if (by_memory == 0)
-        by_memory = 1;
-    if (by_memory < limits->max_connections) {
-        limits->max_connections = by_memory;
+    begin_limits(limits, options, options->max_connections, bytes, CONNECTIONS_SHARE);
+    if (limits->max_connections < options->max_connections)
         log_write(LOG_WARN, "fewer connections, a quarter of --max-memory holds no more",
-                  LOG_NUMBER("max_connections", by_memory));
-    }
+                  LOG_NUMBER("max_connections", limits->max_connections));
     if (by_descriptors < limits->max_connections) {
         limits->max_connections = by_descriptors;
         log_write(LOG_WARN, "fewer connections, the limit of open files allows no more",
                   LOG_NUMBER("max_connections", by_descriptors));
     }
-    memory_init(&limits->memory, options->budget,
-                limits->max_connections * MEMORY_CONNECTION_BYTES);
+    memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
+
+    begin_limits(&server->admin_limits, options, has_admin ? ADMIN_CONNECTIONS : 0,
+                 MEMORY_CONNECTION_BYTES, ADMIN_SHARE);
+    memory_init(&server->admin_limits.memory, options->budget,
+                server->admin_limits.max_connections * MEMORY_CONNECTION_BYTES);
 }
 
 /* Allocates what the threads use. */
 static attn_status create_state(struct http_server *server) {
     size_t num_threads = server->options.num_threads;
+    size_t num_admin = server->options.admin_listen != NULL ? 1 : 0;
 
     server->threads = calloc(num_threads, sizeof *server->threads);
     server->num_rounds = calloc(num_threads, sizeof *server->num_rounds);
     if (server->threads == NULL || server->num_rounds == NULL)
         return ATTN_E_NOMEM;
-    return metrics_create(num_threads, &server->metrics);
+    return metrics_create(num_threads + num_admin, &server->metrics);
 }
 
-/* Starts a thread for each of the sockets, which then belong to the threads, also on
- * failure. */
-static attn_status start_threads(struct http_server *server, const int *fds) {
-    attn_status status = ATTN_OK;
+/* Refuses a budget without room for one connection at each address. */
+static attn_status check_budget(const struct http_options *options,
+                                attn_error *ret_error) {
+    size_t least = find_connection_bytes(options);
+    if (options->admin_listen != NULL)
+        least += MEMORY_CONNECTION_BYTES;
+    if (options->budget->limit >= least)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "--max-memory %zu is too small for a connection; set at least %zu",
+                     options->budget->limit, least);
+}
 
-    for (size_t i = 0; i < server->options.num_threads; i++) {
-        server->threads[i] = (struct http_thread){
-            .options = &server->options,
-            .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
-            .connections = {.limits = &server->limits},
-            .metrics = server->metrics,
-            .counts = &server->metrics->threads[i],
-            .refuses_ready = &server->refuses_ready,
-            .draining = &server->draining,
-            .deadline = &server->deadline};
+/* --- threads --- */
+
+static attn_status refuse_threads(attn_status status, size_t count,
+                                  attn_error *ret_error) {
+    return error_set(
+        ret_error, status, "cannot start %zu HTTP thread%s: %s", count, plural_of(count),
+        status == ATTN_E_IO
+            ? "no file descriptor is left; raise the limit of open files (ulimit -n)"
+            : attn_status_text(status));
+}
+
+/* Returns what threads of both addresses have in common. */
+static struct http_thread prepare_thread(struct http_server *server, size_t index) {
+    return (struct http_thread){
+        .options = &server->options,
+        .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
+        .metrics = server->metrics,
+        .counts = &server->metrics->threads[index],
+        .main_limits = &server->limits,
+        .refuses_ready = &server->refuses_ready};
+}
+
+/* Starts the threads of --listen. */
+static attn_status start_threads(struct http_server *server, attn_error *ret_error) {
+    const struct http_options *options = &server->options;
+    size_t count = options->num_threads;
+    char address[ADDRESS_SIZE];
+    int *fds = calloc(count, sizeof *fds);
+    if (fds == NULL)
+        return refuse_threads(ATTN_E_NOMEM, count, ret_error);
+
+    attn_status status = listen_open("--listen", options->listen, count, fds, address,
+                                     sizeof address, ret_error);
+    if (status != ATTN_OK) {
+        free(fds);
+        return status;
+    }
+
+    for (size_t i = 0; i < count; i++) {
+        struct http_thread *thread = &server->threads[i];
+        *thread = prepare_thread(server, i);
+        thread->address = options->admin_listen != NULL ? ROUTE_AT_MAIN : ROUTE_AT_ONLY;
+        thread->secrets = options->secrets;
+        thread->connections.limits = &server->limits;
+        thread->draining = &server->draining;
+        thread->deadline = &server->deadline;
         if (status != ATTN_OK)
             close(fds[i]);
-        else if ((status = http_thread_start(&server->threads[i], fds[i])) == ATTN_OK)
+        else if ((status = http_thread_start(thread, fds[i])) == ATTN_OK)
             server->num_started++;
     }
-    return status;
+    free(fds);
+    if (status != ATTN_OK)
+        return refuse_threads(status, count, ret_error);
+    snprintf(server->url, sizeof server->url, "%s://%s",
+             server->threads[0].speaks_tls ? "https" : "http", address);
+    return ATTN_OK;
+}
+
+/* Starts the thread of --admin-listen, if there is one. */
+static attn_status start_admin(struct http_server *server, attn_error *ret_error) {
+    const char *listen = server->options.admin_listen;
+    struct http_thread *thread = &server->admin;
+    char address[ADDRESS_SIZE];
+    int fd;
+    if (listen == NULL)
+        return ATTN_OK;
+
+    attn_status status =
+        listen_open("--admin-listen", listen, 1, &fd, address, sizeof address, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    *thread = prepare_thread(server, server->options.num_threads);
+    thread->address = ROUTE_AT_ADMIN;
+    thread->connections.limits = &server->admin_limits;
+    thread->draining = &server->admin_draining;
+    thread->deadline = &server->admin_deadline;
+    status = http_thread_start(thread, fd);
+    if (status != ATTN_OK)
+        return refuse_threads(status, 1, ret_error);
+    server->has_admin = true;
+    snprintf(server->admin_url, sizeof server->admin_url, "http://%s", address);
+    return ATTN_OK;
 }
 
 attn_status http_server_create(const struct http_options *options,
                                struct http_server **ret_server, attn_error *ret_error) {
-    attn_status status = ATTN_E_NOMEM;
-    size_t num_threads = options->num_threads;
     struct http_server *server = calloc(1, sizeof *server);
-    int *fds = calloc(num_threads, sizeof *fds);
-    if (server == NULL || fds == NULL)
-        goto fail;
+    if (server == NULL)
+        return refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
 
     server->options = *options;
     atomic_init(&server->refuses_ready, false);
     atomic_init(&server->draining, false);
+    atomic_init(&server->admin_draining, false);
     init_limits(server);
-    if (create_state(server) != ATTN_OK)
-        goto fail;
-    if (options->budget->limit < MEMORY_CONNECTION_BYTES) {
-        status =
-            error_set(ret_error, ATTN_E_VALUE,
-                      "--max-memory %zu is too small for a connection; set at least %zu",
-                      options->budget->limit, MEMORY_CONNECTION_BYTES);
-        goto fail_reported;
-    }
     framing_init();
-    status = listen_open(options->listen, num_threads, fds, server->url,
-                         sizeof server->url, ret_error);
-    if (status != ATTN_OK)
-        goto fail_reported;
-
-    status = start_threads(server, fds);
-    if (status != ATTN_OK)
-        goto fail;
-
-    free(fds);
-    *ret_server = server;
-    return ATTN_OK;
-
-fail:
-    error_set(
-        ret_error, status, "cannot start %zu HTTP threads: %s", num_threads,
-        status == ATTN_E_IO
-            ? "no file descriptor is left; raise the limit of open files (ulimit -n)"
-            : attn_status_text(status));
-fail_reported:
-    free(fds);
-    if (server != NULL) /* threads that serve a request already use it until they end */
-        stop_threads(server, clock_now_ns(), INT64_MAX);
+    attn_status status = check_budget(options, ret_error);
+    if (status == ATTN_OK && create_state(server) != ATTN_OK)
+        status = refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
+    if (status == ATTN_OK)
+        status = start_threads(server, ret_error);
+    if (status == ATTN_OK)
+        status = start_admin(server, ret_error);
+    if (status == ATTN_OK) {
+        *ret_server = server;
+        return ATTN_OK;
+    }
+    /* Threads that serve a request already use the server until they end. */
+    stop_threads(server, clock_now_ns(), INT64_MAX);
     http_server_destroy(server);
     return status;
+}
+
+const char *http_server_admin_url(const struct http_server *server) {
+    return server->has_admin ? server->admin_url : NULL;
 }
 
 const char *http_server_url(const struct http_server *server) {
@@ -238,6 +344,8 @@ void http_server_destroy(struct http_server *server) {
         return;
     memory_deinit(&server->limits.memory);
     client_table_deinit(&server->limits.clients);
+    memory_deinit(&server->admin_limits.memory);
+    client_table_deinit(&server->admin_limits.clients);
     free(server->threads);
     metrics_destroy(server->metrics);
     free(server->num_rounds);

@@ -20,6 +20,9 @@ attn_status http_server_create(const struct http_options *options,
 /* Borrows the URL of the server, such as "http://127.0.0.1:8080". */
 const char *http_server_url(const struct http_server *server);
 
+/* Likewise of the admin address; NULL without one. */
+const char *http_server_admin_url(const struct http_server *server);
+
 /* From now on the server says that it is not ready, and serves as before. */
 void http_server_refuse_ready(struct http_server *server);
 
@@ -27,8 +30,9 @@ void http_server_refuse_ready(struct http_server *server);
  * that they will have at the next one. One thread at a time may call it. */
 bool http_server_is_alive(struct http_server *server);
 
-/* Stops accepting, replies to what was accepted, and ends the threads. Past `deadline`
- * (clock_now_ns), clients that are still sending are cut off.
+/* Stops accepting, replies to what was accepted, and ends the threads. That of the admin
+ * address goes on until the others have ended. Past `deadline` (clock_now_ns), clients
+ * that are still sending are cut off.
  *
  * Returns false when a request is still being computed a second after the deadline. Then
  * the threads that have ended are joined, the others are detached, and the process may

@@ -38,6 +38,9 @@
 /* Runs of the daemon without an event or a call, before the thread pauses between them.
  * Large replies that are in memory need some. */
 #define EMPTY_RUNS_MAX 64
+/* The pause after as many more over TLS: the daemon asks for runs without end while a
+ * handshake has begun and is not complete. */
+#define HANDSHAKE_MS 10
 /* How often a refusal to accept is logged, at most. */
 #define LOG_AGAIN_NS 10000000000
 
@@ -137,6 +140,18 @@ static size_t accept_waiting(struct http_thread *thread) {
     return count;
 }
 
+/* Lets a new connection show the certificate of now, which it keeps. When that fails, the
+ * connection ends: it would show the one of the start. */
+static void begin_tls(struct http_thread *thread, struct MHD_Connection *connection,
+                      struct connection *peer) {
+    void *session =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)
+            ->tls_session;
+    peer->certificate = secrets_acquire_certificate(thread->secrets);
+    if (!tls_certificate_use(peer->certificate, session))
+        shutdown(peer->fd, SHUT_RDWR);
+}
+
 /* MHD_NotifyConnectionCallback */
 static void notice_connection(void *cls, struct MHD_Connection *connection,
                               void **socket_context,
@@ -152,6 +167,8 @@ static void notice_connection(void *cls, struct MHD_Connection *connection,
     int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
                  ->connect_fd;
     *socket_context = connection_start(&thread->connections, fd);
+    if (thread->speaks_tls)
+        begin_tls(thread, connection, *socket_context);
     /* Without the watch a hang-up is noticed later. */
     watch(thread, fd, EPOLLRDHUP | EPOLLET, *socket_context);
 }
@@ -200,8 +217,11 @@ static int find_wait_ms(struct http_thread *thread) {
     if (MHD_get_timeout(thread->daemon, &timeout) == MHD_YES &&
         timeout < (MHD_UNSIGNED_LONG_LONG)ms)
         ms = (int)timeout;
+    thread->wants_run = ms == 0;
     if (ms == 0 && thread->num_empty_runs > EMPTY_RUNS_MAX)
         ms = 1;
+    if (ms == 1 && thread->speaks_tls && thread->num_empty_runs > 2 * EMPTY_RUNS_MAX)
+        ms = HANDSHAKE_MS;
     return ms;
 }
 
@@ -271,7 +291,7 @@ static bool run_once(struct http_thread *thread, int ms) {
     if (!thread->quiesced && accepts)
         accept_waiting(thread);
 
-    bool empty = !busy && ms == 0 && num_calls == thread->num_calls;
+    bool empty = !busy && thread->wants_run && num_calls == thread->num_calls;
     thread->num_empty_runs = empty ? thread->num_empty_runs + 1 : 0;
     return busy;
 }
@@ -316,17 +336,47 @@ static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
     return strlen(text);
 }
 
-static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
+/* Starts a daemon, with `tls_options` in addition. */
+static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread, unsigned tls_flag,
+                                           struct MHD_OptionItem *tls_options) {
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-            MHD_USE_NO_LISTEN_SOCKET,
+            MHD_USE_NO_LISTEN_SOCKET | tls_flag,
         0, NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER,
         log_mhd, NULL, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_CONNECTION_POOL,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_path_escapes,
         NULL, MHD_OPTION_URI_LOG_CALLBACK, notice_request, thread,
         MHD_OPTION_NOTIFY_CONNECTION, notice_connection, thread,
-        MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread,
+        MHD_OPTION_ARRAY, tls_options, MHD_OPTION_END);
+}
+
+static void *option_text(const char *text) {
+    return (void *)(uintptr_t)text; /* libmicrohttpd does not write to it */
+}
+
+/* Starts the thread's daemon. It must be given a certificate, which no connection shows:
+ * begin_tls() gives each the newest one. Returns NULL when that fails. */
+static struct MHD_Daemon *choose_mhd_daemon(struct http_thread *thread) {
+    static const char priorities[] =
+        "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE";
+    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+    struct tls_certificate *certificate =
+        thread->secrets != NULL ? secrets_acquire_certificate(thread->secrets) : NULL;
+
+    thread->speaks_tls = certificate != NULL;
+    if (!thread->speaks_tls)
+        return start_mhd_daemon(thread, 0, none);
+
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, option_text(priorities)},
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, option_text(tls_certificate_chain(certificate))},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, option_text(tls_certificate_key(certificate))},
+        {MHD_OPTION_END, 0, NULL}};
+    struct MHD_Daemon *daemon = start_mhd_daemon(thread, MHD_USE_TLS, tls);
+    tls_certificate_release(certificate); /* its texts were read */
+    return daemon;
 }
 
 attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
@@ -340,7 +390,7 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     atomic_init(&thread->num_with_workers, 0);
     atomic_init(&thread->num_rounds, 0);
 
-    thread->daemon = start_mhd_daemon(thread);
+    thread->daemon = choose_mhd_daemon(thread);
     if (thread->daemon == NULL || thread->epoll_fd < 0 || thread->wake_fd < 0)
         goto fail;
 

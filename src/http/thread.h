@@ -6,7 +6,9 @@
 
 #include "http/log/trace.h"
 #include "http/net/connection.h"
+#include "http/net/secrets.h"
 #include "http/options.h"
+#include "http/routes.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -23,6 +25,8 @@ struct http_callbacks {
 
 struct http_thread {
     const struct http_options *options;
+    enum route_address address; /* where it accepts */
+    struct secrets *secrets;    /* NULL: needs no keys and speaks plain HTTP */
     struct http_callbacks callbacks;
     struct MHD_Daemon *daemon;
     pthread_t id;
@@ -34,21 +38,27 @@ struct http_thread {
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;                /* wake_fd was written to, and not read since */
-    struct metrics *metrics;          /* owned by the server */
-    struct metrics_thread *counts;    /* this thread's, of `metrics` */
+    atomic_bool woken;             /* wake_fd was written to, and not read since */
+    struct metrics *metrics;       /* owned by the server */
+    struct metrics_thread *counts; /* this thread's, of `metrics` */
+    /* Of the server's main address, which metrics show. */
+    const struct connection_limits *main_limits;
     const atomic_bool *refuses_ready; /* of the server; set once, before `draining` */
     atomic_size_t num_rounds;         /* of its loop, which any thread may read */
-    atomic_bool *draining;            /* of the server; set once */
-    const int64_t *deadline;          /* of the server; valid once `draining` is set */
+    /* Set once, when the thread shall accept no more and end: first for all threads of
+     * the main address, then for that of the admin address. */
+    atomic_bool *draining;
+    const int64_t *deadline; /* valid once `draining` is set */
 
     /* Used by this thread alone, until it has ended. */
     struct trace_source trace_source;
-    bool quiesced; /* accepts no more connections */
-    bool listens;  /* listen_fd is watched */
+    bool quiesced;   /* accepts no more connections */
+    bool speaks_tls; /* on all its connections */
+    bool listens;    /* listen_fd is watched */
     struct connection_list connections;
     size_t num_calls;      /* that libmicrohttpd has made */
-    size_t num_empty_runs; /* of the daemon: no event, no wait, no call */
+    bool wants_run;        /* the daemon asks for the next run at once */
+    size_t num_empty_runs; /* of the daemon that it asked for: no event, no call */
     int64_t refused_at;    /* clock_now_ns, when a refusal to accept was last logged */
     /* Exchanges that exist: from the request line to the end of the reply. */
     size_t num_exchanges;

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -161,7 +162,7 @@ def test_model_that_only_its_owner_can_read_says_what_to_do(stack):
 
         def check_config():
             return stack.run_docker("run", "--rm", "-v", f"{folder}:/models:ro", image,
-                                    "--check-config", "--model-dir", "/models")
+                                    "--check-config", "--insecure-listen", "--model-dir", "/models")
 
         os.chmod(model, 0o600)
         try:
@@ -173,6 +174,66 @@ def test_model_that_only_its_owner_can_read_says_what_to_do(stack):
         assert "chmod a+r" in refusal, refusal
         os.chmod(model, 0o644)
         assert "configuration ok: 1 model" in check_config()
+
+
+def make_secrets(folder, key):
+    """Writes keys, a certificate of 127.0.0.1 and its key, which user 65532 can read."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                    "-nodes", "-days", "2", "-subj", "/CN=attnd", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"],
+                   check=True, capture_output=True)
+    with open(f"{folder}/keys", "w", encoding="ascii") as file:
+        file.write(f"test:{key}\n")
+    os.chmod(folder, 0o755)
+    for name in ("keys", "key.pem", "cert.pem"):
+        os.chmod(f"{folder}/{name}", 0o644)
+
+
+def is_healthy(stack, container):
+    return stack.inspect(container)["State"]["Health"]["Status"] == "healthy"
+
+
+def test_image_without_keys_needs_consent(stack):
+    image = stack.inspect(stack.containers("attnd")[0])["Image"]
+    try:
+        stack.run_docker("run", "--rm", image, "--demo", "--check-config")
+        refusal = "nothing was refused"
+    except RuntimeError as error:
+        refusal = str(error)
+    assert "--api-key-file" in refusal and "--insecure-listen" in refusal, refusal
+    stack.run_docker("run", "--rm", image, "--demo", "--check-config", "--insecure-listen")
+
+
+def test_health_speaks_tls_where_there_is_no_admin_address(stack):
+    image = stack.inspect(stack.containers("attnd")[0])["Image"]
+    with tempfile.TemporaryDirectory() as folder:
+        make_secrets(folder, "0123456789abcdef")
+        container = stack.run_docker(
+            "run", "--detach", "--read-only", "-v", f"{folder}:/secrets:ro", "-e", "ATTND_TLS_CERT=/secrets/cert.pem",
+            "-e", "ATTND_TLS_KEY=/secrets/key.pem", "-e", "ATTND_API_KEY_FILE=/secrets/keys", image, "--demo")
+        try:
+            assert wait_for(lambda: is_healthy(stack, container), 60), stack.run_docker("logs", container)
+        finally:
+            stack.run_docker("rm", "--force", container)
+
+
+def test_keys_and_tls_file_serves_and_rotates(stack):
+    """Its health check asks the admin address."""
+    with tempfile.TemporaryDirectory() as folder, stack.beside("keys-and-tls.yml", folder) as other:
+        make_secrets(folder, "old-0123456789abcdef")
+        other.up()
+        container, = stack.run_docker("ps", "-q", "--no-trunc", "--filter",
+                                      f"label=com.docker.compose.project={other.project}").split()
+        assert wait_for(lambda: is_healthy(stack, container), 60), stack.run_docker("logs", container)
+        first = other.certificate()
+        assert other.status_of("old-0123456789abcdef") == 200
+        make_secrets(folder, "new-0123456789abcdef")
+        assert other.status_of("new-0123456789abcdef") == 401
+        other.run("kill", "-s", "HUP", "attnd")
+        assert wait_for(lambda: other.status_of("new-0123456789abcdef") == 200, 10)
+        assert other.status_of("old-0123456789abcdef") == 401
+        assert other.certificate() != first
+        assert wait_for(lambda: is_healthy(stack, container), 30)
 
 
 def test_service_goes_on_when_a_replica_is_killed(stack):

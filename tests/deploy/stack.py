@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs deploy/docker-compose.yml as one compose project on the engine that runs."""
 
+import http.client
 import json
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -108,6 +110,9 @@ class Stack:
         if check and done.returncode != 0:
             raise RuntimeError(f"compose {arguments[0]} failed with {done.returncode}")
 
+    def beside(self, file, secrets):
+        return OneServer(self, file, secrets)
+
     def run_docker(self, *arguments, check=True):
         return output_of(self.docker, *arguments, check=check)
 
@@ -147,6 +152,39 @@ class Stack:
     def served_by(self, requests=40):
         """Returns the proxy's names of the replicas that reply."""
         return {self.get("/v1/models")[1].get("X-Served-By") for _ in range(requests)} - {None}
+
+
+class OneServer:
+    """`with OneServer(stack, FILE, SECRETS) as server:` removes what up() starts: a single attnd with
+    TLS and keys, by a compose file of deploy/."""
+
+    def __init__(self, stack, file, secrets):
+        self.project, self.port = f"{stack.project}-tls", free_port()
+        self.command = [*stack.compose, "-p", self.project, "-f", os.path.join(ROOT, "deploy", file)]
+        self.environment = dict(os.environ, ATTND_SECRETS=secrets, ATTND_PORT=str(self.port),
+                                ATTND_ADMIN_PORT=str(free_port()))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([*self.command, "down", "--volumes", "--rmi", "local"], env=self.environment)
+
+    def run(self, *arguments):
+        subprocess.run([*self.command, *arguments], env=self.environment, check=True,
+                       stderr=subprocess.STDOUT)
+
+    def up(self):
+        self.run("up", "-d", "--build")
+
+    def certificate(self):
+        return ssl.get_server_certificate(("127.0.0.1", self.port))
+
+    def status_of(self, key):
+        context = ssl.create_default_context(cadata=self.certificate())
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=context)
+        connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})
+        return connection.getresponse().status
 
 
 def wait_for(condition, seconds):

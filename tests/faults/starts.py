@@ -44,8 +44,12 @@ def control():
 
 @pytest.fixture
 def start_arguments(tmp_path):
-    """A start that reads a configuration and a model from files, too."""
+    """A start that reads a configuration, a model and keys from files, too, and has two addresses."""
     model = Path(__file__).parents[2] / "src/weights/demo/journey.safetensors"
     (tmp_path / "config.json").write_text('{"model": ["%s=%s,num_heads=2"], "workers": 2}' % (
         "mine", model))
-    return ["--config", str(tmp_path / "config.json"), "--demo", "--listen", "127.0.0.1:0"]
+    keys = tmp_path / "keys"
+    keys.write_text("alice:0123456789abcdef\nbob:fedcba9876543210\n")
+    keys.chmod(0o600)
+    return ["--config", str(tmp_path / "config.json"), "--demo", "--listen", "127.0.0.1:0",
+            "--admin-listen", "127.0.0.1:0", "--api-key-file", str(keys)]

@@ -266,7 +266,8 @@ def test_connections_are_as_many_as_descriptors_allow():
                                            ("[::]", ["127.0.0.1", "127.0.0.2"]),
                                            ("[::]", ["::1", "127.0.0.1"])])
 def test_clients_of_ipv6_and_those_of_ipv4_at_its_socket_are_told_apart(host, sources):
-    with started(BINARY, "--demo", "--max-per-client", "1", "--listen", host + ":0") as (url, _):
+    with started(BINARY, "--demo", "--max-per-client", "1", "--insecure-listen", "--listen",
+                 host + ":0") as (url, _):
         assert url.startswith(f"http://{host}:")
         port = int(url.rsplit(":", 1)[1])
         with Connection6(port, sources[0]) as first, Connection6(port, sources[1]) as second:
@@ -282,8 +283,8 @@ def test_clients_of_ipv6_and_those_of_ipv4_at_its_socket_are_told_apart(host, so
 @pytest.mark.parametrize("source, trusted", [("::1", "::1"), ("127.0.0.1", "127.0.0.0/8")])
 def test_proxy_may_be_at_an_ipv6_socket(source, trusted):
     """It forwards for two clients, so neither waits for the other."""
-    with started(BINARY, "--demo", "--max-per-client", "1", "--trusted-proxy", trusted, "--listen",
-                 "[::]:0") as (url, _):
+    with started(BINARY, "--demo", "--max-per-client", "1", "--trusted-proxy", trusted,
+                 "--insecure-listen", "--listen", "[::]:0") as (url, _):
         port = int(url.rsplit(":", 1)[1])
         with Connection6(port, source) as first, Connection6(port, source) as second:
             send_unfinished(first, json.dumps(SMALL).encode(), "X-Forwarded-For: 2001:db8::1")

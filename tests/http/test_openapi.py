@@ -34,7 +34,7 @@ MACHINE_KEYS = {"engine", "cpu", "memory", "last_inference", "inference_count",
                 "execution_count", "batch_stats", "count", "ns"}
 # Examples that need more than one request; each has its own test.
 STAGED_EXAMPLES = {"queue_full", "out_of_memory", "draining", "request_timeout",
-                   "too_many_requests", "too_many_oip_requests"}
+                   "too_many_requests", "too_many_oip_requests", "unauthorized", "oip_unauthorized"}
 
 
 def resolve(item):
@@ -123,7 +123,7 @@ def test_document_has_the_routes_of_the_daemon():
                        for word in re.findall(r'"[^"]*"|\w+', tokens))
 
     routes = set()
-    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), \w+, \w+\},$", text, re.M):
+    for path, allow in re.findall(r"^    \{([^,]+), (\w+|\"[^\"]+\"), \w+, \w+,\s+\w+\},$", text, re.M):
         path = re.sub("(?<=.)/$", "/{name}", string(path)).replace("*", "{name}", 1)
         routes |= {(method.lower(), path.replace("*", "{version}"))
                    for method in string(allow).split(", ")}
@@ -296,6 +296,36 @@ def test_client_beyond_its_limit_gets_its_examples(start_server):
         for path, name in (("/v1/models", "too_many_requests"), ("/v2", "too_many_oip_requests")):
             reply = server.get(path)
             assert (reply.status_code, reply.json()) == (429, example_named(name))
+
+
+def test_missing_and_unknown_keys_give_their_examples(start_server, tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("alice:0123456789abcdef\n")
+    path.chmod(0o600)
+    server = start_server("--demo", "--api-key-file", path)
+    for name, route, headers in (("unauthorized", "/v1/models", {}),
+                                 ("oip_unauthorized", "/v2", {"Authorization": "Bearer wrong"})):
+        reply = server.get(route, headers=headers)
+        status, media, content = next((status, media, content) for _, _, _, status, media, content, n
+                                      in EXAMPLES if n == name)
+        response = DOCUMENT["components"]["responses"]["OipUnauthorized" if "oip" in name
+                                                       else "Unauthorized"]
+        assert_documented(reply, status or 401, media, content, response)
+        assert reply.json() == example_named(name)
+        assert reply.headers["WWW-Authenticate"] == response["headers"]["WWW-Authenticate"]["example"]
+
+
+def test_operations_that_need_no_key_are_those_that_are_open(start_server, tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("alice:0123456789abcdef\n")
+    path.chmod(0o600)
+    server = start_server("--demo", "--api-key-file", path)
+    for route, item in DOCUMENT["paths"].items():
+        for method in item.keys() & {"get", "head", "post"}:
+            reply = requests.request(method, server.url + route.format(name="journey", version="1"),
+                                     timeout=60)
+            needs_key = item[method].get("security") != []
+            assert (reply.status_code == 401) == needs_key == ("401" in item[method]["responses"])
 
 
 def test_draining_server_gives_its_example(start_server):

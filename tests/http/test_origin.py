@@ -192,7 +192,7 @@ def other_address():
 @pytest.mark.skipif(other_address() is None, reason="this machine has no address but loopback")
 def test_any_own_name_counts_over_another_address():
     """The address of the connection decides, not that of the socket that listens."""
-    with started(BINARY, "--demo", "--listen", "0.0.0.0:0") as (url, _):
+    with started(BINARY, "--demo", "--insecure-listen", "--listen", "0.0.0.0:0") as (url, _):
         port = int(url.rsplit(":", 1)[1])
         for address, status in ((other_address(), 200), ("127.0.0.1", 403)):
             response = post(None, "https://attnd.example", "attnd.example",
@@ -204,7 +204,7 @@ def test_any_own_name_counts_over_another_address():
 @needs_ipv6
 @pytest.mark.parametrize("listen, address", [("[::1]", "[::1]"), ("[::]", "127.0.0.1")])
 def test_rebound_name_is_refused_over_ipv6_too(listen, address):
-    with started(BINARY, "--demo", "--listen", listen + ":0") as (url, _):
+    with started(BINARY, "--demo", "--insecure-listen", "--listen", listen + ":0") as (url, _):
         url = f"http://{address}:" + url.rsplit(":", 1)[1]
         assert post(None, url, url=url).status_code == 200
         assert_refused(post(None, "http://rebound.example", "rebound.example", url))
@@ -252,8 +252,8 @@ def test_preflight_of_an_allowed_page_says_what_it_may_send(app_server, path):
     assert cors_headers(response) == {
         "Access-Control-Allow-Origin": APP, "Vary": "Origin",
         "Access-Control-Allow-Methods": "GET, HEAD, POST",
-        "Access-Control-Allow-Headers": "Content-Type, Inference-Header-Content-Length, X-Request-Id, "
-                                        "traceparent",
+        "Access-Control-Allow-Headers": "Authorization, Content-Type, Inference-Header-Content-Length, "
+                                        "X-Request-Id, traceparent",
         "Access-Control-Max-Age": "7200"}
 
 

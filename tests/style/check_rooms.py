@@ -13,7 +13,7 @@ import sys
 
 # The library of each external header, and headers that only one file may include.
 LIBRARY_HEADERS = {"jansson.h": "jansson", "microhttpd.h": "microhttpd", "cblas.h": "openblas",
-                   "zlib.h": "zlib"}
+                   "zlib.h": "zlib", "gnutls/gnutls.h": "gnutls", "gnutls/x509.h": "gnutls"}
 SOLE_USERS = {"cblas.h": "math/blas.c"}
 # Public headers that know models; status.h knows none.
 MODEL_HEADERS = {"attnd/attention.h", "attnd/library.h", "attnd/model.h"}

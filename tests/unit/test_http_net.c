@@ -124,16 +124,16 @@ static void test_listen_must_be_a_host_and_a_port(void **state) {
     (void)state;
 
     for (size_t i = 0; i < sizeof valid / sizeof *valid; i++)
-        assert_int_equal(listen_check(valid[i], &error), ATTN_OK);
+        assert_int_equal(listen_check("--listen", valid[i], &error), ATTN_OK);
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
-        assert_int_equal(listen_check(invalid[i], &error), ATTN_E_VALUE);
+        assert_int_equal(listen_check("--listen", invalid[i], &error), ATTN_E_VALUE);
         assert_non_null(strstr(error.text, "--listen"));
         assert_non_null(strstr(error.text, invalid[i]));
     }
 
     memset(long_host, 'a', sizeof long_host);
     strcpy(long_host + sizeof long_host - 4, ":80");
-    assert_int_equal(listen_check(long_host, &error), ATTN_E_VALUE);
+    assert_int_equal(listen_check("--listen", long_host, &error), ATTN_E_VALUE);
 }
 
 /* --- clients --- */

@@ -165,7 +165,7 @@ static void print_histogram(struct obs_text *text, const struct metrics *metrics
 static void print_present(struct obs_text *text, struct exchange *exchange) {
     const struct metrics *metrics = exchange->thread->metrics;
     const struct http_options *options = exchange->options;
-    struct connection_limits *limits = exchange->thread->connections.limits;
+    const struct connection_limits *limits = exchange->thread->main_limits;
     const struct sched_load load = sched_get_load(options->pool);
     const struct obs_process process = obs_process_read();
 

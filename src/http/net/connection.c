@@ -67,7 +67,8 @@ static void end_connection(struct connection *connection) {
 }
 
 /* Ends a connection that took too long. One that is still sending gets a 408, and a
- * second to read it: bytes that arrive after the socket is closed would discard it. */
+ * second to read it: bytes that arrive after the socket is closed would discard it. Over
+ * TLS there is no 408, since only libmicrohttpd can write there. */
 static void end_late_connection(struct connection *connection, int64_t now) {
     struct tcp_info info;
     const char *detail = NULL;
@@ -81,7 +82,7 @@ static void end_late_connection(struct connection *connection, int64_t now) {
              get_tcp_info(connection, &info) && info.tcpi_bytes_received > 0)
         detail = "the request line took longer than --header-timeout; send it at once";
 
-    if (detail == NULL) {
+    if (detail == NULL || connection->certificate != NULL) {
         end_connection(connection);
         return;
     }
@@ -277,6 +278,7 @@ void connection_destroy(struct connection *connection) {
     if (connection->has_place)
         atomic_fetch_sub(&list->limits->num_connections, 1);
     client_release(&list->limits->clients, connection->client);
+    tls_certificate_release(connection->certificate);
     free(connection);
 }
 

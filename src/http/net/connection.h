@@ -14,6 +14,7 @@
 #include "http/net/framing.h"
 #include "http/net/memory.h"
 #include "http/options.h"
+#include "tls/certificate.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -49,8 +50,9 @@ struct connection {
     struct connection *previous, *next;
     struct connection_list *list;
     int fd;
-    struct client *client;        /* the peer's */
-    struct framing_target target; /* of the present request */
+    struct client *client;               /* the peer's */
+    struct tls_certificate *certificate; /* that the peer was shown; NULL: no TLS */
+    struct framing_target target;        /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
     /* What the present request has reserved, or NULL. */
     const struct memory_share *request;

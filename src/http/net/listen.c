@@ -3,6 +3,7 @@
 #include "http/net/listen.h"
 
 #include "base/error.h"
+#include "http/net/address.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -15,7 +16,8 @@
 #define BACKLOG 1024 /* connections that wait to be accepted */
 
 /* Splits `listen` into host and port. Returns ATTN_E_VALUE when it is malformed. */
-static attn_status parse_listen(const char *listen, char host[static NI_MAXHOST],
+static attn_status parse_listen(const char *option, const char *listen,
+                                char host[static NI_MAXHOST],
                                 char port[static NI_MAXSERV], attn_error *ret_error) {
     const char *colon = strrchr(listen, ':');
     const char *first = listen, *last = colon;
@@ -32,8 +34,8 @@ static attn_status parse_listen(const char *listen, char host[static NI_MAXHOST]
         (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
         return error_set(
             ret_error, ATTN_E_VALUE,
-            "--listen: '%s' is not HOST:PORT; an IPv6 address needs brackets: [::1]:8080",
-            listen);
+            "%s: '%s' is not HOST:PORT; an IPv6 address needs brackets: [::1]:8080",
+            option, listen);
 
     memcpy(host, first, (size_t)(last - first));
     host[last - first] = '\0';
@@ -41,9 +43,26 @@ static attn_status parse_listen(const char *listen, char host[static NI_MAXHOST]
     return ATTN_OK;
 }
 
-attn_status listen_check(const char *listen, attn_error *ret_error) {
+attn_status listen_check(const char *option, const char *listen, attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    return parse_listen(listen, host, port, ret_error);
+    return parse_listen(option, listen, host, port, ret_error);
+}
+
+bool listen_is_loopback(const char *listen) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    struct addrinfo *addresses;
+    bool is_loopback = true;
+
+    if (parse_listen("", listen, host, port, NULL) != ATTN_OK ||
+        getaddrinfo(host, port, &hints, &addresses) != 0)
+        return false;
+    for (struct addrinfo *each = addresses; each != NULL; each = each->ai_next) {
+        const struct address address = address_of_socket(each->ai_addr);
+        is_loopback = is_loopback && address_is_loopback(&address);
+    }
+    freeaddrinfo(addresses);
+    return is_loopback;
 }
 
 /* Opens a bound socket; -1 with errno set when that fails. */
@@ -103,10 +122,11 @@ static bool open_sockets(struct addrinfo *address, size_t count, int *ret_fds) {
     return true;
 }
 
-attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *ret_url,
-                        size_t url_size, attn_error *ret_error) {
+attn_status listen_open(const char *option, const char *listen, size_t count,
+                        int *ret_fds, char *ret_address, size_t size,
+                        attn_error *ret_error) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    attn_status status = parse_listen(listen, host, port, ret_error);
+    attn_status status = parse_listen(option, listen, host, port, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -115,20 +135,19 @@ attn_status listen_open(const char *listen, size_t count, int *ret_fds, char *re
     struct addrinfo *address;
     int failure = getaddrinfo(host, port, &hints, &address);
     if (failure != 0)
-        return error_set(ret_error, ATTN_E_VALUE, "--listen: unknown host '%s': %s", host,
-                         gai_strerror(failure));
+        return error_set(ret_error, ATTN_E_VALUE, "%s: unknown host '%s': %s", option,
+                         host, gai_strerror(failure));
 
-    if (!open_sockets(address, count, ret_fds))
-        status = error_set(ret_error, ATTN_E_IO, "cannot listen on %s: %s%s", listen,
-                           strerror(errno),
-                           errno == EADDRINUSE
-                               ? "; is another server running? --listen sets another port"
-                               : "");
-    else if (getnameinfo(address->ai_addr, address->ai_addrlen, NULL, 0, port,
-                         sizeof port, NI_NUMERICSERV) == 0)
-        snprintf(ret_url, url_size,
-                 strchr(host, ':') != NULL ? "http://[%s]:%s" : "http://%s:%s", host,
+    if (!open_sockets(address, count, ret_fds)) {
+        bool in_use = errno == EADDRINUSE;
+        status = error_set(ret_error, ATTN_E_IO, "cannot listen on %s: %s%s%s%s", listen,
+                           strerror(errno), in_use ? "; is another server running? " : "",
+                           in_use ? option : "", in_use ? " sets another port" : "");
+    } else if (getnameinfo(address->ai_addr, address->ai_addrlen, NULL, 0, port,
+                           sizeof port, NI_NUMERICSERV) == 0) {
+        snprintf(ret_address, size, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host,
                  port);
+    }
     freeaddrinfo(address);
     return status;
 }

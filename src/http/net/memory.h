@@ -26,6 +26,8 @@
 /* What a connection holds without a request: libmicrohttpd's buffer, and structs. */
 #define MEMORY_CONNECTION_POOL  ((size_t)64 * 1024)
 #define MEMORY_CONNECTION_BYTES (MEMORY_CONNECTION_POOL + 2048)
+/* What it holds in addition over TLS: its session, with a record for each direction. */
+#define MEMORY_TLS_BYTES ((size_t)40 * 1024)
 
 /* One for all threads. */
 struct memory {

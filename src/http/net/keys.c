@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keys.c: reads keys, and compares one with all of them. */
+#include "http/net/keys.h"
+
+#include "base/error.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct key {
+    unsigned char bytes[KEYS_KEY_MAX]; /* padded with 0, which no key has */
+    char name[KEYS_NAME_MAX + 1];
+};
+
+struct keys {
+    size_t count;
+    struct key items[];
+};
+
+size_t keys_count(const struct keys *keys) {
+    return keys->count;
+}
+
+void keys_destroy(struct keys *keys) {
+    free(keys);
+}
+
+/* --- reading --- */
+
+static bool is_visible(const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (text[i] < '!' || text[i] > '~')
+            return false;
+    return true;
+}
+
+/* Reads one line of `size` bytes. Returns what is wrong with it, or NULL. */
+static const char *parse_line(const char *line, size_t size, struct key *ret_key) {
+    const char *colon = memchr(line, ':', size);
+    if (colon == NULL)
+        return "is not NAME:KEY";
+
+    size_t name_size = (size_t)(colon - line);
+    size_t key_size = size - name_size - 1;
+    if (name_size == 0 || name_size > KEYS_NAME_MAX || !is_visible(line, name_size))
+        return "has a name that is not 1 to 64 visible ASCII characters";
+    if (key_size < KEYS_KEY_MIN || key_size > KEYS_KEY_MAX ||
+        !is_visible(colon + 1, key_size))
+        return "has a key that is not 16 to 256 visible ASCII characters";
+
+    *ret_key = (struct key){.bytes = {0}};
+    memcpy(ret_key->bytes, colon + 1, key_size);
+    memcpy(ret_key->name, line, name_size);
+    return NULL;
+}
+
+/* Adds the key of a line. Returns what is wrong with it, or NULL. */
+static const char *add_line(struct keys *keys, const char *line, size_t size) {
+    struct key *key = &keys->items[keys->count];
+    const char *wrong = parse_line(line, size, key);
+    if (wrong != NULL)
+        return wrong;
+
+    for (size_t i = 0; i < keys->count; i++)
+        if (memcmp(keys->items[i].bytes, key->bytes, sizeof key->bytes) == 0)
+            return "has the key of an earlier line";
+    keys->count++;
+    return NULL;
+}
+
+/* Returns how many lines have a key, or something that should be one. */
+static size_t count_lines(const char *text, size_t size) {
+    size_t count = 1; /* the last line may have no end */
+    for (size_t i = 0; i < size; i++)
+        count += text[i] == '\n';
+    return count < KEYS_MAX ? count : KEYS_MAX;
+}
+
+attn_status keys_parse(const char *text, size_t size, struct keys **ret_keys,
+                       attn_error *ret_error) {
+    size_t max = count_lines(text, size);
+    struct keys *keys = calloc(1, sizeof *keys + max * sizeof keys->items[0]);
+    if (keys == NULL)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+
+    size_t number = 0;
+    const char *wrong = NULL;
+    for (size_t at = 0; at < size && wrong == NULL; number++) {
+        const char *line = text + at;
+        const char *end = memchr(line, '\n', size - at);
+        size_t length = end != NULL ? (size_t)(end - line) : size - at;
+        at += length + 1;
+        if (length > 0 && line[length - 1] == '\r')
+            length--;
+        if (length == 0 || *line == '#')
+            continue;
+        wrong = keys->count < max ? add_line(keys, line, length)
+                                  : "is one key too many; there may be 1000";
+    }
+
+    if (wrong == NULL && keys->count > 0) {
+        *ret_keys = keys;
+        return ATTN_OK;
+    }
+    keys_destroy(keys);
+    if (wrong != NULL)
+        return error_set(ret_error, ATTN_E_FORMAT, "line %zu %s", number, wrong);
+    return error_set(ret_error, ATTN_E_FORMAT,
+                     "has no key; write one NAME:KEY a line, KEY of 16 characters or "
+                     "more");
+}
+
+/* --- comparing --- */
+
+/* Returns 1 when two keys are equal, else 0, without a branch on their bytes. */
+static size_t is_equal(const unsigned char *a, const unsigned char *b) {
+    uint32_t difference = 0;
+    for (size_t i = 0; i < KEYS_KEY_MAX; i++)
+        difference |= (uint32_t)(a[i] ^ b[i]);
+    __asm__("" : "+r"(difference)); /* the compiler cannot end the loop early */
+    return (difference - 1) >> 31;
+}
+
+bool keys_find(const struct keys *keys, const char *text, size_t size,
+               char ret_name[static KEYS_NAME_MAX + 1]) {
+    unsigned char bytes[KEYS_KEY_MAX] = {0};
+    size_t found = 0; /* the number of the key, from 1 */
+
+    memcpy(bytes, text, size < sizeof bytes ? size : sizeof bytes);
+    for (size_t i = 0; i < keys->count; i++)
+        found |= (0 - is_equal(keys->items[i].bytes, bytes)) & (i + 1);
+    if (found == 0 || size > sizeof bytes)
+        return false;
+    memcpy(ret_name, keys->items[found - 1].name, KEYS_NAME_MAX + 1);
+    return true;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* secrets.c: reads the files of keys and certificates, and replaces what they held. */
+#include "http/net/secrets.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FILE_BYTES_MAX ((size_t)1024 * 1024)
+#define READ_BYTES     ((size_t)4096)
+#define DAY_SECONDS    86400
+
+#define CHALLENGE "Bearer realm=\"attnd\""
+
+/* --- files --- */
+
+/* Checks an open file before it is read. */
+static attn_status check_file(int fd, const char *option, const char *path,
+                              attn_error *ret_error) {
+    struct stat stat;
+    if (fstat(fd, &stat) != 0)
+        return error_set(ret_error, ATTN_E_IO, "%s: cannot read %s: %s", option, path,
+                         strerror(errno));
+    if (!S_ISREG(stat.st_mode))
+        return error_set(ret_error, ATTN_E_VALUE, "%s: %s is not a regular file", option,
+                         path);
+    if ((stat.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s: others than its owner may write %s; run chmod go-w FILE",
+                         option, path);
+    return ATTN_OK;
+}
+
+/* Reads an open file to its end. */
+static attn_status read_to_end(int fd, const char *option, const char *path,
+                              struct buf *text, attn_error *ret_error) {
+    for (;;) {
+        if (buf_reserve(text, READ_BYTES) != ATTN_OK)
+            return error_set(ret_error, ATTN_E_NOMEM,
+                             "%s: %s is larger than 1 MiB, or memory is short", option,
+                             path);
+        ssize_t got = read(fd, text->data + text->size, READ_BYTES - 1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return error_set(ret_error, ATTN_E_IO, "%s: cannot read %s: %s", option, path,
+                             strerror(errno));
+        text->size += (size_t)got;
+        text->data[text->size] = '\0'; /* past the text; there is room for it */
+        if (got == 0)
+            return ATTN_OK;
+    }
+}
+
+/* Reads a file into `text`, an empty buffer, and puts a NUL byte behind it. */
+static attn_status read_file(const char *option, const char *path, struct buf *text,
+                             attn_error *ret_error) {
+    /* Opening a pipe would wait for its writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return error_set(ret_error, ATTN_E_IO, "%s: cannot open %s: %s", option, path,
+                         strerror(errno));
+
+    attn_status status = check_file(fd, option, path, ret_error);
+    if (status == ATTN_OK)
+        status = read_to_end(fd, option, path, text, ret_error);
+    close(fd);
+    return status;
+}
+
+static void forget(struct buf *text) {
+    if (text->data != NULL)
+        explicit_bzero(text->data, text->capacity);
+    buf_deinit(text);
+}
+
+static attn_status read_keys(const char *path, struct keys **ret_keys,
+                             attn_error *ret_error) {
+    struct buf text;
+    attn_error detail;
+
+    buf_init(&text, FILE_BYTES_MAX);
+    attn_status status = read_file("--api-key-file", path, &text, ret_error);
+    if (status == ATTN_OK) {
+        status = keys_parse(text.data, text.size, ret_keys, &detail);
+        if (status != ATTN_OK)
+            error_set(ret_error, status, "--api-key-file: %s: %s", path, detail.text);
+    }
+    forget(&text);
+    return status;
+}
+
+static attn_status read_certificate(const struct secret_files *files,
+                                    struct tls_certificate **ret_certificate,
+                                    attn_error *ret_error) {
+    struct buf chain, private_key;
+    attn_error detail;
+
+    buf_init(&chain, FILE_BYTES_MAX);
+    buf_init(&private_key, FILE_BYTES_MAX);
+    attn_status status = read_file("--tls-cert", files->certificate, &chain, ret_error);
+    if (status == ATTN_OK)
+        status = read_file("--tls-key", files->private_key, &private_key, ret_error);
+    if (status == ATTN_OK) {
+        status = tls_certificate_create(chain.data, private_key.data, ret_certificate,
+                                        &detail);
+        if (status != ATTN_OK)
+            error_set(ret_error, status, "--tls-cert %s, --tls-key %s: %s",
+                      files->certificate, files->private_key, detail.text);
+    }
+    forget(&private_key);
+    buf_deinit(&chain);
+    return status;
+}
+
+/* --- replacing --- */
+
+static void log_keys(const struct keys *keys) {
+    log_write(LOG_INFO, "keys", LOG_NUMBER("count", keys_count(keys)));
+}
+
+static void log_certificate(const struct tls_certificate *certificate) {
+    int64_t seconds = tls_certificate_expiry(certificate) - (int64_t)time(NULL);
+    log_write(seconds > 0 ? LOG_INFO : LOG_WARN,
+              seconds > 0 ? "certificate" : "the certificate has expired",
+              LOG_NUMBER("days_left", seconds / DAY_SECONDS));
+}
+
+/* Checks what can be known without the files. */
+static attn_status check_pairing(const struct secret_files *files,
+                                 attn_error *ret_error) {
+    if ((files->certificate == NULL) != (files->private_key == NULL))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "--tls-cert and --tls-key go together; give both");
+    if (files->certificate == NULL)
+        return ATTN_OK;
+    if (!tls_is_built() || MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "--tls-cert: %s has no TLS; build it with GnuTLS, or put a "
+                         "proxy with TLS before attnd",
+                         tls_is_built() ? "this libmicrohttpd" : "this attnd");
+    return ATTN_OK;
+}
+
+attn_status secrets_init(struct secrets *secrets, const struct secret_files *files,
+                         attn_error *ret_error) {
+    *secrets = (struct secrets){.files = *files};
+    pthread_mutex_init(&secrets->lock, NULL); /* cannot fail without attributes */
+
+    attn_status status = check_pairing(files, ret_error);
+    if (status == ATTN_OK && files->keys != NULL)
+        status = read_keys(files->keys, &secrets->keys, ret_error);
+    if (status == ATTN_OK && files->certificate != NULL)
+        status = read_certificate(files, &secrets->certificate, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    if (secrets->keys != NULL)
+        log_keys(secrets->keys);
+    if (secrets->certificate != NULL)
+        log_certificate(secrets->certificate);
+    return ATTN_OK;
+}
+
+void secrets_deinit(struct secrets *secrets) {
+    keys_destroy(secrets->keys);
+    tls_certificate_release(secrets->certificate);
+}
+
+static void reload_keys(struct secrets *secrets) {
+    struct keys *keys;
+    attn_error error;
+    if (read_keys(secrets->files.keys, &keys, &error) != ATTN_OK) {
+        log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
+        return;
+    }
+
+    pthread_mutex_lock(&secrets->lock);
+    struct keys *old = secrets->keys;
+    secrets->keys = keys;
+    pthread_mutex_unlock(&secrets->lock);
+    log_keys(keys);
+    keys_destroy(old);
+}
+
+static void reload_certificate(struct secrets *secrets) {
+    struct tls_certificate *certificate;
+    attn_error error;
+    if (read_certificate(&secrets->files, &certificate, &error) != ATTN_OK) {
+        log_write(LOG_WARN, "certificate stays as it was",
+                  LOG_TEXT("reason", error.text));
+        return;
+    }
+
+    log_certificate(certificate);
+    pthread_mutex_lock(&secrets->lock);
+    struct tls_certificate *old = secrets->certificate;
+    secrets->certificate = certificate;
+    pthread_mutex_unlock(&secrets->lock);
+    tls_certificate_release(old);
+}
+
+void secrets_reload(struct secrets *secrets) {
+    if (secrets->files.keys != NULL)
+        reload_keys(secrets);
+    if (secrets->files.certificate != NULL)
+        reload_certificate(secrets);
+}
+
+bool secrets_has_certificate(const struct secrets *secrets) {
+    return secrets->files.certificate != NULL;
+}
+
+struct tls_certificate *secrets_acquire_certificate(struct secrets *secrets) {
+    if (!secrets_has_certificate(secrets))
+        return NULL;
+    pthread_mutex_lock(&secrets->lock);
+    struct tls_certificate *certificate = tls_certificate_acquire(secrets->certificate);
+    pthread_mutex_unlock(&secrets->lock);
+    return certificate;
+}
+
+/* --- requests --- */
+
+/* Finds the token of "Bearer TOKEN" (RFC 6750, section 2.1). Returns its size, or 0. */
+static size_t find_token(const char *value, const char **ret_token) {
+    static const char scheme[] = "Bearer";
+    size_t size = sizeof scheme - 1;
+
+    if (value == NULL || strncasecmp(value, scheme, size) != 0 || value[size] != ' ')
+        return 0;
+    *ret_token = value + size + strspn(value + size, " ");
+    return strcspn(*ret_token, " \t");
+}
+
+bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connection,
+                       char ret_name[static KEYS_NAME_MAX + 1],
+                       const char **ret_challenge, struct wire_problem *ret_problem) {
+    ret_name[0] = '\0';
+    if (secrets->files.keys == NULL)
+        return true;
+
+    const char *token;
+    size_t size = find_token(MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+                                                         MHD_HTTP_HEADER_AUTHORIZATION),
+                             &token);
+    if (size == 0) {
+        *ret_challenge = CHALLENGE;
+        return wire_problem_set(ret_problem, WIRE_E_UNAUTHORIZED,
+                                MHD_HTTP_HEADER_AUTHORIZATION,
+                                "this server needs a key; send it as "
+                                "'Authorization: Bearer KEY'");
+    }
+
+    pthread_mutex_lock(&secrets->lock);
+    bool found = keys_find(secrets->keys, token, size, ret_name);
+    pthread_mutex_unlock(&secrets->lock);
+    if (found)
+        return true;
+    *ret_challenge = CHALLENGE ", error=\"invalid_token\"";
+    return wire_problem_set(
+        ret_problem, WIRE_E_UNAUTHORIZED, MHD_HTTP_HEADER_AUTHORIZATION,
+        "this server does not know the key; ask its operator for one");
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* certificate.c: certificates by GnuTLS. In a build without it none is ever made, so the
+ * functions that take one are not called. */
+#include "tls/certificate.h"
+
+#include "base/error.h"
+
+#if ATTND_TLS
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#endif
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tls_certificate {
+    void *credentials; /* gnutls_certificate_credentials_t */
+    char *chain, *private_key;
+    int64_t expiry;
+    atomic_size_t num_users;
+};
+
+bool tls_is_built(void) {
+    return ATTND_TLS;
+}
+
+#if ATTND_TLS
+static gnutls_datum_t datum_of(char *text) {
+    return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
+}
+
+/* Returns GNUTLS_E_SUCCESS, or what is wrong. */
+static int find_expiry(struct tls_certificate *certificate) {
+    const gnutls_datum_t chain = datum_of(certificate->chain);
+    gnutls_x509_crt_t first;
+    int result = gnutls_x509_crt_init(&first);
+    if (result != GNUTLS_E_SUCCESS)
+        return result;
+
+    result = gnutls_x509_crt_import(first, &chain, GNUTLS_X509_FMT_PEM);
+    if (result == GNUTLS_E_SUCCESS)
+        certificate->expiry = gnutls_x509_crt_get_expiration_time(first);
+    gnutls_x509_crt_deinit(first);
+    return result;
+}
+
+/* Reads both texts. Returns GNUTLS_E_SUCCESS, or what is wrong. */
+static int read_pem(struct tls_certificate *certificate) {
+    gnutls_certificate_credentials_t credentials;
+    int result = gnutls_certificate_allocate_credentials(&credentials);
+    if (result != GNUTLS_E_SUCCESS)
+        return result;
+    certificate->credentials = credentials;
+
+    const gnutls_datum_t chain = datum_of(certificate->chain);
+    const gnutls_datum_t key = datum_of(certificate->private_key);
+    result = gnutls_certificate_set_x509_key_mem(credentials, &chain, &key,
+                                                 GNUTLS_X509_FMT_PEM);
+    return result < 0 ? result : find_expiry(certificate);
+}
+#endif
+
+/* Prepares a certificate whose texts are set. */
+static attn_status prepare_certificate(struct tls_certificate *certificate,
+                                       attn_error *ret_error) {
+#if ATTND_TLS
+    int result = read_pem(certificate);
+    if (result == GNUTLS_E_SUCCESS)
+        return ATTN_OK;
+    if (result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "the private key belongs to another certificate");
+    return error_set(
+        ret_error, result == GNUTLS_E_MEMORY_ERROR ? ATTN_E_NOMEM : ATTN_E_FORMAT,
+        "certificate or private key is not usable PEM: %s", gnutls_strerror(result));
+#else
+    (void)certificate;
+    return error_set(ret_error, ATTN_E_VALUE, "this attnd was built without TLS");
+#endif
+}
+
+static void destroy_certificate(struct tls_certificate *certificate) {
+#if ATTND_TLS
+    if (certificate->credentials != NULL)
+        gnutls_certificate_free_credentials(certificate->credentials);
+#endif
+    if (certificate->private_key != NULL)
+        explicit_bzero(certificate->private_key, strlen(certificate->private_key));
+    free(certificate->private_key);
+    free(certificate->chain);
+    free(certificate);
+}
+
+attn_status tls_certificate_create(const char *chain, const char *private_key,
+                                   struct tls_certificate **ret_certificate,
+                                   attn_error *ret_error) {
+    attn_status status = ATTN_E_NOMEM;
+    struct tls_certificate *certificate = calloc(1, sizeof *certificate);
+    if (certificate == NULL)
+        return error_set(ret_error, status, "out of memory");
+
+    atomic_init(&certificate->num_users, 1);
+    certificate->chain = strdup(chain);
+    certificate->private_key = strdup(private_key);
+    if (certificate->chain != NULL && certificate->private_key != NULL)
+        status = prepare_certificate(certificate, ret_error);
+    else
+        error_set(ret_error, status, "out of memory");
+
+    if (status == ATTN_OK)
+        *ret_certificate = certificate;
+    else
+        destroy_certificate(certificate);
+    return status;
+}
+
+struct tls_certificate *tls_certificate_acquire(struct tls_certificate *certificate) {
+    atomic_fetch_add(&certificate->num_users, 1);
+    return certificate;
+}
+
+void tls_certificate_release(struct tls_certificate *certificate) {
+    if (certificate != NULL && atomic_fetch_sub(&certificate->num_users, 1) == 1)
+        destroy_certificate(certificate);
+}
+
+const char *tls_certificate_chain(const struct tls_certificate *certificate) {
+    return certificate->chain;
+}
+
+const char *tls_certificate_key(const struct tls_certificate *certificate) {
+    return certificate->private_key;
+}
+
+int64_t tls_certificate_expiry(const struct tls_certificate *certificate) {
+    return certificate->expiry;
+}
+
+bool tls_certificate_use(struct tls_certificate *certificate, void *session) {
+#if ATTND_TLS
+    return gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE,
+                                  certificate->credentials) == GNUTLS_E_SUCCESS;
+#else
+    (void)certificate;
+    (void)session;
+    return false;
+#endif
+}

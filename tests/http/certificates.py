@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates for tests of TLS, by a certificate authority that only they know."""
+
+import functools
+import ssl
+
+import trustme
+
+HOST = "127.0.0.1"
+
+
+@functools.cache
+def authority():
+    return trustme.CA()
+
+
+class Certificate:
+    """A new certificate of 127.0.0.1 with its key."""
+
+    def __init__(self, **options):
+        self.issued = authority().issue_cert(HOST, **options)
+        self.der = ssl.PEM_cert_to_DER_cert(self.issued.cert_chain_pems[0].bytes().decode())
+
+    def write(self, cert, key):
+        """Writes chain and key where attnd reads them."""
+        cert.write_bytes(b"".join(pem.bytes() for pem in self.issued.cert_chain_pems))
+        key.write_bytes(self.issued.private_key_pem.bytes())
+        key.chmod(0o600)
+
+
+def client_context():
+    """Trusts nothing but the authority of the tests."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority().configure_trust(context)
+    return context

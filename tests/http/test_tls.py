@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS: everything that plain HTTP does goes through it, and certificates change while attnd runs."""
+
+import contextlib
+import datetime
+import json
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+import requests
+
+from certificates import HOST, Certificate, authority, client_context
+from http1 import Connection, get_bytes, post_bytes
+from server import BINARY, Server, run_attnd
+
+SMALL = json.dumps({"model": "journey", "queries": [[0.43, 0.15, 0.89]]}).encode()
+LIVE = get_bytes("/v2/health/live")
+
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif("--tls-cert: this" in run_attnd("--check-config", "--demo", "--tls-cert", "/",
+                                                       "--tls-key", "/").stderr,
+                       reason="attnd or libmicrohttpd was built without TLS")]
+
+
+class TlsConnection(Connection):
+    def __init__(self, port, timeout=60, context=None):
+        super().__init__(port, timeout)
+        try:
+            self.socket = (context or client_context()).wrap_socket(self.socket, server_hostname=HOST)
+        except Exception:
+            self.socket.close()
+            raise
+
+    def certificate(self):
+        return self.socket.getpeercert(binary_form=True)
+
+
+class Files:
+    """The two files that attnd reads, and the options that name them."""
+
+    def __init__(self, folder):
+        self.cert, self.key = folder / "cert.pem", folder / "key.pem"
+        self.options = ["--tls-cert", self.cert, "--tls-key", self.key]
+
+    def put(self, **options):
+        certificate = Certificate(**options)
+        certificate.write(self.cert, self.key)
+        return certificate
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = Files(tmp_path)
+    made.put()
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    made = Files(tmp_path_factory.mktemp("tls"))
+    made.put()
+    with Server("--demo", "--http-threads", 2, "--header-timeout", 2, *made.options) as running:
+        yield running
+
+
+def reload(server, count):
+    """Sends SIGHUP, and waits until attnd has logged `count` lines about its certificate."""
+    def logged():
+        return len(re.findall(r"certificate (?:days_left|stays)", server.read_log()))
+
+    server.process.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 30
+    while logged() < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert logged() == count
+
+
+def ask(connection, data=LIVE):
+    connection.send(data)
+    return connection.read_reply()
+
+
+def test_the_address_says_https(server):
+    assert server.url == f"https://{HOST}:{server.port}"
+    with authority().cert_pem.tempfile() as trusted:
+        assert requests.get(server.url + "/v2/health/ready", verify=trusted, timeout=60).ok
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_tls_1_2_and_1_3_are_spoken(server, version):
+    context = client_context()
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    with TlsConnection(server.port, context=context) as connection:
+        assert connection.socket.version() == version.replace("_", ".")
+        assert ask(connection).status == 200
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
+def test_older_versions_are_refused(server, version):
+    context = client_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = ssl.TLSVersion[version]
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(OSError):
+        TlsConnection(server.port, context=context)
+
+
+def test_plain_http_gets_no_reply(server):
+    with Connection(server.port) as connection:
+        connection.send(LIVE)
+        assert b"HTTP/" not in connection.read_to_end()
+
+
+def test_a_connection_is_kept_and_pipelined(server):
+    with TlsConnection(server.port) as connection:
+        for _ in range(20):
+            assert ask(connection, post_bytes(SMALL)).status == 200
+        connection.send(post_bytes(SMALL) * 10 + LIVE)
+        assert [connection.read_reply().status for _ in range(11)] == [200] * 11
+
+
+def test_a_body_may_come_in_any_pieces(server):
+    """Records of one byte, and a chunked body."""
+    with TlsConnection(server.port) as connection:
+        for byte in post_bytes(SMALL):
+            connection.send(bytes([byte]))
+        assert connection.read_reply().status == 200
+        head = "POST /v1/attention HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n" \
+               "Content-Type: application/json\r\n\r\n"
+        connection.send(head.encode())
+        for byte in SMALL:
+            connection.send(b"1\r\n" + bytes([byte]) + b"\r\n")
+        connection.send(b"0\r\n\r\n")
+        assert connection.read_reply().status == 200
+
+
+def test_large_requests_and_streamed_replies_are_exact(server):
+    """As over plain HTTP: several megabytes each way, the reply piece by piece."""
+    rows = np.random.default_rng(7).normal(size=(6, 300, 100)).round(4).tolist()
+    body = json.dumps({"model": "d2l", "queries": rows, "need_weights": True}).encode()
+    with Server("--demo") as plain, Connection(plain.port) as connection:
+        expected = ask(connection, post_bytes(body))
+    assert expected.status == 200 and len(expected.body) > 10_000_000
+    with TlsConnection(server.port, timeout=170) as connection:
+        for _ in range(2):
+            reply = ask(connection, post_bytes(body))
+            assert (reply.status, reply.body == expected.body) == (200, True)
+
+
+def test_many_connections_at_once(server):
+    """Each is suspended and resumed by workers while others shake hands."""
+    failures = []
+
+    def run():
+        try:
+            for _ in range(10):
+                with TlsConnection(server.port) as connection:
+                    for _ in range(5):
+                        assert ask(connection, post_bytes(SMALL)).status == 200
+        except Exception as error:  # noqa: BLE001 (reported below)
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_client_may_end_its_side_after_the_request(server):
+    with TlsConnection(server.port) as connection:
+        connection.send(LIVE)
+        socket.socket.shutdown(connection.socket, socket.SHUT_WR)  # SSLSocket's own forgets TLS
+        assert connection.read_reply().status == 200
+
+
+def test_a_client_that_leaves_does_no_harm(server):
+    """In the middle of the handshake, of the body, and of the reply."""
+    body = json.dumps({"model": "d2l", "queries": [[0.5] * 100] * 700, "need_weights": True}).encode()
+    for _ in range(5):
+        with Connection(server.port) as connection:
+            connection.send(b"\x16\x03\x01\x02\x00\x01\x00")
+        with TlsConnection(server.port) as connection:
+            connection.send(post_bytes(SMALL)[:-5])
+        with TlsConnection(server.port) as connection:
+            connection.send(post_bytes(body))
+            assert connection.receive()
+    assert run_attnd("health", "--listen", f"{HOST}:{server.port}", "--tls-cert", "-", "--tls-key",
+                     "-").returncode == 0
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
+def test_a_slow_handshake_is_ended(server, begun):
+    with Connection(server.port) as connection:
+        connection.send(begun)
+        assert connection.read_to_end(timeout=60) == b""
+
+
+def test_slow_headers_and_bodies_are_ended_without_a_reply(server):
+    """Only libmicrohttpd can write to the connection, and it has no reply yet."""
+    for data in (b"GET /v2", b"GET /v2/health/live HTTP/1.1\r\nHost:", post_bytes(SMALL)[:-5]):
+        with TlsConnection(server.port) as connection:
+            connection.send(data)
+            with contextlib.suppress(ssl.SSLError):
+                assert not connection.receive()
+
+
+def test_a_handshake_that_hangs_costs_little(files, start_server):
+    """The library asks for one run after another then; the thread pauses between them."""
+    server = start_server("--demo", *files.options)
+
+    def cpu_ticks():
+        with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as file:
+            return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13]))
+
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(Connection(server.port)).send(b"\x16\x03\x01\x02\x00\x01\x00")
+        time.sleep(0.5)
+        before = cpu_ticks()
+        time.sleep(3)
+        assert cpu_ticks() - before < 60  # of 300; some 300 without the pause
+
+
+# --- certificates change ---
+
+def test_open_connections_keep_their_certificate(files, start_server):
+    first = files.put()
+    server = start_server("--demo", "--http-threads", 2, *files.options)
+    with TlsConnection(server.port) as old:
+        assert old.certificate() == first.der and ask(old).status == 200
+        second = files.put()
+        reload(server, 2)
+        with TlsConnection(server.port) as new:
+            assert new.certificate() == second.der
+            for connection in (old, new, old):
+                assert ask(connection, post_bytes(SMALL)).status == 200
+            assert old.certificate() == first.der
+
+
+@pytest.mark.parametrize("damage", ["key", "text", "gone", "mode"])
+def test_a_bad_new_certificate_keeps_the_old_one(files, start_server, damage):
+    first = files.put()
+    server = start_server("--demo", *files.options)
+    if damage == "key":
+        Certificate().write(files.cert, files.key.with_suffix(".other"))
+    elif damage == "text":
+        files.cert.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    elif damage == "gone":
+        files.key.unlink()
+    else:
+        files.put()
+        files.key.chmod(0o620)
+    reload(server, 2)
+    assert "warn certificate stays as it was" in server.read_log().replace('"', "")
+    with TlsConnection(server.port) as connection:
+        assert connection.certificate() == first.der and ask(connection).status == 200
+
+
+def test_certificates_are_rotated_under_load(files, start_server):
+    """Requests on open connections go on, and each new one gets a certificate that was current."""
+    issued = {files.put().der}
+    server = start_server("--demo", "--http-threads", 2, *files.options)
+    ends, statuses, seen, failures = threading.Event(), [], set(), []
+
+    def send(fresh):
+        try:
+            with contextlib.ExitStack() as stack:
+                connection = stack.enter_context(TlsConnection(server.port))
+                while not ends.is_set():
+                    if fresh:
+                        connection.socket.close()
+                        connection = stack.enter_context(TlsConnection(server.port))
+                        seen.add(connection.certificate())
+                    statuses.append(ask(connection, post_bytes(SMALL)).status)
+        except Exception as error:  # noqa: BLE001 (reported below)
+            failures.append(error)
+
+    threads = [threading.Thread(target=send, args=(fresh,)) for fresh in (False, False, True, True)]
+    for thread in threads:
+        thread.start()
+    for count in range(2, 32):
+        issued.add(files.put().der)
+        reload(server, count)
+    with TlsConnection(server.port) as last:
+        assert last.certificate() in issued
+    ends.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert set(statuses) == {200} and seen <= issued and len(seen) > 1
+
+
+# --- options ---
+
+def test_one_option_needs_the_other(files):
+    for option in (files.options[:2], files.options[2:]):
+        result = run_attnd("--demo", *option)
+        assert result.returncode == 2 and "go together" in result.stderr
+
+
+def test_files_that_do_not_fit_stop_the_start(files, tmp_path):
+    Certificate().write(files.cert, tmp_path / "other.pem")
+    for arguments in ([], ["--check-config"]):
+        result = run_attnd("--demo", *files.options, *arguments)
+        assert result.returncode == 2
+        assert "the private key belongs to another certificate" in result.stderr
+    files.cert.write_text("")
+    assert "not usable PEM" in run_attnd("--demo", *files.options).stderr
+    files.cert.unlink()
+    assert f"--tls-cert: cannot open {files.cert}" in run_attnd("--demo", *files.options).stderr
+
+
+def test_a_certificate_that_has_expired_is_a_warning(files, start_server):
+    """The operator may have reasons; clients decide."""
+    files.put(not_after=datetime.datetime(2020, 1, 2), not_before=datetime.datetime(2020, 1, 1))
+    server = start_server("--demo", *files.options)
+    assert re.search(r'warn the certificate has expired days_left=-\d+', server.read_log())
+
+
+def test_tls_alone_does_not_open_an_address(files):
+    result = run_attnd("--demo", "--listen", "0.0.0.0:0", *files.options)
+    assert result.returncode == 2 and "--insecure-listen" in result.stderr
+
+
+# --- attnd health ---
+
+def test_health_speaks_tls_without_checking_the_name(server, files):
+    """It knows only that there is a certificate; the file need not be readable for it."""
+    result = run_attnd("health", "--listen", f"0.0.0.0:{server.port}", *files.options)
+    assert (result.returncode, result.stdout) == (0, f"0.0.0.0:{server.port}: ready\n")
+    assert run_attnd("health", "--listen", f"0.0.0.0:{server.port}").returncode == 1
+
+
+def test_health_says_so_when_no_tls_is_spoken(demo_server, files):
+    result = run_attnd("health", "--listen", f"{HOST}:{demo_server.port}", *files.options, timeout=30)
+    assert (result.returncode, result.stdout) == (1, f"{HOST}:{demo_server.port}: not ready\n")
+
+
+def test_health_prefers_the_admin_address(files, start_server):
+    server = start_server("--demo", "--admin-listen", "127.0.0.1:0", *files.options)
+    admin = re.search(r"admin address url=http://([0-9.:]+)", server.read_log())[1]
+    with socket.create_connection((HOST, int(admin.rsplit(":", 1)[1]))) as plain:
+        plain.sendall(LIVE)
+        assert plain.recv(100).startswith(b"HTTP/1.1 200")
+    assert run_attnd("health", "--listen", "127.0.0.1:1", "--admin-listen", admin,
+                     *files.options).returncode == 0
+
+
+def test_health_gives_up_on_a_server_that_says_nothing(files):
+    with socket.create_server((HOST, 0)) as silent:
+        started = subprocess.run([BINARY, "health", "--listen", f"{HOST}:{silent.getsockname()[1]}",
+                                  *map(str, files.options)], timeout=60, capture_output=True)
+    assert started.returncode == 1
