@@ -20,7 +20,7 @@ class Problem extends Error {
 async function fetchReply(path, options = {}) {
   let reply;
   try {
-    reply = await fetch(path, { cache: "no-store", ...options });
+    reply = await fetchWithKey(path, { cache: "no-store", ...options });
   } catch (error) {
     if (error.name === "AbortError")
       throw error;

@@ -141,7 +141,8 @@ function makeCurl(shown) {
   const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const isFile = typeof body !== "string" || body.length > CURL_BODY_MAX;
   const data = isFile ? `--data-binary @${requestName(shown, body)}` : `-d ${quote(body)}`;
-  return `curl -s ${quote(url)} -H 'Content-Type: ${type}' -H 'Accept: application/json' ${data}`;
+  const key = access.key === "" ? "" : "-H \"Authorization: Bearer $ATTND_KEY\" ";
+  return `curl -s ${quote(url)} ${key}-H 'Content-Type: ${type}' -H 'Accept: application/json' ${data}`;
 }
 
 async function copyText(text) {

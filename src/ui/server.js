@@ -47,6 +47,8 @@ function watchServer(panel, body) {
   let timer = 0, before = null;
 
   async function poll() {
+    if (access.asked)
+      return; /* it would wait for the key, and so would the next */
     try {
       const [server, { model_stats: models }] = await Promise.all([
         fetchJson("v2"), fetchJson("v2/models/stats")]);
