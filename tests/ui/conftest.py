@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 from background import pause_background_load
 from checkpoints import write_layer
 from server import Server
-from view import wait_until
+from view import View
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -42,48 +42,6 @@ def browser():
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
         chromium.close()
-
-
-class View:
-    """One tab with the page. Errors of its script, violations of its policy, dialogs, and
-    requests to elsewhere are failures; they are looked at when the test is over."""
-
-    def __init__(self, browser, server, **options):
-        options.setdefault("viewport", {"width": 1280, "height": 1000})
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
-        self.server, self.problems = server, []
-        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        self.page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"),
-                                               dialog.dismiss()))
-        self.page.on("console", self.note_console)
-        self.page.on("request", self.note_request)
-
-    def note_console(self, message):
-        # A reply of 4xx is reported by the browser, too; the page shows it.
-        if message.type == "error" and "Failed to load resource" not in message.text:
-            self.problems.append(f"console: {message.text}")
-
-    def note_request(self, request):
-        if not request.url.startswith((self.server.url, "blob:", "data:")):
-            self.problems.append(f"request: {request.url}")
-
-    def open(self, fragment=""):
-        """Opens the page, and waits until it has computed and painted."""
-        self.page.goto(f"{self.server.url}/{fragment}")
-        self.wait()
-        return self.page
-
-    def wait(self):
-        """Waits until the page has computed, and has painted the picture and then the lines."""
-        wait_until(self.page, """() => document.getElementById('status').textContent.startsWith('Computed')
-            && document.getElementById('plot').clientHeight > 150
-            && document.getElementById('lines-box').childElementCount > 0""")
-
-    def close(self):
-        self.page.unroute_all(behavior="wait")  # a stand-in may have a request in hand
-        self.context.close()
-        assert not self.problems
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from conftest import View
 from server import Server
-from view import wait_until
+from view import View, wait_until
 
 KEY, OTHER = "page/0123456789+=", "other-0123456789"
 

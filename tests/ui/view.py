@@ -111,3 +111,45 @@ def read_table(page, selector):
     """Returns the rows of a table, as lists of texts; the heads of rows are the first."""
     return page.eval_on_selector_all(f"{selector} tr", """rows => rows.map(
         row => [...row.children].map(cell => cell.textContent.trim()))""")
+
+
+class View:
+    """One tab with the page. Errors of its script, violations of its policy, dialogs, and
+    requests to elsewhere are failures; they are looked at when the test is over."""
+
+    def __init__(self, browser, server, **options):
+        options.setdefault("viewport", {"width": 1280, "height": 1000})
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.server, self.problems = server, []
+        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        self.page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"),
+                                               dialog.dismiss()))
+        self.page.on("console", self.note_console)
+        self.page.on("request", self.note_request)
+
+    def note_console(self, message):
+        # A reply of 4xx is reported by the browser, too; the page shows it.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.problems.append(f"console: {message.text}")
+
+    def note_request(self, request):
+        if not request.url.startswith((self.server.url, "blob:", "data:")):
+            self.problems.append(f"request: {request.url}")
+
+    def open(self, fragment=""):
+        """Opens the page, and waits until it has computed and painted."""
+        self.page.goto(f"{self.server.url}/{fragment}")
+        self.wait()
+        return self.page
+
+    def wait(self):
+        """Waits until the page has computed, and has painted the picture and then the lines."""
+        wait_until(self.page, """() => document.getElementById('status').textContent.startsWith('Computed')
+            && document.getElementById('plot').clientHeight > 150
+            && document.getElementById('lines-box').childElementCount > 0""")
+
+    def close(self):
+        self.page.unroute_all(behavior="wait")  # a stand-in may have a request in hand
+        self.context.close()
+        assert not self.problems
