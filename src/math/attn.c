@@ -134,7 +134,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 
     struct run run;
     if ((steps & ATTN_STRIDED) != 0)
-        plan.by_head = false;
+        plan.by_head = plan.key_panels = false;
     run_init(&run, model, request, &plan, scratch);
     if (!model->info.output_projection)
         run.context = result->outputs;

@@ -18,8 +18,9 @@ struct attention_check {
     float *queries;        /* [columns, score_size] */
     float *keys, *values;  /* [CHECK_KEYS, score_size or head_size] float32 */
     float *key_words, *value_words;
-    float *expected; /* [columns, head_size], by plain loops */
-    float *outputs;  /* [columns, head_size] */
+    float *key_panels; /* [CHECK_KEYS, score_size], in panels */
+    float *expected;   /* [columns, head_size], by plain loops */
+    float *outputs;    /* [columns, head_size] */
     void *scratch;
 };
 
@@ -55,32 +56,38 @@ static void expect_query(const struct attention_check *check, size_t c) {
     }
 }
 
-/* Runs one form of the kernel; returns its largest difference, infinite where an output
- * is not a number. */
-static double check_form(const struct attention_check *check,
-                         void (*attend)(const struct query_panel *panel)) {
+/* One way to attend: a form of the kernel, so many queries at a time, and how keys
+ * lie. */
+struct attention_way {
+    void (*attend)(const struct query_panel *panel);
+    size_t num_queries;
+    bool in_panels;
+};
+
+/* Runs the kernel in one way; returns its largest difference, infinite where an output is
+ * not a number. */
+static double check_way(const struct attention_check *check, struct attention_way way) {
     const struct kernels *kernels = check->kernels;
     bool bf16 = kernels->k_step == 2;
     size_t num_keys[KERNEL_COLUMNS_MAX];
     bool uniform[KERNEL_COLUMNS_MAX] = {false};
-    const struct query_panel panel = {
-        .queries = check->queries,
+    struct query_panel panel = {
         .queries_ld = check->score_size,
-        .num_queries = kernels->columns,
-        .keys = bf16 && !check->additive ? check->key_words : check->keys,
+        .keys = way.in_panels              ? check->key_panels
+                : bf16 && !check->additive ? check->key_words
+                                           : check->keys,
         .keys_ld =
             bf16 && !check->additive ? (check->score_size + 1) / 2 : check->score_size,
+        .keys_in_panels = way.in_panels,
         .values = bf16 ? check->value_words : check->values,
         .values_ld = check->head_size,
         .key_len = CHECK_KEYS,
-        .num_keys = num_keys,
         .uniform = uniform,
         .additive_score = check->additive ? check->additive_score : NULL,
         .score_size = check->score_size,
         .head_size = check->head_size,
         .scale = 1.0F / sqrtf((float)check->score_size),
         .factor = 1.0F,
-        .outputs = check->outputs,
         .outputs_ld = check->head_size,
         .scratch = check->scratch,
     };
@@ -88,7 +95,14 @@ static double check_form(const struct attention_check *check,
 
     for (size_t c = 0; c < kernels->columns; c++)
         num_keys[c] = check_num_keys(c);
-    attend(&panel);
+    for (size_t c = 0; c < kernels->columns; c += panel.num_queries) {
+        size_t left = kernels->columns - c;
+        panel.num_queries = left < way.num_queries ? left : way.num_queries;
+        panel.queries = check->queries + c * check->score_size;
+        panel.outputs = check->outputs + c * check->head_size;
+        panel.num_keys = num_keys + c;
+        way.attend(&panel);
+    }
     for (size_t i = 0; i < kernels->columns * check->head_size; i++) {
         double difference = fabs((double)check->outputs[i] - (double)check->expected[i]);
         if (!(difference <= worst))
@@ -105,6 +119,20 @@ static float *alloc_rows(size_t rows, size_t columns) {
     return malloc(bytes);
 }
 
+/* Transposes the words of the keys into panels. */
+static void fill_key_panels(const struct attention_check *check) {
+    const struct kernels *kernels = check->kernels;
+    bool bf16 = kernels->k_step == 2;
+    size_t words = bf16 ? (check->score_size + 1) / 2 : check->score_size;
+    const float *from = bf16 ? check->key_words : check->keys;
+
+    for (size_t k = 0; k < CHECK_KEYS; k += KEY_BLOCK) {
+        size_t count = CHECK_KEYS - k < KEY_BLOCK ? CHECK_KEYS - k : KEY_BLOCK;
+        kernels->transpose(from + k * words, words, count, words,
+                           check->key_panels + k * words, count);
+    }
+}
+
 static bool check_init(struct attention_check *check) {
     size_t bytes =
         kernel_scratch_bytes(check->score_size, check->head_size, CHECK_KEYS, false);
@@ -116,12 +144,14 @@ static bool check_init(struct attention_check *check) {
     check->values = alloc_rows(CHECK_KEYS, check->head_size);
     check->key_words = alloc_rows(CHECK_KEYS, check->score_size);
     check->value_words = alloc_rows(CHECK_KEYS, check->head_size);
+    check->key_panels = alloc_rows(CHECK_KEYS + KEY_BLOCK, check->score_size);
     check->expected = alloc_rows(kernels->columns, check->head_size);
     check->outputs = alloc_rows(kernels->columns, check->head_size);
     check->scratch = bytes < SIZE_MAX ? aligned_alloc(64, bytes) : NULL;
     if (check->additive_score == NULL || check->queries == NULL || check->keys == NULL ||
         check->values == NULL || check->key_words == NULL || check->value_words == NULL ||
-        check->expected == NULL || check->outputs == NULL || check->scratch == NULL)
+        check->key_panels == NULL || check->expected == NULL || check->outputs == NULL ||
+        check->scratch == NULL)
         return false;
 
     noise_fill(check->additive_score, check->score_size,
@@ -138,7 +168,28 @@ static bool check_init(struct attention_check *check) {
         kernels->pack_pairs_bf16(check->values, check->head_size, CHECK_KEYS,
                                  check->head_size, check->value_words, check->head_size);
     }
+    fill_key_panels(check);
     return true;
+}
+
+/* Returns the largest difference of all ways that serve. A few queries alone go through
+ * other tiles than more. */
+static double check_ways(const struct attention_check *check) {
+    const struct kernels *kernels = check->kernels;
+    size_t columns = kernels->columns;
+    const struct attention_way ways[] = {
+        {kernels->attend, columns, false}, {kernels->attend_few, columns, false},
+        {kernels->attend, columns, true},  {kernels->attend_few, columns, true},
+        {kernels->attend_few, 2, true},    {kernels->attend_few, 1, true},
+    };
+    size_t count = check->additive ? 2 : sizeof ways / sizeof ways[0];
+    double worst = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        double difference = check_way(check, ways[i]);
+        worst = difference > worst ? difference : worst;
+    }
+    return worst;
 }
 
 attn_status engine_check_attention(const struct engine *engine, size_t head_size,
@@ -149,17 +200,15 @@ attn_status engine_check_attention(const struct engine *engine, size_t head_size
                                     .additive = engine->additive_score != NULL};
     bool ready = check_init(&check);
 
-    if (ready) {
-        double lanes = check_form(&check, engine->kernels->attend);
-        double few = check_form(&check, engine->kernels->attend_few);
-        *ret_difference = few > lanes ? few : lanes;
-    }
+    if (ready)
+        *ret_difference = check_ways(&check);
     free(check.additive_score);
     free(check.queries);
     free(check.keys);
     free(check.values);
     free(check.key_words);
     free(check.value_words);
+    free(check.key_panels);
     free(check.expected);
     free(check.outputs);
     free(check.scratch);

@@ -22,12 +22,10 @@
 /* Fewer keys stay in the cache without being gathered. */
 #define GATHER_KEYS 256
 
-/* So many are gathered even where they lie next to each other: measured, a copy in the
- * cache is worth 5% for 256 and 512 keys, nothing for 1,024. */
+/* So many are gathered even by head: a copy in the cache is worth 5% up to 512 keys. */
 #define GATHER_KEYS_BY_HEAD 512
 
-/* Pieces of a panel with more operations than this are tasks, so that a worker can look
- * for cheap requests in between. */
+/* Larger pieces of a panel are tasks: between two, a worker looks for cheap requests. */
 #define SPLIT_FLOPS 5e8
 
 /* Bytes of the pieces' results for each thread; and their greatest share of the keys and
@@ -292,10 +290,9 @@ static double count_items(const attn_model *model, const attn_request *request,
     return count;
 }
 
-/* Decides whether pieces of the keys are tasks of their own: only when one panel is too
- * large a part of the whole for all threads to be busy, or too large for one task, and
- * while the results of the pieces need little memory. Who computes a piece does not
- * change a bit. */
+/* Decides whether pieces of the keys are tasks of their own: only when one panel would
+ * leave threads idle, or is too large for one task, and while the results of the pieces
+ * need little memory. Who computes a piece does not change a bit. */
 static bool reserve_partials(const attn_model *model, const attn_request *request,
                              struct plan *plan, size_t *floats) {
     const attn_model_info *info = &model->info;
@@ -392,7 +389,7 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
     attn_sizes *sizes = &plan->sizes;
     bool in_outputs = plan->kind != PLAN_HEADS && !info->output_projection;
     bool own_context = model->engine.score_size != info->head_size && !in_outputs;
-    size_t context_rows = own_context ? sizes->num_queries : 0, floats = 0;
+    size_t context_rows = own_context ? sizes->num_queries : 0, floats = 0, padding;
     bool weighs = request->need_weights != ATTN_WEIGHTS_NONE;
 
     plan->num_threads = request->parallel != NULL ? request->parallel->num_threads : 1;
@@ -402,6 +399,7 @@ static bool plan_scratch(const attn_model *model, const attn_request *request,
     if (!plan_thread(model, request, plan) || !reserve_converted(model, plan, &floats) ||
         !reserve_floats(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
         !reserve_floats(&floats, plan->projected_keys, plan->score_width, &plan->keys) ||
+        !reserve_floats(&floats, plan->key_panels ? KEY_BLOCK : 0, 1, &padding) ||
         !reserve_floats(&floats, plan->projected_keys, plan->hidden, &plan->values) ||
         !reserve_direct(info, plan, &floats) ||
         !reserve_floats(&floats, context_rows, plan->hidden, &plan->context) ||
@@ -476,6 +474,8 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
                         .hidden = info->num_heads * info->head_size,
                         .score_width = info->num_heads * engine->score_size};
 
+    plan.key_panels =
+        plan.by_head && engine->additive_score == NULL && columns >= PLAN_PANELS_COLUMNS;
     for (size_t h = 0; h < info->num_heads; h++)
         plan.num_scored +=
             mask_head_factor(request, h) != 0.0F || weighs_head(&plan, request, h);

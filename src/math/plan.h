@@ -5,8 +5,9 @@
 
 #include <attnd/heads.h>
 
-#define PLAN_ROWS_MIN  8   /* fewer take as long: the weights must be read anyway */
-#define PLAN_HEAD_ROWS 128 /* rows of a strip whose contributions are multiplied */
+#define PLAN_ROWS_MIN       8   /* fewer take as long: the weights must be read anyway */
+#define PLAN_PANELS_COLUMNS 16  /* narrower tiles gain nothing from keys in panels */
+#define PLAN_HEAD_ROWS      128 /* rows of a strip whose contributions are multiplied */
 
 /* What a plan is for: attn_run(), the same without direct sequences, or
  * attn_heads_add(). */
@@ -30,6 +31,9 @@ struct plan {
      * [H][projected_keys, D]. Otherwise they are [projected_keys, score_width] and
      * [projected_keys, H*D]. Attention then reads them more slowly. */
     bool by_head;
+    /* Keys by head are transposed in panels, see struct query_panel, except with additive
+     * scoring and in sets of fewer than PLAN_PANELS_COLUMNS columns. */
+    bool key_panels;
     size_t keys, values;
     size_t projected_keys; /* sum of Tk over the sequences that are not direct */
     size_t num_direct;     /* sequences, see plan_is_direct() */

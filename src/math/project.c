@@ -40,6 +40,7 @@ struct projection {
     struct ranges wanted; /* of heads, or of columns */
     size_t unit;          /* columns of a head, or 1 */
     size_t head_rows;     /* y is in [H][head_rows, unit]; or 0: in [rows, out] */
+    bool key_panels;      /* y is keys in panels, and in words; see struct query_panel */
     size_t panels;        /* parts of engine_step() columns */
 };
 
@@ -51,7 +52,8 @@ struct projections {
     float *converted; /* where x goes in bfloat16; may be x itself */
     size_t x_ld;
     size_t rows;
-    struct ranges depth; /* words of a row that are summed */
+    const size_t *key_lens; /* of the sequences whose keys the rows are */
+    struct ranges depth;    /* words of a row that are summed */
     size_t count;
     struct projection items[3];
     size_t all_panels;
@@ -67,8 +69,12 @@ static void add_projection(struct projections *p, const struct linear *linear, f
     struct projection *item = &p->items[p->count++];
     size_t step = engine_step(p->engine, linear);
 
-    *item = (struct projection){linear, y,         wanted,
-                                unit,   head_rows, (linear->out + step - 1) / step};
+    *item = (struct projection){.linear = linear,
+                                .y = y,
+                                .wanted = wanted,
+                                .unit = unit,
+                                .head_rows = head_rows,
+                                .panels = (linear->out + step - 1) / step};
     p->all_panels += item->panels;
     p->flops += 2 * rows * (double)ranges_total(p->depth) *
                 (double)p->engine->kernels->k_step *
@@ -79,6 +85,62 @@ static void add_projection(struct projections *p, const struct linear *linear, f
 static size_t projection_tasks(const struct projections *p,
                                const struct projection *item) {
     return (item->panels + p->task_panels - 1) / p->task_panels;
+}
+
+/* Transposes words of rows of keys, some columns of a head, into the panels of their
+ * sequences. `y` is where these columns would begin in a panel of one key that is the
+ * first of all; a key has `words` in all. */
+static void store_key_panels(const struct projections *p, const float *tile,
+                             struct range rows, size_t width, size_t words,
+                             size_t first_word, float *y) {
+    size_t sequence = 0, start = 0, row = rows.first;
+
+    while (row < rows.end) {
+        size_t key_len = p->key_lens[sequence], key = row - start;
+        if (key >= key_len) {
+            start += key_len;
+            sequence++;
+            continue;
+        }
+        size_t first = key / KEY_BLOCK * KEY_BLOCK, left = key_len - first;
+        size_t panel_keys = left < KEY_BLOCK ? left : KEY_BLOCK;
+        size_t end = start + first + panel_keys;
+        size_t count = (end < rows.end ? end : rows.end) - row;
+        p->engine->kernels->transpose(
+            tile + (row - rows.first) * width, width, count, width,
+            y + (start + first) * words + first_word * panel_keys + key - first,
+            panel_keys);
+        row += count;
+    }
+}
+
+/* Computes some columns of a strip of keys: a tile that stays in the first-level cache at
+ * a time, which is then transposed. */
+static void project_key_panels(const struct projections *p, const struct projection *item,
+                               struct range columns, size_t first_row) {
+    const struct kernels *kernels = p->engine->kernels;
+    size_t step = kernels->columns, width = step / kernels->k_step;
+    size_t words = item->unit / kernels->k_step;
+    size_t end = first_row + strip_rows(p->rows, first_row);
+    float tile[KEY_BLOCK * KERNEL_COLUMNS_MAX];
+
+    for (; columns.first < columns.end; columns.first += step) {
+        size_t head = columns.first / item->unit;
+        size_t first_word = columns.first % item->unit / kernels->k_step;
+        for (struct range rows = {first_row, end}; rows.first < end;
+             rows.first = rows.end) {
+            rows.end = end - rows.first < KEY_BLOCK ? end : rows.first + KEY_BLOCK;
+            size_t count = rows.end - rows.first;
+            engine_project(p->engine, item->linear,
+                           (struct range){columns.first, columns.first + step},
+                           p->depth.items, p->depth.count, p->x + rows.first * p->x_ld,
+                           p->x_ld, count, tile - columns.first, step);
+            if (kernels->convert_bf16 != NULL)
+                kernels->convert_bf16(tile, step, count, step, tile, width);
+            store_key_panels(p, tile, rows, width, words, first_word,
+                             item->y + head * item->head_rows * words);
+        }
+    }
 }
 
 /* Computes some columns of a strip. Where each head has its own part of y, they are
@@ -128,7 +190,10 @@ static void project_task(void *data, size_t index, size_t thread) {
         struct range columns = {first > next ? first : next, last < end ? last : end};
         if (columns.first >= columns.end)
             continue;
-        project_columns(p, item, columns, first_row);
+        if (item->key_panels)
+            project_key_panels(p, item, columns, first_row);
+        else
+            project_columns(p, item, columns, first_row);
         next = columns.end;
     }
 }
@@ -179,10 +244,11 @@ static struct range all_words(const struct engine *engine, size_t in) {
     return (struct range){0, (in + k_step - 1) / k_step};
 }
 
-/* Projects the first rows of queries, and some rows of keys and values. Before these,
- * `first_key` rows of keys are projected. Inputs that are the same tensor go together. */
+/* Projects the first rows of queries, and some rows of keys and values, which are those
+ * of `sequence` and the next ones. Before these, `first_key` rows of keys are projected.
+ * Inputs that are the same tensor go together. */
 static void project_rows(const struct run *run, size_t num_queries, struct range keys,
-                         size_t first_key) {
+                         size_t sequence, size_t first_key) {
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     const attn_request *request = run->request;
@@ -190,6 +256,8 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     size_t num_keys = keys.end - keys.first;
     size_t head_rows = plan->by_head ? plan->projected_keys : 0;
     size_t keys_ld = plan->by_head ? score_size : plan->score_width;
+    if (plan->key_panels)
+        keys_ld /= engine->kernels->k_step;
     size_t values_ld = plan->by_head ? head_size : plan->hidden;
     const struct range query_words = all_words(engine, engine->to_query.in),
                        key_words = all_words(engine, engine->to_key.in),
@@ -210,9 +278,12 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     if (num_queries > 0 && plan->longest_key_len > 1) /* else no score matters */
         add_projection(&of_queries, &engine->to_query, run->queries, run->scored,
                        score_size, 0);
-    if (num_keys > 0 && plan->longest_key_len > 1)
+    if (num_keys > 0 && plan->longest_key_len > 1) {
         add_projection(with_keys, &engine->to_key, run->keys + first_key * keys_ld,
                        run->scored, score_size, head_rows);
+        with_keys->items[with_keys->count - 1].key_panels = plan->key_panels;
+        with_keys->key_lens = request->key_lens + sequence;
+    }
     if (num_keys > 0)
         add_projection(with_values, &engine->to_value,
                        run->values + first_key * values_ld, run->summed, head_size,
@@ -231,7 +302,7 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
 static void project_between_direct(const struct run *run) {
     const attn_request *request = run->request;
     struct range keys = {0, 0};
-    size_t first_key = 0;
+    size_t first_key = 0, first = 0; /* of these keys: projected ones before, sequence */
 
     for (size_t s = 0; s < request->num_sequences; s++) {
         size_t end = keys.end + request->key_lens[s];
@@ -239,11 +310,13 @@ static void project_between_direct(const struct run *run) {
         if (!direct)
             keys.end = end;
         if (keys.end > keys.first && (direct || s + 1 == request->num_sequences)) {
-            project_rows(run, 0, keys, first_key);
+            project_rows(run, 0, keys, first, first_key);
             first_key += keys.end - keys.first;
         }
-        if (direct)
+        if (direct) {
             keys = (struct range){end, end};
+            first = s + 1;
+        }
     }
 }
 
@@ -251,7 +324,7 @@ void run_project_inputs(const struct run *run) {
     const struct plan *plan = run->plan;
     const struct range keys = {0, plan->num_direct > 0 ? 0 : plan->sizes.num_keys};
 
-    project_rows(run, plan->sizes.num_queries, keys, 0);
+    project_rows(run, plan->sizes.num_queries, keys, 0, 0);
     if (plan->num_direct > 0)
         project_between_direct(run);
 }

@@ -29,6 +29,7 @@ static const struct kernels *kernels;
 struct random_panel {
     struct query_panel panel;
     float *queries, *keys, *values, *additive_score;
+    float *key_panels; /* the keys, transposed as struct query_panel says */
     size_t num_keys[KERNEL_FEW_MAX];
     bool uniform[KERNEL_FEW_MAX], wanted[KERNEL_FEW_MAX], piece;
 };
@@ -111,6 +112,20 @@ static void convert(struct random_panel *p, size_t rows) {
     panel->values_ld *= 2;
 }
 
+static void fill_key_panels(struct random_panel *p) {
+    const struct query_panel *panel = &p->panel;
+    size_t words = (panel->score_size + kernels->k_step - 1) / kernels->k_step;
+
+    p->key_panels = allocate(panel->key_len * words + KEY_BLOCK);
+    for (size_t k = 0; k < panel->key_len; k++) {
+        size_t first = k / KEY_BLOCK * KEY_BLOCK, left = panel->key_len - first;
+        size_t count = left < KEY_BLOCK ? left : KEY_BLOCK;
+        for (size_t d = 0; d < words; d++)
+            p->key_panels[first * words + d * count + k - first] =
+                panel->keys[k * panel->keys_ld + d];
+    }
+}
+
 static void random_panel_init(uint64_t *seed, size_t num_queries, size_t head_size,
                               struct random_panel *p) {
     size_t gap = random_between(seed, 0, 1) * LARGEST_GAP, score_size = head_size;
@@ -149,6 +164,7 @@ static void random_panel_init(uint64_t *seed, size_t num_queries, size_t head_si
         memset(p->keys, 0xff, score_size * sizeof *p->keys);
     if (kernels->k_step == 2)
         convert(p, panel->key_len);
+    fill_key_panels(p);
 }
 
 static void random_panel_deinit(struct random_panel *p) {
@@ -156,6 +172,7 @@ static void random_panel_deinit(struct random_panel *p) {
     free(p->keys);
     free(p->values);
     free(p->additive_score);
+    free(p->key_panels);
 }
 
 /* Runs one of the forms on at most `most` queries at a time. Outputs take the place of
@@ -212,22 +229,41 @@ static bool same(const float *a, const float *b, size_t count) {
     return true;
 }
 
-static void expect_same_bits(const struct random_panel *p) {
-    static struct results many, few;
+/* Runs a form on at most `most` queries at a time, and expects what `many` has. */
+static void expect_results(void (*form)(const struct query_panel *panel), size_t most,
+                           const struct random_panel *p, const struct results *many) {
+    static struct results few;
     const struct query_panel *panel = &p->panel;
 
-    attend(kernels->attend, kernels->columns, p, &many);
-    attend(kernels->attend_few, KERNEL_FEW_MAX, p, &few);
-    if (!same(many.outputs, few.outputs, sizeof many.outputs / sizeof(float)) ||
-        !same(many.max, few.max, KERNEL_FEW_MAX) ||
-        !same(many.sum, few.sum, KERNEL_FEW_MAX) ||
-        !same(many.weights, few.weights, panel->num_queries * panel->key_len))
-        fail_msg("%zu queries, %zu keys, score_size %zu, head_size %zu, additive %d, "
-                 "piece %d",
-                 panel->num_queries, panel->key_len, panel->score_size, panel->head_size,
-                 panel->additive_score != NULL, p->piece);
-    free(many.weights);
+    attend(form, most, p, &few);
+    if (!same(many->outputs, few.outputs, sizeof many->outputs / sizeof(float)) ||
+        !same(many->max, few.max, KERNEL_FEW_MAX) ||
+        !same(many->sum, few.sum, KERNEL_FEW_MAX) ||
+        !same(many->weights, few.weights, panel->num_queries * panel->key_len))
+        fail_msg("%zu queries, at most %zu at a time, %zu keys, score_size %zu, "
+                 "head_size %zu, additive %d, piece %d, in panels %d",
+                 panel->num_queries, most, panel->key_len, panel->score_size,
+                 panel->head_size, panel->additive_score != NULL, p->piece,
+                 panel->keys_in_panels);
     free(few.weights);
+}
+
+static void expect_same_bits(struct random_panel *p) {
+    static struct results many;
+    struct query_panel *panel = &p->panel;
+
+    attend(kernels->attend, kernels->columns, p, &many);
+    expect_results(kernels->attend_few, KERNEL_FEW_MAX, p, &many);
+    if (panel->additive_score == NULL) {
+        panel->keys = p->key_panels;
+        panel->keys_ld = (panel->score_size + kernels->k_step - 1) / kernels->k_step;
+        panel->keys_in_panels = true;
+        expect_results(kernels->attend, kernels->columns, p, &many);
+        expect_results(kernels->attend_few, KERNEL_FEW_MAX, p, &many);
+        expect_results(kernels->attend_few, 2, p, &many);
+        expect_results(kernels->attend_few, 1, p, &many);
+    }
+    free(many.weights);
 }
 
 static void test_few_queries_have_the_bits_of_many(void **state) {
@@ -237,6 +273,8 @@ static void test_few_queries_have_the_bits_of_many(void **state) {
         struct random_panel p;
         size_t num_queries = random_between(&seed, 1, i % 4 == 0 ? KERNEL_FEW_MAX : 16);
         size_t head_size = random_between(&seed, 1, i % 50 == 0 ? WIDEST : 130);
+        if (i % 2 == 0) /* whole panels */
+            head_size = kernels->columns * random_between(&seed, 1, 6);
         random_panel_init(&seed, num_queries, head_size, &p);
         expect_same_bits(&p);
         random_panel_deinit(&p);
@@ -253,6 +291,12 @@ static void attend_wrongly(const struct query_panel *panel) {
 
 static void attend_to_nothing(const struct query_panel *panel) {
     panel->outputs[0] = NAN;
+}
+
+static void transpose_wrongly(const float *from, size_t from_ld, size_t rows,
+                              size_t width, float *to, size_t to_ld) {
+    kernels->transpose(from, from_ld, rows, width, to, to_ld);
+    to[to_ld + 1] += 9;
 }
 
 static double check(const struct kernels *set, size_t score_size, size_t head_size,
@@ -286,6 +330,10 @@ static void test_check_finds_a_wrong_form(void **state) {
     wrong = *kernels;
     wrong.attend_few = attend_wrongly;
     assert_true(check(&wrong, 16, 16, true) > 0.04);
+    wrong = *kernels;
+    wrong.transpose = transpose_wrongly;
+    assert_true(check(&wrong, 16, 16, false) > 0.01);
+    wrong = *kernels;
     wrong.attend_few = attend_to_nothing;
     assert_true(isinf(check(&wrong, 16, 16, false)));
 }

@@ -452,7 +452,7 @@ static void test_preparing_without_memory_is_reported(void **state) {
         refused += status == ATTN_E_NOMEM ? 1 : 0; /* the others were to shrink arrays */
         attn_model_destroy(model);
     }
-    assert_in_range(refused, 10, 20);
+    assert_in_range(refused, 10, 30);
 }
 
 /* bfloat16 needs half of the memory of float32, except for biases and rounding up. */

@@ -45,7 +45,7 @@ static struct head_rows gather_rows(const struct run *run,
     float *values = copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
     copy_rows(rows.values, rows.values_ld, (key_len + k_step - 1) / k_step, head_size,
               values);
-    return (struct head_rows){keys, values, key_width, head_size};
+    return (struct head_rows){keys, values, key_width, head_size, rows.keys_in_panels};
 }
 
 /* Returns where the results of the pieces of an item's panel begin. */
@@ -111,7 +111,6 @@ static void convert_items(const struct run *run, const struct sequence_position 
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     size_t rows = run->request->key_lens[at->sequence];
-    size_t keys_from_ld = plan->by_head ? engine->score_size : plan->score_width;
     size_t values_from_ld = plan->by_head ? info->head_size : plan->hidden;
 
     (void)thread;
@@ -121,9 +120,10 @@ static void convert_items(const struct run *run, const struct sequence_position 
         float *values = run->values + (to.values - run->values);
         bool summed = mask_head_factor(run->request, head) != 0.0F;
 
-        if (engine->additive_score == NULL && (summed || run_weighs_head(run, head)))
-            engine->kernels->convert_bf16(keys, keys_from_ld, rows, engine->score_size,
-                                          keys, to.keys_ld);
+        if (engine->additive_score == NULL && !plan->key_panels &&
+            (summed || run_weighs_head(run, head)))
+            engine->kernels->convert_bf16(keys, plan->score_width, rows,
+                                          engine->score_size, keys, to.keys_ld);
         if (summed)
             engine->kernels->pack_pairs_bf16(values, values_from_ld, rows,
                                              info->head_size, values, to.values_ld);

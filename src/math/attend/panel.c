@@ -125,14 +125,16 @@ struct head_rows panel_head_rows(const struct run *run,
             .values = run->request->values + at->first_key * value_size,
             .values_ld = value_size,
         };
-    if (plan->by_head)
+    if (plan->by_head) {
+        size_t words = plan->key_panels ? score_size / k_step : score_size;
         return (struct head_rows){
-            .keys = run->keys + row * score_size,
-            .keys_ld =
-                model->engine.additive_score == NULL ? score_size / k_step : score_size,
+            .keys = run->keys + row * words,
+            .keys_ld = words,
             .values = run->values + row * head_size,
             .values_ld = head_size,
+            .keys_in_panels = plan->key_panels,
         };
+    }
     return (struct head_rows){
         .keys = run->keys + at->first_projected * plan->score_width + head * score_size,
         .keys_ld = plan->score_width,
@@ -171,6 +173,7 @@ static struct query_panel describe(const struct panel_work *work, size_t head,
         .num_queries = work->num_queries,
         .keys = rows->keys,
         .keys_ld = rows->keys_ld,
+        .keys_in_panels = rows->keys_in_panels,
         .values = rows->values,
         .values_ld = rows->values_ld,
         .key_len = run->request->key_lens[work->at.sequence],

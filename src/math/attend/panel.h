@@ -28,6 +28,7 @@ struct panel_work {
 struct head_rows {
     const float *keys, *values;
     size_t keys_ld, values_ld; /* from one row of words to the next */
+    bool keys_in_panels;       /* see struct query_panel */
 };
 
 /* Prepares a panel for a thread: which keys its queries attend to. */

@@ -62,6 +62,11 @@ struct query_panel {
     size_t num_queries;
     const float *keys; /* [key_len, score_size] in words, but float32 when additive */
     size_t keys_ld;
+    /* Or they are transposed in panels of KEY_BLOCK keys, of which the last one has those
+     * that are left: word d of key i of a panel of n keys is at d * n + i. keys_ld is
+     * then the words of a key. Never with additive scores. The KEY_BLOCK words behind the
+     * last panel may be read too. */
+    bool keys_in_panels;
     const float *values; /* [key_len, head_size] float32, or pairs of neighbours in a
                             column, [ceil(key_len / 2), head_size] */
     size_t values_ld;
@@ -114,6 +119,11 @@ struct kernels {
      * panel->sums. For up to `few` queries it is the faster of the two. */
     void (*attend_few)(const struct query_panel *panel);
     size_t few;
+
+    /* Transposes words: to[i * to_ld + r] = from[r * from_ld + i], for r < rows and
+     * i < width. */
+    void (*transpose)(const float *from, size_t from_ld, size_t rows, size_t width,
+                      float *to, size_t to_ld);
 
     /* Adds to sums[i * count + j], for j <= i, the product of rows i and j of `rows`
      * [count, width]. The width is a multiple of `columns`. */
