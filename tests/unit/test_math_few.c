@@ -310,6 +310,42 @@ static double check(const struct kernels *set, size_t score_size, size_t head_si
     return difference;
 }
 
+/* The values of many keys that count alike: a sum of all of them, one after the other,
+ * would be off by some 1e-5. */
+static void test_long_sums_lose_little(void **state) {
+    enum { KEYS = KERNEL_PIECE_KEYS - 1 };
+    (void)state;
+    if (kernels->k_step > 1) /* a value is rounded to bfloat16 anyway */
+        skip();
+
+    float *rows = allocate(KEYS), query = 0, output;
+    size_t num_keys = KEYS;
+    bool uniform = false;
+    void *scratch = allocate(kernel_scratch_bytes(1, 1, KEYS, false) / sizeof(float));
+    for (size_t k = 0; k < KEYS; k++)
+        rows[k] = 1.1F;
+    const struct query_panel panel = {.queries = &query,
+                                      .num_queries = 1,
+                                      .keys = rows,
+                                      .keys_ld = 1,
+                                      .values = rows,
+                                      .values_ld = 1,
+                                      .key_len = KEYS,
+                                      .num_keys = &num_keys,
+                                      .uniform = &uniform,
+                                      .score_size = 1,
+                                      .head_size = 1,
+                                      .scale = 1,
+                                      .factor = 1,
+                                      .outputs = &output,
+                                      .outputs_ld = 1,
+                                      .scratch = scratch};
+    kernels->attend(&panel);
+    assert_true(fabsf(output - rows[0]) < 2e-6F);
+    free(scratch);
+    free(rows);
+}
+
 static void test_check_accepts_every_set(void **state) {
     static const size_t sizes[] = {1, 7, 64, 600};
     double limit = kernels->k_step == 2 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32;
@@ -397,6 +433,7 @@ static void test_project_back_multiplies_by_the_columns_of_a_head(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_queries_have_the_bits_of_many),
+        cmocka_unit_test(test_long_sums_lose_little),
         cmocka_unit_test(test_project_back_multiplies_by_the_columns_of_a_head),
         cmocka_unit_test(test_check_accepts_every_set),
         cmocka_unit_test(test_check_finds_a_wrong_form),
