@@ -409,8 +409,6 @@ REFUSED = {
     "gzip": (lambda c: c.infer("d2l", [queries_of_ones()], request_compression_algorithm="gzip"),
              "415", "send the body without one"),
     "booleans": (lambda c: c.infer("d2l", [queries_of_ones("BOOL", bool)]), "400", "Wrong dtype"),
-    "load": (lambda c: c.load_model("d2l"), "404", "Unknown route"),
-    "unload": (lambda c: c.unload_model("d2l"), "404", "Unknown route"),
     "trace": (lambda c: c.get_trace_settings("d2l"), "404", "Unknown route"),
     "log file": (lambda c: c.update_log_settings({"log_file": "x"}), "400", "Fixed setting"),
     "version": (lambda c: c.infer("d2l", [queries_of_ones()], model_version="2"), "404",

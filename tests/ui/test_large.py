@@ -32,7 +32,7 @@ def watch_frames(browser, page, run):
     events = json.loads(browser.stop_tracing())["traceEvents"]
     mains = {(event["pid"], event["tid"]) for event in events
              if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"}
-    return frame, max(event["tdur"] / 1000 for event in events
+    return frame, max(event.get("tdur", 0) / 1000 for event in events  # none if cut off
                       if event["name"].endswith("RunTask") and (event["pid"], event["tid"]) in mains)
 
 
