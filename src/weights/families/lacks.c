@@ -27,8 +27,8 @@ __attribute__((format(printf, 2, 3))) static void list_add(struct word_list *lis
     int size = vsnprintf(list->text + list->size + comma, room - (size_t)comma, format,
                          arguments);
     va_end(arguments);
-    if (size > 0 && (size_t)(size + comma) < room)
-        list->size += (size_t)(size + comma);
+    if (size > 0 && (size_t)size + (size_t)comma < room)
+        list->size += (size_t)size + (size_t)comma;
     else
         list->text[list->size] = '\0';
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 /* clang-format off */
+/* NOLINTBEGIN(bugprone-macro-parentheses): texts are joined, members named */
 #define KEYS_COMMON .heads_keys = "num_attention_heads", .width_keys = "hidden_size", \
                     .layers_keys = "num_hidden_layers"
 #define KEYS_GPT    .heads_keys = "n_head num_attention_heads", \
@@ -399,6 +400,7 @@ static const struct family families[] = {
         .clip_keys = "attn_config.clip_qkv", .bias_kind = BIAS_ALIBI,
         .bias_max_keys = "attn_config.alibi_bias_max", .bias_distance = 8},
 };
+/* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
 const struct family *family_table(size_t *ret_count) {
