@@ -115,6 +115,8 @@ static attn_status add_sources(const struct config *config, struct load_sources 
     attn_error error;
 
     attn_status status = folder_open_to_serve(spec, &engine, &folder, &error);
+    if (status == ATTN_E_NOMEM) /* which is not the folder's fault */
+        return error_set(ret_error, status, "%s", error.text);
     if (status != ATTN_OK || folder == NULL) /* load_model() says why */
         return add_source(sources, spec->name, spec->path, text, ret_error);
 

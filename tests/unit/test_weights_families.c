@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights_families.c: the folders of tests/data/hf. Each has what transformers
  * computes with it. One table says what each layer must be found to be. */
+#include "fail_alloc.h"
 #include "families_expected.h"
 #include "weights_file.h"
 
@@ -383,6 +384,73 @@ static void test_models_must_fit_into_memory_together(void **state) {
     folder_close(folder);
 }
 
+/* Opens a folder and makes the model of its second layer. */
+static attn_status try_folder(const char *path, attn_error *ret_error) {
+    struct folder *folder = NULL;
+    attn_model *model = NULL;
+    attn_status status = folder_open(path, NULL, &folder, ret_error);
+
+    if (status == ATTN_OK)
+        status = folder_create_model(folder, 1, "m", NULL, &model, ret_error);
+    folder_close(folder);
+    attn_model_destroy(model);
+    return status;
+}
+
+/* Those of jansson do not take part, see test_weights_robust.c. */
+static void test_each_allocation_may_fail(void **state) {
+    static const char *const folders[] = {FOLDERS "bert", FOLDERS "gpt2"};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t nth = 1;; nth++) {
+            attn_error error = {.text = ""};
+            fail_alloc_at(nth);
+            attn_status status = try_folder(folders[i], &error);
+            if (!fail_alloc_stop()) {
+                assert_int_equal(status, ATTN_OK);
+                assert_true(nth > 20);
+                break;
+            }
+            if (status != ATTN_E_NOMEM)
+                fail_msg("allocation %zu: status %d, %s", nth, (int)status, error.text);
+            assert_text_has(error.text, "memory");
+        }
+    }
+}
+
+/* Sizes in config.json that no tensor has, and sums of them that overflow. */
+static void test_absurd_sizes_are_refused_before_memory_is_taken(void **state) {
+    static const char *const configs[] = {
+        "{\"model_type\": \"llama\", \"num_attention_heads\": 16777216, "
+        "\"head_dim\": 16777216, \"hidden_size\": 4, \"num_hidden_layers\": 1}",
+        "{\"model_type\": \"llama\", \"num_attention_heads\": 1, "
+        "\"hidden_size\": 16777216, \"num_hidden_layers\": 16777216}",
+        "{\"model_type\": \"llama\", \"num_attention_heads\": 2147483648}",
+        "{\"model_type\": \"llama\", \"num_attention_heads\": 1e300}",
+        "{\"model_type\": \"llama\", \"hidden_size\": 99999999999999999999}",
+        "{\"model_type\": \"llama\", \"num_attention_heads\": -1}",
+    };
+    struct weights_file made = {.header_size = 0};
+    size_t size;
+    (void)state;
+
+    file_add_f32(&made, "layers.0.self_attn.q_proj.weight", 4, 4, 1);
+    unsigned char *bytes = file_make(&made, &size);
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        struct folder *folder = NULL;
+        attn_error error = {.text = ""};
+        count_alloc_from(65536);
+        attn_status status = folder_open_memory(configs[i], strlen(configs[i]), bytes,
+                                                size, NULL, &folder, &error);
+        assert_int_equal(count_alloc_stop(), 0);
+        assert_int_not_equal(status, ATTN_OK);
+        assert_null(folder);
+        assert_true(error.text[0] != '\0' && strchr(error.text, '\n') == NULL);
+    }
+    free(bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_are_found_to_be_what_they_are),
@@ -392,6 +460,8 @@ int main(void) {
         cmocka_unit_test(test_options_that_do_not_fit_are_refused),
         cmocka_unit_test(test_norm_before_is_not_computed_yet_and_said_so),
         cmocka_unit_test(test_models_must_fit_into_memory_together),
+        cmocka_unit_test(test_each_allocation_may_fail),
+        cmocka_unit_test(test_absurd_sizes_are_refused_before_memory_is_taken),
     };
     if (attn_init(NULL) != ATTN_OK)
         return 1;
