@@ -2,6 +2,7 @@
 /* catalogue.c: compares what is loaded with what the options name now. */
 #include "daemon/catalogue.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PROGRESS_NS 1000000000 /* between two lines about loading */
 
 /* --- entries --- */
 
@@ -171,12 +174,26 @@ static attn_status refuse_no_models(const struct catalogue *catalogue,
                      folder);
 }
 
+/* Logs how many models are loaded, if a second has passed since *reported. */
+static void log_progress(size_t loaded, size_t count, int64_t *reported) {
+    int64_t now = clock_now_ns();
+
+    if (now - *reported < PROGRESS_NS)
+        return;
+    log_write(LOG_INFO, "loading", LOG_NUMBER("loaded", loaded),
+              LOG_NUMBER("models", count));
+    *reported = now;
+}
+
 attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_error) {
     struct catalogue_entries *entries = &catalogue->entries;
+    int64_t reported = clock_now_ns();
     attn_status status = find_entries(catalogue->config, entries, ret_error);
 
-    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++)
+    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++) {
+        log_progress(i, entries->count, &reported);
         status = load_or_skip(catalogue, i, ret_error);
+    }
     if (status != ATTN_OK)
         return status;
     if (count_loaded(entries) == 0)
