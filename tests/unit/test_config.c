@@ -342,6 +342,22 @@ static void test_operand_is_a_specification_without_a_name(void **state) {
     }
 }
 
+static void test_list_of_layers_may_have_commas(void **state) {
+    static const char *const lists[][2] = {
+        {"a=f,layers=0-3,7,pre_norm=true", "0-3,7"},
+        {"a=f,pre_norm=true,layers=1,2,3-4", "1,2,3-4"},
+        {"a=f,layers=5,pre_norm=true", "5"},
+    };
+    struct model_spec spec;
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        assert_int_equal(model_spec_parse(lists[i][0], &spec, NULL), ATTN_OK);
+        assert_string_equal(spec.layers, lists[i][1]);
+        assert_true(spec.pre_norm);
+        model_spec_deinit(&spec);
+    }
+}
+
 static void test_malformed_model_specification_is_named(void **state) {
     (void)state;
     static const char *const bad[][2] = {
@@ -357,6 +373,9 @@ static void test_malformed_model_specification_is_named(void **state) {
         {"a=f,causal=yes", "true or false"},
         {"a=f,precision=f16", "f32 or bf16"},
         {"a=f,heads=2", "unknown key 'heads'"},
+        {"a=f,pre_norm=yes", "pre_norm 'yes' is not true or false"},
+        {"a=f,layers=0,,1", "'1' is not KEY=VALUE"},
+        {"a=f,layers=0,causal=true,1", "'1' is not KEY=VALUE"},
         {"a=f,num_heads=99999999999999999999999", "at least 1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -383,6 +402,7 @@ int main(void) {
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),
         cmocka_unit_test(test_operand_is_a_specification_without_a_name),
+        cmocka_unit_test(test_list_of_layers_may_have_commas),
         cmocka_unit_test(test_malformed_model_specification_is_named),
     };
     return cmocka_run_group_tests_name("config", tests, make_file, remove_file);
