@@ -151,8 +151,9 @@ static int is_model_entry(const struct dirent *entry) {
 }
 
 /* Adds a file of --model-dir, or a folder in it that has a config.json. */
-static attn_status add_entry(const struct config *config, struct load_sources *sources,
-                             const char *file, attn_error *ret_error) {
+static attn_status add_model_entry(const struct config *config,
+                                   struct load_sources *sources, const char *file,
+                                   attn_error *ret_error) {
     char path[PATH_MAX], name[NAME_MAX + 1];
     const struct model_spec spec = {.name = file, .path = path};
 
@@ -188,7 +189,7 @@ static attn_status add_folder(const struct config *config, struct load_sources *
     attn_status status = ATTN_OK;
     for (int i = 0; i < count; i++) {
         if (status == ATTN_OK)
-            status = add_entry(config, sources, entries[i]->d_name, ret_error);
+            status = add_model_entry(config, sources, entries[i]->d_name, ret_error);
         free(entries[i]);
     }
     free(entries);

@@ -199,8 +199,8 @@ attn_status config_find(const struct config_section *section, const char *keys,
 }
 
 /* Refuses `value` of `key`. */
-static attn_status refuse_value(const char *key, const json_t *value,
-                                const char *expected, attn_error *ret_error) {
+static attn_status refuse_config_value(const char *key, const json_t *value,
+                                       const char *expected, attn_error *ret_error) {
     char shown[48] = "of another type";
 
     if (json_is_string(value))
@@ -231,7 +231,8 @@ attn_status config_get_count(const struct config_section *section, const char *k
 
     double number = json_number_value(value); /* 0 when it is not a number */
     if (!(number >= 1 && number <= (double)CONFIG_COUNT_MAX) || floor(number) != number)
-        return refuse_value(key, value, "a whole number from 1 to 16777216", ret_error);
+        return refuse_config_value(key, value, "a whole number from 1 to 16777216",
+                                   ret_error);
     *ret_count = (size_t)number;
     return ATTN_OK;
 }
@@ -252,7 +253,7 @@ attn_status config_get_number(const struct config_section *section, const char *
 
     double number = json_number_value(value);
     if (!(number > 0) || !isfinite(number))
-        return refuse_value(key, value, "a number larger than 0", ret_error);
+        return refuse_config_value(key, value, "a number larger than 0", ret_error);
     *ret_number = number;
     return ATTN_OK;
 }
@@ -266,7 +267,7 @@ attn_status config_get_bool(const struct config_section *section, const char *ke
     if (status != ATTN_OK)
         return status;
     if (value != NULL && !json_is_null(value) && !json_is_boolean(value))
-        return refuse_value(key, value, "true or false", ret_error);
+        return refuse_config_value(key, value, "true or false", ret_error);
     *ret_bool = json_is_boolean(value) ? json_is_true(value) : otherwise;
     return ATTN_OK;
 }
@@ -281,7 +282,7 @@ attn_status config_get_text(const struct config_section *section, const char *ke
     if (status != ATTN_OK)
         return status;
     if (value != NULL && !json_is_null(value) && !json_is_string(value))
-        return refuse_value(key, value, "a text in quotes", ret_error);
+        return refuse_config_value(key, value, "a text in quotes", ret_error);
     *ret_text = json_is_string(value) ? json_string_value(value) : otherwise;
     return ATTN_OK;
 }
@@ -319,7 +320,7 @@ attn_status config_check_demands(const struct config_section *section,
         if (value != NULL && !json_is_null(value) && !is_allowed(value, demands, size)) {
             snprintf(expected, sizeof expected, "%.*s: attnd computes nothing else here",
                      (int)size, demands);
-            return refuse_value(key, value, expected, ret_error);
+            return refuse_config_value(key, value, expected, ret_error);
         }
         demands += size;
         demands += strspn(demands, " ");

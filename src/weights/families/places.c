@@ -30,7 +30,7 @@ static const struct folder_tensor *find_in_module(const struct places *places,
     return folder_tensors_find(places->tensors, ret_name);
 }
 
-static attn_status refuse_missing(const struct places *places, const char *name) {
+static attn_status refuse_missing_tensor(const struct places *places, const char *name) {
     return error_set(places->ret_error, ATTN_E_FORMAT,
                      "tensor '%.120s' is missing; family %s has it", name,
                      places->family->type);
@@ -80,7 +80,7 @@ static attn_status place_linear(const struct places *places, size_t which,
     linear->transposed = places->family->transposed;
     linear->weight = find_in_module(places, index, module_name, ".weight", name);
     if (linear->weight == NULL)
-        return refuse_missing(places, name);
+        return refuse_missing_tensor(places, name);
     /* keys of cross attention come from another model, which may have another width */
     bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
     if (places->layer->cross && is_key && linear->weight->tensor->rank == 2)
@@ -93,7 +93,7 @@ static attn_status place_linear(const struct places *places, size_t which,
 
     linear->bias = find_in_module(places, index, module_name, ".bias", bias_name);
     if (places->biases->has[which] && linear->bias == NULL)
-        return refuse_missing(places, bias_name);
+        return refuse_missing_tensor(places, bias_name);
     if (!places->biases->has[which] && linear->bias != NULL)
         return error_set(places->ret_error, ATTN_E_FORMAT,
                          "tensor '%.120s' is a bias that %s%s%s does not have; is it the "
@@ -222,7 +222,7 @@ static attn_status place_head_norms(const struct places *places) {
         return ATTN_OK;
     match_name(places->stack, layer->index, module,
                has_query ? family->key_norm : family->query_norm, ".weight", name);
-    return refuse_missing(places, name);
+    return refuse_missing_tensor(places, name);
 }
 
 /* Finds the sinks, and the table of the bias by distance: of this layer, of the first
@@ -236,7 +236,7 @@ static attn_status place_tables(const struct places *places) {
     if (family->sinks != NULL) {
         layer->sinks = find_in_module(places, layer->index, family->sinks, "", name);
         if (layer->sinks == NULL)
-            return refuse_missing(places, name);
+            return refuse_missing_tensor(places, name);
         status = check_place(places, layer->sinks, layer->num_heads, ANY);
     }
     if (status != ATTN_OK || layer->bias.kind != BIAS_BUCKETS)
@@ -251,7 +251,7 @@ static attn_status place_tables(const struct places *places) {
                            family->bias_table, "", name);
     }
     if (layer->bias.table == NULL)
-        return refuse_missing(places, name);
+        return refuse_missing_tensor(places, name);
     return check_place(places, layer->bias.table, layer->bias.num_buckets,
                        layer->num_heads);
 }
