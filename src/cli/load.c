@@ -335,6 +335,18 @@ attn_status load_measure(const struct config *config, const struct load_source *
     return status;
 }
 
+static bool copy_text(const char *text, char **ret_copy) {
+    *ret_copy = text != NULL ? strdup(text) : NULL;
+    return text == NULL || *ret_copy != NULL;
+}
+
+bool load_source_copy(const struct load_source *source, struct load_source *ret_copy) {
+    *ret_copy = (struct load_source){.spec = source->spec, .file = source->file};
+    return copy_text(source->name, &ret_copy->name) &&
+           copy_text(source->path, &ret_copy->path) &&
+           copy_text(source->part, &ret_copy->part);
+}
+
 void load_source_deinit(struct load_source *source) {
     free(source->name);
     free(source->path);

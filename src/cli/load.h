@@ -52,6 +52,10 @@ bool load_is_same(const struct load_source *a, const struct load_source *b);
 /* Whether the source is a file of --model-dir. */
 bool load_is_of_folder(const struct load_source *source);
 
+/* Copies a source, with texts of its own. Returns false, with those that there was memory
+ * for, when it is short. */
+bool load_source_copy(const struct load_source *source, struct load_source *ret_copy);
+
 /* Returns the engine options of a model. `precision` is the one that its own --model
  * sets, or NULL; serve_only is that of the options. */
 attn_engine_options load_engine_options(const struct config *config,

@@ -291,6 +291,51 @@ static void renew_entry(const struct catalogue *catalogue,
     }
 }
 
+/* Adds an empty entry; returns NULL when memory is short. */
+static struct catalogue_entry *add_entry(struct catalogue_entries *entries) {
+    size_t count = entries->count + 1;
+    struct catalogue_entry *items = realloc(entries->items, count * sizeof *items);
+    if (items == NULL)
+        return NULL;
+    entries->items = items;
+    entries->count = count;
+    items[count - 1] = (struct catalogue_entry){.model = NULL};
+    return &items[count - 1];
+}
+
+/* Lets the layers that are served of a folder stay when it can be read no more. */
+static attn_status keep_layers(const struct catalogue_entries *known, const char *path,
+                               struct catalogue_entries *entries) {
+    for (size_t i = 0; i < known->count; i++) {
+        const struct catalogue_entry *old = &known->items[i];
+        if (old->source.part == NULL || strcmp(old->source.path, path) != 0 ||
+            find_entry(entries->items, entries->count, old->source.name) != NULL)
+            continue;
+        struct catalogue_entry *entry = add_entry(entries);
+        if (entry == NULL || !load_source_copy(&old->source, &entry->source))
+            return ATTN_E_NOMEM;
+        entry->model = old->model;
+        entry->unloaded = old->unloaded;
+        set_reason(entry, old->reason);
+    }
+    return ATTN_OK;
+}
+
+/* Does so for all folders that could not be listed: each is an entry without a part. */
+static attn_status keep_all_layers(const struct catalogue_entries *known,
+                                   struct catalogue_entries *entries) {
+    size_t count = entries->count;
+    attn_status status = ATTN_OK;
+
+    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
+        const struct catalogue_entry *entry = &entries->items[i];
+        if (entry->model == NULL && entry->source.path != NULL &&
+            entry->source.part == NULL)
+            status = keep_layers(known, entry->source.path, entries);
+    }
+    return status;
+}
+
 /* Removes entries whose name one before them has. */
 static void drop_doubles(struct catalogue_entries *entries) {
     size_t count = 0;
@@ -344,6 +389,8 @@ void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) 
         deinit_entries(&entries);
         return;
     }
+    if (keep_all_layers(&catalogue->entries, &entries) != ATTN_OK)
+        error_set(&error, ATTN_E_NOMEM, "out of memory");
     if (error.status == ATTN_OK && count_loaded(&entries) == 0 &&
         count_loaded(&catalogue->entries) > 0)
         error_set(&error, ATTN_E_VALUE, "no model would be left");
@@ -371,18 +418,6 @@ static bool refuse_unknown(struct wire_problem *problem, const char *name) {
                             "neither --model nor a file of --model-dir is called '%s'; "
                             "POST /v2/repository/index lists what is configured",
                             name);
-}
-
-/* Adds an empty entry; returns NULL when memory is short. */
-static struct catalogue_entry *add_entry(struct catalogue_entries *entries) {
-    size_t count = entries->count + 1;
-    struct catalogue_entry *items = realloc(entries->items, count * sizeof *items);
-    if (items == NULL)
-        return NULL;
-    entries->items = items;
-    entries->count = count;
-    items[count - 1] = (struct catalogue_entry){.model = NULL};
-    return &items[count - 1];
 }
 
 static void swap_entries(struct catalogue_entry *a, struct catalogue_entry *b) {

@@ -115,6 +115,25 @@ def test_reload_takes_new_folders_and_changed_ones(tmp_path):
         wait_for_log(server, "models reloaded loaded=3 new=0 removed=0 unavailable=0")
 
 
+def test_reload_of_a_bad_folder_leaves_its_layers(tmp_path):
+    config = copy_folder("vit", tmp_path) / "config.json"
+    good = config.read_text()
+    with Server("--model-dir", tmp_path, "--demo") as server:
+        cases = read_safetensors(FOLDERS / "vit/cases.safetensors")
+        request = {"model": "vit.1", "queries": cases["1/queries"].tolist()}
+        before = server.attention(request).json()
+        for count in (1, 2):
+            config.write_text("{")
+            reload(server)
+            wait_for_log(server, "models reloaded loaded=6 new=0 removed=0 unavailable=1", count)
+            assert server.attention(request).json() == before
+        assert "warn model not loaded name=vit reason=" in server.read_log()
+        config.write_text(good)
+        reload(server)
+        wait_for_log(server, "models reloaded loaded=6 new=2 removed=1 unavailable=0")
+        assert server.attention(request).json() == before
+
+
 def test_two_models_of_one_name_are_refused_whole(tmp_path):
     folder = copy_folder("vit", tmp_path)
     assert "two models are called 'm.0'" in refusal_of("--model", f"m={folder}", "--model", f"m={folder}")
