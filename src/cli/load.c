@@ -71,8 +71,10 @@ static attn_status add_source(struct load_sources *sources, const char *name,
                               const char *path, const char *spec, attn_error *ret_error) {
     size_t count = sources->count + 1;
     struct load_source *items = realloc(sources->items, count * sizeof *items);
-    if (items == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    if (items == NULL) {
+        error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+        return ATTN_E_NOMEM;
+    }
 
     struct load_source *source = &items[sources->count++];
     sources->items = items;

@@ -220,7 +220,7 @@ static int find_wait_ms(struct http_thread *thread) {
     thread->wants_run = ms == 0;
     if (ms == 0 && thread->num_empty_runs > EMPTY_RUNS_MAX)
         ms = 1;
-    if (ms == 1 && thread->speaks_tls && thread->num_empty_runs > 2 * EMPTY_RUNS_MAX)
+    if (ms == 1 && thread->speaks_tls && thread->num_empty_runs / 2 > EMPTY_RUNS_MAX)
         ms = HANDSHAKE_MS;
     return ms;
 }

@@ -78,11 +78,14 @@ static struct case_tensor read_case(const struct safetensors *file, const char *
     return result;
 }
 
-/* Returns the largest difference, relative to the largest wanted number. */
+/* Returns the largest difference, relative to the largest wanted number. No fmax(): gcc
+ * 12 for arm64 fails to compile a loop of it here. */
 static double compare(const float *got, const struct case_tensor *want) {
     double largest = 0, worst = 0;
-    for (size_t i = 0; i < want->count; i++)
-        largest = fmax(largest, fabs((double)want->values[i]));
+    for (size_t i = 0; i < want->count; i++) {
+        double size = fabs((double)want->values[i]);
+        largest = size <= largest ? largest : size;
+    }
     for (size_t i = 0; i < want->count; i++) {
         double difference = fabs((double)got[i] - (double)want->values[i]);
         worst = difference <= worst ? worst : difference; /* NaN is the worst */

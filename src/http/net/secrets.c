@@ -42,7 +42,7 @@ static attn_status check_file(int fd, const char *option, const char *path,
 
 /* Reads an open file to its end. */
 static attn_status read_to_end(int fd, const char *option, const char *path,
-                              struct buf *text, attn_error *ret_error) {
+                               struct buf *text, attn_error *ret_error) {
     for (;;) {
         if (buf_reserve(text, READ_BYTES) != ATTN_OK)
             return error_set(ret_error, ATTN_E_NOMEM,

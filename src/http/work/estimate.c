@@ -198,7 +198,7 @@ static void copy_average(average *to, const average *from) {
 /* Copies what is known about one model, or about bodies that may name any. */
 static void copy_times(struct estimate *to, size_t to_model, const struct estimate *from,
                        size_t from_model) {
-    for (size_t i = 0; i < 2 * NUM_SIZES; i++) {
+    for (size_t i = 0; i < (size_t)2 * NUM_SIZES; i++) {
         struct size_times *times = &to->times[to_model * 2 * NUM_SIZES + i];
         const struct size_times *known = &from->times[from_model * 2 * NUM_SIZES + i];
         copy_average(&times->decode, &known->decode);

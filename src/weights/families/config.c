@@ -63,48 +63,52 @@ attn_status config_parse(const char *text, size_t size, json_t **ret_json,
     return ATTN_OK;
 }
 
-/* Reads a whole file of at most CONFIG_SIZE_MAX bytes. The caller frees *ret_text. */
-static attn_status read_text_file(int fd, char **ret_text, size_t *ret_size,
-                                  attn_error *ret_error) {
+/* Reads a whole file of at most CONFIG_SIZE_MAX bytes, which the caller frees. Returns
+ * NULL with *ret_error set on failure. */
+static char *read_text_file(int fd, size_t *ret_size, attn_error *ret_error) {
     struct stat stat;
     size_t done = 0;
 
-    if (fstat(fd, &stat) != 0)
-        return error_set(ret_error, ATTN_E_IO, "cannot be read: %s", strerror(errno));
-    if (!S_ISREG(stat.st_mode))
-        return error_set(ret_error, ATTN_E_IO, "is not a regular file");
-    if (stat.st_size < 0 || (unsigned long long)stat.st_size > CONFIG_SIZE_MAX)
-        return error_set(
-            ret_error, ATTN_E_FORMAT,
-            "has %lld bytes, but at most %zu are read; is it the right file?",
-            (long long)stat.st_size, CONFIG_SIZE_MAX);
+    if (fstat(fd, &stat) != 0) {
+        error_set(ret_error, ATTN_E_IO, "cannot be read: %s", strerror(errno));
+        return NULL;
+    }
+    if (!S_ISREG(stat.st_mode)) {
+        error_set(ret_error, ATTN_E_IO, "is not a regular file");
+        return NULL;
+    }
+    if (stat.st_size < 0 || (unsigned long long)stat.st_size > CONFIG_SIZE_MAX) {
+        error_set(ret_error, ATTN_E_FORMAT,
+                  "has %lld bytes, but at most %zu are read; is it the right file?",
+                  (long long)stat.st_size, CONFIG_SIZE_MAX);
+        return NULL;
+    }
 
     size_t size = (size_t)stat.st_size;
     char *text = malloc(size + 1);
     if (text == NULL)
-        return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to read it");
-    while (done < size) {
+        error_set(ret_error, ATTN_E_NOMEM, "not enough memory to read it");
+    while (text != NULL && done < size) {
         ssize_t got = read(fd, text + done, size - done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {
+            error_set(ret_error, ATTN_E_IO, "cannot be read: %s",
+                      got < 0 ? strerror(errno) : "it became shorter");
             free(text);
-            return error_set(ret_error, ATTN_E_IO, "cannot be read: %s",
-                             got < 0 ? strerror(errno) : "it became shorter");
+            return NULL;
         }
         done += (size_t)got;
     }
-    *ret_text = text;
     *ret_size = size;
-    return ATTN_OK;
+    return text;
 }
 
 attn_status config_read_file(const char *path, const char *name, json_t **ret_json,
                              attn_error *ret_error) {
     char file[PATH_MAX];
-    char *text = NULL;
     size_t size = 0;
-    attn_error error;
+    attn_error error = {ATTN_OK, ""};
 
     if (snprintf(file, sizeof file, "%s/%s", path, name) >= (int)sizeof file)
         return error_set(ret_error, ATTN_E_VALUE, "the path of %s is too long", name);
@@ -119,10 +123,10 @@ attn_status config_read_file(const char *path, const char *name, json_t **ret_js
                          "chmod a+r FILE",
                          name, (unsigned long)geteuid(), strerror(errno));
 
-    attn_status status = read_text_file(fd, &text, &size, &error);
+    char *text = read_text_file(fd, &size, &error);
     close(fd);
-    if (status == ATTN_OK)
-        status = config_parse(text, size, ret_json, &error);
+    attn_status status =
+        text != NULL ? config_parse(text, size, ret_json, &error) : error.status;
     free(text);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "%s: %s", name, error.text);
@@ -218,7 +222,7 @@ static attn_status refuse_config_value(const char *key, const json_t *value,
 attn_status config_get_count(const struct config_section *section, const char *keys,
                              size_t when_absent, size_t when_null, size_t *ret_count,
                              attn_error *ret_error) {
-    const json_t *value;
+    const json_t *value = NULL;
     char key[KEY_SIZE];
 
     attn_status status = config_find(section, keys, &value, key, ret_error);
@@ -240,7 +244,7 @@ attn_status config_get_count(const struct config_section *section, const char *k
 attn_status config_get_number(const struct config_section *section, const char *keys,
                               double when_absent, double when_null, double *ret_number,
                               attn_error *ret_error) {
-    const json_t *value;
+    const json_t *value = NULL;
     char key[KEY_SIZE];
 
     attn_status status = config_find(section, keys, &value, key, ret_error);
@@ -260,7 +264,7 @@ attn_status config_get_number(const struct config_section *section, const char *
 
 attn_status config_get_bool(const struct config_section *section, const char *keys,
                             bool otherwise, bool *ret_bool, attn_error *ret_error) {
-    const json_t *value;
+    const json_t *value = NULL;
     char key[KEY_SIZE];
 
     attn_status status = config_find(section, keys, &value, key, ret_error);
@@ -275,7 +279,7 @@ attn_status config_get_bool(const struct config_section *section, const char *ke
 attn_status config_get_text(const struct config_section *section, const char *keys,
                             const char *otherwise, const char **ret_text,
                             attn_error *ret_error) {
-    const json_t *value;
+    const json_t *value = NULL;
     char key[KEY_SIZE];
 
     attn_status status = config_find(section, keys, &value, key, ret_error);

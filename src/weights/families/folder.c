@@ -162,7 +162,7 @@ static attn_status find_layers(struct folder *folder,
     status = check_selection(options->layers, most, ret_error);
     if (status != ATTN_OK)
         return status;
-    folder->layers = calloc(total, sizeof *folder->layers);
+    folder->layers = calloc(total + 1, sizeof *folder->layers);
     if (folder->layers == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to list its layers");
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)

@@ -256,7 +256,7 @@ static attn_status is_rotated(const struct family *family,
                               const struct config_section *section, bool *ret_rotated,
                               attn_error *ret_error) {
     const char *condition = family->rope_if;
-    const json_t *value;
+    const json_t *value = NULL;
     char key[64];
 
     *ret_rotated = family->rotates;

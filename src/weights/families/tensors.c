@@ -103,7 +103,8 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
                                  attn_error *ret_error) {
     size_t file = 0, count;
 
-    while (file < tensors->num_files && strcmp(names[file], shard) != 0)
+    while (file < tensors->num_files &&
+           (names[file] == NULL || strcmp(names[file], shard) != 0))
         file++;
     if (file == tensors->num_files) {
         attn_status status = open_shard(tensors, path, shard, ret_error);
@@ -130,7 +131,7 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
 static attn_status list_shards(struct folder_tensors *tensors, const char *path,
                                attn_error *ret_error) {
     json_t *map = json_object_get(tensors->index, "weight_map");
-    const char *names[TENSORS_SHARDS_MAX];
+    const char *names[TENSORS_SHARDS_MAX] = {NULL};
     const char *name;
     json_t *value;
 
