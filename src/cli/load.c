@@ -88,10 +88,10 @@ static attn_status add_source(struct load_sources *sources, const char *name,
     return ATTN_OK;
 }
 
-/* Adds a source of `folder`: its layer `part`. `newest` is the file that changed last. */
+/* Adds a source of a folder in the state `state`: its layer `part`. */
 static attn_status add_layer(struct load_sources *sources, const struct model_spec *spec,
-                             const char *text, const char *part,
-                             const struct stat *newest, attn_error *ret_error) {
+                             const char *text, const char *part, const struct stat *state,
+                             attn_error *ret_error) {
     char name[ATTN_NAME_MAX + 64];
 
     snprintf(name, sizeof name, "%s.%s", spec->name, part);
@@ -99,7 +99,7 @@ static attn_status add_layer(struct load_sources *sources, const struct model_sp
     if (status != ATTN_OK)
         return status;
     struct load_source *source = &sources->items[sources->count - 1];
-    source->file = *newest;
+    source->file = *state;
     source->part = strdup(part);
     return source->part != NULL ? ATTN_OK
                                 : error_set(ret_error, ATTN_E_NOMEM, "out of memory");
@@ -112,7 +112,7 @@ static attn_status add_sources(const struct config *config, struct load_sources 
                                attn_error *ret_error) {
     const attn_engine_options engine = load_engine_options(config, spec->precision, true);
     struct folder *folder = NULL;
-    struct stat newest;
+    struct stat state;
     size_t count;
     attn_error error;
 
@@ -122,10 +122,10 @@ static attn_status add_sources(const struct config *config, struct load_sources 
     if (status != ATTN_OK || folder == NULL) /* load_model() says why */
         return add_source(sources, spec->name, spec->path, text, ret_error);
 
-    folder_find_newest(spec->path, &newest);
+    folder_find_state(spec->path, &state);
     const struct layer *layers = folder_get_layers(folder, &count);
     for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = add_layer(sources, spec, text, layers[i].part, &newest, ret_error);
+        status = add_layer(sources, spec, text, layers[i].part, &state, ret_error);
     folder_close(folder);
     return status;
 }
@@ -335,6 +335,23 @@ attn_status load_measure(const struct config *config, const struct load_source *
     if (status == ATTN_OK)
         *ret_bytes = info.bytes > info.memory ? info.bytes : info.memory;
     return status;
+}
+
+const char *load_hide_path(const struct load_source *source, const char *reason) {
+    const char *path = source->path != NULL ? source->path : "";
+    size_t name = strlen(path); /* where the last part of the path begins */
+    while (name > 0 && path[name - 1] == '/')
+        name--;
+    while (name > 0 && path[name - 1] != '/')
+        name--;
+    if (name == 0)
+        return reason;
+
+    const char *whole = strstr(reason, path);
+    if (whole != NULL)
+        return whole + name;
+    const char *end = strstr(reason, path + name - 1); /* of a path that is cut */
+    return end != NULL ? end + 1 : reason;
 }
 
 static bool copy_text(const char *text, char **ret_copy) {

@@ -16,7 +16,7 @@ struct load_source {
     const char *spec; /* the value of its --model, borrowed; NULL: of another option */
     char *part;       /* owned; the layer of a folder, "decoder.3"; NULL: a file */
     struct stat file; /* when it was found; st_ino is 0 where there was none. Of a folder,
-                         the file of it that changed last */
+                         see folder_find_state() */
 };
 
 struct load_sources {
@@ -51,6 +51,10 @@ bool load_is_same(const struct load_source *a, const struct load_source *b);
 
 /* Whether the source is a file of --model-dir. */
 bool load_is_of_folder(const struct load_source *source);
+
+/* Returns the part of an error about a source that clients may see, which has no more of
+ * its path than the last part. It points into `reason`. */
+const char *load_hide_path(const struct load_source *source, const char *reason);
 
 /* Copies a source, with texts of its own. Returns false, with those that there was memory
  * for, when it is short. */

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROGRESS_NS 1000000000 /* between two lines about loading */
-
 /* --- entries --- */
 
 static void deinit_entries(struct catalogue_entries *entries) {
@@ -64,12 +62,9 @@ static size_t count_loaded(const struct catalogue_entries *entries) {
     return count;
 }
 
-/* Clients see the reason, and no more of the path than the name of the file. */
 static void set_reason(struct catalogue_entry *entry, const char *reason) {
-    const char *path = entry->source.path;
-    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
-    const char *shown = slash != NULL ? strstr(reason, slash + 1) : NULL;
-    snprintf(entry->reason, sizeof entry->reason, "%s", shown != NULL ? shown : reason);
+    snprintf(entry->reason, sizeof entry->reason, "%s",
+             load_hide_path(&entry->source, reason));
 }
 
 /* Logs which engine serves the model. */
@@ -174,11 +169,11 @@ static attn_status refuse_no_models(const struct catalogue *catalogue,
                      folder);
 }
 
-/* Logs how many models are loaded, if a second has passed since *reported. */
+/* Logs how many models are loaded, if 1e9 ns have passed since *reported. */
 static void log_progress(size_t loaded, size_t count, int64_t *reported) {
     int64_t now = clock_now_ns();
 
-    if (now - *reported < PROGRESS_NS)
+    if (now - *reported < 1000000000)
         return;
     log_write(LOG_INFO, "loading", LOG_NUMBER("loaded", loaded),
               LOG_NUMBER("models", count));
@@ -303,7 +298,7 @@ static struct catalogue_entry *add_entry(struct catalogue_entries *entries) {
     return &items[count - 1];
 }
 
-/* Lets the layers that are served of a folder stay when it can be read no more. */
+/* Lets served layers of a folder stay when it can be read no more. */
 static attn_status keep_layers(const struct catalogue_entries *known, const char *path,
                                struct catalogue_entries *entries) {
     for (size_t i = 0; i < known->count; i++) {
@@ -316,7 +311,7 @@ static attn_status keep_layers(const struct catalogue_entries *known, const char
             return ATTN_E_NOMEM;
         entry->model = old->model;
         entry->unloaded = old->unloaded;
-        set_reason(entry, old->reason);
+        memcpy(entry->reason, old->reason, sizeof entry->reason);
     }
     return ATTN_OK;
 }
@@ -325,15 +320,14 @@ static attn_status keep_layers(const struct catalogue_entries *known, const char
 static attn_status keep_all_layers(const struct catalogue_entries *known,
                                    struct catalogue_entries *entries) {
     size_t count = entries->count;
-    attn_status status = ATTN_OK;
-
-    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct catalogue_entry *entry = &entries->items[i];
-        if (entry->model == NULL && entry->source.path != NULL &&
-            entry->source.part == NULL)
-            status = keep_layers(known, entry->source.path, entries);
+        const char *path = entry->source.path;
+        if (entry->model == NULL && path != NULL && entry->source.part == NULL &&
+            keep_layers(known, path, entries) != ATTN_OK)
+            return ATTN_E_NOMEM;
     }
-    return status;
+    return ATTN_OK;
 }
 
 /* Removes entries whose name one before them has. */
@@ -360,10 +354,10 @@ static void replace_entries(struct catalogue *catalogue,
 
     for (size_t i = 0; i < before.count; i++) {
         const char *name = before.items[i].source.name;
-        if (find_entry(entries->items, entries->count, name) != NULL)
-            continue;
-        num_removed++;
-        log_write(LOG_INFO, "model removed", LOG_TEXT("name", name));
+        if (find_entry(entries->items, entries->count, name) == NULL) {
+            num_removed++;
+            log_write(LOG_INFO, "model removed", LOG_TEXT("name", name));
+        }
     }
     size_t num_loaded = count_loaded(entries);
     log_write(LOG_INFO, "models reloaded", LOG_NUMBER("loaded", num_loaded),
@@ -468,8 +462,15 @@ bool catalogue_load(struct catalogue *catalogue, const char *name,
     if (find_entries(catalogue->config, &entries, &error) != ATTN_OK)
         return refuse_change(ret_problem, "load", name, error.text);
     struct catalogue_entry *found = find_entry(entries.items, entries.count, name);
-    bool done = found != NULL ? load_found(catalogue, found, ret_problem)
-                              : refuse_unknown(ret_problem, name);
+    bool done;
+    if (found != NULL)
+        done = load_found(catalogue, found, ret_problem);
+    else if (keep_all_layers(&catalogue->entries, &entries) == ATTN_OK &&
+             find_entry(entries.items, entries.count, name) != NULL)
+        done = refuse_change(ret_problem, "load", name,
+                             "its folder cannot be read now; the log says why");
+    else
+        done = refuse_unknown(ret_problem, name);
     deinit_entries(&entries);
     return done;
 }

@@ -89,6 +89,7 @@ static void *loader_main(void *argument) {
             break;
 
         atomic_store(&loader->is_busy, true);
+        served_free_unused(loader->catalogue->served); /* a model may need the room */
         if (reload)
             run_reload(loader);
         if (change != NULL)

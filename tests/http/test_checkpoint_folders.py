@@ -5,11 +5,13 @@ tests/unit/test_weights_families.c compares the results of every family with tra
 
 import hashlib
 import json
+import os
 import re
 import shutil
 
 import numpy as np
 import pytest
+import requests
 
 from reload import names, reload, wait_for_log
 from safetensors_file import read_safetensors, write_safetensors
@@ -115,10 +117,25 @@ def test_reload_takes_new_folders_and_changed_ones(tmp_path):
         wait_for_log(server, "models reloaded loaded=3 new=0 removed=0 unavailable=0")
 
 
+def test_reload_sees_a_shard_that_is_older_than_the_folder(tmp_path):
+    folder = copy_folder("bert", tmp_path)
+    with Server("--model-dir", tmp_path) as server:
+        cases = read_safetensors(FOLDERS / "bert/cases.safetensors")
+        request = {"model": "bert.1", "queries": cases["1/queries"].tolist()}
+        before = server.attention(request).json()["outputs"]
+        for shard in folder.glob("model-*.safetensors"):
+            tensors = read_safetensors(shard)
+            write_safetensors(shard, {name: 2 * tensor for name, tensor in tensors.items()}, "F32")
+            os.utime(shard, (1, 1))
+        reload(server)
+        wait_for_log(server, "models reloaded loaded=3 new=3 removed=0 unavailable=0")
+        assert server.attention(request).json()["outputs"] != before
+
+
 def test_reload_of_a_bad_folder_leaves_its_layers(tmp_path):
     config = copy_folder("vit", tmp_path) / "config.json"
     good = config.read_text()
-    with Server("--model-dir", tmp_path, "--demo") as server:
+    with Server("--model-dir", tmp_path, "--demo", "--model-control", "explicit") as server:
         cases = read_safetensors(FOLDERS / "vit/cases.safetensors")
         request = {"model": "vit.1", "queries": cases["1/queries"].tolist()}
         before = server.attention(request).json()
@@ -128,6 +145,11 @@ def test_reload_of_a_bad_folder_leaves_its_layers(tmp_path):
             wait_for_log(server, "models reloaded loaded=6 new=0 removed=0 unavailable=1", count)
             assert server.attention(request).json() == before
         assert "warn model not loaded name=vit reason=" in server.read_log()
+        reason = {entry["name"]: entry["reason"] for entry in
+                  requests.post(server.url + "/v2/repository/index", timeout=60).json()}["vit"]
+        assert reason.startswith("vit: config.json: ") and str(tmp_path) not in reason
+        refused = requests.post(server.url + "/v2/repository/models/vit.1/load", timeout=60)
+        assert refused.status_code == 409 and "cannot be read now" in refused.text
         config.write_text(good)
         reload(server)
         wait_for_log(server, "models reloaded loaded=6 new=2 removed=1 unavailable=0")

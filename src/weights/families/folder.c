@@ -11,6 +11,7 @@
 #include "weights/families/lacks.h"
 #include "weights/families/places.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,22 +37,33 @@ bool folder_is_at(const char *path) {
            access(file, F_OK) == 0;
 }
 
-static bool is_newer(const struct timespec *a, const struct timespec *b) {
-    return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
+/* Whether a file of the folder decides what is served. */
+static bool is_read(const char *name) {
+    return strcmp(name, CONFIG_FILE) == 0 || strstr(name, ".safetensors") != NULL;
 }
 
-void folder_find_newest(const char *path, struct stat *ret_newest) {
-    static const char *const names[] = {CONFIG_FILE, "model.safetensors",
-                                        "model.safetensors.index.json"};
+void folder_find_state(const char *path, struct stat *ret_state) {
+    *ret_state = (struct stat){.st_ino = 0};
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return;
 
-    *ret_newest = (struct stat){.st_ino = 0};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    /* Sums, since a folder lists its files in any order. */
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         char file[PATH_MAX];
         struct stat found;
-        if (snprintf(file, sizeof file, "%s/%s", path, names[i]) < (int)sizeof file &&
-            stat(file, &found) == 0 && is_newer(&found.st_mtim, &ret_newest->st_mtim))
-            *ret_newest = found;
+        if (!is_read(entry->d_name) ||
+            snprintf(file, sizeof file, "%s/%s", path, entry->d_name) >=
+                (int)sizeof file ||
+            stat(file, &found) != 0)
+            continue;
+        ret_state->st_dev = found.st_dev;
+        ret_state->st_ino += found.st_ino;
+        ret_state->st_size += found.st_size;
+        ret_state->st_mtim.tv_sec += found.st_mtim.tv_sec;
+        ret_state->st_mtim.tv_nsec += found.st_mtim.tv_nsec;
     }
+    closedir(folder);
 }
 
 /* Returns whether the list "0-3,7", which is well formed, has `index`; NULL has all. */

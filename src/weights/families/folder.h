@@ -22,9 +22,10 @@ struct folder_options {
 /* Returns whether there is a folder at `path` that has a config.json. */
 bool folder_is_at(const char *path);
 
-/* Finds the state of the file that changed last among config.json, model.safetensors and
- * its index; st_ino is 0 where there is none. */
-void folder_find_newest(const char *path, struct stat *ret_newest);
+/* Adds up what stat() says of config.json and all files of weights: number, size and time
+ * of the last change. Two sums differ when a file was replaced. st_ino is 0 where there
+ * is none. */
+void folder_find_state(const char *path, struct stat *ret_state);
 
 /* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
  * weights. `options` may be NULL: as if zero-initialised. The caller owns *ret_folder.
