@@ -190,6 +190,13 @@ static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
     return false;
 }
 
+/* No body belongs to such a request, so little of one is read. A client could otherwise
+ * hold the models that the request began with for as long as it sends. */
+static void discard_needless_body(struct exchange *exchange) {
+    exchange->max_discarded = DISCARD_UNKNOWN_BYTES;
+    exchange->state = EXCHANGE_DISCARDS_BODY;
+}
+
 /* Decides by the headers alone whether to accept the request. Returns false with *problem
  * set when not. */
 static bool accept_headers(struct exchange *exchange, const char *path,
@@ -197,7 +204,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
                            struct wire_problem *problem) {
     if (is_preflight(exchange, method)) {
         exchange_set_preflight(exchange);
-        exchange->state = EXCHANGE_DISCARDS_BODY;
+        discard_needless_body(exchange);
         return true;
     }
 
@@ -211,7 +218,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
     }
     exchange->route = route;
     if (exchange->route->check == NULL) {
-        exchange->state = EXCHANGE_DISCARDS_BODY;
+        discard_needless_body(exchange);
         return true;
     }
     return check_body_headers(exchange, problem) &&

@@ -125,9 +125,12 @@ static bool set_unknown(enum route_address address, const char *path,
     if (address == ROUTE_AT_ADMIN)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                                 "the admin address has no route %.200s; use "
-                                "GET /v2/health/live or GET /v2/health/ready, or the "
-                                "address of --listen",
+                                "GET /metrics, GET /v2/health/live or "
+                                "GET /v2/health/ready, or the address of --listen",
                                 path);
+    if (strcmp(path, "/metrics") == 0)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                                "the metrics are at the address of --admin-listen");
     return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
                             "there is no route %.200s; use POST /v1/attention, "
                             "POST /v1/heads, GET /v1/models, GET /v1/models/NAME, "

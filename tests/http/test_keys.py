@@ -119,6 +119,14 @@ def test_the_connection_is_kept_after_a_refusal(server):
             assert connection.read_reply().status == status
 
 
+def test_a_large_body_for_an_open_route_is_not_read(server):
+    """It would hold the models of its time, and nobody needs a key to send it."""
+    with Connection(server.port) as connection:
+        connection.send(b"GET /v2/health/live HTTP/1.1\r\nHost: attnd\r\n"
+                        b"Content-Length: 60000000\r\n\r\n" + bytes(2000000))
+        assert not connection.receive()
+
+
 def test_a_large_body_without_a_key_is_not_read(server):
     """The reply comes before the body, and then the connection closes."""
     for size in ("Content-Length: 1000000", "Transfer-Encoding: chunked"):

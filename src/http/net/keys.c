@@ -23,6 +23,8 @@ size_t keys_count(const struct keys *keys) {
 }
 
 void keys_destroy(struct keys *keys) {
+    if (keys != NULL)
+        explicit_bzero(keys->items, keys->count * sizeof keys->items[0]);
     free(keys);
 }
 

@@ -184,11 +184,11 @@ static void reload_keys(struct secrets *secrets) {
         return;
     }
 
+    log_keys(keys);
     pthread_mutex_lock(&secrets->lock);
     struct keys *old = secrets->keys;
     secrets->keys = keys;
     pthread_mutex_unlock(&secrets->lock);
-    log_keys(keys);
     keys_destroy(old);
 }
 
