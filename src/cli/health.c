@@ -91,6 +91,11 @@ int command_health(const struct config *config) {
                       : plain_request(fd, request, reply, sizeof reply)) &&
                  strncmp(reply, "HTTP/1.1 200 ", strlen("HTTP/1.1 200 ")) == 0;
     close(fd);
+    if (!ready && strncmp(reply, "HTTP/1.1 ", strlen("HTTP/1.1 ")) != 0)
+        fprintf(stderr,
+                "attnd: no reply in %s from %s; give the --tls-cert and the "
+                "--admin-listen that the server has\n",
+                tls ? "TLS" : "plain HTTP", listen);
     printf("%s: %s\n", listen, ready ? "ready" : "not ready");
     return ready ? 0 : 1;
 }

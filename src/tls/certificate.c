@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of one message of a handshake. Clients show no certificate, so theirs are short. GnuTLS
+ * would keep 128 KiB, more than is reserved for a connection (http/net/memory.h). */
+#define HANDSHAKE_BYTES_MAX ((size_t)16 * 1024)
+
 struct tls_certificate {
     void *credentials; /* gnutls_certificate_credentials_t */
     char *chain, *private_key;
@@ -52,11 +56,16 @@ static int read_pem(struct tls_certificate *certificate) {
         return result;
     certificate->credentials = credentials;
 
+    /* Reads the certificate first: GnuTLS 3.7 leaks memory of the next call when it
+     * cannot. */
+    result = find_expiry(certificate);
+    if (result != GNUTLS_E_SUCCESS)
+        return result;
     const gnutls_datum_t chain = datum_of(certificate->chain);
     const gnutls_datum_t key = datum_of(certificate->private_key);
     result = gnutls_certificate_set_x509_key_mem(credentials, &chain, &key,
                                                  GNUTLS_X509_FMT_PEM);
-    return result < 0 ? result : find_expiry(certificate);
+    return result < 0 ? result : GNUTLS_E_SUCCESS;
 }
 #endif
 
@@ -138,6 +147,7 @@ int64_t tls_certificate_expiry(const struct tls_certificate *certificate) {
 
 bool tls_certificate_use(struct tls_certificate *certificate, void *session) {
 #if ATTND_TLS
+    gnutls_handshake_set_max_packet_length(session, HANDSHAKE_BYTES_MAX);
     return gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE,
                                   certificate->credentials) == GNUTLS_E_SUCCESS;
 #else

@@ -339,12 +339,14 @@ def test_health_speaks_tls_without_checking_the_name(server, files):
     """It knows only that there is a certificate; the file need not be readable for it."""
     result = run_attnd("health", "--listen", f"0.0.0.0:{server.port}", *files.options)
     assert (result.returncode, result.stdout) == (0, f"0.0.0.0:{server.port}: ready\n")
-    assert run_attnd("health", "--listen", f"0.0.0.0:{server.port}").returncode == 1
+    plain = run_attnd("health", "--listen", f"0.0.0.0:{server.port}")
+    assert plain.returncode == 1 and "no reply in plain HTTP" in plain.stderr
 
 
 def test_health_says_so_when_no_tls_is_spoken(demo_server, files):
     result = run_attnd("health", "--listen", f"{HOST}:{demo_server.port}", *files.options, timeout=30)
     assert (result.returncode, result.stdout) == (1, f"{HOST}:{demo_server.port}: not ready\n")
+    assert "no reply in TLS" in result.stderr
 
 
 def test_health_prefers_the_admin_address(files, start_server):
