@@ -22,6 +22,8 @@
 /* Bytes. The address of scratch, and its size, are multiples of this. */
 #define ATTN_ALIGNMENT 64
 
+#define ATTN_POSITION_MAX 0x7fffffff /* of a query or key */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -55,7 +57,12 @@ typedef struct attn_request {
      * [sum of Tq] when valid_lens_per_query is set. None may exceed its sequence's Tk. */
     const size_t *valid_lens;
     bool valid_lens_per_query;
-    bool causal;            /* query i attends to keys 0..i of its sequence at most */
+    /* Positions of queries and keys, 0..ATTN_POSITION_MAX; NULL: 0, 1, 2, ... in each
+     * sequence. They need not be in order. */
+    const size_t *positions;     /* [sum of Tq] */
+    const size_t *key_positions; /* [sum of Tk] */
+    bool causal;                 /* no key's position is larger than the query's */
+    size_t window;          /* see attn_model_info; 0: none. Not the model's default */
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
     attn_need_weights need_weights;
     /* Which of the weights are computed, in this order; NULL selects all. Indices are
@@ -65,17 +72,26 @@ typedef struct attn_request {
     size_t num_weights_heads;
     const size_t *weights_queries; /* [num_weights_queries], each below every Tq */
     size_t num_weights_queries;
+    bool omit_outputs; /* the outputs are not wanted, nor projected */
+    bool need_heads;   /* each head's outputs are */
+    bool need_lse;     /* the logarithms of the sums of exponentiated scores are */
     const attn_parallel *parallel; /* NULL: the calling thread does all the work */
 } attn_request;
 
 /* Where the results go: memory of the caller, with the sizes that attn_plan() returns. */
 typedef struct attn_result {
-    float *outputs; /* [sum of Tq, out_size] */
+    float *outputs; /* [sum of Tq, out_size]; NULL when omitted */
     /* Sequence after sequence [H, Tq, Tk], or [Tq, Tk] of the mean; NULL when not wanted.
      * Where heads or queries are selected, H and Tq are their numbers. A row sums to 1
      * and is 0 where the key is not attended to. head_mask does not change the
      * weights. */
     float *weights;
+    /* [sum of Tq, H, D]: what the output projection gets, after head_mask; NULL when not
+     * wanted. Without an output projection it equals the outputs. */
+    float *heads;
+    /* [sum of Tq, H], natural: with sinks, of these too. -INFINITY for a query without a
+     * valid key. NULL when not wanted. */
+    float *lse;
 } attn_result;
 
 typedef struct attn_sizes {
@@ -83,6 +99,7 @@ typedef struct attn_sizes {
     size_t num_keys;      /* sum of Tk */
     size_t outputs;       /* floats in attn_result.outputs */
     size_t weights;       /* floats in attn_result.weights */
+    size_t heads, lse;    /* likewise */
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */
     double
         flops; /* operations, to compare requests by; a few rows count as more of them */

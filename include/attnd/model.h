@@ -15,7 +15,21 @@ typedef enum attn_scoring {
     ATTN_ADDITIVE            /* w_v^T tanh(W_q q + W_k k) (Bahdanau et al. 2014, A.1.2) */
 } attn_scoring;
 
-#define ATTN_NAME_MAX 64 /* bytes of a model's name, without the terminator */
+typedef enum attn_norm {
+    ATTN_NORM_NONE,
+    ATTN_NORM_LAYER, /* (x - mean) / sqrt(variance + eps) * w + b (Ba et al. 2016) */
+    ATTN_NORM_RMS    /* x / sqrt(mean of squares + eps) * w (Zhang and Sennrich 2019) */
+} attn_norm;
+
+/* What is added to a score, as a function of the key's position less the query's. */
+typedef enum attn_bias {
+    ATTN_BIAS_NONE,
+    ATTN_BIAS_ALIBI,  /* a slope of the head times the distance (Press et al. 2022) */
+    ATTN_BIAS_BUCKETS /* a number of the head and the distance (Raffel et al. 2020) */
+} attn_bias;
+
+#define ATTN_NAME_MAX        64  /* bytes of a model's name, without the terminator */
+#define ATTN_TENSOR_NAME_MAX 127 /* likewise, of a tensor's name */
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +58,40 @@ typedef struct attn_model_info {
     size_t bytes;           /* of them as float32 */
     size_t memory;          /* bytes that the model holds now */
     double difference;      /* see attn_engine_options.serve_only; else 0 */
+
+    /* Of a layer of a checkpoint's folder; NULL, and 0, of others. */
+    const char *kind; /* "self" or "cross": whether keys come from elsewhere */
+    size_t layer;     /* its index in its stack; `layout` is then the family */
+
+    /* Query head h attends with key head h * num_kv_heads / H (Ainslie et al. 2023);
+     * 0 stands for H. The key and value weights have num_kv_heads * D rows. */
+    size_t num_kv_heads;
+    double scale; /* of q k^T; 0 stands for 1/sqrt(D) */
+    /* The default for requests that do not set it: keys that a query attends to. With a
+     * causal mask, the last `window` up to its own position, else those at most so far
+     * away. 0: all. */
+    size_t window;
+    double softcap; /* c of c tanh(s/c), on scaled scores (Gemma 2, 2024); 0: none */
+    double clip;    /* projected numbers are clamped to -clip..clip; 0: they are not */
+    bool sinks;     /* each head has a score without a key in its softmax */
+    attn_bias bias;
+    size_t bias_distance; /* of buckets: farther keys have the bias of this distance */
+    /* Of projected queries and keys, before they are rotated: in each head, or over all
+     * heads of a row together. */
+    attn_norm head_norm;
+    bool head_norm_whole, head_norm_bias;
+    double head_norm_eps;
+    /* Rotary positions (Su et al. 2021): the first rope_size numbers of a head; 0: none.
+     * rope_type says how frequencies are scaled: "default", "linear", "llama3", ... */
+    size_t rope_size;
+    const char *rope_type;
+    double rope_base;
+    /* The norm before the layer, of queries, and of keys and values too unless kind is
+     * "cross". When it is not applied, the client has applied it. */
+    attn_norm pre_norm;
+    bool pre_norm_applied, pre_norm_bias;
+    double pre_norm_eps;
+    char pre_norm_name[ATTN_TENSOR_NAME_MAX + 1]; /* of its weight; "": none */
 } attn_model_info;
 
 typedef struct attn_model attn_model;

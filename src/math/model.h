@@ -9,6 +9,20 @@
 
 #include <attnd/model.h>
 
+/* Rotary frequencies of a layer, in float64. The angle of pair a at position p is p times
+ * frequency a; cosine and sine are multiplied by `magnitude`. A sequence's length is its
+ * largest position, of queries and keys, plus 1. */
+struct model_rotation {
+    double *frequencies; /* [rope_size / 2]; NULL without a rotation */
+    double magnitude;
+    size_t max_length; /* longer sequences have other frequencies; 0: none have */
+    /* Of these, longrope: [rope_size / 2]. Else NULL, which means dynamic scaling: the
+     * base is multiplied by (factor * length / max_length - (factor - 1))^(R / (R - 2)),
+     * R being rope_size. */
+    double *long_frequencies;
+    double base, factor;
+};
+
 /* Linear weights are [out, in], row-major, y = x W^T + b. H heads of size D; head h owns
  * rows h*D .. h*D+D-1 of the query, key and value weights. A missing bias is NULL. Each
  * array is an allocation of its own, aligned to ATTN_ALIGNMENT. After model_pack() all
@@ -17,17 +31,31 @@ struct attn_model {
     attn_model_info info;
     float *query_weight;  /* [H*D, query_size] */
     float *query_bias;    /* [H*D] */
-    float *key_weight;    /* [H*D, key_size] */
-    float *key_bias;      /* [H*D] */
-    float *value_weight;  /* [H*D, value_size] */
-    float *value_bias;    /* [H*D] */
+    float *key_weight;    /* [KV*D, key_size], where KV is num_kv_heads */
+    float *key_bias;      /* [KV*D] */
+    float *value_weight;  /* [KV*D, value_size] */
+    float *value_bias;    /* [KV*D] */
     float *output_weight; /* [out_size, H*D]; NULL without an output projection */
     float *output_bias;   /* [out_size] */
     /* Additive scoring inside each head, the same for all heads; else NULL. */
     float *additive_query; /* [additive_size, D] */
     float *additive_key;   /* [additive_size, D] */
     float *additive_score; /* [additive_size] */
-    struct engine engine;  /* made once the weights are written */
+    /* Not released by model_pack(): the layer computes with them as they are. Norms that
+     * multiply by 1 + w have that as their weight. Pairs of a rotation are half of
+     * rope_size apart, whatever the file had. */
+    float *sinks;             /* [H] */
+    float *alibi_slopes;      /* [H] */
+    float *distance_bias;     /* [H, 2 * bias_distance + 1]: of distances from
+                                 -bias_distance on */
+    float *query_norm_weight; /* [D], or [H*D] when head_norm_whole */
+    float *query_norm_bias;   /* likewise, with head_norm_bias */
+    float *key_norm_weight;   /* [D], or [KV*D] */
+    float *key_norm_bias;
+    float *pre_norm_weight; /* [query_size], when pre_norm_applied */
+    float *pre_norm_bias;   /* likewise, with pre_norm_bias */
+    struct model_rotation rotation;
+    struct engine engine; /* made once the weights are written */
 };
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,

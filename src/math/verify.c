@@ -69,8 +69,8 @@ static attn_status trial_run(struct trial *trial, const attn_model *model,
     *ret_count = sizes.outputs;
     if (trial->scratch == NULL || *ret_outputs == NULL)
         return refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
-    status =
-        attn_run(model, &request, trial->scratch, &(attn_result){*ret_outputs, NULL});
+    status = attn_run(model, &request, trial->scratch,
+                      &(attn_result){.outputs = *ret_outputs});
     return status == ATTN_OK ? status : refuse_warm_up(model, status, ret_error);
 }
 

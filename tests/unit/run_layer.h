@@ -26,8 +26,8 @@ static attn_result run(const attn_model *model, const attn_request *request,
     attn_status status = attn_plan(model, request, ret_sizes, NULL);
     assert_int_equal(status, ATTN_OK);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, ret_sizes->scratch_bytes);
-    attn_result result = {malloc(ret_sizes->outputs * sizeof(float)),
-                          malloc((ret_sizes->weights + 1) * sizeof(float))};
+    attn_result result = {.outputs = malloc(ret_sizes->outputs * sizeof(float)),
+                          .weights = malloc((ret_sizes->weights + 1) * sizeof(float))};
     assert_true(scratch != NULL && result.outputs != NULL && result.weights != NULL);
     memset(scratch, 0xff, ret_sizes->scratch_bytes);
     memset(result.outputs, 0xff, ret_sizes->outputs * sizeof(float));

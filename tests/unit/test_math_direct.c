@@ -434,7 +434,7 @@ static void test_steps_can_project_every_key(void **state) {
     attn_result direct = run(s.model, &s.request, &direct_sizes);
     const attn_sizes sizes = plan_projected(s.model, &s.request);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
-    attn_result result = {malloc(sizes.outputs * sizeof(float)), NULL};
+    attn_result result = {.outputs = malloc(sizes.outputs * sizeof(float))};
     for (unsigned step = 1; step < ATTN_STEPS_ALL; step *= 2)
         assert_int_equal(
             attn_run_steps(s.model, &s.request, scratch, &result, step | ATTN_PROJECTED),

@@ -100,7 +100,8 @@ static attn_result run(const attn_model *model, const attn_request *request) {
     assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTN_OK);
     void *scratch = allocate(sizes.scratch_bytes / sizeof(float));
     memset(scratch, 0xff, sizes.scratch_bytes);
-    attn_result result = {allocate(sizes.outputs), allocate(sizes.weights + 1)};
+    attn_result result = {.outputs = allocate(sizes.outputs),
+                          .weights = allocate(sizes.weights + 1)};
     assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
     free(scratch);
     return result;
@@ -304,7 +305,7 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
                             .values = x,
                             .causal = true,
                             .parallel = &parallel};
-    attn_result got = run(model, &request), expected = {allocate(813 * 256), NULL};
+    attn_result got = run(model, &request), expected = {.outputs = allocate(813 * 256)};
     attn_sizes sizes;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     void *scratch = allocate(attn_tiles_scratch(model, &sizes) / sizeof(float));

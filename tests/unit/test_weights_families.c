@@ -252,8 +252,8 @@ static double run_case(const attn_model *model, const struct layer_case *want) {
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     assert_int_equal(sizes.outputs, want->outputs.count);
     assert_int_equal(sizes.weights, want->weights.count);
-    attn_result result = {malloc(sizes.outputs * sizeof(float)),
-                          malloc(sizes.weights * sizeof(float))};
+    attn_result result = {.outputs = malloc(sizes.outputs * sizeof(float)),
+                          .weights = malloc(sizes.weights * sizeof(float))};
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     assert_true(result.outputs != NULL && result.weights != NULL && scratch != NULL);
     assert_int_equal(attn_run(model, &request, scratch, &result), ATTN_OK);

@@ -45,7 +45,7 @@ static char *encode_in_pieces(const struct wire_request *request, float *outputs
     struct wire_problem problem;
     attn_sizes sizes = compute_sizes(request);
     size_t bound = wire_native_reply_bound(request, &sizes), used = 0, written;
-    const attn_result result = {outputs, weights};
+    const attn_result result = {.outputs = outputs, .weights = weights};
 
     if (size == 0)
         size = bound + WIRE_PIECE_MIN;
@@ -157,7 +157,7 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
         weights[cases[i].weight] = bad[i];
 
         request.batch.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
-        const attn_result result = {outputs, weights};
+        const attn_result result = {.outputs = outputs, .weights = weights};
         assert_false(wire_reply_check(&request, &result, NULL, &problem));
         assert_int_equal(problem.status, 422);
         assert_string_equal(problem.title, "Result not finite");

@@ -119,7 +119,7 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
 
     arena_reset(&fixture->arena);
     assert_true(read_bytes(fixture, bytes, size, &fixture->arena));
-    const attn_result result = {outputs, weights};
+    const attn_result result = {.outputs = outputs, .weights = weights};
     const attn_sizes sizes = {
         .num_queries = 3, .num_keys = 3, .outputs = 12, .weights = 10};
     char whole[4096];

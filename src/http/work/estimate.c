@@ -179,7 +179,7 @@ double estimate_time_flop(const attn_model *model) {
     float *outputs = calloc(sizes.outputs, sizeof *outputs);
     for (int i = 0; i < TRIALS && scratch != NULL && outputs != NULL; i++) {
         int64_t begun = clock_now_ns();
-        attn_run(model, &request, scratch, &(attn_result){outputs, NULL});
+        attn_run(model, &request, scratch, &(attn_result){.outputs = outputs});
         double took = (double)(clock_now_ns() - begun) / (sizes.flops + OTHER_FLOPS);
         ns = i == 0 || took < ns ? took : ns;
     }

@@ -63,9 +63,9 @@ struct query_panel {
     const float *keys; /* [key_len, score_size] in words, but float32 when additive */
     size_t keys_ld;
     /* Or they are transposed in panels of KEY_BLOCK keys, of which the last one has those
-     * that are left: word d of key i of a panel of n keys is at d * n + i. keys_ld is
-     * then the words of a key. Never with additive scores. The KEY_BLOCK words behind the
-     * last panel may be read too. */
+     * that are left: word d of key i of a panel of n keys is at d * n + i. The panel of
+     * key k begins at k * keys_ld. Never with additive scores. The KEY_BLOCK words behind
+     * the last panel may be read too. */
     bool keys_in_panels;
     const float *values; /* [key_len, head_size] float32, or pairs of neighbours in a
                             column, [ceil(key_len / 2), head_size] */
@@ -73,11 +73,25 @@ struct query_panel {
     size_t key_len;
     /* [num_queries] keys that each attends to: 1..key_len, or of a piece also none */
     const size_t *num_keys;
+    /* [num_queries] the first of them: below num_keys, or of a piece also equal to it;
+     * NULL: 0. Blocks of keys before all of these cost nothing. */
+    const size_t *first_keys;
     const bool *uniform;         /* [num_queries] attends to all its keys alike */
     const float *additive_score; /* [score_size]; NULL for scaled dot product */
     size_t score_size;           /* columns that a score is made from */
     size_t head_size;
-    float scale;    /* on scaled dot products */
+    float scale;   /* on scaled dot products */
+    float softcap; /* c: a scaled score s becomes c tanh(s / c); 0: it does not */
+    /* What is added then, or -INFINITY where a query does not attend to a key after all;
+     * but not to the scores of a uniform query. NULL: nothing. attend() reads [key_len,
+     * columns] with bias_ld equal to columns, attend_few() [num_queries, key_len]. Rows
+     * are bias_ld floats apart, which is a whole number of vectors. Only what is between
+     * first_keys and num_keys is used. */
+    const float *bias;
+    size_t bias_ld;
+    /* [num_queries] a score that takes part in the softmax and has no key; NULL: none.
+     * When the keys are in pieces, the first piece has it. */
+    const float *sinks;
     float factor;   /* on the outputs; not 0 */
     float *outputs; /* [num_queries, head_size]; may be `queries` itself */
     size_t outputs_ld;
