@@ -30,14 +30,15 @@ bool sched_job_is_over(const struct sched_job *job) {
            (job->deadline != 0 && clock_now_ns() > job->deadline);
 }
 
-/* Polls for a new job or loop for SPIN_NS, with the lock released meanwhile. */
+/* Polls for a new job or loop for SPIN_NS, with the lock released meanwhile. Threads that
+ * can run on this CPU come first: one may be about to submit the job. */
 static void spin_locked(struct sched_pool *pool) {
     size_t seen = atomic_load(&pool->num_loops);
     pthread_mutex_unlock(&pool->lock);
     int64_t spin_end = clock_now_ns() + SPIN_NS;
     while (atomic_load(&pool->num_queued) == 0 && atomic_load(&pool->num_loops) == seen &&
            clock_now_ns() < spin_end)
-        relax_cpu();
+        sched_yield();
     pthread_mutex_lock(&pool->lock);
 }
 
