@@ -40,7 +40,7 @@ static attn_status fold_linear(const attn_model_info *info, const float *additiv
         return ATTN_E_NOMEM;
 
     float *bias = folded + weights;
-    for (size_t h = 0; h < info->num_heads; h++) {
+    for (size_t h = 0; h < rows / a_size; h++) {
         fold_product(additive, linear->weight + h * d_size * in, NULL, a_size, d_size, in,
                      folded + h * a_size * in);
         if (linear->bias != NULL)
@@ -99,14 +99,15 @@ static bool reserve_all_panels(const attn_model_info *info, const struct engine 
 
 /* Adds up what the engine will own: panels, or what is folded, and the additive score. */
 static bool count_engine_bytes(const attn_model_info *info, struct engine *engine) {
-    size_t offsets[4], floats = 0, rows = engine->to_query.out;
+    size_t offsets[4], floats = 0;
+    const struct linear *query = &engine->to_query, *key = &engine->to_key;
 
     if (engine->native && !reserve_all_panels(info, engine, offsets, &floats))
         return false;
     if (!engine->native && info->scoring == ATTN_ADDITIVE &&
-        !(size_add_mul(&floats, rows, engine->to_query.in) &&
-          size_add_mul(&floats, rows, engine->to_key.in) &&
-          size_add_mul(&floats, rows, 2)))
+        !(size_add_mul(&floats, query->out, query->in) &&
+          size_add_mul(&floats, key->out, key->in) &&
+          size_add(floats, query->out, &floats) && size_add(floats, key->out, &floats)))
         return false;
     return size_add(floats, info->additive_size, &floats) &&
            size_mul(floats, sizeof(float), &engine->bytes);
@@ -260,11 +261,11 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
     attn_status status = choose_kernels(&engine, options, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (!size_mul(info->num_heads, info->head_size, &engine.to_value.out) ||
-        !size_mul(info->num_heads, engine.score_size, &engine.to_query.out))
+    if (!size_mul(info->num_heads, engine.score_size, &engine.to_query.out) ||
+        !size_mul(info->num_kv_heads, engine.score_size, &engine.to_key.out) ||
+        !size_mul(info->num_kv_heads, info->head_size, &engine.to_value.out) ||
+        !size_mul(info->num_heads, info->head_size, &engine.to_output.in))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
-    engine.to_key.out = engine.to_query.out;
-    engine.to_output.in = engine.to_value.out;
     if (!count_engine_bytes(info, &engine))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     *ret_engine = engine;

@@ -7,6 +7,7 @@
 
 #include <attnd/attention.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,27 +18,51 @@ struct weight_array {
     size_t rows, columns;
 };
 
-enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_ARRAYS = 11 }; /* of list_arrays() */
+/* Of list_arrays(). An engine may have the first NUM_PACKED in a form of its own. */
+enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 11, NUM_ARRAYS = 20 };
 
-/* Lists the arrays of a model of the sizes in model->info; `hidden` is H*D. */
-static void list_arrays(attn_model *model, size_t hidden,
-                        struct weight_array ret_arrays[NUM_ARRAYS]) {
+/* Lists the arrays of a model of the sizes in model->info. */
+static void list_arrays(attn_model *model, struct weight_array ret_arrays[NUM_ARRAYS]) {
     const attn_model_info *info = &model->info;
+    size_t heads = info->num_heads, size = info->head_size;
+    size_t hidden = heads * size, key_hidden = info->num_kv_heads * size;
     bool additive = info->scoring == ATTN_ADDITIVE;
+    bool head_norm = info->head_norm != ATTN_NORM_NONE, whole = info->head_norm_whole;
+    bool head_norm_bias = head_norm && info->head_norm_bias;
     const struct weight_array arrays[NUM_ARRAYS] = {
         {&model->query_weight, true, hidden, info->query_size},
         {&model->query_bias, info->query_bias, hidden, 1},
-        {&model->key_weight, true, hidden, info->key_size},
-        {&model->key_bias, info->key_bias, hidden, 1},
-        {&model->value_weight, true, hidden, info->value_size},
-        {&model->value_bias, info->value_bias, hidden, 1},
+        {&model->key_weight, true, key_hidden, info->key_size},
+        {&model->key_bias, info->key_bias, key_hidden, 1},
+        {&model->value_weight, true, key_hidden, info->value_size},
+        {&model->value_bias, info->value_bias, key_hidden, 1},
         {&model->output_weight, info->output_projection, info->out_size, hidden},
         {&model->output_bias, info->output_bias, info->out_size, 1},
-        {&model->additive_query, additive, info->additive_size, info->head_size},
-        {&model->additive_key, additive, info->additive_size, info->head_size},
+        {&model->additive_query, additive, info->additive_size, size},
+        {&model->additive_key, additive, info->additive_size, size},
         {&model->additive_score, additive, info->additive_size, 1},
+        {&model->sinks, info->sinks, heads, 1},
+        {&model->alibi_slopes, info->bias == ATTN_BIAS_ALIBI, heads, 1},
+        {&model->distance_bias, info->bias == ATTN_BIAS_BUCKETS, heads,
+         2 * info->bias_distance + 1},
+        {&model->query_norm_weight, head_norm, whole ? hidden : size, 1},
+        {&model->query_norm_bias, head_norm_bias, whole ? hidden : size, 1},
+        {&model->key_norm_weight, head_norm, whole ? key_hidden : size, 1},
+        {&model->key_norm_bias, head_norm_bias, whole ? key_hidden : size, 1},
+        {&model->pre_norm_weight, info->pre_norm_applied, info->query_size, 1},
+        {&model->pre_norm_bias, info->pre_norm_applied && info->pre_norm_bias,
+         info->query_size, 1},
     };
     memcpy(ret_arrays, arrays, sizeof arrays);
+}
+
+/* Bytes of one list of rotary frequencies. */
+static size_t rotation_bytes(const attn_model_info *info) {
+    return info->rope_size / 2 * sizeof(double);
+}
+
+static bool has_long_frequencies(const attn_model_info *info) {
+    return info->rope_size > 0 && strcmp(info->rope_type, "longrope") == 0;
 }
 
 /* Sets parameters, bytes and memory of model->info. The bytes of each array are rounded
@@ -47,10 +72,13 @@ static bool count_arrays(attn_model *model, struct weight_array arrays[NUM_ARRAY
     attn_model_info *info = &model->info;
     size_t hidden;
 
-    if (!size_mul(info->num_heads, info->head_size, &hidden))
+    if (!size_mul(info->num_heads, info->head_size, &hidden) ||
+        info->num_kv_heads > info->num_heads || info->bias_distance > INT_MAX / 4 ||
+        info->rope_size > info->head_size)
         return false;
-    list_arrays(model, hidden, arrays);
-    info->parameters = info->memory = 0;
+    list_arrays(model, arrays);
+    info->parameters = 0;
+    info->memory = rotation_bytes(info) * (has_long_frequencies(info) ? 2 : 1);
     for (size_t i = 0; i < NUM_ARRAYS; i++) {
         size_t rows = arrays[i].rows, columns = arrays[i].columns, floats = 0, offset;
         if (!arrays[i].present)
@@ -66,6 +94,29 @@ static bool count_arrays(attn_model *model, struct weight_array arrays[NUM_ARRAY
     return true;
 }
 
+/* Sets what 0 stands for. */
+static void set_defaults(attn_model_info *info) {
+    if (info->num_kv_heads == 0)
+        info->num_kv_heads = info->num_heads;
+    if (info->scale == 0)
+        info->scale = 1 / sqrt((double)info->head_size);
+}
+
+/* Allocates the lists of rotary frequencies that the model has. */
+static bool create_rotation(attn_model *model) {
+    struct model_rotation *rotation = &model->rotation;
+    size_t count = model->info.rope_size / 2;
+
+    if (count == 0)
+        return true;
+    rotation->magnitude = 1;
+    rotation->frequencies = calloc(count, sizeof *rotation->frequencies);
+    if (has_long_frequencies(&model->info))
+        rotation->long_frequencies = calloc(count, sizeof *rotation->long_frequencies);
+    return rotation->frequencies != NULL &&
+           (rotation->long_frequencies != NULL || !has_long_frequencies(&model->info));
+}
+
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
     struct weight_array arrays[NUM_ARRAYS];
     size_t bytes[NUM_ARRAYS];
@@ -76,10 +127,13 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
         return ATTN_E_NOMEM;
     model->info = *info;
     model->info.engine = model->info.cpu = model->info.precision = "none";
+    set_defaults(&model->info);
     if (!count_arrays(model, arrays, bytes))
         goto fail;
 
     status = ATTN_E_NOMEM;
+    if (!create_rotation(model))
+        goto fail;
     for (size_t i = 0; i < NUM_ARRAYS; i++) {
         if (!arrays[i].present)
             continue;
@@ -96,12 +150,12 @@ fail:
     return status;
 }
 
-/* Releases the weights as they were loaded, where they still are. */
-static void release_arrays(attn_model *model) {
+/* Releases the first `count` arrays, where they still are. */
+static void release_arrays(attn_model *model, size_t count) {
     struct weight_array arrays[NUM_ARRAYS];
 
-    list_arrays(model, 0, arrays);
-    for (size_t i = 0; i < NUM_ARRAYS; i++) {
+    list_arrays(model, arrays);
+    for (size_t i = 0; i < count; i++) {
         free(*arrays[i].pointer);
         *arrays[i].pointer = NULL;
     }
@@ -111,7 +165,9 @@ void attn_model_destroy(attn_model *model) {
     if (model == NULL)
         return;
     engine_deinit(&model->engine);
-    release_arrays(model);
+    release_arrays(model, NUM_ARRAYS);
+    free(model->rotation.frequencies);
+    free(model->rotation.long_frequencies);
     free(model);
 }
 
@@ -148,9 +204,10 @@ static void use_engine(attn_model *model, const struct engine *engine) {
     model->engine = *engine;
     count_arrays(model, arrays,
                  bytes); /* succeeds, since it did for attn_model_create() */
-    model->info.memory = engine->bytes;
-    for (size_t i = 0; i < NUM_ARRAYS; i++)
-        model->info.memory += *arrays[i].pointer != NULL ? bytes[i] : 0;
+    model->info.memory += engine->bytes;
+    for (size_t i = 0; i < NUM_PACKED; i++)
+        model->info.memory -=
+            arrays[i].present && *arrays[i].pointer == NULL ? bytes[i] : 0;
 }
 
 attn_status attn_model_set_engine(attn_model *model, const attn_engine_options *options,
@@ -207,7 +264,7 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
     if (status != ATTN_OK)
         return status;
 
-    release_arrays(model);
+    release_arrays(model, NUM_PACKED);
     use_engine(model, &engine);
     return ATTN_OK;
 }
@@ -220,6 +277,7 @@ attn_status model_describe(const attn_model_info *info,
     size_t bytes[NUM_ARRAYS];
     struct engine engine;
 
+    set_defaults(&model.info);
     if (!count_arrays(&model, arrays, bytes))
         return error_set(ret_error, ATTN_E_OVERFLOW,
                          "cannot create a model of these sizes: %s",
@@ -229,9 +287,9 @@ attn_status model_describe(const attn_model_info *info,
         return status;
 
     describe_engine(&engine, &model.info);
-    if (engine.native)
-        model.info.memory = 0;
-    else if (info->scoring == ATTN_ADDITIVE) /* these are released once folded */
+    for (size_t i = 0; engine.native && i < NUM_PACKED; i++)
+        model.info.memory -= arrays[i].present ? bytes[i] : 0;
+    if (!engine.native && info->scoring == ATTN_ADDITIVE) /* released once folded */
         model.info.memory -= bytes[QUERY_WEIGHT] + bytes[KEY_WEIGHT];
     model.info.memory += engine.bytes;
     *ret_info = model.info;

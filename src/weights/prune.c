@@ -75,6 +75,7 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
     info.num_heads = 0;
     for (size_t head = 0; head < model->info.num_heads; head++)
         info.num_heads += left_out[head] ? 0 : 1;
+    info.num_kv_heads = info.num_heads;
     attn_status status = attn_model_create(&info, &pruned);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "cannot create the pruned model: %s",
