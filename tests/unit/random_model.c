@@ -4,7 +4,9 @@
 
 #include "math/model.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 uint64_t random_next(uint64_t *state) {
     uint64_t x = *state;
@@ -23,23 +25,72 @@ void random_fill(uint64_t *state, float *numbers, size_t count) {
         numbers[i] = (float)((double)(random_next(state) >> 40) / (1 << 23) - 1.0);
 }
 
+/* Returns a number between two others. */
+static double random_number(uint64_t *state, double low, double high) {
+    return low + (high - low) * (double)(random_next(state) >> 40) / (1 << 24);
+}
+
+/* Fills in the numbers of a rotation. */
+static void fill_rotation(uint64_t *state, attn_model *model) {
+    struct model_rotation *rotation = &model->rotation;
+    size_t size = model->info.rope_size;
+    bool dynamic = size > 0 && strcmp(model->info.rope_type, "dynamic") == 0;
+
+    if (size == 0)
+        return;
+    rotation->magnitude = random_number(state, 0.8, 1.4);
+    rotation->base = model->info.rope_base;
+    if (dynamic || rotation->long_frequencies != NULL) {
+        rotation->max_length = random_between(state, 1, 12);
+        rotation->factor = random_number(state, 1, 4);
+    }
+    for (size_t a = 0; a < size / 2; a++) {
+        rotation->frequencies[a] = pow(rotation->base, -2 * (double)a / (double)size);
+        if (rotation->long_frequencies != NULL)
+            rotation->long_frequencies[a] =
+                rotation->frequencies[a] / random_number(state, 1, 4);
+    }
+}
+
+/* Fills in what random_add_features() has added. */
+static void fill_features(uint64_t *state, attn_model *model) {
+    const attn_model_info *info = &model->info;
+    size_t size = info->head_size;
+    size_t queries = info->head_norm_whole ? size * info->num_heads : size;
+    size_t keys = info->head_norm_whole ? size * info->num_kv_heads : size;
+
+    random_fill(state, model->sinks, info->num_heads);
+    random_fill(state, model->alibi_slopes, info->num_heads);
+    random_fill(state, model->distance_bias,
+                info->num_heads * (2 * info->bias_distance + 1));
+    random_fill(state, model->query_norm_weight, queries);
+    random_fill(state, model->query_norm_bias, queries);
+    random_fill(state, model->key_norm_weight, keys);
+    random_fill(state, model->key_norm_bias, keys);
+    random_fill(state, model->pre_norm_weight, info->query_size);
+    random_fill(state, model->pre_norm_bias, info->query_size);
+    fill_rotation(state, model);
+}
+
 attn_model *random_model(uint64_t *state, const attn_model_info *info) {
     size_t hidden = info->num_heads * info->head_size;
     attn_model *model;
 
     if (attn_model_create(info, &model) != ATTN_OK)
         abort();
+    size_t key_hidden = model->info.num_kv_heads * info->head_size;
     random_fill(state, model->query_weight, hidden * info->query_size);
     random_fill(state, model->query_bias, hidden);
-    random_fill(state, model->key_weight, hidden * info->key_size);
-    random_fill(state, model->key_bias, hidden);
-    random_fill(state, model->value_weight, hidden * info->value_size);
-    random_fill(state, model->value_bias, hidden);
+    random_fill(state, model->key_weight, key_hidden * info->key_size);
+    random_fill(state, model->key_bias, key_hidden);
+    random_fill(state, model->value_weight, key_hidden * info->value_size);
+    random_fill(state, model->value_bias, key_hidden);
     random_fill(state, model->output_weight, info->out_size * hidden);
     random_fill(state, model->output_bias, info->out_size);
     random_fill(state, model->additive_query, info->additive_size * info->head_size);
     random_fill(state, model->additive_key, info->additive_size * info->head_size);
     random_fill(state, model->additive_score, info->additive_size);
+    fill_features(state, model);
 
     if (attn_model_set_engine(model, NULL, NULL) != ATTN_OK)
         abort();
@@ -71,6 +122,65 @@ attn_model_info random_model_info(uint64_t *state) {
     info.out_size =
         projection ? random_between(state, 1, 40) : info.num_heads * info.head_size;
     return info;
+}
+
+static bool draw(uint64_t *state, unsigned features, enum random_feature feature) {
+    return random_between(state, 0, 1) == 1 && (features & feature) != 0;
+}
+
+/* Adds the norms that are drawn. eps is large enough that rounding errors of numbers
+ * which are nearly equal do not become large. */
+static void add_norms(uint64_t *state, unsigned features, attn_model_info *info) {
+    if (draw(state, features, RANDOM_HEAD_NORM)) {
+        info->head_norm = random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
+        info->head_norm_whole = random_between(state, 0, 1) == 1;
+        info->head_norm_bias = random_between(state, 0, 1) == 1;
+        info->head_norm_eps = random_number(state, 0.01, 0.1);
+    }
+    if (draw(state, features, RANDOM_PRE_NORM)) {
+        info->pre_norm = random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
+        info->pre_norm_applied = true;
+        info->pre_norm_bias = random_between(state, 0, 1) == 1;
+        info->pre_norm_eps = random_number(state, 0.01, 0.1);
+        info->kind = random_between(state, 0, 1) ? "self" : "cross";
+        if (strcmp(info->kind, "self") == 0)
+            info->key_size = info->value_size = info->query_size;
+    }
+}
+
+static void add_rotation(uint64_t *state, attn_model_info *info) {
+    static const char *const types[] = {"default", "longrope", "dynamic"};
+
+    if (info->head_size < 2)
+        return;
+    info->rope_size = 2 * random_between(state, 1, info->head_size / 2);
+    info->rope_type = types[random_between(state, 0, 2)];
+    info->rope_base = random_number(state, 100, 10000);
+}
+
+void random_add_features(uint64_t *state, unsigned features, attn_model_info *info) {
+    if (info->scoring != ATTN_SCALED_DOT_PRODUCT)
+        return;
+    if (draw(state, features, RANDOM_KV_HEADS)) {
+        info->num_kv_heads = random_between(state, 1, info->num_heads);
+        while (info->num_heads % info->num_kv_heads != 0)
+            info->num_kv_heads--;
+    }
+    if (draw(state, features, RANDOM_ROTATION))
+        add_rotation(state, info);
+    add_norms(state, features, info);
+    if (draw(state, features, RANDOM_CLIP))
+        info->clip = random_number(state, 0.3, 1.5);
+    if (draw(state, features, RANDOM_SCALE))
+        info->scale = random_number(state, 0.05, 1.5);
+    if (draw(state, features, RANDOM_SOFTCAP))
+        info->softcap = random_number(state, 0.5, 5);
+    info->sinks = draw(state, features, RANDOM_SINKS);
+    if (draw(state, features, RANDOM_BIAS)) {
+        info->bias = random_between(state, 0, 1) ? ATTN_BIAS_ALIBI : ATTN_BIAS_BUCKETS;
+        if (info->bias == ATTN_BIAS_BUCKETS)
+            info->bias_distance = random_between(state, 1, 8);
+    }
 }
 
 /* Allocates and fills; ends the program when memory runs out. */
@@ -173,7 +283,55 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t max_qu
     *ret_request = r;
 }
 
+/* Returns positions from `base` on of each row of all sequences, in order or in any. */
+static size_t *random_positions(uint64_t *state, size_t base, const size_t *lens,
+                                size_t num_sequences, size_t count) {
+    size_t *positions = random_sizes(state, count, 1);
+    size_t step = random_between(state, 0, 2), row = 0;
+    bool ordered = random_between(state, 0, 1) == 1;
+
+    for (size_t s = 0; s < num_sequences; s++) {
+        size_t next = base + random_between(state, 0, 4);
+        for (size_t i = 0; i < lens[s]; i++, row++) {
+            positions[row] = ordered ? next : base + random_between(state, 0, lens[s]);
+            next += random_between(state, step / 2, step);
+        }
+    }
+    return positions;
+}
+
+/* Positions of queries, keys or both; far away ones only of both. */
+static void add_positions(uint64_t *state, struct random_request *r) {
+    attn_request *request = &r->request;
+    size_t kind = random_between(state, 0, 3), base = kind == 3 ? 100000 : 0;
+
+    if (kind != 1)
+        request->positions = r->positions =
+            random_positions(state, base, request->query_lens, request->num_sequences,
+                             r->sizes.num_queries);
+    if (kind != 2)
+        request->key_positions = r->key_positions = random_positions(
+            state, base, request->key_lens, request->num_sequences, r->sizes.num_keys);
+}
+
+void random_request_add(uint64_t *state, unsigned features, const attn_model *model,
+                        struct random_request *request) {
+    attn_request *plain = &request->request;
+
+    if (draw(state, features, RANDOM_POSITIONS))
+        add_positions(state, request);
+    if (draw(state, features, RANDOM_WINDOW))
+        plain->window = random_between(state, 1, plain->key_lens[0] + 2);
+    plain->need_heads = draw(state, features, RANDOM_NEED);
+    plain->need_lse = draw(state, features, RANDOM_NEED);
+    plain->omit_outputs = draw(state, features, RANDOM_NEED);
+    if (attn_plan(model, plain, &request->sizes, NULL) != ATTN_OK)
+        abort();
+}
+
 void random_request_deinit(struct random_request *request) {
+    free(request->positions);
+    free(request->key_positions);
     free(request->query_lens);
     free(request->key_lens);
     free(request->valid_lens);

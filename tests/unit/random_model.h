@@ -23,11 +23,33 @@ attn_model *random_model(uint64_t *state, const attn_model_info *info);
 /* Returns a random description: sizes up to 40, any scoring, with and without biases. */
 attn_model_info random_model_info(uint64_t *state);
 
+/* What layers of checkpoints have, and requests to them. */
+enum random_feature {
+    RANDOM_KV_HEADS = 1 << 0, /* several query heads share a key head */
+    RANDOM_ROTATION = 1 << 1, /* of fixed frequencies, or by length */
+    RANDOM_HEAD_NORM = 1 << 2,
+    RANDOM_CLIP = 1 << 3,
+    RANDOM_SCALE = 1 << 4,
+    RANDOM_SOFTCAP = 1 << 5,
+    RANDOM_SINKS = 1 << 6,
+    RANDOM_BIAS = 1 << 7, /* ALiBi or buckets */
+    RANDOM_PRE_NORM = 1 << 8,
+    RANDOM_POSITIONS = 1 << 9, /* of requests; ascending ones, or any */
+    RANDOM_WINDOW = 1 << 10,   /* likewise */
+    RANDOM_NEED = 1 << 11,     /* likewise: heads, log-sum-exps, outputs or none */
+    RANDOM_EVERYTHING = (1 << 12) - 1
+};
+
+/* Adds each of the set of features to a model with dot products, or does not: half of the
+ * time. random_model() fills in their numbers. */
+void random_add_features(uint64_t *state, unsigned features, attn_model_info *info);
+
 /* A request and everything that it points to. */
 struct random_request {
     attn_request request;
     attn_sizes sizes;
     size_t *query_lens, *key_lens, *valid_lens, *weights_heads, *weights_queries;
+    size_t *positions, *key_positions;
     float *queries, *keys, *values, *head_mask;
 };
 
@@ -36,6 +58,10 @@ struct random_request {
  * random_request_deinit(). */
 void random_request_init(uint64_t *state, const attn_model *model, size_t max_queries,
                          size_t max_keys, struct random_request *ret_request);
+
+/* Adds to a request what of the set of features it may have; plans it again. */
+void random_request_add(uint64_t *state, unsigned features, const attn_model *model,
+                        struct random_request *request);
 void random_request_deinit(struct random_request *request);
 
 #endif

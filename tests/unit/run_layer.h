@@ -4,7 +4,7 @@
 #ifndef ATTND_TESTS_RUN_LAYER_H
 #define ATTND_TESTS_RUN_LAYER_H
 
-#include "math/ref.h"
+#include "math/ref/ref.h"
 
 #include <attnd/attention.h>
 #include <math.h>
@@ -61,7 +61,10 @@ static void assert_as_reference(const attn_model *model, const attn_request *req
     attn_result result = run(model, request, &sizes);
     double *outputs = malloc(sizes.outputs * sizeof *outputs);
     double *weights = malloc((sizes.weights + 1) * sizeof *weights);
-    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTN_OK);
+    assert_int_equal(
+        attn_ref_run(model, request,
+                     &(struct ref_result){.outputs = outputs, .weights = weights}),
+        ATTN_OK);
     assert_close(result.outputs, outputs, sizes.outputs, case_number);
     assert_close(result.weights, weights, sizes.weights, case_number);
     free_result(&result);

@@ -3,7 +3,7 @@
  * out by hand, with every engine, instruction set and precision; and what attn_plan()
  * refuses. */
 #include "math/model.h"
-#include "math/ref.h"
+#include "math/ref/ref.h"
 #include "random_model.h"
 
 #include <attnd/attention.h>
@@ -65,7 +65,10 @@ static void compare_with_reference(const attn_model *model, const attn_request *
                                    const attn_sizes *sizes, unsigned case_number) {
     double *outputs = malloc(sizes->outputs * sizeof *outputs);
     double *weights = malloc((sizes->weights + 1) * sizeof *weights);
-    assert_int_equal(attn_ref_run(model, request, outputs, weights), ATTN_OK);
+    assert_int_equal(
+        attn_ref_run(model, request,
+                     &(struct ref_result){.outputs = outputs, .weights = weights}),
+        ATTN_OK);
     struct results r = run(model, request, sizes);
     assert_close(r.result.outputs, outputs, sizes->outputs, "outputs", case_number);
     assert_close(r.result.weights, weights, sizes->weights, "weights", case_number);

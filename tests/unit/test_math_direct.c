@@ -2,7 +2,7 @@
 /* test_math_direct.c: few queries over many keys, whose projections are turned round. */
 #include "math/model.h"
 #include "math/plan.h"
-#include "math/ref.h"
+#include "math/ref/ref.h"
 #include "math/steps.h"
 #include "random_model.h"
 
@@ -440,7 +440,9 @@ static void test_steps_can_project_every_key(void **state) {
             attn_run_steps(s.model, &s.request, scratch, &result, step | ATTN_PROJECTED),
             ATTN_OK);
     double *outputs = malloc(sizes.outputs * sizeof *outputs);
-    assert_int_equal(attn_ref_run(s.model, &s.request, outputs, NULL), ATTN_OK);
+    assert_int_equal(
+        attn_ref_run(s.model, &s.request, &(struct ref_result){.outputs = outputs}),
+        ATTN_OK);
     assert_close(result.outputs, outputs, sizes.outputs, 0);
     assert_true((memcmp(result.outputs, direct.outputs, sizes.outputs * sizeof(float)) !=
                  0) == is_native());

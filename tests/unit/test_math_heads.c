@@ -2,7 +2,7 @@
 /* test_math_heads.c: what heads do, against explicit reruns of the float64 reference with
  * heads left out; with every engine, instruction set and precision. */
 #include "math/model.h"
-#include "math/ref.h"
+#include "math/ref/ref.h"
 #include "random_model.h"
 
 #include <attnd/heads.h>
@@ -72,7 +72,8 @@ static void compare_changes(const attn_model *model, const struct random_request
     float mask[HEADS_MAX];
 
     request.need_weights = ATTN_WEIGHTS_NONE;
-    assert_int_equal(attn_ref_run(model, &request, all, NULL), ATTN_OK);
+    assert_int_equal(attn_ref_run(model, &request, &(struct ref_result){.outputs = all}),
+                     ATTN_OK);
     double whole = norm(all, none, r->sizes.outputs);
     request.head_mask = mask;
     for (unsigned set = 0; set < 1U << num_heads; set++) {
@@ -81,7 +82,9 @@ static void compare_changes(const attn_model *model, const struct random_request
             left_out[i] = (set >> i & 1) != 0;
             mask[i] = left_out[i] ? 0 : r->head_mask != NULL ? r->head_mask[i] : 1;
         }
-        assert_int_equal(attn_ref_run(model, &request, some, NULL), ATTN_OK);
+        assert_int_equal(
+            attn_ref_run(model, &request, &(struct ref_result){.outputs = some}),
+            ATTN_OK);
         double expected = whole > 0 ? norm(all, some, r->sizes.outputs) / whole : 0;
         double got = attn_heads_change(&h->heads, left_out);
         /* Where contributions cancel, the error is relative to the largest of them. */
@@ -142,7 +145,10 @@ static void compare_sums(const attn_model *model, const struct random_request *r
     request.weights_heads = request.weights_queries = NULL;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     double *weights = malloc(sizes.weights * sizeof *weights);
-    assert_int_equal(attn_ref_run(model, &request, outputs, weights), ATTN_OK);
+    assert_int_equal(
+        attn_ref_run(model, &request,
+                     &(struct ref_result){.outputs = outputs, .weights = weights}),
+        ATTN_OK);
     for (size_t i = 0; i < h->heads.num_heads; i++) {
         attn_head_sums expected;
         const attn_head_sums *got = &h->sums[i];

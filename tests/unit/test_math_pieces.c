@@ -2,7 +2,7 @@
 /* test_math_pieces.c: sequences that are summed in pieces of their keys, and how the
  * pieces are merged. */
 #include "math/attend/merge.h"
-#include "math/ref.h"
+#include "math/ref/ref.h"
 #include "random_model.h"
 
 #include <attnd/heads.h>

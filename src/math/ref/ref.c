@@ -1,34 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ref.c: the definition of the layer, loop by loop, in float64. */
-#include "math/ref.h"
+#include "math/ref/ref.h"
 
-#include "math/mask.h"
-#include "math/model.h"
-#include "math/plan.h"
+#include "math/ref/rows.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Computes y [out] = x [in] W^T + b. */
-static void ref_linear(const float *weight, const float *bias, size_t out, size_t in,
-                       const double *x, double *y) {
-    for (size_t o = 0; o < out; o++) {
-        y[o] = bias != NULL ? (double)bias[o] : 0.0;
-        for (size_t i = 0; i < in; i++)
-            y[o] += (double)weight[o * in + i] * x[i];
-    }
+/* What the loops below share. */
+struct reference {
+    const attn_model *model;
+    const attn_request *request;
+    double *queries, *keys,
+        *values;     /* projected: [rows of the batch, heads of each * D] */
+    double *context; /* [sum of Tq, H*D]: the heads' outputs */
+    double *row;     /* [longest Tk]: the weights of one query and head */
+    const struct ref_result *result;
+};
+
+/* A sequence, and where it begins in the batch. */
+struct place {
+    size_t sequence, first_query, first_key;
+    double *weights; /* its part of the result, or NULL */
+};
+
+/* Returns the position of row `i` of a sequence that begins at row `first`. */
+static size_t ref_position(const size_t *positions, size_t first, size_t i) {
+    return positions != NULL ? positions[first + i] : i;
 }
 
-/* Projects `rows` float32 rows. The caller frees the result [rows, out], which is NULL
- * when memory runs out. */
-static double *ref_project(const float *weight, const float *bias, size_t out, size_t in,
-                           const float *x, size_t rows) {
+/* Returns whether query q attends to key k, by their rows in the sequence. */
+static bool ref_attends(const attn_request *request, const struct place *at, size_t q,
+                        size_t k) {
+    size_t i = ref_position(request->positions, at->first_query, q);
+    size_t j = ref_position(request->key_positions, at->first_key, k);
+    size_t distance = i > j ? i - j : j - i;
+
+    if (request->valid_lens != NULL) {
+        size_t row = request->valid_lens_per_query ? at->first_query + q : at->sequence;
+        if (k >= request->valid_lens[row])
+            return false;
+    }
+    if (request->causal && j > i)
+        return false;
+    if (request->window == 0)
+        return true;
+    return request->causal ? distance < request->window : distance <= request->window;
+}
+
+/* Projects `rows` float32 rows to `heads` heads, normed before when `norm`. The caller
+ * frees the result [rows, heads * D], which is NULL when memory runs out. */
+static double *ref_project(const attn_model *model, const float *weight,
+                           const float *bias, size_t heads, size_t in, const float *x,
+                           size_t rows, bool norm) {
+    const attn_model_info *info = &model->info;
+    size_t out = heads * info->head_size;
     double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
 
     for (size_t r = 0; y != NULL && row != NULL && r < rows; r++) {
         for (size_t i = 0; i < in; i++)
             row[i] = (double)x[r * in + i];
+        if (norm)
+            ref_norm(info->pre_norm, info->pre_norm_eps, model->pre_norm_weight,
+                     model->pre_norm_bias, in, row);
         ref_linear(weight, bias, out, in, row, y + r * out);
+        ref_clip(info->clip, out, y + r * out);
     }
     if (row == NULL) {
         free(y);
@@ -38,18 +75,67 @@ static double *ref_project(const float *weight, const float *bias, size_t out, s
     return y;
 }
 
-/* Returns the score of one query and one key, both [D]. */
+/* Norms the projected heads of one row, and rotates them to their position. */
+static void ref_place_row(const attn_model *model, const float *norm_weight,
+                          const float *norm_bias, size_t heads, size_t position,
+                          size_t length, double *row) {
+    const attn_model_info *info = &model->info;
+    size_t parts = info->head_norm_whole ? 1 : heads;
+    size_t size = heads * info->head_size / parts;
+
+    for (size_t i = 0; i < parts; i++)
+        ref_norm(info->head_norm, info->head_norm_eps, norm_weight, norm_bias, size,
+                 row + i * size);
+    for (size_t h = 0; h < heads; h++)
+        ref_rotate(model, position, length, row + h * info->head_size);
+}
+
+/* Returns the length of a sequence: its largest position plus 1. */
+static size_t ref_length(const attn_request *request, const struct place *at) {
+    size_t length = 0;
+
+    for (size_t q = 0; q < request->query_lens[at->sequence]; q++) {
+        size_t position = ref_position(request->positions, at->first_query, q);
+        length = position >= length ? position + 1 : length;
+    }
+    for (size_t k = 0; k < request->key_lens[at->sequence]; k++) {
+        size_t position = ref_position(request->key_positions, at->first_key, k);
+        length = position >= length ? position + 1 : length;
+    }
+    return length;
+}
+
+/* Norms and rotates the queries and keys of a sequence. */
+static void ref_place_rows(const struct reference *ref, const struct place *at) {
+    const attn_model *model = ref->model;
+    const attn_request *request = ref->request;
+    size_t heads = model->info.num_heads, kv_heads = model->info.num_kv_heads;
+    size_t length = ref_length(request, at), size = model->info.head_size;
+
+    for (size_t q = 0; q < request->query_lens[at->sequence]; q++)
+        ref_place_row(model, model->query_norm_weight, model->query_norm_bias, heads,
+                      ref_position(request->positions, at->first_query, q), length,
+                      ref->queries + (at->first_query + q) * heads * size);
+    for (size_t k = 0; k < request->key_lens[at->sequence]; k++)
+        ref_place_row(model, model->key_norm_weight, model->key_norm_bias, kv_heads,
+                      ref_position(request->key_positions, at->first_key, k), length,
+                      ref->keys + (at->first_key + k) * kv_heads * size);
+}
+
+/* Returns the score of one query and one key, both [D], before a bias. */
 static double ref_score(const attn_model *model, const double *query, const double *key) {
-    size_t head_size = model->info.head_size;
+    const attn_model_info *info = &model->info;
+    size_t head_size = info->head_size;
     double sum = 0;
 
-    if (model->info.scoring == ATTN_SCALED_DOT_PRODUCT) {
+    if (info->scoring == ATTN_SCALED_DOT_PRODUCT) {
         for (size_t d = 0; d < head_size; d++)
             sum += query[d] * key[d];
-        return sum / sqrt((double)head_size);
+        sum *= info->scale;
+        return info->softcap > 0 ? info->softcap * tanh(sum / info->softcap) : sum;
     }
 
-    for (size_t a = 0; a < model->info.additive_size; a++) {
+    for (size_t a = 0; a < info->additive_size; a++) {
         double inner = 0;
         for (size_t d = 0; d < head_size; d++)
             inner += (double)model->additive_query[a * head_size + d] * query[d] +
@@ -59,38 +145,67 @@ static double ref_score(const attn_model *model, const double *query, const doub
     return sum;
 }
 
-/* Turns `count` scores into weights that sum to 1. */
-static void ref_softmax(double *scores, size_t count) {
-    double max = scores[0], sum = 0;
+/* Returns what is added to the score of query q and key k in head h. */
+static double ref_bias(const struct reference *ref, const struct place *at, size_t h,
+                       size_t q, size_t k) {
+    const attn_model_info *info = &ref->model->info;
+    double i = (double)ref_position(ref->request->positions, at->first_query, q);
+    double j = (double)ref_position(ref->request->key_positions, at->first_key, k);
+    double farthest = (double)info->bias_distance;
 
-    for (size_t k = 1; k < count; k++)
+    switch (info->bias) {
+    case ATTN_BIAS_ALIBI:
+        return (double)ref->model->alibi_slopes[h] * (j - i);
+    case ATTN_BIAS_BUCKETS:
+        return (double)ref->model
+            ->distance_bias[h * (2 * info->bias_distance + 1) +
+                            (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
+    case ATTN_BIAS_NONE:
+        break;
+    }
+    return 0;
+}
+
+/* Turns `count` scores into weights, of which those of -INFINITY are 0. They sum to 1,
+ * or with a sink (not NULL) to less. Returns the logarithm of the sum. */
+static double ref_softmax(double *scores, size_t count, const float *sink) {
+    double max = sink != NULL ? (double)*sink : -(double)INFINITY, sum;
+
+    for (size_t k = 0; k < count; k++)
         max = fmax(max, scores[k]);
+    sum = sink != NULL ? exp((double)*sink - max) : 0;
     for (size_t k = 0; k < count; k++)
         sum += scores[k] = exp(scores[k] - max);
     for (size_t k = 0; k < count; k++)
         scores[k] /= sum;
+    return max + log(sum);
 }
 
-/* Computes the weights [Tk] of one query [D] for the keys of its sequence, Tk rows of
- * [H*D]. */
-static void ref_weigh(const attn_model *model, const double *query, const double *keys,
-                      size_t num_keys, size_t key_len, double *ret_weights) {
-    size_t hidden = model->info.num_heads * model->info.head_size;
+/* Computes the weights [Tk] of query q in head h. Returns its logarithm of the sum. */
+static double ref_weigh(const struct reference *ref, const struct place *at, size_t h,
+                        size_t q, double *ret_weights) {
+    const attn_model_info *info = &ref->model->info;
+    size_t size = info->head_size, kv_heads = info->num_kv_heads;
+    size_t key_len = ref->request->key_lens[at->sequence], attended = 0;
+    size_t kv_head = h * kv_heads / info->num_heads;
+    const double *query =
+        ref->queries + ((at->first_query + q) * info->num_heads + h) * size;
 
+    for (size_t k = 0; k < key_len; k++) {
+        const double *key = ref->keys + ((at->first_key + k) * kv_heads + kv_head) * size;
+        ret_weights[k] = -INFINITY;
+        if (!ref_attends(ref->request, at, q, k))
+            continue;
+        ret_weights[k] = ref_score(ref->model, query, key) + ref_bias(ref, at, h, q, k);
+        attended++;
+    }
+    if (attended > 0)
+        return ref_softmax(ret_weights, key_len,
+                           info->sinks ? &ref->model->sinks[h] : NULL);
     for (size_t k = 0; k < key_len; k++)
-        ret_weights[k] = num_keys == 0 ? 1.0 / (double)key_len : 0.0;
-    for (size_t k = 0; k < num_keys; k++)
-        ret_weights[k] = ref_score(model, query, keys + k * hidden);
-    if (num_keys > 0)
-        ref_softmax(ret_weights, num_keys);
+        ret_weights[k] = info->sinks ? 0 : 1.0 / (double)key_len;
+    return -INFINITY;
 }
-
-/* What the loops below share. */
-struct projected {
-    double *queries, *keys, *values; /* [rows of the batch, H*D] */
-    double *context;                 /* [sum of Tq, H*D]: the heads' outputs */
-    double *row;                     /* [longest Tk]: the weights of one query and head */
-};
 
 /* Returns where `index` is in a list, or `count` when it is not; NULL lists all. */
 static size_t ref_find(const size_t *list, size_t count, size_t index) {
@@ -103,125 +218,148 @@ static size_t ref_find(const size_t *list, size_t count, size_t index) {
     return i;
 }
 
+/* Returns how many matrices of weights each sequence has in the result. */
+static size_t ref_weights_heads(const struct reference *ref) {
+    if (ref->request->need_weights == ATTN_WEIGHTS_MEAN)
+        return 1;
+    return ref->request->weights_heads != NULL ? ref->request->num_weights_heads
+                                               : ref->model->info.num_heads;
+}
+
+/* Returns how many rows each of these matrices has. */
+static size_t ref_weights_rows(const attn_request *request, size_t sequence) {
+    return request->weights_queries != NULL ? request->num_weights_queries
+                                            : request->query_lens[sequence];
+}
+
 /* Writes the row of weights of query q in head h, if it is selected; the mean adds up
  * over the heads. */
-static void ref_write_weights(const attn_model_info *info, const attn_request *request,
-                              size_t sequence, size_t h, size_t q, const double *row,
-                              double *ret_weights) {
-    size_t rows = plan_weights_rows(request, sequence);
-    size_t key_len = request->key_lens[sequence];
+static void ref_write_weights(const struct reference *ref, const struct place *at,
+                              size_t h, size_t q) {
+    const attn_request *request = ref->request;
+    size_t rows = ref_weights_rows(request, at->sequence);
+    size_t key_len = request->key_lens[at->sequence];
     size_t to_row = ref_find(request->weights_queries, rows, q);
     size_t to_head = ref_find(request->weights_heads, request->num_weights_heads, h);
     bool all = request->need_weights == ATTN_WEIGHTS_ALL;
 
-    if (to_row == rows || (all && to_head == plan_weights_heads(info, request)))
+    if (to_row == rows || (all && to_head == ref_weights_heads(ref)))
         return;
     for (size_t k = 0; k < key_len; k++) {
         if (all)
-            ret_weights[(to_head * rows + to_row) * key_len + k] = row[k];
+            at->weights[(to_head * rows + to_row) * key_len + k] = ref->row[k];
         else
-            ret_weights[to_row * key_len + k] += row[k] / (double)info->num_heads;
+            at->weights[to_row * key_len + k] +=
+                ref->row[k] / (double)ref->model->info.num_heads;
     }
 }
 
-static void ref_sequence(const attn_model *model, const attn_request *request,
-                         const struct projected *p, size_t sequence, size_t first_query,
-                         size_t first_key, double *ret_weights) {
-    const attn_model_info *info = &model->info;
-    size_t hidden = info->num_heads * info->head_size;
-    size_t query_len = request->query_lens[sequence];
-    size_t key_len = request->key_lens[sequence];
+/* Query q of head h attends. */
+static void ref_attend(const struct reference *ref, const struct place *at, size_t h,
+                       size_t q) {
+    const attn_model_info *info = &ref->model->info;
+    size_t size = info->head_size, kv_heads = info->num_kv_heads;
+    size_t row = (at->first_query + q) * info->num_heads + h;
+    const double *values =
+        ref->values + (at->first_key * kv_heads + h * kv_heads / info->num_heads) * size;
+    double factor =
+        ref->request->head_mask != NULL ? (double)ref->request->head_mask[h] : 1.0;
 
-    for (size_t h = 0; h < info->num_heads; h++) {
-        const double *keys = p->keys + first_key * hidden + h * info->head_size;
-        const double *values = p->values + first_key * hidden + h * info->head_size;
-        double factor = request->head_mask != NULL ? (double)request->head_mask[h] : 1.0;
+    double lse = ref_weigh(ref, at, h, q, ref->row);
+    if (ref->result->lse != NULL)
+        ref->result->lse[row] = lse;
+    for (size_t d = 0; d < size; d++) {
+        double sum = 0;
+        for (size_t k = 0; k < ref->request->key_lens[at->sequence]; k++)
+            sum += ref->row[k] == 0 ? 0 : ref->row[k] * values[k * kv_heads * size + d];
+        ref->context[row * size + d] = factor * sum;
+    }
+    if (at->weights != NULL)
+        ref_write_weights(ref, at, h, q);
+}
 
-        for (size_t q = 0; q < query_len; q++) {
-            size_t at = (first_query + q) * hidden + h * info->head_size;
-            size_t num_keys = mask_num_keys(request, sequence, first_query, q);
-            size_t attended = num_keys > 0 ? num_keys : key_len;
+static void ref_batch(const struct reference *ref) {
+    const attn_request *request = ref->request;
+    struct place at = {.weights = ref->result->weights};
 
-            ref_weigh(model, p->queries + at, keys, num_keys, key_len, p->row);
-            for (size_t d = 0; d < info->head_size; d++) {
-                double sum = 0;
-                for (size_t k = 0; k < attended; k++)
-                    sum += p->row[k] * values[k * hidden + d];
-                p->context[at + d] = factor * sum;
-            }
-            if (ret_weights != NULL)
-                ref_write_weights(info, request, sequence, h, q, p->row, ret_weights);
+    if (request->need_weights == ATTN_WEIGHTS_NONE)
+        at.weights = NULL;
+    for (; at.sequence < request->num_sequences; at.sequence++) {
+        size_t query_len = request->query_lens[at.sequence];
+        size_t key_len = request->key_lens[at.sequence];
+        size_t count =
+            ref_weights_heads(ref) * ref_weights_rows(request, at.sequence) * key_len;
+
+        ref_place_rows(ref, &at);
+        for (size_t i = 0; at.weights != NULL && i < count; i++)
+            at.weights[i] = 0;
+        for (size_t h = 0; h < ref->model->info.num_heads; h++) {
+            for (size_t q = 0; q < query_len; q++)
+                ref_attend(ref, &at, h, q);
         }
+        at.first_query += query_len;
+        at.first_key += key_len;
+        at.weights = at.weights != NULL ? at.weights + count : NULL;
     }
 }
 
-static void ref_batch(const attn_model *model, const attn_request *request,
-                      const struct projected *p, double *ret_weights) {
-    size_t first_query = 0, first_key = 0;
-
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t count = plan_weights_heads(&model->info, request) *
-                       plan_weights_rows(request, s) * request->key_lens[s];
-
-        for (size_t i = 0; ret_weights != NULL && i < count; i++)
-            ret_weights[i] = 0;
-        ref_sequence(model, request, p, s, first_query, first_key, ret_weights);
-
-        first_query += request->query_lens[s];
-        first_key += request->key_lens[s];
-        if (ret_weights != NULL)
-            ret_weights += count;
-    }
-}
-
-static void ref_project_outputs(const attn_model *model, const double *context,
-                                size_t rows, double *ret_outputs) {
-    const attn_model_info *info = &model->info;
+/* Writes what is made from the heads' outputs. */
+static void ref_write_outputs(const struct reference *ref, size_t rows) {
+    const attn_model_info *info = &ref->model->info;
+    const struct ref_result *result = ref->result;
     size_t hidden = info->num_heads * info->head_size;
 
-    for (size_t q = 0; q < rows; q++, context += hidden) {
+    for (size_t i = 0; result->heads != NULL && i < rows * hidden; i++)
+        result->heads[i] = ref->context[i];
+    for (size_t q = 0; result->outputs != NULL && q < rows; q++) {
+        const double *context = ref->context + q * hidden;
         if (info->output_projection)
-            ref_linear(model->output_weight, model->output_bias, info->out_size, hidden,
-                       context, ret_outputs + q * info->out_size);
+            ref_linear(ref->model->output_weight, ref->model->output_bias, info->out_size,
+                       hidden, context, result->outputs + q * info->out_size);
         for (size_t i = 0; !info->output_projection && i < hidden; i++)
-            ret_outputs[q * hidden + i] = context[i];
+            result->outputs[q * hidden + i] = context[i];
     }
 }
 
 attn_status attn_ref_run(const attn_model *model, const attn_request *request,
-                         double *ret_outputs, double *ret_weights) {
+                         const struct ref_result *ret_result) {
     const attn_model_info *info = &model->info;
-    size_t hidden = info->num_heads * info->head_size;
+    bool norm = info->pre_norm_applied;
+    bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "cross") != 0);
     attn_sizes sizes;
 
     attn_status status = attn_plan(model, request, &sizes, NULL);
     if (status != ATTN_OK)
         return status;
-    if (request->need_weights == ATTN_WEIGHTS_NONE)
-        ret_weights = NULL;
 
-    struct projected p = {
-        .queries = ref_project(model->query_weight, model->query_bias, hidden,
-                               info->query_size, request->queries, sizes.num_queries),
-        .keys = ref_project(model->key_weight, model->key_bias, hidden, info->key_size,
-                            request->keys, sizes.num_keys),
-        .values = ref_project(model->value_weight, model->value_bias, hidden,
-                              info->value_size, request->values, sizes.num_keys),
-        .context = calloc(sizes.num_queries * hidden, sizeof(double)),
+    struct reference ref = {
+        .model = model,
+        .request = request,
+        .queries =
+            ref_project(model, model->query_weight, model->query_bias, info->num_heads,
+                        info->query_size, request->queries, sizes.num_queries, norm),
+        .keys = ref_project(model, model->key_weight, model->key_bias, info->num_kv_heads,
+                            info->key_size, request->keys, sizes.num_keys, norm_keys),
+        .values =
+            ref_project(model, model->value_weight, model->value_bias, info->num_kv_heads,
+                        info->value_size, request->values, sizes.num_keys, norm_keys),
+        .context =
+            calloc(sizes.num_queries * info->num_heads * info->head_size, sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
+        .result = ret_result,
     };
     status = ATTN_E_NOMEM;
-    if (p.queries != NULL && p.keys != NULL && p.values != NULL && p.context != NULL &&
-        p.row != NULL) {
-        ref_batch(model, request, &p, ret_weights);
-        ref_project_outputs(model, p.context, sizes.num_queries, ret_outputs);
+    if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&
+        ref.context != NULL && ref.row != NULL) {
+        ref_batch(&ref);
+        ref_write_outputs(&ref, sizes.num_queries);
         status = ATTN_OK;
     }
 
-    free(p.queries);
-    free(p.keys);
-    free(p.values);
-    free(p.context);
-    free(p.row);
+    free(ref.queries);
+    free(ref.keys);
+    free(ref.values);
+    free(ref.context);
+    free(ref.row);
     return status;
 }

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ref.h: the layer computed plainly, from its definition, in float64. It is the oracle
- * that every kernel is compared with, so it is kept simple rather than fast. */
+ * that every kernel is compared with, so it is kept simple rather than fast. It decides
+ * on its own which keys a query attends to. */
 #ifndef ATTND_MATH_REF_H
 #define ATTND_MATH_REF_H
 
 #include <attnd/attention.h>
 
-/* Computes what attn_run() computes, for a request that attn_plan() accepts. The outputs
- * and the weights (NULL when not wanted) are laid out as in attn_result, in float64.
- * Thread-safe; allocates. Returns ATTN_OK, what attn_plan() returns, or ATTN_E_NOMEM. */
+/* Laid out as in attn_result. What is NULL is not computed. */
+struct ref_result {
+    double *outputs, *weights, *heads, *lse;
+};
+
+/* Computes what attn_run() computes, for a request that attn_plan() accepts. The weights
+ * are laid out as request->need_weights says; what else is computed, *ret_result alone
+ * says. Thread-safe; allocates. Returns ATTN_OK, what attn_plan() returns, or
+ * ATTN_E_NOMEM. */
 attn_status attn_ref_run(const attn_model *model, const attn_request *request,
-                         double *ret_outputs, double *ret_weights);
+                         const struct ref_result *ret_result);
 
 #endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c: linear maps, norms and rotations, as they are defined. */
+#include "math/ref/rows.h"
+
+#include <math.h>
+
+void ref_linear(const float *weight, const float *bias, size_t out, size_t in,
+                const double *x, double *y) {
+    for (size_t o = 0; o < out; o++) {
+        y[o] = bias != NULL ? (double)bias[o] : 0.0;
+        for (size_t i = 0; i < in; i++)
+            y[o] += (double)weight[o * in + i] * x[i];
+    }
+}
+
+void ref_norm(attn_norm norm, double eps, const float *weight, const float *bias,
+              size_t size, double *numbers) {
+    double mean = 0, square = 0;
+
+    if (norm == ATTN_NORM_NONE)
+        return;
+    for (size_t i = 0; norm == ATTN_NORM_LAYER && i < size; i++)
+        mean += numbers[i] / (double)size;
+    for (size_t i = 0; i < size; i++)
+        square += (numbers[i] - mean) * (numbers[i] - mean) / (double)size;
+    for (size_t i = 0; i < size; i++) {
+        numbers[i] = (numbers[i] - mean) / sqrt(square + eps) * (double)weight[i];
+        if (bias != NULL)
+            numbers[i] += (double)bias[i];
+    }
+}
+
+void ref_clip(double clip, size_t size, double *numbers) {
+    for (size_t i = 0; clip > 0 && i < size; i++)
+        numbers[i] = fmin(fmax(numbers[i], -clip), clip);
+}
+
+/* Returns frequency a of a sequence of `length` positions. */
+static double find_frequency(const attn_model *model, size_t a, size_t length) {
+    const struct model_rotation *rotation = &model->rotation;
+    double size = (double)model->info.rope_size;
+
+    if (rotation->max_length == 0 || length <= rotation->max_length)
+        return rotation->frequencies[a];
+    if (rotation->long_frequencies != NULL)
+        return rotation->long_frequencies[a];
+    double stretch = rotation->factor * (double)length / (double)rotation->max_length -
+                     (rotation->factor - 1);
+    return pow(rotation->base * pow(stretch, size / (size - 2)), -2 * (double)a / size);
+}
+
+void ref_rotate(const attn_model *model, size_t position, size_t length, double *head) {
+    size_t half = model->info.rope_size / 2;
+
+    for (size_t a = 0; a < half; a++) {
+        double angle = (double)position * find_frequency(model, a, length);
+        double cosine = model->rotation.magnitude * cos(angle);
+        double sine = model->rotation.magnitude * sin(angle);
+        double first = head[a], second = head[a + half];
+        head[a] = first * cosine - second * sine;
+        head[a + half] = second * cosine + first * sine;
+    }
+}
