@@ -31,7 +31,7 @@ static struct head_rows gather_rows(const struct run *run,
                                     const struct sequence_position *at, size_t head,
                                     size_t panels, size_t thread) {
     const struct engine *engine = &run->model->engine;
-    struct head_rows rows = panel_head_rows(run, at, head);
+    struct head_rows rows = work_head_rows(run, at, head);
     size_t key_len = run->request->key_lens[at->sequence];
     size_t k_step = engine->kernels->k_step, head_size = run->model->info.head_size;
     size_t key_width = engine->score_size; /* in words */
@@ -70,7 +70,7 @@ static void attend_items(const struct run *run, const struct sequence_position *
             gather_rows(run, at, head, (end - item) / all.pieces, thread);
         for (; item < end; item++) {
             struct panel_work work;
-            panel_init(&work, run, at, item / all.pieces % all.panels, thread);
+            work_init(&work, run, at, item / all.pieces % all.panels, thread);
             work.piece = item % all.pieces;
             if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
                 panel_attend_mean(&work);
@@ -91,7 +91,7 @@ static void merge_items(const struct run *run, const struct sequence_position *a
         struct panel_work work;
         if (all.pieces == 1 || item % all.pieces > 0)
             continue;
-        panel_init(&work, run, at, item / all.pieces % all.panels, thread);
+        work_init(&work, run, at, item / all.pieces % all.panels, thread);
         panel_merge(&work, item / all.pieces / all.panels,
                     panel_partials(run, &work, item));
     }
@@ -115,7 +115,7 @@ static void convert_items(const struct run *run, const struct sequence_position 
 
     (void)thread;
     for (size_t head = heads.first; head < heads.end; head++) {
-        const struct head_rows to = panel_head_rows(run, at, head);
+        const struct head_rows to = work_head_rows(run, at, head);
         float *keys = run->keys + (to.keys - run->keys);
         float *values = run->values + (to.values - run->values);
         bool summed = mask_head_factor(run->request, head) != 0.0F;
