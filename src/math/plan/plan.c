@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c: checks a request, and adds up its sizes before memory is allocated. */
+#include "math/plan/parts.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "math/mask.h"
+#include "math/model.h"
+
+#include <limits.h>
+#include <stdint.h>
+
+/* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
+static bool valid_lens_fit(const attn_request *request, size_t sequence,
+                           size_t first_query) {
+    size_t key_len = request->key_lens[sequence];
+
+    if (request->valid_lens == NULL)
+        return true;
+    if (!request->valid_lens_per_query)
+        return request->valid_lens[sequence] <= key_len;
+    for (size_t q = 0; q < request->query_lens[sequence]; q++) {
+        if (request->valid_lens[first_query + q] > key_len)
+            return false;
+    }
+    return true;
+}
+
+size_t plan_weights_heads(const attn_model_info *info, const attn_request *request) {
+    switch (request->need_weights) {
+    case ATTN_WEIGHTS_ALL:
+        return request->weights_heads != NULL ? request->num_weights_heads
+                                              : info->num_heads;
+    case ATTN_WEIGHTS_MEAN:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+size_t plan_weights_rows(const attn_request *request, size_t sequence) {
+    return request->weights_queries != NULL ? request->num_weights_queries
+                                            : request->query_lens[sequence];
+}
+
+/* Returns whether a head's weights are computed, even if it adds nothing to the
+ * outputs. */
+static bool weighs_head(const struct plan *plan, const attn_request *request,
+                        size_t head) {
+    if (plan->kind == PLAN_HEADS || request->need_weights == ATTN_WEIGHTS_NONE)
+        return plan->kind == PLAN_HEADS;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN || request->weights_heads == NULL)
+        return true;
+    for (size_t i = 0; i < request->num_weights_heads; i++) {
+        if (request->weights_heads[i] == head)
+            return true;
+    }
+    return false;
+}
+
+bool plan_is_direct(const struct plan *plan, const attn_model *model,
+                    const attn_request *request, size_t sequence) {
+    return plan->kind == PLAN_RUN && model->engine.native &&
+           model->engine.additive_score == NULL &&
+           request->key_lens[sequence] >= PLAN_DIRECT_KEYS_MIN &&
+           request->query_lens[sequence] <= model->info.head_size / PLAN_DIRECT_SHARE;
+}
+
+struct plan_items plan_items(const struct plan *plan, const attn_model *model,
+                             const attn_request *request, size_t sequence) {
+    size_t columns = model->engine.kernels->columns;
+    size_t rows = request->query_lens[sequence];
+    bool direct = plan_is_direct(plan, model, request, sequence);
+    bool mean = request->need_weights == ATTN_WEIGHTS_MEAN;
+    struct plan_items items = {direct || mean ? 1 : model->info.num_heads, 1, 1};
+
+    if (direct)
+        rows *= plan->num_scored;
+    if (!direct || !mean)
+        items.panels = (rows + columns - 1) / columns;
+    if (plan->splits)
+        items.pieces = (request->key_lens[sequence] - 1) / KERNEL_PIECE_KEYS + 1;
+    return items;
+}
+
+/* Checks that a selected index is less than `limit`; `where` says of what it is. */
+static attn_status check_selected(const size_t *list, size_t count, size_t limit,
+                                  const char *thing, const char *where,
+                                  attn_error *ret_error) {
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        if (list[i] >= limit)
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "weights of %s %zu are selected, but the last one%s is %zu",
+                             thing, list[i], where, limit - 1);
+    }
+    return ATTN_OK;
+}
+
+/* Checks which weights are selected. */
+static attn_status plan_selection(const attn_model_info *info,
+                                  const attn_request *request, attn_error *ret_error) {
+    size_t shortest = SIZE_MAX;
+    attn_status status = ATTN_OK;
+
+    for (size_t s = 0; s < request->num_sequences; s++)
+        shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
+    if (request->need_weights == ATTN_WEIGHTS_ALL)
+        status = check_selected(request->weights_heads, request->num_weights_heads,
+                                info->num_heads, "head", "", ret_error);
+    if (status == ATTN_OK && request->need_weights != ATTN_WEIGHTS_NONE)
+        status =
+            check_selected(request->weights_queries, request->num_weights_queries,
+                           shortest, "query", " of the shortest sequence", ret_error);
+    return status;
+}
+
+/* Adds what the attention of one sequence needs to the plan. */
+static bool plan_attention(const attn_model *model, const attn_request *request,
+                           size_t sequence, struct plan *plan) {
+    const attn_model_info *info = &model->info;
+    size_t columns = model->engine.kernels->columns;
+    size_t rows = request->query_lens[sequence], key_len = request->key_lens[sequence];
+    size_t score_size = model->engine.score_size, result_size = info->head_size;
+    double pairs = (double)rows * (double)key_len, heads = (double)info->num_heads;
+
+    if (plan_is_direct(plan, model, request, sequence)) {
+        plan->num_direct++;
+        plan->direct_queries += rows;
+        plan->direct_pairs += pairs;
+        rows *= plan->num_scored; /* at most a quarter of H*D */
+        heads = (double)plan->num_scored;
+        score_size = info->key_size;
+        result_size = info->value_size;
+        if (!size_add(plan->direct_rows, rows, &plan->direct_rows))
+            return false;
+    } else {
+        plan->projected_keys += key_len;
+        plan->pairs += pairs;
+        plan->num_panels += (rows - 1) / columns + 1;
+    }
+
+    double flops = 2 * (double)key_len * ((double)score_size + (double)result_size);
+    double panel_flops = flops * (double)(rows < columns ? rows : columns);
+    plan->items_flops += flops * (double)request->query_lens[sequence] * heads;
+    if (panel_flops > plan->panel_flops)
+        plan->panel_flops = panel_flops;
+    if (rows > plan->piece_rows)
+        plan->piece_rows = rows < columns ? rows : columns;
+    if (score_size > plan->score_size)
+        plan->score_size = score_size;
+    if (result_size > plan->result_size)
+        plan->result_size = result_size;
+    return true;
+}
+
+/* Checks one sequence, and adds its rows, weights and panels to the plan. */
+static attn_status plan_sequence(const attn_model *model, const attn_request *request,
+                                 size_t sequence, struct plan *plan,
+                                 attn_error *ret_error) {
+    const attn_model_info *info = &model->info;
+    attn_sizes *sizes = &plan->sizes;
+    size_t query_len = request->query_lens[sequence];
+    size_t key_len = request->key_lens[sequence];
+    size_t first_query = sizes->num_queries, weights;
+
+    if (query_len == 0 || key_len == 0)
+        return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", sequence);
+    if (info->context_length > 0 &&
+        (query_len > info->context_length || key_len > info->context_length))
+        return error_set(ret_error, ATTN_E_SHAPE,
+                         "sequence %zu is longer than the context length %zu", sequence,
+                         info->context_length);
+
+    /* Nothing reads [sum of Tq] entries before their number is known to fit. */
+    if (!size_add(sizes->num_queries, query_len, &sizes->num_queries) ||
+        !size_add(sizes->num_keys, key_len, &sizes->num_keys) ||
+        sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
+        !size_mul(plan_weights_heads(info, request), plan_weights_rows(request, sequence),
+                  &weights) ||
+        !size_add_mul(&sizes->weights, weights, key_len))
+        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    if (!valid_lens_fit(request, sequence, first_query))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "valid_lens of sequence %zu is over its %zu keys", sequence,
+                         key_len);
+
+    if (query_len > plan->longest_query_len)
+        plan->longest_query_len = query_len;
+    if (key_len > plan->longest_key_len)
+        plan->longest_key_len = key_len;
+    if (!plan_attention(model, request, sequence, plan))
+        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    return ATTN_OK;
+}
+
+/* Checks every sequence and adds up their sizes. */
+static attn_status plan_sequences(const attn_model *model, const attn_request *request,
+                                  struct plan *plan, attn_error *ret_error) {
+    if (request->num_sequences == 0)
+        return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        attn_status status = plan_sequence(model, request, s, plan, ret_error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return plan_selection(&model->info, request, ret_error);
+}
+
+attn_status plan_make(const attn_model *model, const attn_request *request,
+                      enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
+    const attn_model_info *info = &model->info;
+    const struct engine *engine = &model->engine;
+    size_t columns = engine->kernels->columns;
+    struct plan plan = {.kind = kind,
+                        .by_head = engine->native && info->head_size % columns == 0 &&
+                                   engine->score_size % columns == 0,
+                        .hidden = info->num_heads * info->head_size,
+                        .score_width = info->num_heads * engine->score_size};
+
+    plan.key_panels =
+        plan.by_head && engine->additive_score == NULL && columns >= PLAN_PANELS_COLUMNS;
+    for (size_t h = 0; h < info->num_heads; h++)
+        plan.num_scored +=
+            mask_head_factor(request, h) != 0.0F || weighs_head(&plan, request, h);
+    attn_status status = plan_sequences(model, request, &plan, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (!plan_scratch(model, request, &plan))
+        return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    plan_count_flops(model, request, &plan);
+    *ret_plan = plan;
+    return ATTN_OK;
+}
+
+attn_status attn_plan(const attn_model *model, const attn_request *request,
+                      attn_sizes *ret_sizes, attn_error *ret_error) {
+    struct plan plan;
+    attn_status status = plan_make(model, request, PLAN_RUN, &plan, ret_error);
+
+    if (status == ATTN_OK)
+        *ret_sizes = plan.sizes;
+    return status;
+}
