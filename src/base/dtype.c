@@ -18,19 +18,18 @@ static float float_of_bf16(uint16_t bits) {
 }
 
 /* IEEE 754 binary16 has 1 sign bit, 5 exponent bits (bias 15) and 10 fraction bits. Every
- * value is exact in float32. */
+ * value is exact in float32. Its bits in the place of those of a float32 (bias 127) have
+ * an exponent that is 112 too small; the multiplication also normalises subnormals.
+ * Without branches, compilers convert several at once. */
 static float float_of_f16(uint16_t bits) {
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
-    uint32_t exponent = bits >> 10 & 0x1f;
-    uint32_t fraction = bits & 0x3ff;
+    uint32_t magnitude = (uint32_t)(bits & 0x7fff) << 13;
+    float value = float_of_bits(magnitude) * 0x1p112f;
+    uint32_t special = magnitude >= 0x1fU << 23 ? 0x7f800000 : 0; /* infinity or NaN */
+    uint32_t result;
 
-    if (exponent == 0) { /* zero or subnormal */
-        float magnitude = (float)fraction * 0x1p-24f;
-        return sign != 0 ? -magnitude : magnitude;
-    }
-    if (exponent == 0x1f) /* infinity or NaN */
-        return float_of_bits(sign | 0x7f800000 | fraction << 13);
-    return float_of_bits(sign | (exponent - 15 + 127) << 23 | fraction << 13);
+    memcpy(&result, &value, sizeof result);
+    return float_of_bits(result | special | sign);
 }
 
 static float float_of_f64(double value) {
