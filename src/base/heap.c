@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heap.c: fixes what glibc adapts. It would raise its threshold to the size of the
- * largest block that was freed, up to 32 MiB, and keep all blocks below it. */
+/* heap.c: large blocks, and what glibc adapts, which is fixed here. glibc would raise its
+ * threshold to the size of the largest block that was freed, up to 32 MiB, and keep all
+ * blocks below it. */
 #include "base/heap.h"
 
 #include <stdlib.h> /* __GLIBC__ */
+#include <sys/mman.h>
+
+#define HUGE_PAGE_BYTES      ((size_t)2 * 1024 * 1024)
+#define HUGE_PAGES_BLOCK_MIN (2 * HUGE_PAGE_BYTES)
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -31,4 +36,16 @@ void heap_trim(size_t keep) {
     malloc_trim(0);
 #endif
     (void)keep;
+}
+
+void *heap_alloc(size_t bytes) {
+    if (bytes < HUGE_PAGES_BLOCK_MIN)
+        return aligned_alloc(HEAP_ALIGNMENT, bytes);
+
+    void *block = aligned_alloc(HUGE_PAGE_BYTES, bytes);
+#ifdef MADV_HUGEPAGE
+    if (block != NULL)
+        madvise(block, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+#endif
+    return block;
 }

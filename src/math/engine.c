@@ -4,6 +4,7 @@
 #include "math/engine.h"
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "math/blas.h"
 #include "math/fold.h"
 #include "math/reserve.h"
@@ -136,11 +137,12 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
         const float *weight = owned != NULL ? *owned : linear->weight;
         float *packed = memory + n * columns * depth;
         float *transposed = kernels->pack_pairs_bf16 != NULL ? panel : packed;
+        size_t left = linear->out - n * columns, rows = left < columns ? left : columns;
 
-        for (size_t c = 0; c < columns; c++) {
-            size_t o = n * columns + c;
+        kernels->transpose(weight + n * columns * in, in, rows, in, transposed, columns);
+        for (size_t c = rows; c < columns; c++) {
             for (size_t k = 0; k < in; k++)
-                transposed[k * columns + c] = o < linear->out ? weight[o * in + k] : 0.0F;
+                transposed[k * columns + c] = 0.0F;
         }
         if (kernels->pack_pairs_bf16 != NULL)
             kernels->pack_pairs_bf16(panel, columns, in, columns, packed, columns);
@@ -171,7 +173,7 @@ static attn_status pack_weights(const attn_model_info *info,
         !size_mul(deepest, engine->kernels->columns * sizeof(float), &panel_bytes))
         return ATTN_E_OVERFLOW;
     float *panel = malloc(panel_bytes);
-    engine->packed = aligned_alloc(ATTN_ALIGNMENT, bytes);
+    engine->packed = heap_alloc(bytes);
     if (engine->packed == NULL || panel == NULL)
         status = ATTN_E_NOMEM;
 

@@ -3,6 +3,7 @@
 #include "math/model.h"
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "math/reserve.h"
 
 #include <attnd/attention.h>
@@ -137,7 +138,7 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
     for (size_t i = 0; i < NUM_ARRAYS; i++) {
         if (!arrays[i].present)
             continue;
-        *arrays[i].pointer = aligned_alloc(ATTN_ALIGNMENT, bytes[i]);
+        *arrays[i].pointer = heap_alloc(bytes[i]);
         if (*arrays[i].pointer == NULL)
             goto fail;
         memset(*arrays[i].pointer, 0, bytes[i]);

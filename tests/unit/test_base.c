@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/heap.h"
 #include "base/machine.h"
 #include "base/size.h"
 #include "fail_alloc.h"
@@ -300,6 +301,19 @@ static void test_machine_ignores_controllers_with_longer_names(void **state) {
     remove_root(root);
 }
 
+static void test_blocks_of_the_heap_are_aligned(void **state) {
+    const size_t sizes[] = {64, (size_t)4 << 20, ((size_t)5 << 20) + 64};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        unsigned char *block = heap_alloc(sizes[i]);
+        assert_non_null(block);
+        assert_int_equal((uintptr_t)block % HEAP_ALIGNMENT, 0);
+        block[0] = block[sizes[i] - 1] = 1;
+        free(block);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_that_wrap_are_refused_and_write_nothing),
@@ -320,6 +334,7 @@ int main(void) {
         cmocka_unit_test(test_machine_has_free_what_the_tightest_group_has_left),
         cmocka_unit_test(test_machine_reads_free_memory_of_version_1),
         cmocka_unit_test(test_machine_ignores_controllers_with_longer_names),
+        cmocka_unit_test(test_blocks_of_the_heap_are_aligned),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
