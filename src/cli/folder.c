@@ -43,13 +43,14 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
 }
 
 attn_status folder_open_to_serve(const struct model_spec *spec,
-                                 const attn_engine_options *engine,
+                                 const attn_engine_options *engine, size_t *bytes,
                                  struct folder **ret_folder, attn_error *ret_error) {
     struct folder *folder;
     attn_status status = folder_open_spec(spec, &folder, ret_error);
 
     if (status == ATTN_OK && folder != NULL)
-        status = folder_check_models(folder, engine, machine_memory(""), ret_error);
+        status =
+            folder_check_models(folder, engine, machine_memory(""), bytes, ret_error);
     if (status == ATTN_OK) {
         *ret_folder = folder;
         return ATTN_OK;

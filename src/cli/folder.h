@@ -16,9 +16,10 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
                              attn_error *ret_error);
 
 /* The same, and checks that all layers can be served at the same time in the memory that
- * this process may use. Errors besides: those of folder_check_models(). */
+ * this process may use, beside the *bytes that are spoken for. Adds theirs to them.
+ * Errors besides: those of folder_check_models(). */
 attn_status folder_open_to_serve(const struct model_spec *spec,
-                                 const attn_engine_options *engine,
+                                 const attn_engine_options *engine, size_t *bytes,
                                  struct folder **ret_folder, attn_error *ret_error);
 
 /* Prints a line for each layer of a folder: what it has, and what of it attnd does not

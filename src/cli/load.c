@@ -88,9 +88,10 @@ static attn_status add_source(struct load_sources *sources, const char *name,
     return ATTN_OK;
 }
 
-/* Adds a source of a folder in the state `state`: its layer `part`. */
+/* Adds layer `i`, called `part`, of a folder in the state `state`. */
 static attn_status add_layer(struct load_sources *sources, const struct model_spec *spec,
-                             const char *text, const char *part, const struct stat *state,
+                             const char *text, struct folder *folder, size_t i,
+                             const char *part, const struct stat *state,
                              attn_error *ret_error) {
     char name[ATTN_NAME_MAX + 64];
 
@@ -100,6 +101,8 @@ static attn_status add_layer(struct load_sources *sources, const struct model_sp
         return status;
     struct load_source *source = &sources->items[sources->count - 1];
     source->file = *state;
+    source->folder = folder_share(folder);
+    source->layer = i;
     source->part = strdup(part);
     return source->part != NULL ? ATTN_OK
                                 : error_set(ret_error, ATTN_E_NOMEM, "out of memory");
@@ -116,7 +119,8 @@ static attn_status add_sources(const struct config *config, struct load_sources 
     size_t count;
     attn_error error;
 
-    attn_status status = folder_open_to_serve(spec, &engine, &folder, &error);
+    attn_status status =
+        folder_open_to_serve(spec, &engine, &sources->bytes, &folder, &error);
     if (status == ATTN_E_NOMEM) /* which is not the folder's fault */
         return error_set(ret_error, status, "%s", error.text);
     if (status != ATTN_OK || folder == NULL) /* load_model() says why */
@@ -125,7 +129,8 @@ static attn_status add_sources(const struct config *config, struct load_sources 
     folder_find_state(spec->path, &state);
     const struct layer *layers = folder_get_layers(folder, &count);
     for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = add_layer(sources, spec, text, layers[i].part, &state, ret_error);
+        status =
+            add_layer(sources, spec, text, folder, i, layers[i].part, &state, ret_error);
     folder_close(folder);
     return status;
 }
@@ -201,7 +206,7 @@ static attn_status add_folder(const struct config *config, struct load_sources *
 attn_status load_find_sources(const struct config *config,
                               struct load_sources *ret_sources, attn_error *ret_error) {
     static const char *const demos[] = {"journey", "d2l", "patterns", "stacked"};
-    struct load_sources sources = {NULL, 0};
+    struct load_sources sources = {.items = NULL};
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
@@ -246,30 +251,20 @@ static attn_status read_spec(const struct load_source *source,
     return model_spec_parse(source->spec, ret_spec, ret_error);
 }
 
-/* Opens the folder of a source, and finds its layer. */
-static attn_status open_layer(const struct load_source *source,
-                              const struct model_spec *given,
-                              const attn_engine_options *engine,
-                              struct folder **ret_folder, size_t *ret_index,
-                              attn_error *ret_error) {
+/* Says why the folder of a source without a layer could not be opened before. */
+static attn_status refuse_folder_source(const struct load_source *source,
+                                        const struct model_spec *given,
+                                        const attn_engine_options *engine,
+                                        bool *ret_is_file, attn_error *ret_error) {
     struct model_spec spec = *given;
     struct folder *folder;
-    size_t count;
+    size_t bytes = 0;
 
     spec.path = source->path;
-    attn_status status = folder_open_to_serve(&spec, engine, &folder, ret_error);
-    if (status != ATTN_OK || folder == NULL) {
-        *ret_folder = NULL;
+    attn_status status = folder_open_to_serve(&spec, engine, &bytes, &folder, ret_error);
+    *ret_is_file = status == ATTN_OK && folder == NULL;
+    if (status != ATTN_OK || folder == NULL)
         return status;
-    }
-    const struct layer *layers = folder_get_layers(folder, &count);
-    for (size_t i = 0; i < count && source->part != NULL; i++) {
-        if (strcmp(layers[i].part, source->part) != 0)
-            continue;
-        *ret_folder = folder;
-        *ret_index = i;
-        return ATTN_OK;
-    }
     folder_close(folder);
     return error_set(ret_error, ATTN_E_IO, "%.160s: it changed while it was read",
                      source->path);
@@ -280,19 +275,16 @@ static attn_status load_path(const struct load_source *source,
                              const struct model_spec *spec,
                              const attn_engine_options *engine, attn_model **ret_model,
                              attn_error *ret_error) {
-    struct folder *folder;
-    size_t index = 0;
+    bool is_file;
 
-    attn_status status = open_layer(source, spec, engine, &folder, &index, ret_error);
-    if (status != ATTN_OK)
+    if (source->folder != NULL)
+        return folder_create_model(source->folder, source->layer, source->name, engine,
+                                   ret_model, ret_error);
+    attn_status status = refuse_folder_source(source, spec, engine, &is_file, ret_error);
+    if (!is_file)
         return status;
-    if (folder == NULL)
-        return attn_model_load(source->name, source->path, &spec->options, engine,
-                               ret_model, ret_error);
-    status =
-        folder_create_model(folder, index, source->name, engine, ret_model, ret_error);
-    folder_close(folder);
-    return status;
+    return attn_model_load(source->name, source->path, &spec->options, engine, ret_model,
+                           ret_error);
 }
 
 attn_status load_model(const struct config *config, const struct load_source *source,
@@ -321,16 +313,15 @@ attn_status load_measure(const struct config *config, const struct load_source *
         return status;
 
     const attn_engine_options engine = load_engine_options(config, spec.precision, true);
-    struct folder *folder = NULL;
-    size_t index = 0;
-    if (source->path != NULL)
-        status = open_layer(source, &spec, &engine, &folder, &index, ret_error);
-    if (status == ATTN_OK && folder != NULL)
-        status = folder_describe_model(folder, index, &engine, &info, ret_error);
-    else if (status == ATTN_OK && source->path != NULL)
+    bool is_file = false;
+    if (source->folder != NULL)
+        status = folder_describe_model(source->folder, source->layer, &engine, &info,
+                                       ret_error);
+    else if (source->path != NULL)
+        status = refuse_folder_source(source, &spec, &engine, &is_file, ret_error);
+    if (is_file)
         status = checkpoint_describe(source->path, &spec.options, &engine, false, &info,
                                      ret_error);
-    folder_close(folder);
     model_spec_deinit(&spec);
     if (status == ATTN_OK)
         *ret_bytes = info.bytes > info.memory ? info.bytes : info.memory;
@@ -366,7 +357,13 @@ bool load_source_copy(const struct load_source *source, struct load_source *ret_
            copy_text(source->part, &ret_copy->part);
 }
 
+void load_source_close(struct load_source *source) {
+    folder_close(source->folder);
+    source->folder = NULL;
+}
+
 void load_source_deinit(struct load_source *source) {
+    load_source_close(source);
     free(source->name);
     free(source->path);
     free(source->part);
@@ -377,5 +374,5 @@ void load_sources_deinit(struct load_sources *sources) {
     for (size_t i = 0; i < sources->count; i++)
         load_source_deinit(&sources->items[i]);
     free(sources->items);
-    *sources = (struct load_sources){NULL, 0};
+    *sources = (struct load_sources){.items = NULL};
 }

@@ -9,12 +9,16 @@
 #include <attnd/model.h>
 #include <sys/stat.h>
 
+struct folder;
+
 /* A model that the options name. */
 struct load_source {
     char *name;       /* owned */
     char *path;       /* owned; NULL: built in */
     const char *spec; /* the value of its --model, borrowed; NULL: of another option */
     char *part;       /* owned; the layer of a folder, "decoder.3"; NULL: a file */
+    struct folder *folder; /* that folder, a share of it; NULL: closed, or a file */
+    size_t layer;          /* index in the folder */
     struct stat file; /* when it was found; st_ino is 0 where there was none. Of a folder,
                          see folder_find_state() */
 };
@@ -22,6 +26,7 @@ struct load_source {
 struct load_sources {
     struct load_source *items; /* [count], owned */
     size_t count;
+    size_t bytes; /* that all layers of folders need when they are served */
 };
 
 /* Checks what needs no file: the text of every --model, and that some option names a
@@ -29,14 +34,15 @@ struct load_sources {
 attn_status load_check(const struct config *config, attn_error *ret_error);
 
 /* Finds what --model, --model-dir and --demo name, in this order, and opens no file but
- * those of folders, to list their layers. A folder that cannot be served is one source,
- * and load_model() says why. A name may appear twice. On success the caller owns
- * *ret_sources. Errors, with one line: ATTN_E_IO for a --model-dir that cannot be read;
- * else as load_check(). */
+ * those of folders, to list their layers. They stay open until load_source_close(). The
+ * layers of all folders must fit in the memory that the process may use. A folder that
+ * cannot be served is one source, and load_model() says why. A name may appear twice. On
+ * success the caller owns *ret_sources. Errors, with one line: ATTN_E_IO for a
+ * --model-dir that cannot be read; else as load_check(). */
 attn_status load_find_sources(const struct config *config,
                               struct load_sources *ret_sources, attn_error *ret_error);
 
-/* Loads a model to serve only, which the caller owns. Errors are as in
+/* Loads a model to serve only, which the caller owns. Thread-safe. Errors are as in
  * attn_model_load(). */
 attn_status load_model(const struct config *config, const struct load_source *source,
                        attn_model **ret_model, attn_error *ret_error);
@@ -56,8 +62,11 @@ bool load_is_of_folder(const struct load_source *source);
  * its path than the last part. It points into `reason`. */
 const char *load_hide_path(const struct load_source *source, const char *reason);
 
-/* Copies a source, with texts of its own. Returns false, with those that there was memory
- * for, when it is short. */
+/* Releases the share of its folder; nothing can be loaded from it any more. */
+void load_source_close(struct load_source *source);
+
+/* Copies a source, with texts of its own, but no folder. Returns false, with those that
+ * there was memory for, when it is short. */
 bool load_source_copy(const struct load_source *source, struct load_source *ret_copy);
 
 /* Returns the engine options of a model. `precision` is the one that its own --model

@@ -2,70 +2,17 @@
 /* catalogue.c: compares what is loaded with what the options name now. */
 #include "daemon/catalogue.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "daemon/team.h"
 #include "wire/json/value.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- entries --- */
-
-static void deinit_entries(struct catalogue_entries *entries) {
-    for (size_t i = 0; i < entries->count; i++) {
-        if (entries->items[i].is_new)
-            attn_model_destroy(entries->items[i].model);
-        load_source_deinit(&entries->items[i].source);
-    }
-    free(entries->items);
-    *entries = (struct catalogue_entries){NULL, 0};
-}
-
-/* Makes an entry of each source, none of them loaded. */
-static attn_status find_entries(const struct config *config,
-                                struct catalogue_entries *ret_entries,
-                                attn_error *ret_error) {
-    struct load_sources sources;
-    attn_status status = load_find_sources(config, &sources, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    struct catalogue_entry *items = calloc(sources.count + 1, sizeof *items);
-    if (items == NULL) {
-        load_sources_deinit(&sources);
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    }
-    for (size_t i = 0; i < sources.count; i++)
-        items[i].source = sources.items[i];
-    *ret_entries = (struct catalogue_entries){items, sources.count};
-    free(sources.items); /* their texts are the entries' now */
-    return ATTN_OK;
-}
-
-/* Returns the first entry of that name among `count`, or NULL. */
-static struct catalogue_entry *find_entry(struct catalogue_entry *items, size_t count,
-                                          const char *name) {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(items[i].source.name, name) == 0)
-            return &items[i];
-    }
-    return NULL;
-}
-
-static size_t count_loaded(const struct catalogue_entries *entries) {
-    size_t count = 0;
-    for (size_t i = 0; i < entries->count; i++)
-        count += entries->items[i].model != NULL;
-    return count;
-}
-
-static void set_reason(struct catalogue_entry *entry, const char *reason) {
-    snprintf(entry->reason, sizeof entry->reason, "%s",
-             load_hide_path(&entry->source, reason));
-}
+/* --- publishing --- */
 
 /* Logs which engine serves the model. */
 static void log_model(const attn_model *model) {
@@ -83,8 +30,6 @@ static void log_model(const attn_model *model) {
               LOG_TEXT("engine", info->engine), LOG_TEXT("cpu", info->cpu),
               LOG_TEXT("precision", info->precision), LOG_NUMBER("memory", info->memory));
 }
-
-/* --- publishing --- */
 
 /* Publishes one generation of the entries. */
 static attn_status publish_entries(const struct catalogue *catalogue,
@@ -108,8 +53,10 @@ static attn_status publish_entries(const struct catalogue *catalogue,
     free(models);
     free(listings);
 
-    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++)
+    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++) {
         entries->items[i].is_new = false;
+        load_source_close(&entries->items[i].source);
+    }
     return status;
 }
 
@@ -134,10 +81,10 @@ static attn_status load_first(const struct config *config,
     return status;
 }
 
-/* The same, but --skip-bad-models leaves out a file of --model-dir that is at fault. A
- * lack of memory is not the file's fault. */
-static attn_status load_or_skip(struct catalogue *catalogue, size_t index,
-                                attn_error *ret_error) {
+/* team_work.run: the same, but --skip-bad-models leaves out a file of --model-dir that is
+ * at fault. A lack of memory is not the file's fault. */
+static attn_status load_or_skip(void *context, size_t index, attn_error *ret_error) {
+    struct catalogue *catalogue = context;
     struct catalogue_entry *entry = &catalogue->entries.items[index];
     attn_error error;
     attn_status status =
@@ -152,7 +99,6 @@ static attn_status load_or_skip(struct catalogue *catalogue, size_t index,
               LOG_TEXT("file", strrchr(entry->source.path, '/') + 1),
               LOG_TEXT("reason", error.text));
     set_reason(entry, error.text);
-    catalogue->num_skipped++;
     return ATTN_OK;
 }
 
@@ -169,28 +115,26 @@ static attn_status refuse_no_models(const struct catalogue *catalogue,
                      folder);
 }
 
-/* Logs how many models are loaded, if 1e9 ns have passed since *reported. */
-static void log_progress(size_t loaded, size_t count, int64_t *reported) {
-    int64_t now = clock_now_ns();
-
-    if (now - *reported < 1000000000)
-        return;
-    log_write(LOG_INFO, "loading", LOG_NUMBER("loaded", loaded),
-              LOG_NUMBER("models", count));
-    *reported = now;
+/* team_work.report */
+static void log_progress(void *context, size_t done) {
+    const struct catalogue *catalogue = context;
+    log_write(LOG_INFO, "loading", LOG_NUMBER("loaded", done),
+              LOG_NUMBER("models", catalogue->entries.count));
 }
 
 attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_error) {
     struct catalogue_entries *entries = &catalogue->entries;
-    int64_t reported = clock_now_ns();
     attn_status status = find_entries(catalogue->config, entries, ret_error);
 
-    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++) {
-        log_progress(i, entries->count, &reported);
-        status = load_or_skip(catalogue, i, ret_error);
-    }
+    if (status == ATTN_OK)
+        status = team_run(&(struct team_work){.count = entries->count,
+                                              .run = load_or_skip,
+                                              .report = log_progress,
+                                              .context = catalogue},
+                          ret_error);
     if (status != ATTN_OK)
         return status;
+    catalogue->num_skipped = entries->count - count_loaded(entries);
     if (count_loaded(entries) == 0)
         return refuse_no_models(catalogue, ret_error);
 
@@ -227,8 +171,8 @@ static attn_status check_memory(const struct catalogue *catalogue,
                      bytes, machine, kept);
 }
 
-/* Loads a model when there is memory for it. A header that jansson read while memory was
- * short may be cut, so what is made of it does not count (wire/json/value.h). */
+/* Loads a model when there is memory for it. Headers are watched as in
+ * find_entries(). */
 static attn_status load_checked(const struct catalogue *catalogue,
                                 const struct load_source *source, attn_model **ret_model,
                                 attn_error *ret_error) {
@@ -284,18 +228,6 @@ static void renew_entry(const struct catalogue *catalogue,
     } else if (load_entry(catalogue, entry, &error) != ATTN_OK && old != NULL) {
         keep_model(entry, old);
     }
-}
-
-/* Adds an empty entry; returns NULL when memory is short. */
-static struct catalogue_entry *add_entry(struct catalogue_entries *entries) {
-    size_t count = entries->count + 1;
-    struct catalogue_entry *items = realloc(entries->items, count * sizeof *items);
-    if (items == NULL)
-        return NULL;
-    entries->items = items;
-    entries->count = count;
-    items[count - 1] = (struct catalogue_entry){.model = NULL};
-    return &items[count - 1];
 }
 
 /* Lets served layers of a folder stay when it can be read no more. */

@@ -7,27 +7,11 @@
 #ifndef ATTND_DAEMON_CATALOGUE_H
 #define ATTND_DAEMON_CATALOGUE_H
 
-#include "cli/load.h"
+#include "daemon/entries.h"
 #include "http/served.h"
 #include "sched/budget.h"
 
 #include <stdatomic.h>
-
-/* A model that the options name. */
-struct catalogue_entry {
-    struct load_source source; /* `file` is the one that was loaded */
-    /* NULL: not loaded. Owned by the generations, once it was published. */
-    attn_model *model;
-    bool is_new;   /* not published yet */
-    bool unloaded; /* by a request; it stays so until one loads it */
-    /* Why the file is not loaded as it is now, or "". */
-    char reason[sizeof((attn_error *)0)->text];
-};
-
-struct catalogue_entries {
-    struct catalogue_entry *items; /* [count], owned */
-    size_t count;
-};
 
 struct catalogue {
     const struct config *config;  /* borrowed */

@@ -377,13 +377,20 @@ static void test_models_must_fit_into_memory_together(void **state) {
     struct folder *folder = must_open("gpt2", NULL);
     attn_model_info info;
     attn_error error;
+    size_t bytes = 0;
     (void)state;
 
     assert_int_equal(folder_describe_model(folder, 0, NULL, &info, NULL), ATTN_OK);
-    assert_int_equal(folder_check_models(folder, NULL, 3 * info.memory, &error), ATTN_OK);
-    assert_int_equal(folder_check_models(folder, NULL, 3 * info.memory - 1, &error),
+    size_t sum = 3 * info.memory;
+    assert_int_equal(folder_check_models(folder, NULL, sum - 1, &bytes, &error),
                      ATTN_E_NOMEM);
     assert_text_has(error.text, "choose some with layers=");
+    assert_int_equal(bytes, 0);
+    assert_int_equal(folder_check_models(folder, NULL, sum, &bytes, &error), ATTN_OK);
+    assert_int_equal(bytes, sum);
+    assert_int_equal(folder_check_models(folder, NULL, 2 * sum - 1, &bytes, &error),
+                     ATTN_E_NOMEM);
+    assert_text_has(error.text, "beside other folders");
     folder_close(folder);
 }
 

@@ -13,6 +13,7 @@
 
 #include <dirent.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #define PATH_SHOWN_SIZE 120 /* bytes of a path that an error shows: its end */
 
 struct folder {
+    atomic_size_t num_shares;
     char path[PATH_SHOWN_SIZE + 4]; /* as errors show it, with ": " */
     json_t *config;
     struct folder_tensors tensors;
@@ -192,6 +194,7 @@ static attn_status finish_folder(struct folder *folder, attn_status status,
 
     if (options == NULL)
         options = &no_options;
+    atomic_init(&folder->num_shares, 1);
     folder->pre_norm = options->pre_norm;
     folder->context_length = options->context_length;
     if (status == ATTN_OK)
@@ -249,8 +252,13 @@ attn_status folder_open_memory(const char *config, size_t config_size, const voi
     return finish_folder(folder, status, options, &error, ret_folder, ret_error);
 }
 
+struct folder *folder_share(struct folder *folder) {
+    atomic_fetch_add(&folder->num_shares, 1);
+    return folder;
+}
+
 void folder_close(struct folder *folder) {
-    if (folder == NULL)
+    if (folder == NULL || atomic_fetch_sub(&folder->num_shares, 1) > 1)
         return;
     free(folder->layers);
     folder_tensors_deinit(&folder->tensors);
@@ -315,8 +323,8 @@ attn_status folder_describe_model(const struct folder *folder, size_t i,
 
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
-                                attn_error *ret_error) {
-    size_t sum = 0;
+                                size_t *bytes, attn_error *ret_error) {
+    size_t left = memory > *bytes ? memory - *bytes : 0, sum = 0;
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         attn_model_info info;
@@ -325,13 +333,15 @@ attn_status folder_check_models(const struct folder *folder,
             return status;
         size_add_saturating(&sum, info.memory);
     }
-    if (sum <= memory)
+    if (sum <= left) {
+        *bytes += sum;
         return ATTN_OK;
+    }
     return error_set(ret_error, ATTN_E_NOMEM,
-                     "%sits %zu layers need %zu bytes, but this process may use %zu; "
+                     "%sits %zu layers need %zu bytes, but this process may use %zu%s; "
                      "choose some with layers=0-%zu, or precision=bf16",
-                     folder->path, folder->num_layers, sum, memory,
-                     folder->num_layers / 2);
+                     folder->path, folder->num_layers, sum, left,
+                     *bytes > 0 ? " beside other folders" : "", folder->num_layers / 2);
 }
 
 /* Reads the weights of a layer into a model of its sizes. */

@@ -28,9 +28,10 @@ bool folder_is_at(const char *path);
 void folder_find_state(const char *path, struct stat *ret_state);
 
 /* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
- * weights. `options` may be NULL: as if zero-initialised. The caller owns *ret_folder.
- * Errors, with one line that names the folder, the file, the key or tensor, and the
- * remedy: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED, _OVERFLOW, _NOMEM. */
+ * weights. `options` may be NULL: as if zero-initialised. The caller owns one
+ * share of *ret_folder. Errors, with one line that names the folder, the file, the key or
+ * tensor, and the remedy: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED, _OVERFLOW,
+ * _NOMEM. */
 attn_status folder_open(const char *path, const struct folder_options *options,
                         struct folder **ret_folder, attn_error *ret_error);
 
@@ -40,7 +41,11 @@ attn_status folder_open_memory(const char *config, size_t config_size, const voi
                                size_t file_size, const struct folder_options *options,
                                struct folder **ret_folder, attn_error *ret_error);
 
-/* Closes its files; NULL is fine. */
+/* Returns the folder with one share more; any thread may call it. Functions that take a
+ * const folder may run at the same time. */
+struct folder *folder_share(struct folder *folder);
+
+/* Releases a share. The last one closes the files; NULL is fine. */
 void folder_close(struct folder *folder);
 
 /* Borrows the layers, in the order of their stacks; there is at least one. */
@@ -53,11 +58,12 @@ attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   const attn_engine_options *engine,
                                   attn_model_info *ret_info, attn_error *ret_error);
 
-/* Checks that all layers can be served at the same time in `memory` bytes. Errors, with
- * one line: those of folder_describe_model(); ATTN_E_NOMEM when they are too large. */
+/* Checks that all layers can be served at the same time in `memory` bytes, of which
+ * *bytes are spoken for. Adds theirs to them. Errors, with one line: those of
+ * folder_describe_model(); ATTN_E_NOMEM when they are too large. */
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
-                                attn_error *ret_error);
+                                size_t *bytes, attn_error *ret_error);
 
 /* Creates the model of layer `i`, called `name`. The caller owns *ret_model; the folder
  * may be closed before. Errors: those of folder_describe_model() and
