@@ -152,12 +152,16 @@ static void test_model_is_described_with_every_size(void **state) {
     attn_model *model = create_model("a \"b\"");
     assert_int_equal(wire_native_print_model(attn_model_get_info(model), &body), ATTN_OK);
     char *text = take_text(&body);
-    char expected[512];
+    char expected[1024];
     snprintf(
         expected, sizeof expected,
-        "{\"name\":\"a \\\"b\\\"\",\"layout\":\"d2l\",\"scoring\":\"scaled_dot_product\","
+        "{\"name\":\"a \\\"b\\\"\",\"layout\":\"d2l\",\"family\":null,\"layer\":null,"
+        "\"kind\":null,\"scoring\":\"scaled_dot_product\","
         "\"query_size\":3,\"key_size\":2,\"value_size\":1,\"out_size\":5,"
-        "\"num_heads\":2,\"head_size\":4,\"causal\":false,\"context_length\":null,"
+        "\"num_heads\":2,\"head_size\":4,\"num_kv_heads\":2,\"causal\":false,"
+        "\"window\":null,\"context_length\":null,\"scale\":0.5,\"softcap\":null,"
+        "\"clip\":null,\"sinks\":false,\"distance_bias\":null,\"rope\":null,"
+        "\"norms\":null,\"pre_norm\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
         "\"precision\":\"none\",\"parameters\":56,\"bytes\":%zu,\"memory\":%zu}",
         attn_model_get_info(model)->bytes, attn_model_get_info(model)->memory);
@@ -180,8 +184,54 @@ test_model_is_described_as_additive_and_causal_with_its_context_length(void **st
     assert_int_equal(wire_native_print_model(&info, &body), ATTN_OK);
     char *text = take_text(&body);
     assert_non_null(strstr(text, "\"scoring\":\"additive\""));
-    assert_non_null(strstr(text, "\"causal\":true,\"context_length\":6,"
-                                 "\"output_projection\":true,\"bias\":false"));
+    assert_non_null(strstr(
+        text, "\"causal\":true,\"window\":null,\"context_length\":6,\"scale\":null"));
+    assert_non_null(strstr(text, "\"output_projection\":true,\"bias\":false"));
+    free(text);
+}
+
+static void test_layer_of_a_folder_is_described_with_its_features(void **state) {
+    (void)state;
+    struct buf body;
+    buf_init(&body, 1 << 16);
+    attn_model_info info = {.name = "m.decoder.3.cross",
+                            .layout = "made_up",
+                            .kind = "cross",
+                            .layer = 0,
+                            .num_heads = 8,
+                            .head_size = 16,
+                            .num_kv_heads = 2,
+                            .window = 4096,
+                            .scale = 0.0625,
+                            .softcap = 50,
+                            .clip = 8,
+                            .sinks = true,
+                            .bias = ATTN_BIAS_BUCKETS,
+                            .rope_size = 8,
+                            .rope_type = "llama3",
+                            .rope_base = 500000,
+                            .head_norm = ATTN_NORM_RMS,
+                            .head_norm_whole = true,
+                            .head_norm_eps = 1e-6,
+                            .pre_norm = ATTN_NORM_LAYER,
+                            .pre_norm_name = "ln_1.weight",
+                            .pre_norm_bias = true,
+                            .pre_norm_applied = true,
+                            .pre_norm_eps = 1e-5};
+    assert_int_equal(wire_native_print_model(&info, &body), ATTN_OK);
+    char *text = take_text(&body);
+    assert_non_null(
+        strstr(text, "\"family\":\"made_up\",\"layer\":0,\"kind\":\"cross\""));
+    assert_non_null(strstr(text, "\"num_kv_heads\":2,\"causal\":false,\"window\":4096,"));
+    assert_non_null(strstr(text,
+                           "\"scale\":0.0625,\"softcap\":50,\"clip\":8,\"sinks\":true,"
+                           "\"distance_bias\":\"buckets\","));
+    assert_non_null(strstr(
+        text, "\"rope\":{\"type\":\"llama3\",\"size\":8,\"base\":500000},\"norms\":"
+              "{\"type\":\"rms\",\"over\":\"row\",\"bias\":false,\"eps\":1e-06},"));
+    assert_non_null(strstr(text,
+                           "\"pre_norm\":{\"name\":\"ln_1.weight\",\"type\":\"layer\","
+                           "\"bias\":true,\"eps\":1e-05,\"applied\":true}"));
     free(text);
 }
 
@@ -273,6 +323,7 @@ int main(void) {
         cmocka_unit_test(test_model_is_described_with_every_size),
         cmocka_unit_test(
             test_model_is_described_as_additive_and_causal_with_its_context_length),
+        cmocka_unit_test(test_layer_of_a_folder_is_described_with_its_features),
         cmocka_unit_test(test_models_are_listed_in_order),
         cmocka_unit_test(test_models_report_every_failed_allocation),
         cmocka_unit_test(test_models_report_a_full_buffer_at_every_size),

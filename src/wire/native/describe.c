@@ -4,18 +4,44 @@
 
 #include "wire/json/write.h"
 
+#include <math.h>
+
 static const char *bool_text(bool value) {
     return value ? "true" : "false";
 }
 
+/* Adds a key, and a text as a string; null for NULL and "". */
+static attn_status add_text(struct buf *body, const char *before, const char *text) {
+    attn_status status = buf_append_text(body, before);
+    if (status != ATTN_OK)
+        return status;
+    return text != NULL && text[0] != '\0' ? wire_json_add_string(body, text)
+                                           : buf_append_text(body, "null");
+}
+
+/* Adds a key, and a number; null for 0, which stands for none. */
+static attn_status add_number(struct buf *body, const char *before, double number) {
+    return number != 0 ? wire_json_add_format(body, "%s%.10g", before, number)
+                       : wire_json_add_format(body, "%snull", before);
+}
+
+static attn_status add_size(struct buf *body, const char *before, size_t size) {
+    return size != 0 ? wire_json_add_format(body, "%s%zu", before, size)
+                     : wire_json_add_format(body, "%snull", before);
+}
+
 static attn_status print_model_names(const attn_model_info *info, struct buf *body) {
-    attn_status status = buf_append_text(body, "{\"name\":");
+    bool is_layer = info->kind != NULL;
+    attn_status status = add_text(body, "{\"name\":", info->name);
     if (status == ATTN_OK)
-        status = wire_json_add_string(body, info->name);
+        status = add_text(body, ",\"layout\":", info->layout);
     if (status == ATTN_OK)
-        status = buf_append_text(body, ",\"layout\":");
+        status = add_text(body, ",\"family\":", is_layer ? info->layout : NULL);
     if (status == ATTN_OK)
-        status = wire_json_add_string(body, info->layout);
+        status = is_layer ? wire_json_add_format(body, ",\"layer\":%zu", info->layer)
+                          : buf_append_text(body, ",\"layer\":null");
+    if (status == ATTN_OK)
+        status = add_text(body, ",\"kind\":", info->kind);
     if (status == ATTN_OK)
         status = wire_json_add_format(
             body, ",\"scoring\":\"%s\"",
@@ -24,6 +50,7 @@ static attn_status print_model_names(const attn_model_info *info, struct buf *bo
 }
 
 static attn_status print_model_sizes(const attn_model_info *info, struct buf *body) {
+    size_t kv = info->num_kv_heads != 0 ? info->num_kv_heads : info->num_heads;
     attn_status status =
         wire_json_add_format(body,
                              ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
@@ -31,20 +58,80 @@ static attn_status print_model_sizes(const attn_model_info *info, struct buf *bo
                              info->query_size, info->key_size, info->value_size,
                              info->out_size, info->num_heads, info->head_size);
     if (status == ATTN_OK)
+        status = wire_json_add_format(body, ",\"num_kv_heads\":%zu,\"causal\":%s", kv,
+                                      bool_text(info->causal));
+    if (status == ATTN_OK)
+        status = add_size(body, ",\"window\":", info->window);
+    if (status == ATTN_OK)
+        status = add_size(body, ",\"context_length\":", info->context_length);
+    return status;
+}
+
+/* What becomes of a score before the softmax. */
+static attn_status print_scores(const attn_model_info *info, struct buf *body) {
+    static const char *const biases[] = {[ATTN_BIAS_NONE] = NULL,
+                                         [ATTN_BIAS_ALIBI] = "alibi",
+                                         [ATTN_BIAS_BUCKETS] = "buckets"};
+    double scale = info->scale;
+    if (info->scoring == ATTN_SCALED_DOT_PRODUCT && scale == 0)
+        scale = 1 / sqrt((double)info->head_size);
+
+    attn_status status = add_number(body, ",\"scale\":", scale);
+    if (status == ATTN_OK)
+        status = add_number(body, ",\"softcap\":", info->softcap);
+    if (status == ATTN_OK)
+        status = add_number(body, ",\"clip\":", info->clip);
+    if (status == ATTN_OK)
+        status = wire_json_add_format(body, ",\"sinks\":%s", bool_text(info->sinks));
+    if (status == ATTN_OK)
+        status = add_text(body, ",\"distance_bias\":", biases[info->bias]);
+    return status;
+}
+
+static attn_status print_rope(const attn_model_info *info, struct buf *body) {
+    if (info->rope_size == 0)
+        return buf_append_text(body, ",\"rope\":null");
+    attn_status status = add_text(body, ",\"rope\":{\"type\":", info->rope_type);
+    return status == ATTN_OK ? wire_json_add_format(body, ",\"size\":%zu,\"base\":%.10g}",
+                                                    info->rope_size, info->rope_base)
+                             : status;
+}
+
+static const char *norm_text(attn_norm norm) {
+    return norm == ATTN_NORM_RMS ? "rms" : "layer";
+}
+
+/* Adds the norms of projected queries and keys, and the norm before the layer. */
+static attn_status print_norms(const attn_model_info *info, struct buf *body) {
+    attn_status status;
+    if (info->head_norm == ATTN_NORM_NONE)
+        status = buf_append_text(body, ",\"norms\":null");
+    else
         status = wire_json_add_format(
-            body, ",\"causal\":%s,\"context_length\":", bool_text(info->causal));
+            body,
+            ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"bias\":%s,\"eps\":%.10g}",
+            norm_text(info->head_norm), info->head_norm_whole ? "row" : "head",
+            bool_text(info->head_norm_bias), info->head_norm_eps);
     if (status != ATTN_OK)
         return status;
 
-    if (info->context_length == 0)
-        return buf_append_text(body, "null");
-    return wire_json_add_format(body, "%zu", info->context_length);
+    if (info->pre_norm == ATTN_NORM_NONE)
+        return buf_append_text(body, ",\"pre_norm\":null");
+    status = add_text(body, ",\"pre_norm\":{\"name\":", info->pre_norm_name);
+    return status == ATTN_OK
+               ? wire_json_add_format(
+                     body, ",\"type\":\"%s\",\"bias\":%s,\"eps\":%.10g,\"applied\":%s}",
+                     norm_text(info->pre_norm), bool_text(info->pre_norm_bias),
+                     info->pre_norm_eps, bool_text(info->pre_norm_applied))
+               : status;
 }
 
 attn_status wire_native_print_model(const attn_model_info *info, struct buf *body) {
-    attn_status status = print_model_names(info, body);
-    if (status == ATTN_OK)
-        status = print_model_sizes(info, body);
+    static attn_status (*const parts[])(const attn_model_info *info, struct buf *body) = {
+        print_model_names, print_model_sizes, print_scores, print_rope, print_norms};
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == ATTN_OK; i++)
+        status = parts[i](info, body);
     if (status != ATTN_OK)
         return status;
 
