@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_kernels.c: what each set of kernels promises: its powers of 2, bits that
- * depend on nothing else, agreement with cblas; and engines that are chosen, verified and
- * trimmed. */
+ * depend on nothing else, agreement with cblas; engines chosen, verified and trimmed. */
 #include "fail_alloc.h"
 #include "math/kernels/kernels.h"
 #include "math/model.h"
@@ -100,8 +99,8 @@ static attn_result run(const attn_model *model, const attn_request *request) {
     assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTN_OK);
     void *scratch = allocate(sizes.scratch_bytes / sizeof(float));
     memset(scratch, 0xff, sizes.scratch_bytes);
-    attn_result result = {.outputs = allocate(sizes.outputs),
-                          .weights = allocate(sizes.weights + 1)};
+    attn_result result = {.weights = allocate(sizes.weights + 1)};
+    result.outputs = allocate(sizes.outputs);
     assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
     free(scratch);
     return result;
