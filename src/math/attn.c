@@ -140,6 +140,8 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         run.context = result->outputs;
     if (request->need_weights != ATTN_WEIGHTS_NONE)
         run.weights = result->weights;
+    if (request->need_lse)
+        run.lse = result->lse;
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
         run_project_inputs(&run);

@@ -11,14 +11,16 @@
 /* The size of a batch, and which of its inputs are one tensor. */
 struct join_shape {
     size_t num_sequences, num_queries, num_keys;
-    bool same_keys;   /* keys are queries */
-    bool same_values; /* values are keys */
+    bool same_keys;                /* keys are queries */
+    bool same_values;              /* values are keys */
+    bool positions, key_positions; /* are given */
 };
 
 /* Where the arrays of the joined batch are in memory: offsets in floats. */
 struct join_layout {
-    size_t query_lens, key_lens; /* [num_sequences] size_t */
-    size_t valid_lens;           /* [num_queries] size_t */
+    size_t query_lens, key_lens;     /* [num_sequences] size_t */
+    size_t valid_lens;               /* [num_queries] size_t */
+    size_t positions, key_positions; /* [num_queries], [num_keys] size_t, or nothing */
     size_t queries, keys, values;
     size_t floats; /* in all */
 };
@@ -36,6 +38,8 @@ static struct join_shape shape_of(const attn_model *model, const attn_request *r
                       shape.num_keys == shape.num_queries;
     shape.same_values =
         request->values == request->keys && info->value_size == info->key_size;
+    shape.positions = request->positions != NULL;
+    shape.key_positions = request->key_positions != NULL;
     return shape;
 }
 
@@ -44,13 +48,34 @@ static bool selects(const attn_request *request) {
     return request->weights_heads != NULL || request->weights_queries != NULL;
 }
 
+/* Whether the mask of a request is more than how many keys each query attends to, from
+ * the first on, which valid_lens per query can say. */
+static bool needs_mask(const attn_request *request) {
+    return request->window > 0 || request->positions != NULL ||
+           request->key_positions != NULL;
+}
+
+/* Whether the same parts of the results of both are wanted, and all of these. */
+static bool need_alike(const attn_request *a, const attn_request *b) {
+    return a->need_weights == b->need_weights && a->omit_outputs == b->omit_outputs &&
+           a->need_heads == b->need_heads && a->need_lse == b->need_lse && !selects(a) &&
+           !selects(b);
+}
+
+/* Whether the masks of both can be that of one request. */
+static bool mask_alike(const attn_request *a, const attn_request *b) {
+    bool alike = a->causal == b->causal && a->window == b->window &&
+                 (a->positions != NULL) == (b->positions != NULL) &&
+                 (a->key_positions != NULL) == (b->key_positions != NULL);
+    return needs_mask(a) || needs_mask(b) ? alike : true;
+}
+
 bool join_possible(const attn_model *model, const attn_request *a,
                    const attn_request *b) {
     struct join_shape of_a = shape_of(model, a), of_b = shape_of(model, b);
 
-    if (!model->engine.native || a->need_weights != b->need_weights || selects(a) ||
-        selects(b) || of_a.same_keys != of_b.same_keys ||
-        of_a.same_values != of_b.same_values)
+    if (!model->engine.native || !need_alike(a, b) || !mask_alike(a, b) ||
+        of_a.same_keys != of_b.same_keys || of_a.same_values != of_b.same_values)
         return false;
     for (size_t h = 0; h < model->info.num_heads; h++) {
         if (mask_head_factor(a, h) != mask_head_factor(b, h))
@@ -85,6 +110,10 @@ static bool lay_out(const attn_model_info *info, const struct join_shape *shape,
     if (!reserve_floats(floats, shape->num_sequences, words, &at.query_lens) ||
         !reserve_floats(floats, shape->num_sequences, words, &at.key_lens) ||
         !reserve_floats(floats, shape->num_queries, words, &at.valid_lens) ||
+        !reserve_floats(floats, shape->positions ? shape->num_queries : 0, words,
+                        &at.positions) ||
+        !reserve_floats(floats, shape->key_positions ? shape->num_keys : 0, words,
+                        &at.key_positions) ||
         !reserve_floats(floats, shape->num_queries, info->query_size, &at.queries))
         return false;
 
@@ -116,17 +145,27 @@ size_t join_bytes(const attn_model *model, const attn_request *const *requests,
 /* Where the next request is copied to. */
 struct join_position {
     size_t *query_lens, *key_lens, *valid_lens;
+    size_t *positions, *key_positions;
     float *queries, *keys, *values;
 };
 
-/* Writes how many keys each query of a request attends to; returns where they end. */
+/* Writes how many keys each query of a request attends to, by valid_lens alone if the
+ * joined request has the rest of the mask; returns where they end. */
 static size_t *write_valid_lens(const attn_request *request, size_t *to) {
-    size_t first_row = 0;
+    attn_request masked = *request;
+    size_t first_query = 0, first_key = 0;
 
+    if (needs_mask(request)) {
+        masked.causal = false;
+        masked.window = 0;
+    }
     for (size_t s = 0; s < request->num_sequences; s++) {
+        struct mask mask;
+        mask_init(&mask, &masked, s, first_query, first_key);
         for (size_t row = 0; row < request->query_lens[s]; row++)
-            *to++ = mask_num_keys(request, s, first_row, row);
-        first_row += request->query_lens[s];
+            *to++ = mask_find_keys(&mask, row).end;
+        first_query += request->query_lens[s];
+        first_key += request->key_lens[s];
     }
     return to;
 }
@@ -146,6 +185,13 @@ static void copy_request(const attn_model *model, const attn_request *request,
     to->query_lens += shape.num_sequences;
     to->key_lens += shape.num_sequences;
     to->valid_lens = write_valid_lens(request, to->valid_lens);
+    if (shape.positions)
+        memcpy(to->positions, request->positions, shape.num_queries * sizeof(size_t));
+    if (shape.key_positions)
+        memcpy(to->key_positions, request->key_positions,
+               shape.num_keys * sizeof(size_t));
+    to->positions += shape.num_queries;
+    to->key_positions += shape.num_keys;
 
     memcpy(to->queries, request->queries, queries * sizeof(float));
     if (!shape.same_keys)
@@ -171,6 +217,8 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
         .query_lens = (size_t *)(void *)(floats + layout.query_lens),
         .key_lens = (size_t *)(void *)(floats + layout.key_lens),
         .valid_lens = (size_t *)(void *)(floats + layout.valid_lens),
+        .positions = (size_t *)(void *)(floats + layout.positions),
+        .key_positions = (size_t *)(void *)(floats + layout.key_positions),
         .queries = floats + layout.queries,
         .keys = floats + layout.keys,
         .values = floats + layout.values,
@@ -184,8 +232,15 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
         .values = to.values,
         .valid_lens = to.valid_lens,
         .valid_lens_per_query = true,
+        .positions = shape.positions ? to.positions : NULL,
+        .key_positions = shape.key_positions ? to.key_positions : NULL,
+        .causal = needs_mask(requests[0]) && requests[0]->causal,
+        .window = requests[0]->window,
         .head_mask = requests[0]->head_mask,
         .need_weights = requests[0]->need_weights,
+        .omit_outputs = requests[0]->omit_outputs,
+        .need_heads = requests[0]->need_heads,
+        .need_lse = requests[0]->need_lse,
         .parallel = requests[0]->parallel,
     };
 
@@ -196,8 +251,13 @@ void join_pack(const attn_model *model, const attn_request *const *requests, siz
 attn_result join_take(attn_result *rest, const attn_sizes *sizes) {
     attn_result own = *rest;
 
-    rest->outputs += sizes->outputs;
+    if (rest->outputs != NULL)
+        rest->outputs += sizes->outputs;
     if (rest->weights != NULL)
         rest->weights += sizes->weights;
+    if (rest->heads != NULL)
+        rest->heads += sizes->heads;
+    if (rest->lse != NULL)
+        rest->lse += sizes->lse;
     return own;
 }

@@ -29,16 +29,16 @@
 /* Returns whether two requests of a model can be computed as one. When the first of
  * several can be joined with each of the others, they can all be joined.
  *
- * The engine must be native. Both want the same kind of weights, none of them
- * selected, and their head_mask has
- * equal numbers; NULL is equal to ones. Where two inputs of one are the same tensor, they
- * are so in the other, since such inputs are projected together. Lengths, valid_lens and
- * causal may differ. */
+ * The engine must be native. Both want the same results and kind of weights, none of
+ * them selected, and their head_mask has equal numbers; NULL is equal to ones. Where two
+ * inputs of one are the same tensor, they are so in the other, since such inputs are
+ * projected together. Lengths and valid_lens may differ; so may causal, unless one has a
+ * window or positions. Then both have the same window, and positions of the same. */
 bool join_possible(const attn_model *model, const attn_request *a, const attn_request *b);
 
 /* Returns the bytes that join_pack() writes, a multiple of ATTN_ALIGNMENT, or SIZE_MAX
  * when they cannot be counted. The sum of what each request would need by itself is never
- * less. It is up to 6 * ATTN_ALIGNMENT more for each request but the first. */
+ * less. It is up to 8 * ATTN_ALIGNMENT more for each request but the first. */
 size_t join_bytes(const attn_model *model, const attn_request *const *requests,
                   size_t count);
 
@@ -46,9 +46,10 @@ size_t join_bytes(const attn_model *model, const attn_request *const *requests,
  * with each other one. Copies their lengths and rows to `memory`, join_bytes() at
  * ATTN_ALIGNMENT, which the caller owns and *ret_joined borrows.
  *
- * The mask of every request becomes valid_lens per query, so *ret_joined is not causal.
- * It borrows head_mask and `parallel` from requests[0]. The other requests and their
- * tensors may be released. attn_plan() refuses *ret_joined only with ATTN_E_OVERFLOW. */
+ * The mask of every request becomes valid_lens per query, and *ret_joined is not causal;
+ * but where requests have windows or positions, it has the same. It borrows head_mask and
+ * `parallel` from requests[0]. The other requests and their tensors may be released.
+ * attn_plan() refuses *ret_joined only with ATTN_E_OVERFLOW. */
 void join_pack(const attn_model *model, const attn_request *const *requests, size_t count,
                void *memory, attn_request *ret_joined);
 

@@ -1,30 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mask.h: decides which keys a query attends to, and what becomes of a head's outputs.
- * Nothing else decides it. */
+ * Nothing else decides it, but for the reference.
+ *
+ * A query attends to a key when valid_lens, the causal mask and the window all allow it.
+ * valid_lens count rows of keys; the others compare positions. Where key positions
+ * ascend, as they nearly always do, the keys of a query are one range of rows. */
 #ifndef ATTND_MATH_MASK_H
 #define ATTND_MATH_MASK_H
 
 #include <attnd/attention.h>
 
-/* Returns how many keys of its sequence, from the first on, a query attends to: 1..Tk, or
- * 0 when none is valid. The query then attends to all Tk alike. `row` is the query's row
- * within `sequence`, counted from 0; `first_row` is the sequence's first row in the
- * batch. */
-static inline size_t mask_num_keys(const attn_request *request, size_t sequence,
-                                   size_t first_row, size_t row) {
-    size_t count = request->key_lens[sequence];
+/* The masks of one sequence. Its arrays are those of the request. */
+struct mask {
+    size_t key_len;
+    size_t valid_len;            /* of all queries */
+    const size_t *valid_lens;    /* [Tq], of each query, or NULL */
+    const size_t *positions;     /* [Tq]; NULL: 0, 1, 2, ... */
+    const size_t *key_positions; /* [Tk]; NULL likewise */
+    bool causal;
+    size_t window; /* 0: none */
+    /* Keys have no order that the causal mask or the window could use: of a range of
+     * keys, a query attends to those that mask_attends() allows. */
+    bool by_pair;
+};
 
-    if (request->valid_lens != NULL) {
-        size_t at = request->valid_lens_per_query ? first_row + row : sequence;
-        count = request->valid_lens[at];
-    }
-    if (request->causal && row + 1 < count)
-        count = row + 1;
-    return count;
+/* Rows first..end of the keys of a sequence; none when these are equal. */
+struct mask_keys {
+    size_t first, end;
+};
+
+/* Sets up the masks of a sequence; `first_query` and `first_key` are its first rows in
+ * the batch. Reads key_positions once when the masks depend on them. */
+void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
+               size_t first_query, size_t first_key);
+
+/* Returns the smallest range with all keys that a query attends to. When there are none,
+ * the query attends to all Tk keys alike or, where the model has sinks, to nothing.
+ * `query` is its row in the sequence. Takes time in proportion to the range when
+ * mask->by_pair is set. */
+struct mask_keys mask_find_keys(const struct mask *mask, size_t query);
+
+/* Returns whether the positions of a query and a key allow that it attends to this. */
+bool mask_attends(const struct mask *mask, size_t query, size_t key);
+
+/* Checks the positions of one sequence. Errors, with one line in ret_error: ATTN_E_VALUE
+ * for one over ATTN_POSITION_MAX. */
+attn_status mask_check_positions(const attn_request *request, size_t sequence,
+                                 size_t first_query, size_t first_key,
+                                 attn_error *ret_error);
+
+/* Returns the position of a query, by its row in the sequence. */
+static inline size_t mask_position(const struct mask *mask, size_t query) {
+    return mask->positions != NULL ? mask->positions[query] : query;
 }
 
-/* Whether the keys of a sequence are its queries, so that positions in both mean the
- * same. `first_query` and `first_key` are its first rows in the batch. */
+/* Returns the position of a key, by its row in the sequence. */
+static inline size_t mask_key_position(const struct mask *mask, size_t key) {
+    return mask->key_positions != NULL ? mask->key_positions[key] : key;
+}
+
+/* Whether the keys of a sequence are its queries, so that a row is the same token in
+ * both. `first_query` and `first_key` are its first rows in the batch. */
 static inline bool mask_keys_are_queries(const attn_request *request, size_t sequence,
                                          size_t first_query, size_t first_key) {
     return request->keys == request->queries && first_key == first_query &&

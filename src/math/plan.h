@@ -52,7 +52,8 @@ struct plan {
     /* In a thread's scratch, after that of the kernels: one head's weights of a panel for
      * the mean, or gathered keys and values. */
     size_t thread_extra;
-    size_t thread_pieces; /* likewise, see attend/panel.c; nothing without pieces */
+    size_t thread_pieces; /* likewise, see attend/pieces.c; nothing without pieces */
+    size_t thread_bias;   /* likewise, see attend/bias.c; nothing without biases */
     size_t piece_rows;    /* queries of a panel, at most */
     size_t max_pieces;    /* of the keys of the longest sequence */
     /* The widest rows that panels make scores from, and that they sum. */
@@ -70,6 +71,7 @@ struct plan {
     double direct_pairs; /* in those that are */
     size_t num_scored;   /* heads whose scores are computed */
     size_t longest_query_len, longest_key_len;
+    bool any_scores; /* matter: a single key gets all the weight, whatever its score */
     size_t head_slots, query_slots; /* see struct run; nothing without weights */
     double attend_flops;
 

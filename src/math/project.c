@@ -275,10 +275,10 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
         request->values == request->keys && engine->to_value.in == engine->to_key.in;
     struct projections *with_keys = same_keys ? &of_queries : &of_keys;
     struct projections *with_values = same_values ? with_keys : &of_values;
-    if (num_queries > 0 && plan->longest_key_len > 1) /* else no score matters */
+    if (num_queries > 0 && plan->any_scores)
         add_projection(&of_queries, &engine->to_query, run->queries, run->scored,
                        score_size, 0);
-    if (num_keys > 0 && plan->longest_key_len > 1) {
+    if (num_keys > 0 && plan->any_scores) {
         add_projection(with_keys, &engine->to_key, run->keys + first_key * keys_ld,
                        run->scored, score_size, head_rows);
         with_keys->items[with_keys->count - 1].key_panels = plan->key_panels;

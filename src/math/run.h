@@ -61,6 +61,7 @@ struct run {
     float *direct;
     float *context; /* [sum of Tq, H*D]: the heads' outputs */
     float *weights; /* attn_result.weights; NULL when not wanted */
+    float *lse;     /* attn_result.lse; likewise */
     /* Where a head's and a query's weights are among those that are selected, or -1; for
      * the mean, 0 for all heads. NULL when no weights are wanted. */
     int32_t *head_slots;  /* [H] */
@@ -73,9 +74,9 @@ struct run {
     float *thread_scratch;  /* [num_threads][plan->thread_floats] */
 };
 
-/* Returns whether the weights of a head are wanted, or their sums. */
+/* Returns whether the weights of a head are wanted, or sums that are made with them. */
 static inline bool run_weighs_head(const struct run *run, size_t head) {
-    return run->panel_sums != NULL ||
+    return run->panel_sums != NULL || run->request->need_lse ||
            (run->head_slots != NULL && run->head_slots[head] >= 0);
 }
 

@@ -23,7 +23,8 @@ struct tiles {
 
 /* One head of one sequence. */
 struct tiles_head {
-    size_t sequence, first_query, key_len;
+    struct mask mask; /* of its sequence */
+    size_t query_len, key_len;
     float factor;
     float *queries;                  /* [Tq, D], rows H*D apart */
     struct blas_matrix keys, values; /* [Tk, D] */
@@ -79,8 +80,7 @@ static void select_queries(const struct tiles *t, const struct tiles_head *head,
     q->scores = head->weights != NULL ? head->weights + first * head->key_len : t->scores;
     q->common = head->key_len;
     for (size_t i = 0; i < count; i++) {
-        size_t num_keys =
-            mask_num_keys(t->request, head->sequence, head->first_query, first + i);
+        size_t num_keys = mask_find_keys(&head->mask, first + i).end;
         q->uniform[i] = num_keys == 0;
         q->num_keys[i] = num_keys > 0 ? num_keys : head->key_len;
         if (q->num_keys[i] < q->common)
@@ -136,10 +136,8 @@ static void sum_values(const struct tiles *t, const struct tiles_queries *q) {
 }
 
 static void tiles_head_run(const struct tiles *t, const struct tiles_head *head) {
-    size_t query_len = t->request->query_lens[head->sequence];
-
-    for (size_t first = 0; first < query_len; first += QUERIES_AT_ONCE) {
-        size_t left = query_len - first;
+    for (size_t first = 0; first < head->query_len; first += QUERIES_AT_ONCE) {
+        size_t left = head->query_len - first;
         struct tiles_queries queries;
         select_queries(t, head, first, left < QUERIES_AT_ONCE ? left : QUERIES_AT_ONCE,
                        &queries);
@@ -158,9 +156,8 @@ static void tiles_attend(const struct tiles *t, float *weights) {
 
         for (size_t h = 0; h < info->num_heads; h++) {
             size_t at = first_key * t->hidden + h * info->head_size;
-            const struct tiles_head head = {
-                .sequence = s,
-                .first_query = first_query,
+            struct tiles_head head = {
+                .query_len = query_len,
                 .key_len = key_len,
                 .factor = mask_head_factor(request, h),
                 .queries = t->queries + first_query * t->hidden + h * info->head_size,
@@ -168,6 +165,7 @@ static void tiles_attend(const struct tiles *t, float *weights) {
                 .values = {t->values + at, t->hidden},
                 .weights = weights,
             };
+            mask_init(&head.mask, request, s, first_query, first_key);
             tiles_head_run(t, &head);
             if (weights != NULL)
                 weights += query_len * key_len;
@@ -189,7 +187,9 @@ size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
 static bool tiles_support(const attn_model *model, const attn_request *request) {
     return model->info.scoring != ATTN_ADDITIVE &&
            request->need_weights != ATTN_WEIGHTS_MEAN && request->weights_heads == NULL &&
-           request->weights_queries == NULL;
+           request->weights_queries == NULL && request->positions == NULL &&
+           request->key_positions == NULL && request->window == 0 &&
+           !request->need_heads && !request->need_lse;
 }
 
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,

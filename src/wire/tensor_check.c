@@ -192,24 +192,39 @@ void wire_request_set_tensors(const struct wire_tensors *tensors,
 
 /* --- finite numbers --- */
 
-/* How many rows of a sequence, from the first on, queries attend to. */
+/* Between which rows of a sequence all are that its queries attend to. */
 struct reach {
-    size_t keys, values;
+    struct mask_keys keys, values;
 };
 
-/* Finds it; `first_row` is the sequence's first row of queries in the batch. */
-static struct reach find_reach(const attn_request *batch, size_t sequence,
-                               size_t first_row) {
-    struct reach reach = {0};
+static struct reach find_reach(const struct mask *mask, size_t num_queries) {
+    struct reach reach = {{mask->key_len, 0}, {0, mask->key_len}};
     bool any_uniform = false;
-    for (size_t row = 0; row < batch->query_lens[sequence]; row++) {
-        size_t num_keys = mask_num_keys(batch, sequence, first_row, row);
-        any_uniform = any_uniform || num_keys == 0;
-        if (num_keys > reach.keys)
-            reach.keys = num_keys;
+    for (size_t row = 0; row < num_queries; row++) {
+        const struct mask_keys keys = mask_find_keys(mask, row);
+        if (keys.first == keys.end) {
+            any_uniform = true;
+            continue;
+        }
+        if (keys.first < reach.keys.first)
+            reach.keys.first = keys.first;
+        if (keys.end > reach.keys.end)
+            reach.keys.end = keys.end;
     }
-    reach.values = any_uniform ? batch->key_lens[sequence] : reach.keys;
+    if (!any_uniform)
+        reach.values = reach.keys;
     return reach;
+}
+
+/* Whether the mask lets a row of a tensor take part. */
+static bool is_reached(const struct mask *mask, const struct reach *reach,
+                       enum wire_tensor_id id, size_t row) {
+    struct mask_keys rows = id == WIRE_TENSOR_KEYS ? reach->keys : reach->values;
+    if (id == WIRE_TENSOR_QUERIES) {
+        rows = mask_find_keys(mask, row);
+        return rows.first < rows.end;
+    }
+    return rows.first <= row && row < rows.end;
 }
 
 /* Checks the rows of a tensor that the mask does not hide. */
@@ -217,14 +232,14 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
                             const char *field, const attn_request *batch,
                             struct wire_pace *pace, struct wire_problem *ret_problem) {
     const float *numbers = tensor->rows;
-    size_t first_query = 0, first_row = 0, width = tensor->width;
+    size_t first_query = 0, first_key = 0, first_row = 0, width = tensor->width;
 
     for (size_t b = 0; b < tensor->num_sequences; b++) {
-        const struct reach reach = find_reach(batch, b, first_query);
+        struct mask mask;
+        mask_init(&mask, batch, b, first_query, first_key);
+        const struct reach reach = find_reach(&mask, batch->query_lens[b]);
         for (size_t row = 0; row < tensor->lens[b]; row++, numbers += width) {
-            bool reached = row < (id == WIRE_TENSOR_KEYS ? reach.keys : reach.values);
-            if (id == WIRE_TENSOR_QUERIES)
-                reached = mask_num_keys(batch, b, first_query, row) > 0;
+            bool reached = is_reached(&mask, &reach, id, row);
             size_t i = reached ? finite_end(numbers, width) : width;
             if (i < width) {
                 struct wire_place place = {field, 2, {row, i}, 0, 0};
@@ -237,6 +252,7 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
             wire_pace_add(pace, width * sizeof *numbers);
         }
         first_query += batch->query_lens[b];
+        first_key += batch->key_lens[b];
         first_row += tensor->lens[b];
     }
     return true;

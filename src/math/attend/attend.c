@@ -61,7 +61,9 @@ static void attend_items(const struct run *run, const struct sequence_position *
                          struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
     size_t head_items = all.panels * all.pieces, item = items.first;
+    struct mask mask;
 
+    mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     while (item < items.end) {
         /* As many items of this head as are left. */
         size_t head = item / head_items, end = (head + 1) * head_items;
@@ -70,7 +72,7 @@ static void attend_items(const struct run *run, const struct sequence_position *
             gather_rows(run, at, head, (end - item) / all.pieces, thread);
         for (; item < end; item++) {
             struct panel_work work;
-            work_init(&work, run, at, item / all.pieces % all.panels, thread);
+            work_init(&work, run, at, &mask, item / all.pieces % all.panels, thread);
             work.piece = item % all.pieces;
             if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
                 panel_attend_mean(&work);
@@ -86,12 +88,14 @@ static void attend_items(const struct run *run, const struct sequence_position *
 static void merge_items(const struct run *run, const struct sequence_position *at,
                         struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
+    struct mask mask;
 
+    mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     for (size_t item = items.first; item < items.end; item++) {
         struct panel_work work;
         if (all.pieces == 1 || item % all.pieces > 0)
             continue;
-        work_init(&work, run, at, item / all.pieces % all.panels, thread);
+        work_init(&work, run, at, &mask, item / all.pieces % all.panels, thread);
         panel_merge(&work, item / all.pieces / all.panels,
                     panel_partials(run, &work, item));
     }

@@ -3,14 +3,15 @@
 #include "math/attend/panel.h"
 
 #include "math/attend/pieces.h"
-#include "math/mask.h"
 
 #include <string.h>
 
 /* Returns whether a head has nothing to compute: it is left out, and nobody looks at
  * it. */
 static bool is_idle(const struct panel_work *work, const struct query_panel *panel) {
-    return panel->factor == 0.0F && !work->weighs && work->run->panel_sums == NULL;
+    const struct run *run = work->run;
+    return panel->factor == 0.0F && !work->weighs && run->panel_sums == NULL &&
+           run->lse == NULL;
 }
 
 /* The outputs of a head that is left out are 0. Its values were not projected. */
@@ -24,17 +25,17 @@ static void clear_left_out(const struct panel_work *work,
 }
 
 /* Returns where the sums of a head go. */
-static attn_head_sums *find_sums(const struct panel_work *work, size_t head) {
+static attn_head_sums *find_sums(const struct panel_work *work) {
     const struct run *run = work->run;
     size_t index = run->first_items[work->at.sequence];
-    return run->panel_sums + index + work->panel * run->model->info.num_heads + head;
+    return run->panel_sums + index + work->panel * run->model->info.num_heads +
+           work->head;
 }
 
 /* As panel_attend(), with the weights that `work` says. */
-static void attend_head(const struct panel_work *work, size_t head,
-                        const struct head_rows *rows) {
-    const struct query_panel panel = work_describe(work, head, rows);
-    attn_head_sums *sums = work->run->panel_sums != NULL ? find_sums(work, head) : NULL;
+static void attend_head(const struct panel_work *work, const struct head_rows *rows) {
+    const struct query_panel panel = work_describe(work, rows);
+    attn_head_sums *sums = work->run->panel_sums != NULL ? find_sums(work) : NULL;
 
     if (sums != NULL)
         *sums = (attn_head_sums){0};
@@ -44,23 +45,23 @@ static void attend_head(const struct panel_work *work, size_t head,
 }
 
 void panel_attend(struct panel_work *work, size_t head, const struct head_rows *rows) {
-    work_find_weights(work, head);
-    attend_head(work, head, rows);
+    work_set_head(work, head);
+    attend_head(work, rows);
 }
 
 void panel_attend_piece(struct panel_work *work, size_t head,
                         const struct head_rows *rows, float *partials) {
-    work_find_weights(work, head);
-    const struct query_panel whole = work_describe(work, head, rows);
+    work_set_head(work, head);
+    const struct query_panel whole = work_describe(work, rows);
     if (!is_idle(work, &whole))
         pieces_attend_one(work, &whole, partials);
 }
 
 void panel_merge(struct panel_work *work, size_t head, float *partials) {
-    const struct head_rows no_rows = {0};
+    const struct head_rows rows = work_head_rows(work->run, &work->at, head);
 
-    work_find_weights(work, head);
-    const struct query_panel whole = work_describe(work, head, &no_rows);
+    work_set_head(work, head);
+    const struct query_panel whole = work_describe(work, &rows);
     if (!is_idle(work, &whole))
         pieces_merge(work, &whole, partials);
     clear_left_out(work, &whole);
@@ -91,16 +92,16 @@ static void attend_to_mean(struct panel_work *work, size_t head) {
     float *means[KERNEL_COLUMNS_MAX] = {NULL};
 
     /* The weights of each head go through the thread's scratch. */
-    work_find_weights(work, head);
+    work_set_head(work, head);
     for (size_t c = 0; c < work->num_queries; c++) {
         means[c] = work->weights[c];
         work->weights[c] = means[c] != NULL ? one + c * key_len : NULL;
     }
-    attend_head(work, head, &rows);
+    attend_head(work, &rows);
     for (size_t c = 0; c < work->num_queries; c++) {
         if (means[c] != NULL)
-            add_to_mean(work_head(work, c, head), run->model->info.num_heads,
-                        work->weights[c], key_len, means[c]);
+            add_to_mean(work_head(work, c), run->model->info.num_heads, work->weights[c],
+                        key_len, means[c]);
     }
 }
 
@@ -112,7 +113,7 @@ void panel_attend_mean(struct panel_work *work) {
 
     if (at.direct) {
         for (size_t panel = 0; panel * columns < rows; panel++) {
-            work_init(work, run, &at, panel, work->thread);
+            work_init(work, run, &at, work->mask, panel, work->thread);
             attend_to_mean(work, 0);
         }
         return;

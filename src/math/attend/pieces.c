@@ -2,8 +2,8 @@
 /* pieces.c: calls the kernels, and merges what they made of each piece. */
 #include "math/attend/pieces.h"
 
+#include "math/attend/bias.h"
 #include "math/attend/merge.h"
-#include "math/mask.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,38 +41,116 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
 
 /* --- the kernels --- */
 
-/* Attends by the faster of the two forms, which give the same bits. */
-static void run_kernel(const struct kernels *kernels, const struct query_panel *panel) {
-    if (panel->num_queries <= kernels->few && panel->sums == NULL)
-        kernels->attend_few(panel);
-    else
-        kernels->attend(panel);
+/* Attends by the faster of the two forms, which give the same bits. The panel's first key
+ * is `first` of the sequence. */
+static void run_kernel(const struct panel_work *work, size_t first,
+                       struct query_panel *panel) {
+    const struct kernels *kernels = work->kernels;
+    bool few = panel->num_queries <= kernels->few && panel->sums == NULL;
+
+    bias_fill(work, first, few, panel);
+    (few ? kernels->attend_few : kernels->attend)(panel);
+}
+
+/* --- log-sum-exps --- */
+
+/* Computes the scores of rows that attend to a single key, in units of log2. They have
+ * weights of 1 without a score, since it may overflow. Only where run->lse is wanted. */
+static void score_single_keys(const struct panel_work *work,
+                              const struct query_panel *whole, float *ret_scores) {
+    const bool not_uniform = false;
+
+    for (size_t c = 0; work->run->lse != NULL && c < work->num_queries; c++) {
+        size_t key = work->first_keys[c], first = key / KEY_BLOCK * KEY_BLOCK;
+        size_t left = whole->key_len - first, from = key - first, end = from + 1;
+        struct query_panel one = *whole;
+        float sum;
+
+        if (!work->uniform[c] || work->keyless[c])
+            continue;
+        one.queries += c * whole->queries_ld;
+        one.num_queries = 1;
+        one.keys += first * whole->keys_ld;
+        one.values += first / work->kernels->k_step * whole->values_ld;
+        one.key_len = left < KEY_BLOCK ? left : KEY_BLOCK;
+        one.first_keys = &from;
+        one.num_keys = &end;
+        one.uniform = &not_uniform;
+        one.head_size = 0;
+        one.weights = NULL;
+        one.max = ret_scores + c;
+        one.sum = &sum;
+        one.sums = NULL;
+        bias_fill(work, first, true, &one);
+        if (one.bias != NULL)
+            one.bias += c * one.bias_ld;
+        work->kernels->attend_few(&one);
+    }
+}
+
+/* Returns what all scores of a row of a direct sequence lack: the product of its query
+ * and the key's bias; see plan_is_direct(). */
+static double find_missing_score(const struct panel_work *work, size_t c) {
+    const struct run *run = work->run;
+    const struct engine *engine = &run->model->engine;
+    size_t first = work_head(work, c) * engine->score_size;
+    size_t row = work->at.first_query + work_query(work, c);
+    const float *query = run->queries + row * run->plan->score_width + first;
+    double sum = 0;
+
+    for (size_t d = 0; d < engine->score_size; d++)
+        sum += (double)query[d] * (double)engine->to_key.panels.bias[first + d];
+    return sum * run->model->info.scale;
+}
+
+/* Writes log-sum-exps where they are wanted. `max` and `sum` are those of all keys;
+ * `singles` come from score_single_keys(). */
+static void write_lse(const struct panel_work *work, const float *max, const float *sum,
+                      const float *singles) {
+    const struct run *run = work->run;
+
+    for (size_t c = 0; run->lse != NULL && c < work->num_queries; c++) {
+        bool single = work->uniform[c];
+        double log2_sum = single ? (double)singles[c] : (double)max[c] + log2(sum[c]);
+        double lse = work->keyless[c] ? (double)-INFINITY : log2_sum * log(2);
+        size_t row = work->at.first_query + work_query(work, c);
+
+        if (work->at.direct)
+            lse += find_missing_score(work, c);
+        run->lse[row * run->model->info.num_heads + work_head(work, c)] = (float)lse;
+    }
 }
 
 /* --- pieces of the keys --- */
 
-/* What the kernels write of each piece. */
+/* What the kernels write of each piece. Where all keys are one piece, its outputs are
+ * those of the panel. */
 struct pieces {
-    size_t count;
-    float *max, *sum; /* of piece i: at i * step, [plan->piece_rows] */
-    float *outputs;   /* likewise, at i * outputs_step */
+    struct range range; /* those with keys for any of the queries; at least one */
+    float *max, *sum;   /* of piece i: at i * step, [plan->piece_rows] */
+    float *outputs;     /* likewise, at i * outputs_step */
     size_t step, outputs_step;
-    struct panel_sums *sums; /* [count]; NULL when not wanted */
+    struct panel_sums *sums; /* [range.end]; NULL when not wanted */
 };
 
-/* Returns how many pieces have keys for any of the queries. */
-static size_t count_pieces(const struct panel_work *work) {
-    size_t most = 1;
+/* Returns the pieces that have keys for any of the queries; the first one if none has. */
+static struct range find_pieces(const struct panel_work *work) {
+    size_t end = work->keys.end > 0 ? work->keys.end : 1;
+    return (struct range){work->keys.first / KERNEL_PIECE_KEYS,
+                          (end - 1) / KERNEL_PIECE_KEYS + 1};
+}
 
-    for (size_t c = 0; c < work->num_queries; c++)
-        most = work->num_keys[c] > most ? work->num_keys[c] : most;
-    return (most - 1) / KERNEL_PIECE_KEYS + 1;
+/* Returns how many of the first keys of a row are before a piece ends, counted in it. */
+static size_t keys_in_piece(size_t keys, size_t first, size_t key_len) {
+    size_t left = keys > first ? keys - first : 0;
+    return left < key_len ? left : key_len;
 }
 
 /* Attends to one piece of the keys of `whole`. */
 static void attend_piece(const struct panel_work *work, const struct query_panel *whole,
                          const struct pieces *pieces, size_t index) {
-    size_t first = index * KERNEL_PIECE_KEYS, num_keys[KERNEL_COLUMNS_MAX];
+    size_t first = index * KERNEL_PIECE_KEYS;
+    size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
     float *weights[KERNEL_COLUMNS_MAX];
     struct query_panel piece = *whole;
 
@@ -82,12 +160,14 @@ static void attend_piece(const struct panel_work *work, const struct query_panel
     if (piece.key_len > KERNEL_PIECE_KEYS)
         piece.key_len = KERNEL_PIECE_KEYS;
     for (size_t c = 0; c < work->num_queries; c++) {
-        size_t left = work->num_keys[c] > first ? work->num_keys[c] - first : 0;
-        num_keys[c] = left < piece.key_len ? left : piece.key_len;
+        first_keys[c] = keys_in_piece(work->first_keys[c], first, piece.key_len);
+        num_keys[c] = keys_in_piece(work->num_keys[c], first, piece.key_len);
         if (whole->weights != NULL)
             weights[c] = whole->weights[c] != NULL ? whole->weights[c] + first : NULL;
     }
+    piece.first_keys = first_keys;
     piece.num_keys = num_keys;
+    piece.sinks = index == pieces->range.first ? whole->sinks : NULL;
     piece.weights = whole->weights != NULL ? weights : NULL;
     piece.position -= (ptrdiff_t)first;
     piece.max = pieces->max + index * pieces->step;
@@ -95,13 +175,13 @@ static void attend_piece(const struct panel_work *work, const struct query_panel
     piece.outputs = pieces->outputs + index * pieces->outputs_step;
     piece.outputs_ld = whole->head_size;
     piece.sums = pieces->sums != NULL ? pieces->sums + index : NULL;
-    run_kernel(work->kernels, &piece);
+    run_kernel(work, first, &piece);
 }
 
 /* Multiplies the weights of a piece by its factors. */
 static void scale_weights(const struct panel_work *work, const float *factors,
                           size_t index) {
-    size_t key_len = work->run->request->key_lens[work->at.sequence];
+    size_t key_len = work->mask->key_len;
     size_t first = index * KERNEL_PIECE_KEYS, end = first + KERNEL_PIECE_KEYS;
 
     end = end < key_len ? end : key_len;
@@ -112,14 +192,29 @@ static void scale_weights(const struct panel_work *work, const float *factors,
     }
 }
 
+/* Makes weights 0 that are in none of the pieces. */
+static void clear_weights(const struct panel_work *work, const struct pieces *pieces) {
+    size_t key_len = work->mask->key_len, end = pieces->range.end * KERNEL_PIECE_KEYS;
+    size_t first = pieces->range.first * KERNEL_PIECE_KEYS;
+
+    for (size_t c = 0; c < work->num_queries; c++) {
+        float *row = work->weights[c];
+        if (row == NULL)
+            continue;
+        memset(row, 0, first * sizeof *row);
+        if (end < key_len)
+            memset(row + end, 0, (key_len - end) * sizeof *row);
+    }
+}
+
 /* Finishes what follows from the merged results: weights, their sums and outputs. */
 static void finish_pieces(const struct panel_work *work, const struct query_panel *whole,
                           const struct pieces *pieces, const struct partial *total,
                           attn_head_sums *sums) {
-    size_t size = whole->head_size, end = pieces->count * KERNEL_PIECE_KEYS;
+    size_t size = whole->head_size;
     float factors[KERNEL_COLUMNS_MAX];
 
-    for (size_t i = 0; i < pieces->count; i++) {
+    for (size_t i = pieces->range.first; i < pieces->range.end; i++) {
         partial_factors(work->kernels, work->num_queries, pieces->max + i * pieces->step,
                         total, factors);
         if (work->weighs)
@@ -128,15 +223,14 @@ static void finish_pieces(const struct panel_work *work, const struct query_pane
             add_panel_sums(work, pieces->sums + i, factors,
                            pieces->sum + i * pieces->step, i == 0, sums);
     }
+    if (work->weighs)
+        clear_weights(work, pieces);
 
     for (size_t c = 0; c < work->num_queries; c++) {
         float *output = whole->outputs + c * whole->outputs_ld;
         float factor = whole->factor / total->sum[c];
         for (size_t d = 0; d < size; d++)
             output[d] = total->outputs[c * size + d] * factor;
-        if (work->weighs && work->weights[c] != NULL && end < whole->key_len)
-            memset(work->weights[c] + end, 0,
-                   (whole->key_len - end) * sizeof *work->weights[c]);
     }
 }
 
@@ -151,49 +245,75 @@ static struct partial thread_total(const struct panel_work *work) {
 
 /* Attends piece by piece, and merges each piece at once. */
 static void attend_pieces(const struct panel_work *work, const struct query_panel *whole,
-                          size_t count, attn_head_sums *sums) {
+                          attn_head_sums *sums) {
     const struct plan *plan = work->run->plan;
     const struct partial total = thread_total(work);
     size_t outputs = plan->piece_rows * plan->result_size;
-    struct pieces pieces = {
-        .count = count, .outputs = total.outputs + outputs, .step = 2 * plan->piece_rows};
+    struct pieces pieces = {.range = find_pieces(work),
+                            .outputs = total.outputs + outputs,
+                            .step = 2 * plan->piece_rows};
+    float singles[KERNEL_COLUMNS_MAX];
 
     pieces.max = pieces.outputs + outputs;
     pieces.sum = pieces.max + plan->piece_rows;
     if (sums != NULL)
         pieces.sums =
             (struct panel_sums *)(void *)(pieces.max + plan->max_pieces * pieces.step);
+    score_single_keys(work, whole, singles);
     partial_clear(&total, work->num_queries, whole->head_size);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = pieces.range.first; i < pieces.range.end; i++) {
         const struct partial piece = {pieces.max + i * pieces.step,
                                       pieces.sum + i * pieces.step, pieces.outputs};
         attend_piece(work, whole, &pieces, i);
         partial_merge(work->kernels, work->num_queries, whole->head_size, &piece, &total);
     }
     finish_pieces(work, whole, &pieces, &total, sums);
+    write_lse(work, total.max, total.sum, singles);
+}
+
+/* Attends to all keys as one piece. */
+static void attend_whole(const struct panel_work *work, struct query_panel panel,
+                         attn_head_sums *sums) {
+    float max[KERNEL_COLUMNS_MAX], sum[KERNEL_COLUMNS_MAX], singles[KERNEL_COLUMNS_MAX];
+    struct panel_sums of_panel;
+
+    panel.sums = sums != NULL ? &of_panel : NULL;
+    if (work->run->lse != NULL) {
+        panel.max = max;
+        panel.sum = sum;
+        score_single_keys(work, &panel, singles);
+    }
+    run_kernel(work, 0, &panel);
+    if (sums != NULL)
+        add_panel_sums(work, &of_panel, NULL, NULL, true, sums);
+    if (work->run->lse == NULL)
+        return;
+
+    for (size_t c = 0; c < work->num_queries; c++) {
+        float *output = panel.outputs + c * panel.outputs_ld;
+        float factor = panel.factor / sum[c], share = 1.0F / sum[c];
+        for (size_t d = 0; d < panel.head_size; d++)
+            output[d] *= factor;
+        for (size_t k = 0; work->weighs && work->weights[c] != NULL && k < panel.key_len;
+             k++)
+            work->weights[c][k] *= share;
+    }
+    write_lse(work, max, sum, singles);
 }
 
 void pieces_attend(const struct panel_work *work, const struct query_panel *whole,
                    attn_head_sums *sums) {
-    size_t count = count_pieces(work);
-    struct query_panel panel = *whole;
-    struct panel_sums of_panel;
-
-    if (count > 1) {
-        attend_pieces(work, whole, count, sums);
-        return;
-    }
-    panel.sums = sums != NULL ? &of_panel : NULL;
-    run_kernel(work->kernels, &panel);
-    if (sums != NULL)
-        add_panel_sums(work, &of_panel, NULL, NULL, true, sums);
+    if (find_pieces(work).end > 1)
+        attend_pieces(work, whole, sums);
+    else
+        attend_whole(work, *whole, sums);
 }
 
 /* Returns the pieces of a panel that are in memory of their own. */
 static struct pieces pieces_of(const struct panel_work *work, float *partials) {
     const struct plan *plan = work->run->plan;
 
-    return (struct pieces){.count = count_pieces(work),
+    return (struct pieces){.range = find_pieces(work),
                            .max = partials,
                            .sum = partials + plan->piece_rows,
                            .outputs = partials + 2 * plan->piece_rows,
@@ -205,7 +325,7 @@ void pieces_attend_one(const struct panel_work *work, const struct query_panel *
                        float *partials) {
     const struct pieces pieces = pieces_of(work, partials);
 
-    if (work->piece < pieces.count)
+    if (pieces.range.first <= work->piece && work->piece < pieces.range.end)
         attend_piece(work, whole, &pieces, work->piece);
 }
 
@@ -213,13 +333,16 @@ void pieces_merge(const struct panel_work *work, const struct query_panel *whole
                   float *partials) {
     const struct pieces pieces = pieces_of(work, partials);
     const struct partial total = thread_total(work);
+    float singles[KERNEL_COLUMNS_MAX];
 
+    score_single_keys(work, whole, singles);
     partial_clear(&total, work->num_queries, whole->head_size);
-    for (size_t i = 0; i < pieces.count; i++) {
+    for (size_t i = pieces.range.first; i < pieces.range.end; i++) {
         const struct partial piece = {pieces.max + i * pieces.step,
                                       pieces.sum + i * pieces.step,
                                       pieces.outputs + i * pieces.outputs_step};
         partial_merge(work->kernels, work->num_queries, whole->head_size, &piece, &total);
     }
     finish_pieces(work, whole, &pieces, &total, NULL);
+    write_lse(work, total.max, total.sum, singles);
 }

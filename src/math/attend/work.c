@@ -2,68 +2,93 @@
 /* work.c: finds what a panel reads and writes. */
 #include "math/attend/work.h"
 
-#include "math/mask.h"
-
-#include <math.h>
-
-void work_init(struct panel_work *work, const struct run *run,
-               const struct sequence_position *at, size_t panel, size_t thread) {
-    const attn_request *request = run->request;
-    const struct engine *engine = &run->model->engine;
-    size_t columns = engine->kernels->columns,
-           query_len = request->query_lens[at->sequence];
-    size_t first = panel * columns;
-    size_t left = (at->direct ? run->plan->num_scored : 1) * query_len - first;
-
-    work->run = run;
-    work->kernels = at->direct ? engine->float_kernels : engine->kernels;
-    work->at = *at;
-    work->panel = panel;
-    work->piece = 0;
-    work->thread = thread;
-    work->num_queries = left < columns ? left : columns;
-    for (size_t c = 0; c < work->num_queries; c++) {
-        size_t query = (first + c) % query_len;
-        size_t num_keys = mask_num_keys(request, at->sequence, at->first_query, query);
-        /* A single key gets all the weight, even if its score overflows. */
-        work->uniform[c] = num_keys <= 1;
-        work->num_keys[c] = num_keys > 0 ? num_keys : request->key_lens[at->sequence];
-    }
-}
-
 /* Returns the first row of the panel in the sequence. */
 static size_t work_first(const struct panel_work *work) {
     return work->panel * work->kernels->columns;
 }
 
-size_t work_head(const struct panel_work *work, size_t c, size_t head) {
+size_t work_head(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
     size_t query_len = run->request->query_lens[work->at.sequence];
     return work->at.direct ? ranges_item(run->scored, (work_first(work) + c) / query_len)
-                           : head;
+                           : work->head;
 }
 
 size_t work_query(const struct panel_work *work, size_t c) {
     return (work_first(work) + c) % work->run->request->query_lens[work->at.sequence];
 }
 
-void work_find_weights(struct panel_work *work, size_t head) {
-    const struct run *run = work->run;
-    const attn_request *request = run->request;
-    size_t sequence = work->at.sequence, key_len = request->key_lens[sequence];
+/* Finds the keys of each row of the panel, and those of all rows. */
+static void find_keys(struct panel_work *work) {
+    const bool sinks = work->run->model->info.sinks;
+    const struct mask *mask = work->mask;
 
+    work->keys = (struct range){mask->key_len, 0};
+    for (size_t c = 0; c < work->num_queries; c++) {
+        struct mask_keys keys = mask_find_keys(mask, work_query(work, c));
+        size_t count = keys.end - keys.first;
+
+        work->keyless[c] = count == 0;
+        if (count == 0)
+            keys = (struct mask_keys){0, sinks ? 0 : mask->key_len};
+        /* A single key gets all the weight, even if its score overflows. */
+        work->uniform[c] = count <= 1 && !sinks;
+        work->first_keys[c] = keys.first;
+        work->num_keys[c] = keys.end;
+        if (keys.first < keys.end && keys.first < work->keys.first)
+            work->keys.first = keys.first;
+        if (keys.end > work->keys.end)
+            work->keys.end = keys.end;
+    }
+    if (work->keys.end == 0)
+        work->keys.first = 0;
+}
+
+void work_init(struct panel_work *work, const struct run *run,
+               const struct sequence_position *at, const struct mask *mask, size_t panel,
+               size_t thread) {
+    const struct engine *engine = &run->model->engine;
+    size_t columns = engine->kernels->columns;
+    size_t query_len = run->request->query_lens[at->sequence];
+    size_t left = (at->direct ? run->plan->num_scored : 1) * query_len - panel * columns;
+
+    work->run = run;
+    work->kernels = at->direct ? engine->float_kernels : engine->kernels;
+    work->at = *at;
+    work->mask = mask;
+    work->panel = panel;
+    work->piece = 0;
+    work->thread = thread;
+    work->num_queries = left < columns ? left : columns;
+    find_keys(work);
+}
+
+/* Finds where the weights of a row go in the result; NULL when they are not wanted. */
+static float *find_weights(const struct panel_work *work, size_t c) {
+    const struct run *run = work->run;
+    size_t sequence = work->at.sequence;
+
+    if (run->weights == NULL)
+        return NULL;
+    int32_t head_slot = run->head_slots[work_head(work, c)];
+    int32_t query_slot = run->query_slots[work_query(work, c)];
+    if (head_slot < 0 || query_slot < 0)
+        return NULL;
+    size_t row = (size_t)head_slot * plan_weights_rows(run->request, sequence);
+    return run->weights + work->at.first_weight +
+           (row + (size_t)query_slot) * run->request->key_lens[sequence];
+}
+
+void work_set_head(struct panel_work *work, size_t head) {
+    const float *sinks = work->run->model->sinks;
+
+    work->head = head;
     work->weighs = false;
-    for (size_t c = 0; run->weights != NULL && c < work->num_queries; c++) {
-        size_t query = work_query(work, c);
-        int32_t head_slot = run->head_slots[work_head(work, c, head)];
-        int32_t query_slot = run->query_slots[query];
-        work->weights[c] = NULL;
-        if (head_slot < 0 || query_slot < 0)
-            continue;
-        size_t row = (size_t)head_slot * plan_weights_rows(request, sequence);
-        work->weights[c] =
-            run->weights + work->at.first_weight + (row + (size_t)query_slot) * key_len;
-        work->weighs = true;
+    for (size_t c = 0; c < work->num_queries; c++) {
+        work->weights[c] = find_weights(work, c);
+        work->weighs = work->weighs || work->weights[c] != NULL;
+        if (sinks != NULL)
+            work->sinks[c] = sinks[work_head(work, c)];
     }
 }
 
@@ -115,12 +140,13 @@ static void describe_direct(const struct panel_work *work, struct query_panel *p
     panel->factor = 1.0F;
 }
 
-struct query_panel work_describe(const struct panel_work *work, size_t head,
+struct query_panel work_describe(const struct panel_work *work,
                                  const struct head_rows *rows) {
     const struct run *run = work->run;
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
-    size_t head_size = run->model->info.head_size;
+    const attn_model_info *info = &run->model->info;
+    size_t head_size = info->head_size, head = work->head;
     size_t row = work->at.first_query + work_first(work);
     float factor = mask_head_factor(run->request, head);
 
@@ -135,11 +161,14 @@ struct query_panel work_describe(const struct panel_work *work, size_t head,
         .values_ld = rows->values_ld,
         .key_len = run->request->key_lens[work->at.sequence],
         .num_keys = work->num_keys,
+        .first_keys = work->first_keys,
         .uniform = work->uniform,
         .additive_score = engine->additive_score,
         .score_size = engine->score_size,
         .head_size = factor != 0.0F ? head_size : 0,
-        .scale = 1.0F / sqrtf((float)engine->score_size),
+        .scale = (float)info->scale,
+        .softcap = (float)info->softcap,
+        .sinks = info->sinks ? work->sinks : NULL,
         .factor = factor,
         .outputs = run->context + row * plan->hidden + head * head_size,
         .outputs_ld = plan->hidden,

@@ -5,6 +5,7 @@
 #define ATTND_MATH_ATTEND_WORK_H
 
 #include "math/attend/items.h"
+#include "math/mask.h"
 
 /* One panel of queries of a sequence, and what each of them attends to. In a direct
  * sequence the rows of a panel are queries of several heads. */
@@ -15,12 +16,20 @@ struct panel_work {
     size_t panel; /* of the sequence */
     size_t piece; /* of its keys; 0 unless pieces are items */
     size_t thread;
+    const struct mask *mask; /* of the sequence */
     size_t num_queries;
-    size_t num_keys[KERNEL_COLUMNS_MAX]; /* 1..Tk */
-    bool uniform[KERNEL_COLUMNS_MAX];    /* attends to all its num_keys alike */
-    bool weighs;                         /* any of the weights of a head are wanted */
-    /* Where the weights of a head go, [Tk] each; NULL where they are not wanted. */
+    /* The keys of each row: from first_keys on, and before num_keys, as the kernels call
+     * it. Only a row without a valid key, in a model with sinks, has none. */
+    size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
+    bool uniform[KERNEL_COLUMNS_MAX]; /* attends to all its keys alike */
+    bool keyless[KERNEL_COLUMNS_MAX]; /* has no valid key */
+    struct range keys;                /* the smallest range with those of all rows */
+    /* Of the head that work_set_head() has set: */
+    size_t head;
+    bool weighs; /* any of its weights are wanted */
+    /* Where they go, [Tk] each; NULL where they are not wanted. */
     float *weights[KERNEL_COLUMNS_MAX];
+    float sinks[KERNEL_COLUMNS_MAX]; /* of each row, in a model with sinks */
 };
 
 /* Keys and values of one head of one sequence. */
@@ -30,26 +39,29 @@ struct head_rows {
     bool keys_in_panels;       /* see struct query_panel */
 };
 
-/* Prepares a panel for a thread: which keys its queries attend to. */
+/* Prepares a panel for a thread: which keys its queries attend to. `mask` is that of the
+ * sequence. */
 void work_init(struct panel_work *work, const struct run *run,
-               const struct sequence_position *at, size_t panel, size_t thread);
+               const struct sequence_position *at, const struct mask *mask, size_t panel,
+               size_t thread);
 
-/* Returns the head of row `c` of the panel, which is `head` but in a direct sequence. */
-size_t work_head(const struct panel_work *work, size_t c, size_t head);
+/* Turns to a head, which is 0 in a direct sequence. */
+void work_set_head(struct panel_work *work, size_t head);
+
+/* Returns the head of row `c` of the panel: the one that is set, but in a direct sequence
+ * that of the row. */
+size_t work_head(const struct panel_work *work, size_t c);
 
 /* Returns the query of row `c` of the panel, counted in its sequence. */
 size_t work_query(const struct panel_work *work, size_t c);
-
-/* Finds where the weights of the panel's queries go in the result. */
-void work_find_weights(struct panel_work *work, size_t head);
 
 /* Returns keys and values of a head where the projections wrote them; of a direct
  * sequence those of the request. */
 struct head_rows work_head_rows(const struct run *run, const struct sequence_position *at,
                                 size_t head);
 
-/* Describes the panel in one head, over all keys, for the kernels. */
-struct query_panel work_describe(const struct panel_work *work, size_t head,
+/* Describes the panel over all keys for the kernels, but for biases. */
+struct query_panel work_describe(const struct panel_work *work,
                                  const struct head_rows *rows);
 
 #endif

@@ -9,6 +9,7 @@
 static attn_request without_weights(const attn_request *request) {
     attn_request copy = *request;
     copy.need_weights = ATTN_WEIGHTS_NONE;
+    copy.omit_outputs = copy.need_heads = copy.need_lse = false;
     return copy;
 }
 
@@ -23,49 +24,80 @@ attn_status attn_heads_plan(const attn_model *model, const attn_request *request
     return status;
 }
 
-/* Adds what even weights on keys 0..count-1 amount to, in row `row`. */
-static void add_even_row(size_t row, size_t count, bool itself, attn_head_sums *even) {
-    double n = (double)count, i = (double)row;
-    size_t up_to_own = row < count ? row + 1 : count;
-    size_t near_first = row > 2 ? row - 2 : 0, near_end = row + 3;
+/* Adds what even weights of `share` on some keys amount to, in row `row`. `itself` says
+ * that the keys are the queries. */
+static void add_even_keys(size_t row, struct mask_keys keys, double share, bool itself,
+                          attn_head_sums *even) {
+    double n = (double)(keys.end - keys.first), i = (double)row;
+    struct mask_keys near = {row > 2 ? row - 2 : 0, row + 3};
+    /* Of the keys below the row's own, and up to it. */
+    size_t below = row < keys.end ? row : keys.end;
+    size_t prefix = row < keys.end ? row + 1 : keys.end;
 
-    even->entropy += log(n);
-    even->first += 1 / n;
+    even->entropy -= n * share * log(share);
+    even->first += keys.first == 0 ? share : 0;
     if (!itself)
         return;
-    even->self += row < count ? 1 / n : 0;
-    even->previous += row > 0 && row - 1 < count ? 1 / n : 0;
-    even->next += row + 1 < count ? 1 / n : 0;
-    near_end = near_end < count ? near_end : count;
-    even->near += near_first < near_end ? (double)(near_end - near_first) / n : 0;
-    even->prefix += (double)up_to_own / n;
+    even->self += keys.first <= row && row < keys.end ? share : 0;
+    even->previous += keys.first < row && row <= keys.end ? share : 0;
+    even->next += keys.first <= row + 1 && row + 1 < keys.end ? share : 0;
+    near.first = near.first > keys.first ? near.first : keys.first;
+    near.end = near.end < keys.end ? near.end : keys.end;
+    even->near += near.first < near.end ? (double)(near.end - near.first) * share : 0;
+    even->prefix += prefix > keys.first ? (double)(prefix - keys.first) * share : 0;
 
-    /* The sums of i - k for k below i, and of k - i for k above. */
-    double below = (double)(row < count ? row : count);
-    even->distance += (below * i - below * (below - 1) / 2) / n;
-    if (row < count)
-        even->distance += (n - 1 - i) * (n - i) / 2 / n;
+    /* The sums of i - k for k below i, and of k - i for k from i on: both are a number of
+     * keys times the mean of the first and the last. */
+    below = below > keys.first ? below : keys.first;
+    even->distance += (double)(below - keys.first) * share *
+                      (2 * i - (double)keys.first - (double)below + 1) / 2;
+    even->distance += (double)(keys.end - below) * share *
+                      ((double)below + (double)keys.end - 1 - 2 * i) / 2;
+}
+
+/* Adds what even weights would amount to in a row of queries. A row without a valid key
+ * has no weights at all in a model with sinks. */
+static void add_even_row(const struct mask *mask, size_t row, bool itself, bool sinks,
+                         attn_head_sums *even) {
+    struct mask_keys keys = mask_find_keys(mask, row);
+    size_t count = keys.end - keys.first;
+
+    if (count == 0 && sinks)
+        return;
+    if (count == 0 || !mask->by_pair) {
+        if (count == 0)
+            keys = (struct mask_keys){0, mask->key_len};
+        add_even_keys(row, keys, 1 / (double)(keys.end - keys.first), itself, even);
+        return;
+    }
+    for (size_t k = keys.first; k < keys.end; k++)
+        count -= !mask_attends(mask, row, k);
+    for (size_t k = keys.first; k < keys.end; k++) {
+        if (mask_attends(mask, row, k))
+            add_even_keys(row, (struct mask_keys){k, k + 1}, 1 / (double)count, itself,
+                          even);
+    }
 }
 
 /* Counts the rows, and adds what even weights would amount to. */
-static void add_rows(const attn_request *request, attn_heads *heads) {
+static void add_rows(const attn_request *request, bool sinks, attn_heads *heads) {
     size_t first_query = 0, first_key = 0;
 
     for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
+        size_t query_len = request->query_lens[s];
         bool itself = mask_keys_are_queries(request, s, first_query, first_key);
+        struct mask mask;
 
-        for (size_t q = 0; q < query_len; q++) {
-            size_t num_keys = mask_num_keys(request, s, first_query, q);
-            add_even_row(q, num_keys > 0 ? num_keys : key_len, itself, &heads->even);
-        }
+        mask_init(&mask, request, s, first_query, first_key);
+        for (size_t q = 0; q < query_len; q++)
+            add_even_row(&mask, q, itself, sinks, &heads->even);
         heads->rows += query_len;
         if (itself) {
             heads->self_rows += query_len;
             heads->previous_rows += query_len - 1;
         }
         first_query += query_len;
-        first_key += key_len;
+        first_key += request->key_lens[s];
     }
 }
 
@@ -101,6 +133,6 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     run_attend(&run);
     heads_contribute(&run, heads->gram, &heads->squared_norm);
     add_sums(&run, heads->sums);
-    add_rows(&copy, heads);
+    add_rows(&copy, model->info.sinks, heads);
     return ATTN_OK;
 }

@@ -36,7 +36,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
                           ((double)info->key_size + (double)info->value_size);
     double flops = plan->attend_flops + plan->fold_flops + plan->sums_flops +
                    summed * linear_flops(&engine->to_value, keys);
-    if (plan->longest_key_len > 1) /* else no score matters */
+    if (plan->any_scores)
         flops += scored * (linear_flops(&engine->to_query, queries) +
                            linear_flops(&engine->to_key, keys));
     if (plan->kind != PLAN_HEADS && info->output_projection)

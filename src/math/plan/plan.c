@@ -43,12 +43,14 @@ size_t plan_weights_rows(const attn_request *request, size_t sequence) {
                                             : request->query_lens[sequence];
 }
 
-/* Returns whether a head's weights are computed, even if it adds nothing to the
- * outputs. */
+/* Returns whether a head's weights or scores are computed, even if it adds nothing to
+ * the outputs. */
 static bool weighs_head(const struct plan *plan, const attn_request *request,
                         size_t head) {
-    if (plan->kind == PLAN_HEADS || request->need_weights == ATTN_WEIGHTS_NONE)
-        return plan->kind == PLAN_HEADS;
+    if (plan->kind == PLAN_HEADS || request->need_lse)
+        return true;
+    if (request->need_weights == ATTN_WEIGHTS_NONE)
+        return false;
     if (request->need_weights == ATTN_WEIGHTS_MEAN || request->weights_heads == NULL)
         return true;
     for (size_t i = 0; i < request->num_weights_heads; i++) {
@@ -161,7 +163,7 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     attn_sizes *sizes = &plan->sizes;
     size_t query_len = request->query_lens[sequence];
     size_t key_len = request->key_lens[sequence];
-    size_t first_query = sizes->num_queries, weights;
+    size_t first_query = sizes->num_queries, first_key = sizes->num_keys, weights;
 
     if (query_len == 0 || key_len == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", sequence);
@@ -183,6 +185,10 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
         return error_set(ret_error, ATTN_E_VALUE,
                          "valid_lens of sequence %zu is over its %zu keys", sequence,
                          key_len);
+    attn_status status =
+        mask_check_positions(request, sequence, first_query, first_key, ret_error);
+    if (status != ATTN_OK)
+        return status;
 
     if (query_len > plan->longest_query_len)
         plan->longest_query_len = query_len;
@@ -225,6 +231,7 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)
         return status;
+    plan.any_scores = plan.longest_key_len > 1 || info->sinks || request->need_lse;
     if (!plan_scratch(model, request, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     plan_count_flops(model, request, &plan);

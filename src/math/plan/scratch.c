@@ -53,7 +53,7 @@ static bool plan_head_strips(const attn_model *model, struct plan *plan) {
     return true;
 }
 
-/* Reserves what panel.c needs for the pieces of long sequences: the results of all keys
+/* Reserves what pieces.c needs for the pieces of long sequences: the results of all keys
  * and of one piece, then maximum, sum and sums of weights of every piece. */
 static bool reserve_pieces(struct plan *plan, size_t *floats) {
     size_t sums =
@@ -68,6 +68,20 @@ static bool reserve_pieces(struct plan *plan, size_t *floats) {
            size_mul(plan->max_pieces, 2 * plan->piece_rows + sums, &rest) &&
            reserve_floats(floats, results, 1, &plan->thread_pieces) &&
            reserve_floats(floats, rest, 1, &start);
+}
+
+/* Reserves the tile of biases of a panel, in either layout, and the line that it is made
+ * from; see attend/bias.c. */
+static bool reserve_bias(const attn_model *model, const attn_request *request,
+                         const struct plan *plan, size_t *floats, size_t *ret_start) {
+    size_t keys = plan->longest_key_len;
+
+    if (model->info.bias == ATTN_BIAS_NONE && request->key_positions == NULL)
+        return reserve_floats(floats, 0, 0, ret_start);
+    keys = keys < KERNEL_PIECE_KEYS ? keys : KERNEL_PIECE_KEYS;
+    keys = (keys + KERNEL_COLUMNS_MAX - 1) / KERNEL_COLUMNS_MAX * KERNEL_COLUMNS_MAX;
+    /* A tile [keys, columns], and a line of keys + columns - 1. */
+    return reserve_floats(floats, keys + 1, KERNEL_COLUMNS_MAX + 1, ret_start);
 }
 
 /* Returns how many items the attention is divided into. */
@@ -125,7 +139,8 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
         longest_key_len < KERNEL_PIECE_KEYS ? longest_key_len : KERNEL_PIECE_KEYS, keeps);
 
     if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &start) ||
-        !reserve_pieces(plan, &floats))
+        !reserve_pieces(plan, &floats) ||
+        !reserve_bias(model, request, plan, &floats, &plan->thread_bias))
         return false;
 
     if (request->need_weights == ATTN_WEIGHTS_MEAN) {

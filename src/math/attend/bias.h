@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bias.h: what is added to the scores of a panel: biases by distance, and -INFINITY for
+ * pairs that the positions of unordered keys mask. */
+#ifndef ATTND_MATH_ATTEND_BIAS_H
+#define ATTND_MATH_ATTEND_BIAS_H
+
+#include "math/attend/work.h"
+
+/* Fills the tile of a panel whose keys begin with key `first` of the sequence, for
+ * attend_few() if `few` is set and else for attend(), and points the panel at it. Does
+ * nothing where no score changes. The tile is in the thread's scratch, which holds
+ * plan->thread_bias for it, until the thread fills another. */
+void bias_fill(const struct panel_work *work, size_t first, bool few,
+               struct query_panel *panel);
+
+#endif

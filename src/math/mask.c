@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mask.c: turns lengths, the causal mask and windows into ranges of keys. */
+#include "math/mask.h"
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+/* Positions that a query attends to, both included. */
+struct allowed {
+    size_t low, high;
+};
+
+static bool is_ascending(const size_t *positions, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        if (positions[i] < positions[i - 1])
+            return false;
+    }
+    return true;
+}
+
+void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
+               size_t first_query, size_t first_key) {
+    const size_t *lens = request->valid_lens;
+    bool per_query = lens != NULL && request->valid_lens_per_query;
+    size_t key_len = request->key_lens[sequence];
+
+    *mask = (struct mask){
+        .key_len = key_len,
+        .valid_len = lens != NULL && !per_query ? lens[sequence] : key_len,
+        .valid_lens = per_query ? lens + first_query : NULL,
+        .causal = request->causal,
+        .window = request->window,
+    };
+    if (request->positions != NULL)
+        mask->positions = request->positions + first_query;
+    if (request->key_positions != NULL)
+        mask->key_positions = request->key_positions + first_key;
+    mask->by_pair = mask->key_positions != NULL && (mask->causal || mask->window > 0) &&
+                    !is_ascending(mask->key_positions, key_len);
+}
+
+static struct allowed find_allowed(const struct mask *mask, size_t query) {
+    size_t position = mask_position(mask, query), window = mask->window;
+    struct allowed allowed = {0, SIZE_MAX - 1};
+
+    if (window > 0 && mask->causal)
+        allowed.low = position >= window ? position - window + 1 : 0;
+    else if (window > 0)
+        allowed.low = position > window ? position - window : 0;
+    if (mask->causal)
+        allowed.high = position;
+    else if (window > 0 && window < SIZE_MAX - 1 - position)
+        allowed.high = position + window;
+    return allowed;
+}
+
+/* Returns how many of the first `count` keys, whose positions ascend, are before
+ * `position`. */
+static size_t count_before(const struct mask *mask, size_t count, size_t position) {
+    size_t first = 0;
+
+    if (mask->key_positions == NULL)
+        return position < count ? position : count;
+    while (first < count) {
+        size_t middle = first + (count - first) / 2;
+        if (mask->key_positions[middle] < position)
+            first = middle + 1;
+        else
+            count = middle;
+    }
+    return first;
+}
+
+static bool is_allowed(struct allowed allowed, size_t position) {
+    return allowed.low <= position && position <= allowed.high;
+}
+
+bool mask_attends(const struct mask *mask, size_t query, size_t key) {
+    return is_allowed(find_allowed(mask, query), mask_key_position(mask, key));
+}
+
+struct mask_keys mask_find_keys(const struct mask *mask, size_t query) {
+    size_t valid = mask->valid_lens != NULL ? mask->valid_lens[query] : mask->valid_len;
+    const struct allowed allowed = find_allowed(mask, query);
+    struct mask_keys keys = {0, valid};
+
+    if (mask->by_pair) {
+        while (keys.end > 0 && !is_allowed(allowed, mask->key_positions[keys.end - 1]))
+            keys.end--;
+        while (keys.first < keys.end &&
+               !is_allowed(allowed, mask->key_positions[keys.first]))
+            keys.first++;
+    } else if (mask->causal || mask->window > 0) {
+        keys.end = count_before(mask, valid, allowed.high + 1);
+        keys.first = count_before(mask, keys.end, allowed.low);
+    }
+    return keys;
+}
+
+static attn_status check_positions(const char *name, const size_t *positions,
+                                   size_t count, size_t sequence, attn_error *ret_error) {
+    for (size_t i = 0; i < count; i++) {
+        if (positions[i] > ATTN_POSITION_MAX)
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "%s of sequence %zu has %zu, but positions end at %d", name,
+                             sequence, positions[i], ATTN_POSITION_MAX);
+    }
+    return ATTN_OK;
+}
+
+attn_status mask_check_positions(const attn_request *request, size_t sequence,
+                                 size_t first_query, size_t first_key,
+                                 attn_error *ret_error) {
+    attn_status status = ATTN_OK;
+
+    if (request->positions != NULL)
+        status = check_positions("positions", request->positions + first_query,
+                                 request->query_lens[sequence], sequence, ret_error);
+    if (status == ATTN_OK && request->key_positions != NULL)
+        status = check_positions("key_positions", request->key_positions + first_key,
+                                 request->key_lens[sequence], sequence, ret_error);
+    return status;
+}
