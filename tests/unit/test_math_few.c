@@ -3,9 +3,7 @@
  * kernels; what else few queries need; and the check at every start finds an attention
  * that is wrong. */
 #include "fail_alloc.h"
-#include "math/kernels/kernels.h"
 #include "math/model.h"
-#include "random_model.h"
 
 #include <attnd/library.h>
 #include <math.h>
@@ -19,206 +17,9 @@
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
-#define CASES       300
-#define WIDEST      800 /* head or score */
-#define LARGEST_GAP 99  /* between rows */
+#include "random_panel.h"
 
-static const struct kernels *kernels;
-
-/* A random panel of queries and everything that it points to, besides its results. */
-struct random_panel {
-    struct query_panel panel;
-    float *queries, *keys, *values, *additive_score;
-    float *key_panels; /* the keys, transposed as struct query_panel says */
-    size_t num_keys[KERNEL_FEW_MAX];
-    bool uniform[KERNEL_FEW_MAX], wanted[KERNEL_FEW_MAX], piece;
-};
-
-/* What either form writes. Outputs are `outputs_ld` floats apart. */
-struct results {
-    float outputs[KERNEL_FEW_MAX * (WIDEST + LARGEST_GAP)], max[KERNEL_FEW_MAX],
-        sum[KERNEL_FEW_MAX];
-    float *weights; /* [num_queries, key_len] */
-};
-
-static void *allocate(size_t floats) {
-    size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, bytes);
-    assert_non_null(memory);
-    memset(memory, 0xff, bytes); /* NaN */
-    return memory;
-}
-
-/* Returns random rows, the last of which ends where its memory does. */
-static float *random_rows(uint64_t *seed, size_t rows, size_t ld, size_t width) {
-    size_t floats = (rows - 1) * ld + width;
-    float *memory = malloc(floats * sizeof *memory);
-    assert_non_null(memory);
-    random_fill(seed, memory, floats);
-    return memory;
-}
-
-/* Draws few keys, or about as many as a whole number of blocks, or many. */
-static size_t random_key_len(uint64_t *seed, size_t most) {
-    switch (random_between(seed, 0, 7)) {
-    case 0:
-        return random_between(seed, 1, 3);
-    case 1:
-    case 2:
-        return KEY_BLOCK * random_between(seed, 1, 3) + random_between(seed, 0, 4) - 2;
-    case 3:
-        return random_between(seed, 1, most);
-    default:
-        return random_between(seed, 1, 2 * KEY_BLOCK);
-    }
-}
-
-/* Draws the keys of each query: as many for all, those up to its own position, or any. */
-static void random_masks(uint64_t *seed, struct random_panel *p) {
-    size_t kind = random_between(seed, 0, 3), key_len = p->panel.key_len;
-    size_t first = random_between(seed, 0, key_len), least = p->piece ? 0 : 1;
-
-    for (size_t c = 0; c < p->panel.num_queries; c++) {
-        size_t keys = key_len;
-        if (kind == 1)
-            keys = first;
-        else if (kind == 2)
-            keys = first + c;
-        else if (kind == 3)
-            keys = random_between(seed, 0, key_len);
-        keys = keys < least ? least : keys;
-        p->num_keys[c] = keys < key_len ? keys : key_len;
-        p->uniform[c] = random_between(seed, 0, 9) == 0;
-        p->wanted[c] = random_between(seed, 0, 2) > 0;
-    }
-}
-
-/* Makes the values of some key infinite or NaN. Queries that do not attend to it must not
- * meet them. */
-static void spoil_values(uint64_t *seed, struct random_panel *p) {
-    const struct query_panel *panel = &p->panel;
-    size_t key = random_between(seed, 0, 4 * panel->key_len);
-    for (size_t d = 0; key < panel->key_len && d < panel->head_size; d++)
-        p->values[key * panel->values_ld + d] = d % 2 == 0 ? INFINITY : NAN;
-}
-
-static void convert(struct random_panel *p, size_t rows) {
-    struct query_panel *panel = &p->panel;
-    if (panel->additive_score == NULL)
-        kernels->convert_bf16(p->keys, panel->keys_ld, rows, panel->score_size, p->keys,
-                              panel->keys_ld);
-    kernels->pack_pairs_bf16(p->values, panel->values_ld, rows, panel->head_size,
-                             p->values, 2 * panel->values_ld);
-    panel->values_ld *= 2;
-}
-
-static void fill_key_panels(struct random_panel *p) {
-    const struct query_panel *panel = &p->panel;
-    size_t words = (panel->score_size + kernels->k_step - 1) / kernels->k_step;
-
-    p->key_panels = allocate(panel->key_len * words + KEY_BLOCK);
-    for (size_t k = 0; k < panel->key_len; k++) {
-        size_t first = k / KEY_BLOCK * KEY_BLOCK, left = panel->key_len - first;
-        size_t count = left < KEY_BLOCK ? left : KEY_BLOCK;
-        for (size_t d = 0; d < words; d++)
-            p->key_panels[first * words + d * count + k - first] =
-                panel->keys[k * panel->keys_ld + d];
-    }
-}
-
-static void random_panel_init(uint64_t *seed, size_t num_queries, size_t head_size,
-                              struct random_panel *p) {
-    size_t gap = random_between(seed, 0, 1) * LARGEST_GAP, score_size = head_size;
-
-    if (random_between(seed, 0, 1) == 0)
-        score_size = random_between(seed, 1, 140);
-
-    *p = (struct random_panel){.piece = random_between(seed, 0, 2) == 0};
-    p->panel = (struct query_panel){
-        .num_queries = num_queries,
-        .score_size = score_size,
-        .head_size = head_size,
-        .queries_ld = score_size + random_between(seed, 0, gap),
-        .keys_ld = score_size + random_between(seed, 0, gap),
-        .values_ld = head_size + random_between(seed, 0, gap),
-        .outputs_ld = head_size + random_between(seed, 0, gap),
-        .key_len = random_key_len(seed, p->piece ? KERNEL_PIECE_KEYS : 3000),
-        .num_keys = p->num_keys,
-        .uniform = p->uniform,
-        .scale = 0.01F * (float)random_between(seed, 1, 300),
-        .factor = random_between(seed, 0, 1) == 0 ? 1.0F : -0.7F,
-    };
-    struct query_panel *panel = &p->panel;
-    p->queries = random_rows(seed, num_queries, panel->queries_ld, score_size);
-    p->keys = random_rows(seed, panel->key_len, panel->keys_ld, score_size);
-    p->values = random_rows(seed, panel->key_len, panel->values_ld, head_size);
-    p->additive_score = random_rows(seed, 1, score_size, score_size);
-    panel->keys = p->keys;
-    panel->values = p->values;
-    panel->queries = p->queries;
-    if (random_between(seed, 0, 7) == 0)
-        panel->additive_score = p->additive_score;
-    random_masks(seed, p);
-    spoil_values(seed, p);
-    if (panel->key_len == 1 && !p->piece) /* then its keys are not even projected */
-        memset(p->keys, 0xff, score_size * sizeof *p->keys);
-    if (kernels->k_step == 2)
-        convert(p, panel->key_len);
-    fill_key_panels(p);
-}
-
-static void random_panel_deinit(struct random_panel *p) {
-    free(p->queries);
-    free(p->keys);
-    free(p->values);
-    free(p->additive_score);
-    free(p->key_panels);
-}
-
-/* Runs one of the forms on at most `most` queries at a time. Outputs take the place of
- * queries that are as wide, except in a piece. */
-static void attend(void (*form)(const struct query_panel *panel), size_t most,
-                   const struct random_panel *p, struct results *results) {
-    const struct query_panel *all = &p->panel;
-    size_t size = all->score_size, bytes;
-    bool in_place = !p->piece && size == all->head_size;
-
-    memset(results->outputs, 0xff, sizeof results->outputs);
-    memset(results->max, 0xff, sizeof results->max);
-    memset(results->sum, 0xff, sizeof results->sum);
-    results->weights = allocate(all->num_queries * all->key_len);
-    for (size_t c = 0; in_place && c < all->num_queries; c++)
-        memcpy(results->outputs + c * all->outputs_ld, all->queries + c * all->queries_ld,
-               size * sizeof(float));
-    for (size_t first = 0; first < all->num_queries; first += most) {
-        float *rows[KERNEL_FEW_MAX];
-        struct query_panel panel = *all;
-        size_t left = all->num_queries - first;
-        bool any = false;
-
-        panel.num_queries = left < most ? left : most;
-        panel.queries += first * panel.queries_ld;
-        panel.num_keys += first;
-        panel.uniform += first;
-        panel.outputs = results->outputs + first * panel.outputs_ld;
-        if (in_place) {
-            panel.queries = panel.outputs;
-            panel.queries_ld = panel.outputs_ld;
-        }
-        for (size_t c = 0; c < panel.num_queries; c++) {
-            bool wanted = p->wanted[first + c];
-            rows[c] = wanted ? results->weights + (first + c) * panel.key_len : NULL;
-            any = any || wanted;
-        }
-        panel.weights = any ? rows : NULL;
-        panel.max = p->piece ? results->max + first : NULL;
-        panel.sum = p->piece ? results->sum + first : NULL;
-        bytes = kernel_scratch_bytes(size, panel.head_size, panel.key_len, any);
-        panel.scratch = allocate(bytes / sizeof(float));
-        form(&panel);
-        free(panel.scratch);
-    }
-}
+#define CASES 600
 
 /* Whether all numbers have the same bits, or both are NaN. */
 static bool same(const float *a, const float *b, size_t count) {
@@ -241,10 +42,12 @@ static void expect_results(void (*form)(const struct query_panel *panel), size_t
         !same(many->sum, few.sum, KERNEL_FEW_MAX) ||
         !same(many->weights, few.weights, panel->num_queries * panel->key_len))
         fail_msg("%zu queries, at most %zu at a time, %zu keys, score_size %zu, "
-                 "head_size %zu, additive %d, piece %d, in panels %d",
+                 "head_size %zu, additive %d, piece %d, in panels %d, first keys %d, "
+                 "bias %d, softcap %g, sinks %d",
                  panel->num_queries, most, panel->key_len, panel->score_size,
                  panel->head_size, panel->additive_score != NULL, p->piece,
-                 panel->keys_in_panels);
+                 panel->keys_in_panels, panel->first_keys != NULL, p->bias != NULL,
+                 (double)panel->softcap, panel->sinks != NULL);
     free(few.weights);
 }
 
@@ -256,7 +59,7 @@ static void expect_same_bits(struct random_panel *p) {
     expect_results(kernels->attend_few, KERNEL_FEW_MAX, p, &many);
     if (panel->additive_score == NULL) {
         panel->keys = p->key_panels;
-        panel->keys_ld = (panel->score_size + kernels->k_step - 1) / kernels->k_step;
+        panel->keys_ld = p->key_panels_ld;
         panel->keys_in_panels = true;
         expect_results(kernels->attend, kernels->columns, p, &many);
         expect_results(kernels->attend_few, KERNEL_FEW_MAX, p, &many);

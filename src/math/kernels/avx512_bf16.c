@@ -8,10 +8,11 @@
 #define K_STEP 2
 typedef int memory_word __attribute__((aligned(4), may_alias));
 typedef short halves __attribute__((vector_size(64)));
-#define SPLAT_WORD(from)       ((vector)_mm512_set1_epi32(*(const memory_word *)(from)))
-#define KEEP_FACTORS(x, count) ((vector)((lane_mask)(x) & ((count) == 1 ? 0xffff : -1)))
-#define FACTORS(x, n)          ((vector)((bits)(x) >> 16 * (n) << 16))
-#define FIRST_FACTOR(from)     ((vector)((bits)SPLAT_WORD(from) << 16))[0]
+#define SPLAT_WORD(from)      ((vector)_mm512_set1_epi32(*(const memory_word *)(from)))
+#define FACTOR_BITS(n)        ((n) == 0 ? 0xffff : ~0xffff)
+#define KEEP_FACTORS(x, kept) ((vector)((lane_mask)(x) & (kept)))
+#define FACTORS(x, n)         ((vector)((bits)(x) >> 16 * (n) << 16))
+#define FIRST_FACTOR(from)    ((vector)((bits)SPLAT_WORD(from) << 16))[0]
 #define ADD_PRODUCT(sum, x, y)                                                           \
     ((vector)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(x), (__m512bh)(y)))
 #define CONVERT_BF16(low, high)                                                          \
