@@ -61,19 +61,33 @@ static void find_slots(struct run *run, float *memory) {
                                   (int32_t *)(void *)(memory + plan->query_slots));
 }
 
-/* Finds the heads that head_mask does not leave out and, when `weighed` is set, those
- * whose weights are wanted. */
+/* Finds the heads whose outputs are wanted and, when `weighed` is set, those whose
+ * weights are. */
 static struct ranges find_heads(const struct run *run, bool weighed,
                                 struct range *items) {
     size_t num_heads = run->model->info.num_heads, count = 0;
 
     for (size_t h = 0; h < num_heads; h++) {
-        if (mask_head_factor(run->request, h) == 0.0F &&
+        if (!plan_sums_head(run->plan, run->request, h) &&
             !(weighed && run_weighs_head(run, h)))
             continue;
         if (count == 0 || items[count - 1].end < h)
             items[count++].first = h;
         items[count - 1].end = h + 1;
+    }
+    return (struct ranges){items, count};
+}
+
+/* Finds the key heads of some heads. */
+static struct ranges find_key_heads(const struct run *run, struct ranges heads,
+                                    struct range *items) {
+    size_t group = run->plan->group, count = 0;
+
+    for (size_t i = 0; i < heads.count; i++) {
+        size_t first = heads.items[i].first / group;
+        if (count == 0 || items[count - 1].end < first)
+            items[count++].first = first;
+        items[count - 1].end = (heads.items[i].end - 1) / group + 1;
     }
     return (struct ranges){items, count};
 }
@@ -122,6 +136,8 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
+    run->scored_keys = find_key_heads(run, run->scored, ranges + 3 * ranges_max);
+    run->summed_keys = find_key_heads(run, run->summed, ranges + 4 * ranges_max);
 }
 
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
@@ -136,8 +152,9 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
     if ((steps & ATTN_STRIDED) != 0)
         plan.by_head = plan.key_panels = false;
     run_init(&run, model, request, &plan, scratch);
-    if (!model->info.output_projection)
+    if (!model->info.output_projection && !request->omit_outputs)
         run.context = result->outputs;
+    run.lse = request->need_lse ? result->lse : NULL;
     if (request->need_weights != ATTN_WEIGHTS_NONE)
         run.weights = result->weights;
     if (request->need_lse)
@@ -150,8 +167,11 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
     if ((steps & ATTN_STEP_ATTEND) != 0) {
         run_attend(&run);
         run_project_sums(&run);
+        if (request->need_heads)
+            run_copy_heads(&run, result->heads);
     }
-    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.output_projection)
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.output_projection &&
+        !request->omit_outputs)
         run_project_outputs(&run, result->outputs);
     return ATTN_OK;
 }

@@ -19,17 +19,22 @@ enum plan_kind { PLAN_RUN, PLAN_PROJECTED, PLAN_HEADS };
 
 /* Ranges of H heads that are not next to each other. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
+#define PLAN_RANGES                5 /* lists of them in struct run */
 
 /* Offsets into scratch, and strides, are in floats. */
 struct plan {
     enum plan_kind kind;
     attn_sizes sizes;
-    size_t score_width; /* columns of projected queries and keys, H * score_size */
+    size_t group;       /* heads that share a key head, H / KV */
+    size_t score_width; /* columns of projected queries, H * score_size */
+    size_t key_width;   /* of projected keys, KV * score_size */
+    size_t value_width; /* of projected values, KV*D */
     size_t hidden;      /* H*D */
     size_t queries;     /* [sum of Tq, score_width] */
-    /* Keys and values of a head follow each other: [H][projected_keys, score_size] and
-     * [H][projected_keys, D]. Otherwise they are [projected_keys, score_width] and
-     * [projected_keys, H*D]. Attention then reads them more slowly. */
+    bool sums;          /* values are: outputs are wanted, or those of heads */
+    /* Keys and values of a head follow each other: [KV][projected_keys, score_size] and
+     * [KV][projected_keys, D]. Otherwise they are [projected_keys, key_width] and
+     * [projected_keys, value_width]. Attention then reads them more slowly. */
     bool by_head;
     /* Keys by head are transposed in panels, see struct query_panel, except with additive
      * scoring and in sets of fewer than PLAN_PANELS_COLUMNS columns. */
@@ -45,7 +50,7 @@ struct plan {
     /* [sum of Tq, H*D], the heads' outputs. May be `queries` itself; unused without an
      * output projection. */
     size_t context;
-    size_t ranges;         /* struct range [3][ceil(H / 2)]: heads, see run.h */
+    size_t ranges;         /* struct range [PLAN_RANGES][ceil(H / 2)], see run.h */
     size_t first_items;    /* [B + 1] size_t, see run.h */
     size_t thread_scratch; /* [num_threads][thread_floats]: scratch of one thread each */
     size_t thread_floats;
@@ -87,6 +92,11 @@ struct plan {
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
 
+/* Returns whether a layer and a request have nothing of what makes scores from more than
+ * the projections: shared key heads, norms, rotations, positions, windows and the like. A
+ * scale of its own and a causal mask are plain. */
+bool plan_is_plain(const attn_model *model, const attn_request *request);
+
 /* Returns whether a sequence is direct: few queries over many keys, whose keys and values
  * are never projected. The score q (W x + b) is (W^T q) x, plus a number that is the same
  * for all keys of a query, so that softmax does not see it. The weights sum to 1, so the
@@ -94,8 +104,8 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
  * that takes H*Tq multiply-adds, where its projection takes H*D.
  *
  * A direct sequence has other bits than the same one projected. So the rule depends on
- * nothing but the model and the lengths of the sequence: the engine is native, scoring is
- * scaled dot product, Tk is at least 1,024, and 4 Tq is at most D. */
+ * nothing but the model and the lengths of the sequence: the engine is native, the layer
+ * plain, scoring is scaled dot product, Tk is at least 1,024, and 4 Tq is at most D. */
 bool plan_is_direct(const struct plan *plan, const attn_model *model,
                     const attn_request *request, size_t sequence);
 
@@ -108,6 +118,9 @@ struct plan_items {
 
 struct plan_items plan_items(const struct plan *plan, const attn_model *model,
                              const attn_request *request, size_t sequence);
+
+/* Returns whether a head's outputs are wanted. */
+bool plan_sums_head(const struct plan *plan, const attn_request *request, size_t head);
 
 /* Returns how many matrices of weights a sequence has in the result. */
 size_t plan_weights_heads(const attn_model_info *info, const attn_request *request);

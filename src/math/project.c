@@ -3,6 +3,8 @@
  * kernels for bfloat16 the rows are converted first. */
 #include "math/run.h"
 
+#include <string.h>
+
 #define STRIP_ROWS      192 /* rows that stay in the second-level cache */
 #define TASK_PANELS_MAX 8   /* panels of weights in one task */
 
@@ -255,10 +257,10 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     size_t score_size = engine->score_size, head_size = run->model->info.head_size;
     size_t num_keys = keys.end - keys.first;
     size_t head_rows = plan->by_head ? plan->projected_keys : 0;
-    size_t keys_ld = plan->by_head ? score_size : plan->score_width;
+    size_t keys_ld = plan->by_head ? score_size : plan->key_width;
     if (plan->key_panels)
         keys_ld /= engine->kernels->k_step;
-    size_t values_ld = plan->by_head ? head_size : plan->hidden;
+    size_t values_ld = plan->by_head ? head_size : plan->value_width;
     const struct range query_words = all_words(engine, engine->to_query.in),
                        key_words = all_words(engine, engine->to_key.in),
                        value_words = all_words(engine, engine->to_value.in);
@@ -280,13 +282,13 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
                        score_size, 0);
     if (num_keys > 0 && plan->any_scores) {
         add_projection(with_keys, &engine->to_key, run->keys + first_key * keys_ld,
-                       run->scored, score_size, head_rows);
+                       run->scored_keys, score_size, head_rows);
         with_keys->items[with_keys->count - 1].key_panels = plan->key_panels;
         with_keys->key_lens = request->key_lens + sequence;
     }
-    if (num_keys > 0)
+    if (num_keys > 0 && plan->sums)
         add_projection(with_values, &engine->to_value,
-                       run->values + first_key * values_ld, run->summed, head_size,
+                       run->values + first_key * values_ld, run->summed_keys, head_size,
                        head_rows);
 
     if (of_queries.count > 0)
@@ -327,6 +329,29 @@ void run_project_inputs(const struct run *run) {
     project_rows(run, plan->sizes.num_queries, keys, 0, 0);
     if (plan->num_direct > 0)
         project_between_direct(run);
+}
+
+/* Rows that are copied. */
+struct rows_copy {
+    const float *from;
+    float *to;
+    size_t rows, width;
+};
+
+static void copy_strip(void *data, size_t index, size_t thread) {
+    const struct rows_copy *c = data;
+    size_t first = index * STRIP_ROWS;
+
+    (void)thread;
+    memcpy(c->to + first * c->width, c->from + first * c->width,
+           strip_rows(c->rows, first) * c->width * sizeof *c->to);
+}
+
+void run_copy_heads(const struct run *run, float *heads) {
+    struct rows_copy c = {run->context, heads, run->plan->sizes.num_queries,
+                          run->plan->hidden};
+
+    run_share(run, (double)c.rows * (double)c.width, num_strips(c.rows), copy_strip, &c);
 }
 
 void run_project_outputs(const struct run *run, float *outputs) {

@@ -45,14 +45,24 @@ static inline size_t ranges_find(struct ranges ranges, size_t item) {
     return SIZE_MAX;
 }
 
+/* Returns how many items below `item` are in the ranges. */
+static inline size_t ranges_below(struct ranges ranges, size_t item) {
+    size_t count = 0;
+    for (size_t i = 0; i < ranges.count && ranges.items[i].first < item; i++) {
+        size_t end = ranges.items[i].end < item ? ranges.items[i].end : item;
+        count += end - ranges.items[i].first;
+    }
+    return count;
+}
+
 /* What every step of one call needs. */
 struct run {
     const attn_model *model;
     const attn_request *request;
     const struct plan *plan;
     /* The heads whose scores are computed, those whose values are summed, and the words
-     * of the latter in `context`, or one empty range. */
-    struct ranges scored, summed, summed_words;
+     * of the latter in `context`, or one empty range. Then the key heads of both. */
+    struct ranges scored, summed, summed_words, scored_keys, summed_keys;
     float *converted;     /* one input in bfloat16; unused with float32 */
     float *queries;       /* [sum of Tq, score_width] */
     float *keys, *values; /* see plan->by_head */
@@ -110,6 +120,9 @@ void run_attend(const struct run *run);
 /* The rest of it, for direct sequences: projects their weighted sums of values to the
  * heads' outputs. */
 void run_project_sums(const struct run *run);
+
+/* Copies the heads' outputs to `heads` [sum of Tq, H*D]. */
+void run_copy_heads(const struct run *run, float *heads);
 
 /* The third step: projects the heads' outputs to `outputs` [sum of Tq, out_size]; with
  * bfloat16 it overwrites them. Only for models with an output projection. */

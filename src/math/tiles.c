@@ -6,6 +6,7 @@
 #include "math/blas.h"
 #include "math/mask.h"
 #include "math/model.h"
+#include "math/plan.h"
 
 #include <math.h>
 #include <string.h>
@@ -185,7 +186,8 @@ size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
 }
 
 static bool tiles_support(const attn_model *model, const attn_request *request) {
-    return model->info.scoring != ATTN_ADDITIVE &&
+    return model->info.scoring != ATTN_ADDITIVE && plan_is_plain(model, request) &&
+           !request->omit_outputs && !request->need_heads && !request->need_lse &&
            request->need_weights != ATTN_WEIGHTS_MEAN && request->weights_heads == NULL &&
            request->weights_queries == NULL && request->positions == NULL &&
            request->key_positions == NULL && request->window == 0 &&

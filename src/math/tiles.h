@@ -9,7 +9,7 @@
 
 /* As attn_run_steps(), on the calling thread alone, with attn_tiles_scratch() bytes of
  * scratch. The model must not be one that serves only. Returns ATTN_E_UNSUPPORTED for
- * additive scoring, for mean weights and for selected ones. */
+ * additive scoring, mean weights, selected ones, and what plan_is_plain() excludes. */
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps);
 

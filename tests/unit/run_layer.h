@@ -20,18 +20,24 @@ static void run_backwards(void *context, size_t count,
         task(data, i, i % *num_threads);
 }
 
-/* Fills all memory with NaN, then runs; the caller frees both results. */
+/* Returns memory full of NaN. */
+static float *nans(size_t count) {
+    float *numbers = malloc((count + 1) * sizeof *numbers);
+    assert_non_null(numbers);
+    memset(numbers, 0xff, count * sizeof *numbers);
+    return numbers;
+}
+
+/* Fills all memory with NaN, then runs; the caller frees the results. */
 static attn_result run(const attn_model *model, const attn_request *request,
                        attn_sizes *ret_sizes) {
     attn_status status = attn_plan(model, request, ret_sizes, NULL);
     assert_int_equal(status, ATTN_OK);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, ret_sizes->scratch_bytes);
-    attn_result result = {.outputs = malloc(ret_sizes->outputs * sizeof(float)),
-                          .weights = malloc((ret_sizes->weights + 1) * sizeof(float))};
-    assert_true(scratch != NULL && result.outputs != NULL && result.weights != NULL);
+    attn_result result = {nans(ret_sizes->outputs), nans(ret_sizes->weights),
+                          nans(ret_sizes->heads), nans(ret_sizes->lse)};
+    assert_non_null(scratch);
     memset(scratch, 0xff, ret_sizes->scratch_bytes);
-    memset(result.outputs, 0xff, ret_sizes->outputs * sizeof(float));
-    memset(result.weights, 0xff, ret_sizes->weights * sizeof(float));
     assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
     free(scratch);
     return result;
@@ -40,6 +46,8 @@ static attn_result run(const attn_model *model, const attn_request *request,
 static void free_result(attn_result *result) {
     free(result->outputs);
     free(result->weights);
+    free(result->heads);
+    free(result->lse);
 }
 
 static void assert_close(const float *got, const double *expected, size_t count,
@@ -59,17 +67,18 @@ static void assert_as_reference(const attn_model *model, const attn_request *req
                                 unsigned case_number) {
     attn_sizes sizes;
     attn_result result = run(model, request, &sizes);
-    double *outputs = malloc(sizes.outputs * sizeof *outputs);
     double *weights = malloc((sizes.weights + 1) * sizeof *weights);
-    assert_int_equal(
-        attn_ref_run(model, request,
-                     &(struct ref_result){.outputs = outputs, .weights = weights}),
-        ATTN_OK);
+    double *outputs = sizes.outputs > 0 ? malloc(sizes.outputs * sizeof(double)) : NULL;
+    double *heads = sizes.heads > 0 ? malloc(sizes.heads * sizeof(double)) : NULL;
+    const struct ref_result expected = {outputs, weights, heads, NULL};
+    assert_int_equal(attn_ref_run(model, request, &expected), ATTN_OK);
     assert_close(result.outputs, outputs, sizes.outputs, case_number);
     assert_close(result.weights, weights, sizes.weights, case_number);
+    assert_close(result.heads, heads, sizes.heads, case_number);
     free_result(&result);
     free(outputs);
     free(weights);
+    free(heads);
 }
 
 #endif

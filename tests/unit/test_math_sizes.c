@@ -45,8 +45,8 @@ static void check_plan(const attn_model *model, const attn_request *request,
     if (plan->kind == PLAN_RUN)
         assert_true(plan->sizes.outputs == queries * info->out_size);
 
-    long double floats = (queries + projected) * plan->score_width +
-                         projected * plan->hidden +
+    long double floats = queries * plan->score_width + projected * plan->key_width +
+                         projected * plan->value_width +
                          (long double)plan->direct_rows * plan->direct_ld +
                          (long double)plan->num_threads * plan->thread_floats;
     if (plan->num_direct > 0)
@@ -59,9 +59,11 @@ static void check_plan(const attn_model *model, const attn_request *request,
 
 /* Plans one random batch for a model that has sizes but no weights. */
 static bool plan_random_batch(const struct kernels *kernels) {
-    const size_t heads = random_size(20), head_size = random_size(40);
+    const size_t group = random_size(3), heads = group * random_size(18);
+    const size_t head_size = random_size(40);
     attn_model model = {
         .info = {.num_heads = heads,
+                 .num_kv_heads = heads / group,
                  .head_size = head_size,
                  .query_size = random_size(62),
                  .key_size = random_size(62),
@@ -117,6 +119,7 @@ static size_t bytes_of_a_thread(const struct kernels *kernels, bool native,
     enum { WIDTH = 768, HEADS = 12 };
     const attn_model model = {
         .info = {.num_heads = HEADS,
+                 .num_kv_heads = HEADS,
                  .head_size = WIDTH / HEADS,
                  .query_size = WIDTH,
                  .key_size = WIDTH,

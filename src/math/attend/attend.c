@@ -37,7 +37,7 @@ static struct head_rows gather_rows(const struct run *run,
     size_t key_width = engine->score_size; /* in words */
 
     if (panels < GATHER_PANELS || key_len > run->plan->gather_keys || at->direct ||
-        mask_head_factor(run->request, head) == 0.0F)
+        !plan_sums_head(run->plan, run->request, head))
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
@@ -105,30 +105,29 @@ static void merge_items(const struct run *run, const struct sequence_position *a
 
 static size_t count_conversions(const struct run *run, size_t sequence) {
     bool direct = plan_is_direct(run->plan, run->model, run->request, sequence);
-    return direct ? 0 : run->model->info.num_heads;
+    return direct ? 0 : run->model->info.num_kv_heads;
 }
 
-/* Converts projected keys and values of some heads, in place. */
+/* Converts projected keys and values of some key heads, in place. */
 static void convert_items(const struct run *run, const struct sequence_position *at,
                           struct range heads, size_t thread) {
     const attn_model_info *info = &run->model->info;
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     size_t rows = run->request->key_lens[at->sequence];
-    size_t values_from_ld = plan->by_head ? info->head_size : plan->hidden;
+    size_t values_from_ld = plan->by_head ? info->head_size : plan->value_width;
 
     (void)thread;
     for (size_t head = heads.first; head < heads.end; head++) {
-        const struct head_rows to = work_head_rows(run, at, head);
+        const struct head_rows to = work_head_rows(run, at, head * plan->group);
         float *keys = run->keys + (to.keys - run->keys);
         float *values = run->values + (to.values - run->values);
-        bool summed = mask_head_factor(run->request, head) != 0.0F;
 
         if (engine->additive_score == NULL && !plan->key_panels &&
-            (summed || run_weighs_head(run, head)))
-            engine->kernels->convert_bf16(keys, plan->score_width, rows,
-                                          engine->score_size, keys, to.keys_ld);
-        if (summed)
+            ranges_find(run->scored_keys, head) != SIZE_MAX)
+            engine->kernels->convert_bf16(keys, plan->key_width, rows, engine->score_size,
+                                          keys, to.keys_ld);
+        if (ranges_find(run->summed_keys, head) != SIZE_MAX)
             engine->kernels->pack_pairs_bf16(values, values_from_ld, rows,
                                              info->head_size, values, to.values_ld);
     }
@@ -140,7 +139,7 @@ void run_attend(const struct run *run) {
     if (run->model->engine.kernels->convert_bf16 != NULL)
         run_items(run,
                   RUN_CONVERT_FLOPS * 2.0 * (double)plan->projected_keys *
-                      (double)plan->hidden,
+                      (double)plan->value_width,
                   count_conversions, convert_items);
     run_items(run, plan->attend_flops, count_attend_items, attend_items);
     if (plan->splits)

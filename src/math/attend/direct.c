@@ -119,6 +119,6 @@ static void sums_items(const struct run *run, const struct sequence_position *at
 }
 
 void run_project_sums(const struct run *run) {
-    if (run->plan->num_direct > 0)
+    if (run->plan->num_direct > 0 && run->plan->sums)
         run_items(run, run->plan->sums_flops, count_direct, sums_items);
 }

@@ -96,7 +96,8 @@ struct head_rows work_head_rows(const struct run *run, const struct sequence_pos
                                 size_t head) {
     const attn_model *model = run->model;
     const struct plan *plan = run->plan;
-    size_t row = head * plan->projected_keys + at->first_projected;
+    size_t key_head = head / plan->group;
+    size_t row = key_head * plan->projected_keys + at->first_projected;
     size_t key_size = model->info.key_size, value_size = model->info.value_size;
     size_t score_size = model->engine.score_size, head_size = model->info.head_size;
     size_t k_step = model->engine.kernels->k_step;
@@ -119,10 +120,11 @@ struct head_rows work_head_rows(const struct run *run, const struct sequence_pos
         };
     }
     return (struct head_rows){
-        .keys = run->keys + at->first_projected * plan->score_width + head * score_size,
-        .keys_ld = plan->score_width,
-        .values = run->values + at->first_projected * plan->hidden + head * head_size,
-        .values_ld = k_step * plan->hidden,
+        .keys = run->keys + at->first_projected * plan->key_width + key_head * score_size,
+        .keys_ld = plan->key_width,
+        .values =
+            run->values + at->first_projected * plan->value_width + key_head * head_size,
+        .values_ld = k_step * plan->value_width,
     };
 }
 
@@ -136,7 +138,7 @@ static void describe_direct(const struct panel_work *work, struct query_panel *p
     panel->queries = panel->outputs;
     panel->outputs_ld = panel->queries_ld = run->plan->direct_ld;
     panel->score_size = run->model->info.key_size;
-    panel->head_size = run->model->info.value_size;
+    panel->head_size = run->plan->sums ? run->model->info.value_size : 0;
     panel->factor = 1.0F;
 }
 
@@ -148,7 +150,8 @@ struct query_panel work_describe(const struct panel_work *work,
     const attn_model_info *info = &run->model->info;
     size_t head_size = info->head_size, head = work->head;
     size_t row = work->at.first_query + work_first(work);
-    float factor = mask_head_factor(run->request, head);
+    bool sums = plan_sums_head(plan, run->request, head);
+    float factor = sums ? mask_head_factor(run->request, head) : 0.0F;
 
     struct query_panel panel = {
         .queries = run->queries + row * plan->score_width + head * engine->score_size,
@@ -165,7 +168,7 @@ struct query_panel work_describe(const struct panel_work *work,
         .uniform = work->uniform,
         .additive_score = engine->additive_score,
         .score_size = engine->score_size,
-        .head_size = factor != 0.0F ? head_size : 0,
+        .head_size = sums ? head_size : 0,
         .scale = (float)info->scale,
         .softcap = (float)info->softcap,
         .sinks = info->sinks ? work->sinks : NULL,

@@ -25,6 +25,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
 
     for (size_t h = 0; request->head_mask != NULL && h < num_heads; h++)
         num_summed -= mask_head_factor(request, h) == 0.0F;
+    if (!plan->sums)
+        num_summed = 0;
     double summed = (double)num_summed / (double)num_heads; /* share of the heads */
     double scored = (double)plan->num_scored / (double)num_heads;
 
@@ -39,7 +41,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     if (plan->any_scores)
         flops += scored * (linear_flops(&engine->to_query, queries) +
                            linear_flops(&engine->to_key, keys));
-    if (plan->kind != PLAN_HEADS && info->output_projection)
+    if (plan->kind != PLAN_HEADS && info->output_projection && !request->omit_outputs)
         flops += summed * linear_flops(&engine->to_output, queries);
     if (plan->kind == PLAN_HEADS) {
         plan->attend_flops += SUM_FLOPS * plan->pairs * (double)num_heads;

@@ -43,6 +43,10 @@ size_t plan_weights_rows(const attn_request *request, size_t sequence) {
                                             : request->query_lens[sequence];
 }
 
+bool plan_sums_head(const struct plan *plan, const attn_request *request, size_t head) {
+    return plan->sums && mask_head_factor(request, head) != 0.0F;
+}
+
 /* Returns whether a head's weights or scores are computed, even if it adds nothing to
  * the outputs. */
 static bool weighs_head(const struct plan *plan, const attn_request *request,
@@ -60,10 +64,20 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
     return false;
 }
 
+bool plan_is_plain(const attn_model *model, const attn_request *request) {
+    const attn_model_info *info = &model->info;
+
+    return info->num_kv_heads == info->num_heads && info->rope_size == 0 &&
+           info->head_norm == ATTN_NORM_NONE && !info->pre_norm_applied &&
+           info->clip <= 0 && info->softcap <= 0 && !info->sinks &&
+           info->bias == ATTN_BIAS_NONE && request->positions == NULL &&
+           request->key_positions == NULL && request->window == 0;
+}
+
 bool plan_is_direct(const struct plan *plan, const attn_model *model,
                     const attn_request *request, size_t sequence) {
-    return plan->kind == PLAN_RUN && model->engine.native &&
-           model->engine.additive_score == NULL &&
+    return plan->kind == PLAN_RUN && plan_is_plain(model, request) &&
+           model->engine.native && model->engine.additive_score == NULL &&
            request->key_lens[sequence] >= PLAN_DIRECT_KEYS_MIN &&
            request->query_lens[sequence] <= model->info.head_size / PLAN_DIRECT_SHARE;
 }
@@ -220,14 +234,19 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
     struct plan plan = {.kind = kind,
                         .by_head = engine->native && info->head_size % columns == 0 &&
                                    engine->score_size % columns == 0,
+                        .group = info->num_heads / info->num_kv_heads,
                         .hidden = info->num_heads * info->head_size,
-                        .score_width = info->num_heads * engine->score_size};
+                        .score_width = info->num_heads * engine->score_size,
+                        .key_width = info->num_kv_heads * engine->score_size,
+                        .value_width = info->num_kv_heads * info->head_size,
+                        .sums = kind == PLAN_HEADS || !request->omit_outputs ||
+                                request->need_heads};
 
     plan.key_panels =
         plan.by_head && engine->additive_score == NULL && columns >= PLAN_PANELS_COLUMNS;
     for (size_t h = 0; h < info->num_heads; h++)
         plan.num_scored +=
-            mask_head_factor(request, h) != 0.0F || weighs_head(&plan, request, h);
+            plan_sums_head(&plan, request, h) || weighs_head(&plan, request, h);
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)
         return status;

@@ -193,23 +193,28 @@ bool plan_scratch(const attn_model *model, const attn_request *request,
                   struct plan *plan) {
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
-    bool in_outputs = plan->kind != PLAN_HEADS && !info->output_projection;
+    bool outputs = plan->kind != PLAN_HEADS && !request->omit_outputs;
+    bool in_outputs = outputs && !info->output_projection;
     bool own_context = model->engine.score_size != info->head_size && !in_outputs;
     size_t context_rows = own_context ? sizes->num_queries : 0, floats = 0, padding;
     bool weighs = request->need_weights != ATTN_WEIGHTS_NONE;
 
     plan->num_threads = request->parallel != NULL ? request->parallel->num_threads : 1;
-    if (plan->kind != PLAN_HEADS &&
-        !size_mul(sizes->num_queries, info->out_size, &sizes->outputs))
+    if (!size_mul(sizes->num_queries, outputs ? info->out_size : 0, &sizes->outputs) ||
+        !size_mul(sizes->num_queries, request->need_heads ? plan->hidden : 0,
+                  &sizes->heads) ||
+        !size_mul(sizes->num_queries, request->need_lse ? info->num_heads : 0,
+                  &sizes->lse))
         return false;
     if (!plan_thread(model, request, plan) || !reserve_converted(model, plan, &floats) ||
         !reserve_floats(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
-        !reserve_floats(&floats, plan->projected_keys, plan->score_width, &plan->keys) ||
+        !reserve_floats(&floats, plan->projected_keys, plan->key_width, &plan->keys) ||
         !reserve_floats(&floats, plan->key_panels ? KEY_BLOCK : 0, 1, &padding) ||
-        !reserve_floats(&floats, plan->projected_keys, plan->hidden, &plan->values) ||
+        !reserve_floats(&floats, plan->projected_keys, plan->value_width,
+                        &plan->values) ||
         !reserve_direct(info, plan, &floats) ||
         !reserve_floats(&floats, context_rows, plan->hidden, &plan->context) ||
-        !reserve_floats(&floats, 3 * PLAN_RANGES_MAX(info->num_heads),
+        !reserve_floats(&floats, PLAN_RANGES * PLAN_RANGES_MAX(info->num_heads),
                         sizeof(struct range) / sizeof(float), &plan->ranges) ||
         !reserve_floats(&floats, request->num_sequences + 1,
                         sizeof(size_t) / sizeof(float), &plan->first_items) ||

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_math_layer.c: what layers of checkpoints have besides plain attention, against the
+ * reference, with every engine, instruction set and precision. */
+#include "math/model.h"
+#include "math/plan.h"
+#include "math/ref/ref.h"
+#include "random_model.h"
+
+#include <attnd/attention.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs those above. */
+#include <cmocka.h>
+
+#include "every_engine.h"
+#include "run_layer.h"
+
+/* Returns a model with dot products that draws some features, and half of the time heads
+ * that fill whole vectors. */
+static attn_model *make_model(uint64_t *seed, unsigned features) {
+    attn_model_info info = random_model_info(seed);
+
+    info.scoring = ATTN_SCALED_DOT_PRODUCT;
+    info.additive_size = 0;
+    if (random_between(seed, 0, 1) == 1)
+        info.head_size = 32 * random_between(seed, 1, 2);
+    info.out_size +=
+        16; /* or the one output may be a small difference of large numbers */
+    if (!info.output_projection)
+        info.out_size = info.num_heads * info.head_size;
+    random_add_features(seed, features, &info);
+    attn_model *model = random_model(seed, &info);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    return model;
+}
+
+static void make_request(uint64_t *seed, const attn_model *model, unsigned features,
+                         size_t longest, struct random_request *r) {
+    size_t query_size = attn_model_get_info(model)->query_size;
+    float scale = query_scale * query_scale; /* heads are larger than in other files */
+
+    random_request_init(seed, model, longest, longest, r);
+    random_request_add(seed, features, model, r);
+    for (size_t i = 0; i < r->sizes.num_queries * query_size; i++)
+        r->queries[i] *= scale;
+}
+
+static void compare_random(uint64_t seed, unsigned features, unsigned cases,
+                           size_t longest) {
+    for (unsigned i = 0; i < cases; i++) {
+        attn_model *model = make_model(&seed, features);
+        struct random_request r;
+        make_request(&seed, model, features, longest, &r);
+        assert_as_reference(model, &r.request, i);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_heads_that_share_keys_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261101, RANDOM_KV_HEADS, 300, 12);
+    compare_random(20261102, RANDOM_KV_HEADS, 30, 150);
+}
+
+static void test_parts_of_the_result_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261103, RANDOM_KV_HEADS | RANDOM_NEED, 300, 12);
+}
+
+/* Threads share the steps, and every sequence is computed again by itself. */
+static void compare_bits(uint64_t *seed, unsigned features, size_t longest) {
+    attn_model *model = make_model(seed, features);
+    const attn_model_info *info = attn_model_get_info(model);
+    size_t num_threads = 3, query = 0, key = 0, weight = 0;
+    const attn_parallel parallel = {num_threads, run_backwards, &num_threads};
+    struct random_request r;
+    attn_sizes sizes;
+
+    make_request(seed, model, features, longest, &r);
+    r.request.weights_queries = NULL; /* others than the shortest sequence may have */
+    attn_result all = run(model, &r.request, &sizes);
+    attn_request shared = r.request;
+    shared.parallel = &parallel;
+    attn_result split = run(model, &shared, &sizes);
+    assert_memory_equal(all.outputs, split.outputs, sizes.outputs * sizeof(float));
+    assert_memory_equal(all.weights, split.weights, sizes.weights * sizeof(float));
+    assert_memory_equal(all.heads, split.heads, sizes.heads * sizeof(float));
+    free_result(&split);
+
+    bool native = strcmp(info->engine, "native") == 0;
+    for (size_t s = 0; native && s < r.request.num_sequences; s++) {
+        attn_request one = r.request;
+        one.num_sequences = 1;
+        one.query_lens += s;
+        one.key_lens += s;
+        one.queries += query * info->query_size;
+        one.keys += key * info->key_size;
+        one.values += key * info->value_size;
+        if (one.valid_lens != NULL)
+            one.valid_lens += one.valid_lens_per_query ? query : s;
+        one.positions = one.positions != NULL ? one.positions + query : NULL;
+        one.key_positions = one.key_positions != NULL ? one.key_positions + key : NULL;
+        attn_result alone = run(model, &one, &sizes);
+        size_t rows = info->num_heads * info->head_size;
+        if (sizes.outputs > 0)
+            assert_memory_equal(all.outputs + query * info->out_size, alone.outputs,
+                                sizes.outputs * sizeof(float));
+        assert_memory_equal(all.weights + weight, alone.weights,
+                            sizes.weights * sizeof(float));
+        if (sizes.heads > 0)
+            assert_memory_equal(all.heads + query * rows, alone.heads,
+                                sizes.heads * sizeof(float));
+        query += sizes.num_queries;
+        key += sizes.num_keys;
+        weight += sizes.weights;
+        free_result(&alone);
+    }
+    free_result(&all);
+    random_request_deinit(&r);
+    attn_model_destroy(model);
+}
+
+static void test_bits_do_not_depend_on_threads_or_neighbours(void **state) {
+    uint64_t seed = 20261104;
+
+    (void)state;
+    for (unsigned i = 0; i < 40; i++)
+        compare_bits(&seed, RANDOM_KV_HEADS | RANDOM_NEED, i % 2 == 0 ? 150 : 12);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_heads_that_share_keys_match_the_reference),
+        cmocka_unit_test(test_parts_of_the_result_match_the_reference),
+        cmocka_unit_test(test_bits_do_not_depend_on_threads_or_neighbours),
+    };
+    return run_with_every_engine(tests, sizeof tests / sizeof *tests);
+}
