@@ -2,174 +2,13 @@
 /* test_weights_families.c: the folders of tests/data/hf. Each has what transformers
  * computes with it. One table says what each layer must be found to be. */
 #include "fail_alloc.h"
-#include "families_expected.h"
+#include "family_cases.h"
 #include "weights_file.h"
 
-#include "weights/families/folder.h"
-#include "weights/families/gather.h"
 #include "weights/families/lacks.h"
 
 #include <attnd/attention.h>
 #include <attnd/library.h>
-#include <math.h>
-
-static const double tolerance = 2e-5; /* of the largest number of a case */
-
-#define FOLDERS TEST_DATA "/hf/"
-
-static struct folder *must_open(const char *name, const struct folder_options *options) {
-    char path[512];
-    struct folder *folder = NULL;
-    attn_error error;
-
-    snprintf(path, sizeof path, FOLDERS "%s", name);
-    if (folder_open(path, options, &folder, &error) != ATTN_OK)
-        fail_msg("%s", error.text);
-    return folder;
-}
-
-/* Returns the index of the layer called `part`. */
-static size_t must_find(const struct folder *folder, const char *part) {
-    size_t count;
-    const struct layer *layers = folder_get_layers(folder, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(layers[i].part, part) == 0)
-            return i;
-    }
-    fail_msg("no layer %s", part);
-    return 0;
-}
-
-/* A tensor of a case, as it is stored; `values` is freed by the caller. */
-struct case_tensor {
-    size_t shape[4];
-    size_t count;
-    float *values;
-};
-
-static struct safetensors *open_cases(const char *folder) {
-    char path[512];
-    struct safetensors *file = NULL;
-    snprintf(path, sizeof path, FOLDERS "%s/cases.safetensors", folder);
-    assert_int_equal(safetensors_open_file(path, &file, NULL), ATTN_OK);
-    return file;
-}
-
-/* Reads LAYER/KIND; `values` is NULL where there is none. */
-static struct case_tensor read_case(const struct safetensors *file, const char *part,
-                                    const char *kind) {
-    struct case_tensor result = {.values = NULL};
-    char name[64];
-    size_t count;
-    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
-
-    snprintf(name, sizeof name, "%s/%s", part, kind);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(tensors[i].name, name) != 0)
-            continue;
-        result.count = tensors[i].elements;
-        memcpy(result.shape, tensors[i].shape, tensors[i].rank * sizeof(size_t));
-        result.values = malloc(result.count * sizeof(float));
-        assert_non_null(result.values);
-        assert_int_equal(
-            safetensors_read(file, &tensors[i], 0, result.count, result.values, NULL),
-            ATTN_OK);
-    }
-    return result;
-}
-
-/* Returns the largest difference, relative to the largest wanted number. No fmax(): gcc
- * 12 for arm64 fails to compile a loop of it here. */
-static double compare(const float *got, const struct case_tensor *want) {
-    double largest = 0, worst = 0;
-    for (size_t i = 0; i < want->count; i++) {
-        double size = fabs((double)want->values[i]);
-        largest = size <= largest ? largest : size;
-    }
-    for (size_t i = 0; i < want->count; i++) {
-        double difference = fabs((double)got[i] - (double)want->values[i]);
-        worst = difference <= worst ? worst : difference; /* NaN is the worst */
-    }
-    return worst / largest;
-}
-
-/* The four tensors of a case that every layer has, and its keys. */
-struct layer_case {
-    struct case_tensor queries, keys, heads, weights, outputs;
-    size_t num_sequences, num_queries, num_keys; /* B, Tq, Tk */
-};
-
-static struct layer_case read_layer_case(const struct safetensors *file,
-                                         const char *part) {
-    struct layer_case result = {
-        .queries = read_case(file, part, "queries"),
-        .keys = read_case(file, part, "keys"),
-        .heads = read_case(file, part, "heads"),
-        .weights = read_case(file, part, "weights"),
-        .outputs = read_case(file, part, "outputs"),
-    };
-    assert_true(result.queries.values != NULL && result.heads.values != NULL &&
-                result.weights.values != NULL && result.outputs.values != NULL);
-    result.num_sequences = result.weights.shape[0];
-    result.num_queries = result.weights.shape[2];
-    result.num_keys = result.weights.shape[3];
-    return result;
-}
-
-static void free_layer_case(struct layer_case *layer_case) {
-    free(layer_case->queries.values);
-    free(layer_case->keys.values);
-    free(layer_case->heads.values);
-    free(layer_case->weights.values);
-    free(layer_case->outputs.values);
-}
-
-/* Computes y = x W^T + b of the gathered linear in double. The caller frees it. */
-static float *project(const struct layer_linear *linear, const float *rows,
-                      size_t num_rows) {
-    size_t out_size = linear->num_heads * linear->head_rows, in_size = linear->in_size;
-    float *weight = malloc(out_size * in_size * sizeof *weight);
-    float *bias = calloc(out_size, sizeof *bias);
-    float *result = malloc(num_rows * out_size * sizeof *result);
-    assert_true(weight != NULL && bias != NULL && result != NULL);
-    assert_int_equal(gather_linear(linear, weight, bias, NULL), ATTN_OK);
-
-    for (size_t row = 0; row < num_rows; row++) {
-        for (size_t i = 0; i < out_size; i++) {
-            double sum = (double)bias[i];
-            for (size_t j = 0; j < in_size; j++)
-                sum += (double)rows[row * in_size + j] * (double)weight[i * in_size + j];
-            result[row * out_size + i] = (float)sum;
-        }
-    }
-    free(weight);
-    free(bias);
-    return result;
-}
-
-/* Multiplies the case's weights with the projected values [B, Tk, KV*D]. */
-static float *weigh_values(const struct layer *layer, const struct layer_case *want,
-                           const float *values) {
-    size_t heads = layer->num_heads, size = layer->head_size;
-    size_t kv_width = layer->num_kv_heads * size, keys = want->num_keys;
-    float *result = malloc(want->heads.count * sizeof *result);
-    assert_non_null(result);
-
-    for (size_t i = 0; i < want->heads.count; i++) {
-        size_t d = i % size, head = i / size % heads, row = i / size / heads;
-        size_t sequence = row / want->num_queries, query = row % want->num_queries;
-        size_t column = head * layer->num_kv_heads / heads * size + d;
-        const float *weights =
-            want->weights.values +
-            ((sequence * heads + head) * want->num_queries + query) * keys;
-        double sum = 0;
-        for (size_t j = 0; j < keys; j++)
-            sum += (double)weights[j] *
-                   (double)values[(sequence * keys + j) * kv_width + column];
-        result[i] = (float)sum;
-    }
-    return result;
-}
 
 static void test_layers_are_found_to_be_what_they_are(void **state) {
     (void)state;
@@ -190,41 +29,6 @@ static void test_layers_are_found_to_be_what_they_are(void **state) {
             assert_string_equal(lacks, expected[i].lacks);
         }
         assert_true(i == NUM_EXPECTED || strcmp(expected[i].folder, name) != 0);
-        folder_close(folder);
-    }
-}
-
-/* Values and outputs do not depend on scores, so they are compared for every family: a
- * wrong split, orientation or bias shows. */
-static void test_values_and_outputs_are_those_of_transformers(void **state) {
-    (void)state;
-    for (size_t i = 0; i < NUM_EXPECTED; i++) {
-        struct folder *folder = must_open(expected[i].folder, NULL);
-        struct safetensors *cases = open_cases(expected[i].folder);
-        struct layer_case want = read_layer_case(cases, expected[i].part);
-        size_t count;
-        const struct layer *layer =
-            &folder_get_layers(folder, &count)[must_find(folder, expected[i].part)];
-        const struct layer_linear *linears = layer->linears;
-        const float *keys =
-            want.keys.values != NULL ? want.keys.values : want.queries.values;
-
-        float *values =
-            project(&linears[LAYER_VALUE], keys, want.num_sequences * want.num_keys);
-        float *heads = weigh_values(layer, &want, values);
-        float *outputs = project(&linears[LAYER_OUTPUT], want.heads.values,
-                                 want.num_sequences * want.num_queries);
-        double heads_error = compare(heads, &want.heads);
-        double outputs_error = compare(outputs, &want.outputs);
-        if (!(heads_error <= tolerance && outputs_error <= tolerance))
-            fail_msg("%s %s: heads differ by %g, outputs by %g", expected[i].folder,
-                     expected[i].part, heads_error, outputs_error);
-
-        free(values);
-        free(heads);
-        free(outputs);
-        free_layer_case(&want);
-        safetensors_close(cases);
         folder_close(folder);
     }
 }
@@ -290,15 +94,13 @@ static void test_layers_compute_what_transformers_does(void **state) {
         }
         if (status != ATTN_OK)
             fail_msg("%s", error.text);
-        struct safetensors *cases = open_cases(expected[i].folder);
-        struct layer_case want = read_layer_case(cases, expected[i].part);
+        struct layer_case want = read_layer_case(expected[i].folder, expected[i].part);
         worst = strcmp(family, expected[i].folder) == 0 ? worst : 0;
         family = expected[i].folder;
         worst = fmax(worst, run_case(model, &want));
         printf("%s %s: worst error so far %.2g\n", family, expected[i].part, worst);
         assert_true(worst <= tolerance);
         free_layer_case(&want);
-        safetensors_close(cases);
         attn_model_destroy(model);
     }
 }
@@ -464,7 +266,6 @@ static void test_absurd_sizes_are_refused_before_memory_is_taken(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_are_found_to_be_what_they_are),
-        cmocka_unit_test(test_values_and_outputs_are_those_of_transformers),
         cmocka_unit_test(test_layers_compute_what_transformers_does),
         cmocka_unit_test(test_selection_takes_the_layers_that_it_names),
         cmocka_unit_test(test_options_that_do_not_fit_are_refused),

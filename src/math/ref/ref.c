@@ -193,7 +193,7 @@ static double ref_weigh(const struct reference *ref, const struct place *at, siz
 
     for (size_t k = 0; k < key_len; k++) {
         const double *key = ref->keys + ((at->first_key + k) * kv_heads + kv_head) * size;
-        ret_weights[k] = -INFINITY;
+        ret_weights[k] = -(double)INFINITY;
         if (!ref_attends(ref->request, at, q, k))
             continue;
         ret_weights[k] = ref_score(ref->model, query, key) + ref_bias(ref, at, h, q, k);
@@ -204,7 +204,7 @@ static double ref_weigh(const struct reference *ref, const struct place *at, siz
                            info->sinks ? &ref->model->sinks[h] : NULL);
     for (size_t k = 0; k < key_len; k++)
         ret_weights[k] = info->sinks ? 0 : 1.0 / (double)key_len;
-    return -INFINITY;
+    return -(double)INFINITY;
 }
 
 /* Returns where `index` is in a list, or `count` when it is not; NULL lists all. */

@@ -7,8 +7,8 @@
 #include "math/model.h"
 #include "weights/assemble.h"
 #include "weights/checkpoint.h"
-#include "weights/families/gather.h"
 #include "weights/families/lacks.h"
+#include "weights/families/model/make.h"
 #include "weights/families/places.h"
 
 #include <dirent.h>
@@ -288,27 +288,11 @@ static attn_status check_computable(const struct folder *folder,
 /* Fills in what the layer's model is asked to be, but for its name. */
 static attn_status fill_model_info(const struct folder *folder, const struct layer *layer,
                                    attn_model_info *ret_info, attn_error *ret_error) {
-    const struct layer_linear *linears = layer->linears;
     attn_status status = check_computable(folder, layer, ret_error);
     if (status != ATTN_OK)
         return status;
-
-    *ret_info = (attn_model_info){
-        .layout = layer->family,
-        .query_size = linears[LAYER_QUERY].in_size,
-        .key_size = linears[LAYER_KEY].in_size,
-        .value_size = linears[LAYER_VALUE].in_size,
-        .out_size = linears[LAYER_OUTPUT].head_rows,
-        .num_heads = layer->num_heads,
-        .head_size = layer->head_size,
-        .query_bias = linears[LAYER_QUERY].bias != NULL,
-        .key_bias = linears[LAYER_KEY].bias != NULL,
-        .value_bias = linears[LAYER_VALUE].bias != NULL,
-        .output_bias = linears[LAYER_OUTPUT].bias != NULL,
-        .output_projection = true,
-        .causal = layer->causal,
-        .context_length = folder->context_length,
-    };
+    layer_fill_info(layer, folder->pre_norm, ret_info);
+    ret_info->context_length = folder->context_length;
     return ATTN_OK;
 }
 
@@ -344,21 +328,6 @@ attn_status folder_check_models(const struct folder *folder,
                      *bytes > 0 ? " beside other folders" : "", folder->num_layers / 2);
 }
 
-/* Reads the weights of a layer into a model of its sizes. */
-static attn_status read_layer_weights(const void *context, attn_model *model,
-                                      attn_error *ret_error) {
-    const struct layer_linear *linears = ((const struct layer *)context)->linears;
-    float *const weights[] = {model->query_weight, model->key_weight, model->value_weight,
-                              model->output_weight};
-    float *const biases[] = {model->query_bias, model->key_bias, model->value_bias,
-                             model->output_bias};
-    attn_status status = ATTN_OK;
-
-    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++)
-        status = gather_linear(&linears[i], weights[i], biases[i], ret_error);
-    return status;
-}
-
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {
@@ -373,7 +342,7 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
         return status;
     memcpy(info.name, name, strlen(name) + 1);
     const struct weight_source source = {
-        .info = &info, .read = read_layer_weights, .context = layer};
+        .info = &info, .read = layer_read_model, .context = layer};
     status = assemble_from_source(&source, engine, ret_model, &error);
     if (status == ATTN_OK)
         return ATTN_OK;

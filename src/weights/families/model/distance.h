@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* distance.h: what is added to scores by the distance of a key from the query. */
+#ifndef ATTND_WEIGHTS_FAMILIES_MODEL_DISTANCE_H
+#define ATTND_WEIGHTS_FAMILIES_MODEL_DISTANCE_H
+
+#include "weights/families/layer.h"
+
+/* Computes the slope of each head, [num_heads] (Press et al. 2022). `scale` is that of
+ * scores, which multiplies some families' slopes, too. */
+void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads, double scale,
+                          float *ret_slopes);
+
+/* Returns the bucket of a key that is `distance` after the query (Raffel et al. 2020). */
+size_t distance_find_bucket(const struct layer_bias *bias, ptrdiff_t distance);
+
+/* Reads the numbers of each head by distance, [num_heads, 2 * max_distance + 1]. Errors:
+ * ATTN_E_NOMEM, those of safetensors_read(). */
+attn_status distance_read_biases(const struct layer_bias *bias, size_t num_heads,
+                                 float *ret_biases, attn_error *ret_error);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* make.c: puts a layer into the engine's terms. Pairs of interleaved rotations are moved
+ * apart, and norms that multiply by 1 + w become norms that multiply by w. */
+#include "weights/families/model/make.h"
+
+#include "base/error.h"
+#include "weights/families/gather.h"
+#include "weights/families/model/distance.h"
+#include "weights/families/model/rotation.h"
+
+#include <stdio.h>
+
+static const attn_norm norms[] = {[NORM_NONE] = ATTN_NORM_NONE,
+                                  [NORM_LAYER] = ATTN_NORM_LAYER,
+                                  [NORM_RMS] = ATTN_NORM_RMS,
+                                  [NORM_RMS_PLUS_ONE] = ATTN_NORM_RMS};
+
+static void fill_linears(const struct layer *layer, attn_model_info *info) {
+    const struct layer_linear *linears = layer->linears;
+
+    info->query_size = linears[LAYER_QUERY].in_size;
+    info->key_size = linears[LAYER_KEY].in_size;
+    info->value_size = linears[LAYER_VALUE].in_size;
+    info->out_size = linears[LAYER_OUTPUT].head_rows;
+    info->num_heads = layer->num_heads;
+    info->num_kv_heads = layer->num_kv_heads;
+    info->head_size = layer->head_size;
+    info->query_bias = linears[LAYER_QUERY].bias != NULL;
+    info->key_bias = linears[LAYER_KEY].bias != NULL;
+    info->value_bias = linears[LAYER_VALUE].bias != NULL;
+    info->output_bias = linears[LAYER_OUTPUT].bias != NULL;
+    info->output_projection = true;
+}
+
+static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
+    const struct layer_norm *before = &layer->norm_before;
+    const struct folder_tensor *weight = before->weight;
+
+    info->head_norm = norms[layer->query_norm.kind];
+    info->head_norm_whole = layer->head_norm_whole;
+    info->head_norm_bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
+    info->head_norm_eps = layer->query_norm.eps;
+    info->pre_norm = norms[before->kind];
+    info->pre_norm_applied = pre_norm && before->kind != NORM_NONE;
+    info->pre_norm_bias = before->bias != NULL;
+    info->pre_norm_eps = before->eps;
+    snprintf(info->pre_norm_name, sizeof info->pre_norm_name, "%s",
+             weight != NULL ? weight->name : "");
+}
+
+void layer_fill_info(const struct layer *layer, bool pre_norm,
+                     attn_model_info *ret_info) {
+    *ret_info = (attn_model_info){.layout = layer->family,
+                                  .kind = layer->cross ? "cross" : "self",
+                                  .layer = layer->index,
+                                  .causal = layer->causal,
+                                  .scale = layer->scale,
+                                  .window = layer->window,
+                                  .softcap = layer->softcap,
+                                  .clip = layer->clip,
+                                  .sinks = layer->sinks != NULL};
+    fill_linears(layer, ret_info);
+    fill_norms(layer, pre_norm, ret_info);
+
+    switch (layer->bias.kind) {
+    case BIAS_NONE:
+        break;
+    case BIAS_ALIBI:
+    case BIAS_ALIBI_SCALED:
+        ret_info->bias = ATTN_BIAS_ALIBI;
+        break;
+    case BIAS_BUCKETS:
+        ret_info->bias = ATTN_BIAS_BUCKETS;
+        ret_info->bias_distance = layer->bias.max_distance;
+        break;
+    }
+    if (layer->rope.dims > 0) {
+        ret_info->rope_size = layer->rope.dims;
+        ret_info->rope_type = rotation_type_name(layer->rope.type);
+        ret_info->rope_base = layer->rope.base;
+    }
+}
+
+/* Reads `size` numbers; none when there is no tensor. */
+static attn_status read_vector(const struct folder_tensor *place, size_t size,
+                               float *ret_numbers, attn_error *ret_error) {
+    if (place == NULL)
+        return ATTN_OK;
+    return safetensors_read(place->file, place->tensor, 0, size, ret_numbers, ret_error);
+}
+
+static attn_status read_norm(const struct layer_norm *norm, size_t size,
+                             float *ret_weight, float *ret_bias, attn_error *ret_error) {
+    attn_status status = read_vector(norm->weight, size, ret_weight, ret_error);
+
+    for (size_t i = 0; norm->kind == NORM_RMS_PLUS_ONE && i < size; i++)
+        ret_weight[i] += 1;
+    if (status == ATTN_OK)
+        status = read_vector(norm->bias, size, ret_bias, ret_error);
+    return status;
+}
+
+static attn_status read_norms(const struct layer *layer, attn_model *model,
+                              attn_error *ret_error) {
+    const attn_model_info *info = &model->info;
+    size_t size = info->head_size;
+    size_t queries = info->head_norm_whole ? info->num_heads * size : size;
+    size_t keys = info->head_norm_whole ? info->num_kv_heads * size : size;
+    attn_status status = ATTN_OK;
+
+    if (info->head_norm != ATTN_NORM_NONE)
+        status = read_norm(&layer->query_norm, queries, model->query_norm_weight,
+                           model->query_norm_bias, ret_error);
+    if (status == ATTN_OK && info->head_norm != ATTN_NORM_NONE)
+        status = read_norm(&layer->key_norm, keys, model->key_norm_weight,
+                           model->key_norm_bias, ret_error);
+    if (status == ATTN_OK && info->pre_norm_applied)
+        status = read_norm(&layer->norm_before, info->query_size, model->pre_norm_weight,
+                           model->pre_norm_bias, ret_error);
+    return status;
+}
+
+/* Moves pairs of an interleaved rotation apart, in all that makes queries and keys. */
+static attn_status separate_pairs(const struct layer *layer, attn_model *model,
+                                  attn_error *ret_error) {
+    const attn_model_info *info = &model->info;
+    bool whole = info->head_norm_whole;
+    const struct {
+        float *rows;
+        size_t num_heads, columns;
+    } moved[] = {
+        {model->query_weight, info->num_heads, info->query_size},
+        {model->query_bias, info->num_heads, 1},
+        {model->query_norm_weight, whole ? info->num_heads : 1, 1},
+        {model->query_norm_bias, whole ? info->num_heads : 1, 1},
+        {model->key_weight, info->num_kv_heads, info->key_size},
+        {model->key_bias, info->num_kv_heads, 1},
+        {model->key_norm_weight, whole ? info->num_kv_heads : 1, 1},
+        {model->key_norm_bias, whole ? info->num_kv_heads : 1, 1},
+    };
+
+    for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
+        if (moved[i].rows != NULL &&
+            rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->head_size,
+                                    moved[i].columns, layer->rope.dims) != ATTN_OK)
+            return error_set(ret_error, ATTN_E_NOMEM,
+                             "not enough memory to move pairs of rows apart");
+    }
+    return ATTN_OK;
+}
+
+static attn_status read_linears(const struct layer *layer, attn_model *model,
+                                attn_error *ret_error) {
+    float *const weights[] = {model->query_weight, model->key_weight, model->value_weight,
+                              model->output_weight};
+    float *const biases[] = {model->query_bias, model->key_bias, model->value_bias,
+                             model->output_bias};
+    attn_status status = ATTN_OK;
+
+    for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++)
+        status = gather_linear(&layer->linears[i], weights[i], biases[i], ret_error);
+    return status;
+}
+
+attn_status layer_read_model(const void *context, attn_model *model,
+                             attn_error *ret_error) {
+    const struct layer *layer = context;
+    const struct layer_bias *bias = &layer->bias;
+    size_t heads = layer->num_heads;
+
+    attn_status status = read_linears(layer, model, ret_error);
+    if (status == ATTN_OK)
+        status = read_norms(layer, model, ret_error);
+    if (status == ATTN_OK && layer->rope.interleaved)
+        status = separate_pairs(layer, model, ret_error);
+    if (status == ATTN_OK && layer->rope.dims > 0)
+        status = rotation_fill(&layer->rope, &model->rotation, ret_error);
+    if (status == ATTN_OK)
+        status = read_vector(layer->sinks, heads, model->sinks, ret_error);
+    if (status == ATTN_OK && bias->kind == BIAS_BUCKETS)
+        status = distance_read_biases(bias, heads, model->distance_bias, ret_error);
+    else if (status == ATTN_OK && bias->kind != BIAS_NONE)
+        distance_fill_slopes(bias, heads, layer->scale, model->alibi_slopes);
+    return status;
+}

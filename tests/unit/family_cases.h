@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* family_cases.h: the folders of tests/data/hf, and what transformers computes with their
+ * layers. */
+#ifndef ATTND_TESTS_FAMILY_CASES_H
+#define ATTND_TESTS_FAMILY_CASES_H
+
+#include "families_expected.h"
+#include "weights_file.h"
+
+#include "weights/families/folder.h"
+
+#include <math.h>
+
+#define FOLDERS TEST_DATA "/hf/"
+
+static const double tolerance = 2e-5; /* of the largest number of a case */
+
+static inline struct folder *must_open(const char *name,
+                                       const struct folder_options *options) {
+    char path[512];
+    struct folder *folder = NULL;
+    attn_error error;
+
+    snprintf(path, sizeof path, FOLDERS "%s", name);
+    if (folder_open(path, options, &folder, &error) != ATTN_OK)
+        fail_msg("%s", error.text);
+    return folder;
+}
+
+/* Returns the index of the layer called `part`. */
+static inline size_t must_find(const struct folder *folder, const char *part) {
+    size_t count;
+    const struct layer *layers = folder_get_layers(folder, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(layers[i].part, part) == 0)
+            return i;
+    }
+    fail_msg("no layer %s", part);
+    return 0;
+}
+
+/* A tensor of a case, as it is stored; `values` is freed by the caller. */
+struct case_tensor {
+    size_t shape[4];
+    size_t count;
+    float *values;
+};
+
+static inline struct safetensors *open_cases(const char *folder) {
+    char path[512];
+    struct safetensors *file = NULL;
+    snprintf(path, sizeof path, FOLDERS "%s/cases.safetensors", folder);
+    assert_int_equal(safetensors_open_file(path, &file, NULL), ATTN_OK);
+    return file;
+}
+
+/* Reads LAYER/KIND; `values` is NULL where there is none. */
+static inline struct case_tensor read_case(const struct safetensors *file,
+                                           const char *part, const char *kind) {
+    struct case_tensor result = {.values = NULL};
+    char name[64];
+    size_t count;
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+
+    snprintf(name, sizeof name, "%s/%s", part, kind);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(tensors[i].name, name) != 0)
+            continue;
+        result.count = tensors[i].elements;
+        memcpy(result.shape, tensors[i].shape, tensors[i].rank * sizeof(size_t));
+        result.values = malloc(result.count * sizeof(float));
+        assert_non_null(result.values);
+        assert_int_equal(
+            safetensors_read(file, &tensors[i], 0, result.count, result.values, NULL),
+            ATTN_OK);
+    }
+    return result;
+}
+
+/* Returns the largest difference, relative to the largest wanted number. No fmax(): gcc
+ * 12 for arm64 fails to compile a loop of it here. */
+static inline double compare(const float *got, const struct case_tensor *want) {
+    double largest = 0, worst = 0;
+    for (size_t i = 0; i < want->count; i++) {
+        double size = fabs((double)want->values[i]);
+        largest = size <= largest ? largest : size;
+    }
+    for (size_t i = 0; i < want->count; i++) {
+        double difference = fabs((double)got[i] - (double)want->values[i]);
+        worst = difference <= worst ? worst : difference; /* NaN is the worst */
+    }
+    return worst / largest;
+}
+
+/* The tensors of a case. The block's input, `hidden`, and the keys may be missing. */
+struct layer_case {
+    struct case_tensor queries, keys, hidden, heads, weights, outputs;
+    size_t num_sequences, num_queries, num_keys; /* B, Tq, Tk */
+};
+
+/* Reads the case of a layer. The caller frees it by free_layer_case(). */
+static inline struct layer_case read_layer_case(const char *folder, const char *part) {
+    struct safetensors *file = open_cases(folder);
+    struct layer_case result = {
+        .queries = read_case(file, part, "queries"),
+        .keys = read_case(file, part, "keys"),
+        .hidden = read_case(file, part, "hidden"),
+        .heads = read_case(file, part, "heads"),
+        .weights = read_case(file, part, "weights"),
+        .outputs = read_case(file, part, "outputs"),
+    };
+    assert_true(result.queries.values != NULL && result.heads.values != NULL &&
+                result.weights.values != NULL && result.outputs.values != NULL);
+    safetensors_close(file);
+    result.num_sequences = result.weights.shape[0];
+    result.num_queries = result.weights.shape[2];
+    result.num_keys = result.weights.shape[3];
+    return result;
+}
+
+static inline void free_layer_case(struct layer_case *layer_case) {
+    free(layer_case->queries.values);
+    free(layer_case->keys.values);
+    free(layer_case->hidden.values);
+    free(layer_case->heads.values);
+    free(layer_case->weights.values);
+    free(layer_case->outputs.values);
+}
+
+#endif
