@@ -194,8 +194,19 @@ static attn_status read_llama3(const struct rope_source *source,
     return status;
 }
 
-static attn_status read_yarn(const struct rope_source *source, struct layer_rope *rope) {
+/* Reads how much longer sequences may be; or else the lengths tell. */
+static attn_status read_extension(const struct rope_source *source,
+                                  struct layer_rope *rope) {
     attn_status status = read_inside(source, "factor", 0, &rope->factor);
+    if (status == ATTN_OK && rope->factor == 0 && rope->max_positions == 0)
+        return error_set(source->ret_error, ATTN_E_VALUE,
+                         "factor and max_position_embeddings are missing, but this "
+                         "rope_type needs one of them");
+    return status;
+}
+
+static attn_status read_yarn(const struct rope_source *source, struct layer_rope *rope) {
+    attn_status status = read_extension(source, rope);
     if (status == ATTN_OK)
         status = read_inside(source, "beta_fast", 32, &rope->beta_fast);
     if (status == ATTN_OK)
@@ -214,7 +225,7 @@ static attn_status read_yarn(const struct rope_source *source, struct layer_rope
 
 static attn_status read_longrope(const struct rope_source *source,
                                  struct layer_rope *rope) {
-    attn_status status = read_inside(source, "factor", 0, &rope->factor);
+    attn_status status = read_extension(source, rope);
     if (status == ATTN_OK)
         status = read_inside(source, "attention_factor", 0, &rope->attention_factor);
     if (status == ATTN_OK)
