@@ -56,7 +56,9 @@ struct stack {
     const char *under;   /* a word that the path's prefix must have; NULL: any prefix */
     const char *names[NUM_LAYER_LINEARS]; /* of the linears inside the module */
     const char *norm;    /* inside the layer: the first word that exists; NULL: none */
-    const char *present; /* a key: there are such layers only where it is true */
+    const char *present; /* a key: there are such layers only where it is true, and then
+                            they must be there */
+    bool query_apart;    /* queries have a tensor of their own, whatever the split */
     const char *heads_keys, *width_keys, *layers_keys;
     size_t heads, width, layers; /* when absent */
     enum family_mask mask;

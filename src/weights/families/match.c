@@ -144,6 +144,15 @@ static attn_status describe_stack(const json_t *config, const struct stack *stac
     return status;
 }
 
+/* Refuses layers that config.json announces by a key of their own, and that are not
+ * there. */
+static attn_status refuse_absent_stack(const struct stack *stack, attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_FORMAT,
+                     "%s is true, but no tensor has a name that ends in '%s%s%s.weight' "
+                     "(# is 0); copy the folder again",
+                     stack->present, stack->layer, stack->module, stack->names[0]);
+}
+
 /* Finds the stacks of `family` in the folder; match->num_stacks is 0 where it has none of
  * them. */
 static attn_status match_stacks(const json_t *config,
@@ -161,6 +170,9 @@ static attn_status match_stacks(const json_t *config,
             status = find_stack_prefix(stack, tensors, prefix, &found, ret_error);
         if (status != ATTN_OK)
             return status;
+        if (present && !found && family->stacks[i].present != NULL &&
+            match->num_stacks > 0)
+            return refuse_absent_stack(&family->stacks[i], ret_error);
         match->num_stacks += found;
     }
     return ATTN_OK;

@@ -118,7 +118,9 @@ static void set_linear_rows(const struct places *places, size_t which,
     linear->head_rows = size;
     linear->group_heads = linear->num_heads;
     linear->group_rows = linear->num_heads * size;
-    if (places->family->split == SPLIT_BLOCKS) {
+    if (places->stack->stack->query_apart) {
+        linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
+    } else if (places->family->split == SPLIT_BLOCKS) {
         linear->first_row = blocks[which];
     } else if (places->family->split == SPLIT_GROUPS) {
         linear->first_row = groups[which];
@@ -132,6 +134,7 @@ static attn_status place_linears(const struct places *places) {
     struct layer *layer = places->layer;
     size_t width = places->stack->width, hidden, kv_hidden, packed;
     bool separate = places->family->split == SPLIT_SEPARATE;
+    bool apart = places->stack->stack->query_apart;
 
     if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
         !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
@@ -139,12 +142,14 @@ static attn_status place_linears(const struct places *places) {
         return error_set(places->ret_error, ATTN_E_OVERFLOW, "the heads are too large");
     for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
         struct layer_linear *linear = &layer->linears[which];
-        size_t rows = which == LAYER_QUERY ? hidden : kv_hidden;
+        size_t rows = which == LAYER_QUERY ? hidden : kv_hidden, total = packed;
 
         linear->in_size = width;
         set_linear_rows(places, which, linear);
-        attn_status status = place_linear(places, which, names[separate ? which : 0],
-                                          separate ? rows : packed);
+        if (apart)
+            total = which == LAYER_QUERY ? hidden : 2 * kv_hidden;
+        attn_status status = place_linear(
+            places, which, names[separate || apart ? which : 0], separate ? rows : total);
         if (status != ATTN_OK)
             return status;
     }

@@ -62,14 +62,18 @@
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
 
-#define VIT(name, norm_name, eps) { \
+/* The names of version 4, which are on disk, and those of version 5. */
+#define VIT_STACK(name, norm_name, eps, layer_name, ...) { \
     .type = name, .bias_always = "o", .bias_if = "qkv", .bias_keys = "qkv_bias", \
     .bias = true, .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_eps", \
     .norm_eps = eps, \
-    .stacks = {{.part = "", .layer = "encoder.layer.#.", .module = "attention.", \
-                .names = {"attention.query", "attention.key", "attention.value", \
-                          "output.dense"}, \
-                .norm = norm_name, KEYS_COMMON, SIZES(12, 768, 12)}}}
+    .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
+                .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
+                SIZES(12, 768, 12)}}}
+#define VIT(name, norm_name, eps) \
+    VIT_STACK(name, norm_name, eps, "encoder.layer.#.", \
+              {"attention.query", "attention.key", "attention.value", "output.dense"}), \
+    VIT_STACK(name, norm_name, eps, "layers.#.", NAMES_PROJ("o_proj"))
 #define WAV2VEC2(name) { \
     .type = name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, \
     .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-5, \
@@ -78,18 +82,22 @@
                 .names = NAMES_PROJ("out_proj"), .norm = "layer_norm", KEYS_COMMON, \
                 SIZES(12, 768, 12)}}}
 
-/* Vision and text towers. */
+/* Vision and text towers; version 5 leaves out the path where there is one tower only. */
 #define STACK_TOWER(name, section_name, path, h, w, n, mask_of) \
-    {.part = name, .section = section_name, .layer = path ".encoder.layers.#.", \
+    {.part = name, .section = section_name, .layer = path "encoder.layers.#.", \
      .module = "self_attn.", .names = NAMES_PROJ("out_proj"), .norm = "layer_norm1", \
      KEYS_COMMON, SIZES(h, w, n), .mask = mask_of}
 #define STACK_TEXT(name, section_name, h, w, n, mask_of) \
-    STACK_TOWER(name, section_name, "text_model", h, w, n, mask_of)
+    STACK_TOWER(name, section_name, "text_model.", h, w, n, mask_of)
 #define STACK_VISION(name, section_name, h, w, n) \
-    STACK_TOWER(name, section_name, "vision_model", h, w, n, MASK_NONE)
+    STACK_TOWER(name, section_name, "vision_model.", h, w, n, MASK_NONE)
 #define TOWER(type_name, eps) \
     .type = type_name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, \
     .norm_eps_keys = "layer_norm_eps", .norm_eps = eps
+
+#define ONE_TOWER(type_name, eps, path, h, w, mask_of) \
+    {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
+    {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, "", h, w, 12, mask_of)}}
 
 /* T5's stacks. */
 #define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers) \
@@ -135,14 +143,32 @@ static const struct layer_rope gpt_oss_rope = {
     .period_keys = "sliding_window_pattern _sliding_window_pattern", .period = 6, \
     .softcap_keys = "attn_logit_softcapping"}
 
+/* With the keys of the code that came with the weights before transformers had it. */
+#define FALCON(type_name) \
+    .type = type_name, \
+    .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.", \
+                .names = PACKED("query_key_value", "dense"), \
+                .norm = "ln_attn input_layernorm", SIZES(71, 4544, 32), \
+                .heads_keys = "num_attention_heads n_head", .mask = MASK_CAUSAL, \
+                .width_keys = "hidden_size n_embed", \
+                .layers_keys = "num_hidden_layers n_layer"}}, \
+    .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "bias", \
+    .kv_keys = "num_kv_heads n_head_kv", .ignored = OLD_ROTARY, \
+    .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5, \
+    ROPE_COMMON, .rope_if = "alibi=false", \
+    .bias_kind = BIAS_ALIBI_SCALED, .bias_kind_if = "alibi"
+
 static const struct family families[] = {
     {   .type = "gpt2",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
-                    .norm = "ln_1", .mask = MASK_CAUSAL}},
+                    .norm = "ln_1", .mask = MASK_CAUSAL},
+                   {.part = "", .layer = "h.#.", .module = "crossattention.", KEYS_GPT,
+                    SIZES(12, 768, 12), .names = {"q_attn", "c_attn", "c_attn", "c_proj"},
+                    .norm = "ln_cross_attn", .present = "add_cross_attention",
+                    .cross = true, .query_apart = true}},
         .split = SPLIT_BLOCKS, .transposed = true, .bias_always = "qkvo",
-        .scale = SCALE_GPT2,
-        .demands = "add_cross_attention=false", .ignored = "bias masked_bias",
+        .scale = SCALE_GPT2, .ignored = "bias masked_bias",
         .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
         .type = "nanogpt", .also = "gpt2", .untyped = "block_size",
@@ -191,14 +217,10 @@ static const struct family families[] = {
     {   TOWER("siglip", 1e-6),
         .stacks = {STACK_TEXT("text.", "text_config", 12, 768, 12, MASK_NONE),
                    STACK_VISION("vision.", "vision_config", 12, 768, 12)}},
-    {   TOWER("clip_text_model", 1e-5),
-        .stacks = {STACK_TEXT("", NULL, 8, 512, 12, MASK_CAUSAL)}},
-    {   TOWER("clip_vision_model", 1e-5),
-        .stacks = {STACK_VISION("", NULL, 12, 768, 12)}},
-    {   TOWER("siglip_text_model", 1e-6),
-        .stacks = {STACK_TEXT("", NULL, 12, 768, 12, MASK_NONE)}},
-    {   TOWER("siglip_vision_model", 1e-6),
-        .stacks = {STACK_VISION("", NULL, 12, 768, 12)}},
+    ONE_TOWER("clip_text_model", 1e-5, "text_model.", 8, 512, MASK_CAUSAL),
+    ONE_TOWER("clip_vision_model", 1e-5, "vision_model.", 12, 768, MASK_NONE),
+    ONE_TOWER("siglip_text_model", 1e-6, "text_model.", 12, 768, MASK_NONE),
+    ONE_TOWER("siglip_vision_model", 1e-6, "vision_model.", 12, 768, MASK_NONE),
     {   .type = "whisper",
         .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm",
                                  6, 384, 4, 4),
@@ -297,19 +319,9 @@ static const struct family families[] = {
         .norm_eps_keys = "norm_epsilon",
         .norm_eps = 1e-5, ROPE_COMMON, .window_rule = WINDOW_ALL,
         .window_keys = "sliding_window", .ignored = OLD_ROTARY},
-    {   .type = "falcon",
-        .stacks = {{.part = "", .layer = "h.#.", .module = "self_attention.",
-                    .names = PACKED("query_key_value", "dense"),
-                    .norm = "ln_attn input_layernorm", SIZES(71, 4544, 32),
-                    .heads_keys = "num_attention_heads n_head", .mask = MASK_CAUSAL,
-                    .width_keys = "hidden_size n_embed",
-                    .layers_keys = "num_hidden_layers n_layer"}},
-        .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "bias",
-        .kv_rule = HEADS_MULTI_QUERY, .kv_keys = "num_kv_heads n_head_kv",
-        .ignored = OLD_ROTARY, .norm_kind = NORM_LAYER,
-        .norm_eps_keys = "layer_norm_epsilon",
-        .norm_eps = 1e-5, ROPE_COMMON, .rope_if = "alibi=false",
-        .bias_kind = BIAS_ALIBI_SCALED, .bias_kind_if = "alibi"},
+    {   FALCON("falcon"), .kv_rule = HEADS_MULTI_QUERY},
+    {   FALCON("RefinedWebModel"), .kv_rule = HEADS_MULTI_QUERY}, /* falcon-7b */
+    {   FALCON("RefinedWeb")}, /* falcon-40b, of the new architecture unsaid */
     {   .type = "gemma", .stacks = {STACK_GEMMA("", NULL, NULL, 16, 3072, 28)},
         .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 16,

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of the folders of tests/data/hf, which tests change."""
+
+import json
+import shutil
+
+from safetensors_file import read_safetensors, write_safetensors
+from server import ROOT, run_attnd
+
+FOLDERS = ROOT / "tests/data/hf"
+
+
+def copy_folder(name, target):
+    """Copies a folder of the data, so that a test may spoil it."""
+    return shutil.copytree(FOLDERS / name, target / name)
+
+
+def change_config(folder, **changes):
+    """Sets keys of config.json; those that become ... are removed."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not ...}))
+
+
+def refusal_of(*arguments):
+    """Returns the only line with which attnd refuses a model, for the exit code of a bad one."""
+    result = run_attnd("--check-config", *arguments)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert result.stderr.startswith("attnd: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def rewrite(folder, change):
+    """Lets `change` work on the tensors of model.safetensors."""
+    tensors = read_safetensors(folder / "model.safetensors")
+    change(tensors)
+    write_safetensors(folder / "model.safetensors", tensors, "F32")
