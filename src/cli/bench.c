@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: attnd bench, which times the layer in process. The peak of this CPU, reading
- * memory, the engines and a baseline take turns in every round. */
+/* bench.c: times a layer in process. The peak of this CPU, reading memory, the engines
+ * and a baseline take turns in every round. */
 #include "cli/bench.h"
 
 #include "base/clock.h"
 #include "base/container_of.h"
+#include "base/error.h"
 #include "base/machine.h"
 #include "base/noise.h"
-#include "cli/commands.h"
+#include "config/model_spec.h"
 #include "config/options.h"
 #include "math/model.h"
 #include "math/plan.h"
@@ -19,23 +20,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEAK_COUNT    300000 /* times that a measurement repeats its multiply-adds */
-#define READ_WORDS    262144 /* read at a time: more are slower */
-#define DEFAULT_SHAPE "8,512,768,12"
-#define ENGINES_MAX   3
+#define PEAK_COUNT  300000 /* times that a measurement repeats its multiply-adds */
+#define READ_WORDS  262144 /* read at a time: more are slower */
+#define ENGINES_MAX 3
 
 /* Everything for one shape. The job runs on a worker, which shares tasks with the
  * others. */
 struct bench {
     struct sched_job job;
     const struct config *config;
+    const struct bench_layer *layer;
     struct bench_report *report;
-    attn_model *models[ENGINES_MAX]; /* one for each engine that is timed, then NULL */
+    attn_model *models[ENGINES_MAX + 1]; /* for each engine that is timed, then NULL */
     attn_request request;
     attn_parallel parallel;
     attn_result result;
     void *scratch;
-    size_t *lens; /* query_lens, key_lens and valid_lens, [B] each */
+    size_t *lens;      /* query_lens, key_lens and valid_lens, [B] each */
+    size_t *positions; /* [B, Tq]; NULL: 0, 1, 2, ... */
     float *input;
     attn_status status;
     sem_t done; /* posted at the end of the job */
@@ -53,63 +55,6 @@ static const unsigned steps_before[] = {
     [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN | ATTN_PROJECTED,
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_IN | ATTN_STEP_ATTEND | ATTN_PROJECTED,
 };
-
-static bool parse_shape(const char *text, struct bench_report *report) {
-    char rest;
-
-    int count =
-        sscanf(text, "%zu,%zu,%zu,%zu,%zu%c", &report->sequences, &report->query_len,
-               &report->width, &report->heads, &report->key_len, &rest);
-    if (count == 4)
-        report->key_len = report->query_len;
-    return (count == 4 || count == 5) && strchr(text, '-') == NULL &&
-           report->sequences > 0 && report->query_len > 0 && report->key_len > 0 &&
-           report->heads > 0 && report->width > 0 && report->width % report->heads == 0;
-}
-
-/* Returns how many multiplications and additions the part needs, each counted as one.
- * `pairs` is the number of pairs of a query and a key. */
-static double count_flop(const struct bench_report *r, double pairs) {
-    double width = (double)r->width;
-    double queries = (double)r->sequences * (double)r->query_len;
-    double keys = (double)r->sequences * (double)r->key_len;
-    double projection = 2 * queries * width * width, attention = 4 * pairs * width;
-
-    switch (r->part) {
-    case BENCH_LAYER:
-        return 2 * projection + 4 * keys * width * width + attention;
-    case BENCH_ATTENTION:
-        return attention;
-    case BENCH_PROJECTION:
-        break;
-    }
-    return projection;
-}
-
-static void count_work(struct bench *b) {
-    struct bench_report *r = b->report;
-    double dense = (double)r->query_len * (double)r->key_len, masked = 0;
-    size_t reached = 0; /* keys of a sequence that any query attends to */
-
-    for (size_t q = 0; q < r->query_len; q++) {
-        size_t keys = b->lens[2 * r->sequences];
-        if (r->causal && q + 1 < keys)
-            keys = q + 1;
-        if (keys == 0)
-            keys = r->key_len;
-        masked += (double)keys;
-        reached = keys > reached ? keys : reached;
-    }
-    r->read_words = 2 * r->sequences * reached * r->width;
-
-    r->dense_flop = count_flop(r, dense * (double)r->sequences);
-    r->done_flop = count_flop(r, masked * (double)r->sequences);
-
-    /* With one key no score matters, so queries and keys are not projected. */
-    if (r->part == BENCH_LAYER && r->key_len == 1)
-        r->done_flop -= 2 * (double)r->sequences * (double)(r->query_len + r->key_len) *
-                        (double)r->width * (double)r->width;
-}
 
 /* --- timing --- */
 
@@ -129,7 +74,7 @@ static bool run_turn(void *context) {
     size_t contender = turn->contender;
     unsigned steps = steps_of[b->report->part] | placing(b->report);
 
-    if (contender + 1 < b->report->num_contenders)
+    if (b->models[contender] != NULL)
         b->status = attn_run_steps(b->models[contender], &b->request, b->scratch,
                                    &b->result, steps);
     else
@@ -172,8 +117,8 @@ static double time_peak(struct bench *b) {
            ((double)(clock_now_ns() - began) * 1e-9);
 }
 
-/* Reads the keys and values of the baseline, which lie in the same memory as those of the
- * other contenders. */
+/* Reads as much as keys and values are in float32, in the memory where all contenders
+ * have them: behind the queries. */
 static void run_read_task(void *data, size_t index, size_t thread) {
     const struct bench *b = data;
     const struct bench_report *r = b->report;
@@ -183,7 +128,7 @@ static void run_read_task(void *data, size_t index, size_t thread) {
     size_t first = index * share, end = first + share;
 
     (void)thread;
-    words += r->sequences * r->query_len * r->width;
+    words += r->sequences * r->query_len * r->heads * r->head_size;
     if (end > r->read_words)
         end = r->read_words;
     for (; first < end; first += READ_WORDS)
@@ -240,39 +185,15 @@ static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
 
 /* --- what is timed --- */
 
-static attn_status make_bench_model(const struct bench *b,
-                                    const attn_engine_options *engine,
-                                    attn_model **ret_model, attn_error *error) {
-    size_t width = b->report->width;
-    const attn_model_info info = {.name = "bench",
-                                  .layout = "bench",
-                                  .query_size = width,
-                                  .key_size = width,
-                                  .value_size = width,
-                                  .out_size = width,
-                                  .num_heads = b->report->heads,
-                                  .head_size = width / b->report->heads,
-                                  .output_projection = true};
-
-    attn_status status = attn_model_create(&info, ret_model);
-    if (status != ATTN_OK)
-        return status;
-
-    float *const weights[] = {(*ret_model)->query_weight, (*ret_model)->key_weight,
-                              (*ret_model)->value_weight, (*ret_model)->output_weight};
-    for (size_t i = 0; i < 4; i++)
-        noise_fill(weights[i], width * width, 0.05F);
-    return attn_model_set_engine(*ret_model, engine, error);
-}
-
 /* Makes the contenders: both engines, or the one that --engine names. Native runs in the
- * precision of --precision and in float32. The last contender is the baseline, which is
- * single-threaded. */
+ * precision of the model or --precision, and in float32. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
     struct bench_report *r = b->report;
     const char *engine = option_choice("engine", b->config->engine);
     const char *cpu = option_choice("cpu", b->config->cpu);
-    const char *precision = option_choice("precision", b->config->precision);
+    const char *precision = b->layer->spec != NULL ? b->layer->spec->precision : NULL;
+    if (precision == NULL)
+        precision = option_choice("precision", b->config->precision);
     const attn_engine_options engines[ENGINES_MAX] = {
         {"native", cpu, precision, false},
         {"native", cpu, "f32", false},
@@ -286,30 +207,72 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
             continue;
 
         attn_model **model = &b->models[r->num_contenders];
-        status = make_bench_model(b, &engines[i], model, error);
+        status = bench_layer_create(b->layer, &engines[i], model, error);
         if (status == ATTN_OK)
             r->contenders[r->num_contenders++] =
                 (struct bench_times){.name = engines[i].engine,
                                      .cpu = (*model)->info.cpu,
                                      .precision = engines[i].precision};
     }
-
-    r->contenders[r->num_contenders++] =
-        (struct bench_times){.name = "cblas tiles", .cpu = "", .precision = "f32"};
     return status;
+}
+
+/* Adds the baseline, which is single-threaded, where it can compute the layer. */
+static void add_baseline(struct bench *b) {
+    struct bench_report *r = b->report;
+
+    r->has_baseline = attn_tiles_support(b->models[0], &b->request);
+    if (r->has_baseline)
+        r->contenders[r->num_contenders++] =
+            (struct bench_times){.name = "cblas tiles", .cpu = "", .precision = "f32"};
+}
+
+/* Copies the sizes of the layer to the report. Errors: ATTN_E_VALUE when it lacks the
+ * part that is timed. */
+static attn_status describe_layer(struct bench *b, attn_error *error) {
+    const attn_model_info *info = attn_model_get_info(b->models[0]);
+    struct bench_report *r = b->report;
+
+    r->width = info->query_size;
+    r->heads = info->num_heads;
+    r->key_heads = info->num_kv_heads;
+    r->head_size = info->head_size;
+    r->window = info->window;
+    r->causal = r->causal || info->causal;
+    if (r->part == BENCH_PROJECTION && !info->output_projection)
+        return error_set(error, ATTN_E_VALUE,
+                         "%s has no output projection; choose another --part", r->model);
+    return ATTN_OK;
+}
+
+/* Puts the queries of a causal model at the end of the keys, where a program that writes
+ * text has them. */
+static bool make_positions(struct bench *b) {
+    struct bench_report *r = b->report;
+
+    if (b->layer->spec == NULL || !r->causal || r->key_len <= r->query_len)
+        return true;
+    b->positions = calloc(r->sequences, r->query_len * sizeof *b->positions);
+    for (size_t i = 0; b->positions != NULL && i < r->sequences * r->query_len; i++)
+        b->positions[i] = r->key_len - r->query_len + i % r->query_len;
+    return b->positions != NULL;
 }
 
 /* Makes the lengths and the input, which serves as queries, keys and values. */
 static attn_status make_input(struct bench *b) {
+    const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
     size_t rows = r->sequences * (r->query_len > r->key_len ? r->query_len : r->key_len);
+    size_t width = info->query_size;
 
+    width = info->key_size > width ? info->key_size : width;
+    width = info->value_size > width ? info->value_size : width;
     b->lens = calloc(r->sequences, 3 * sizeof *b->lens);
-    b->input = calloc(rows, r->width * sizeof *b->input);
-    if (b->lens == NULL || b->input == NULL)
+    b->input = calloc(rows, width * sizeof *b->input);
+    if (b->lens == NULL || b->input == NULL || !make_positions(b))
         return ATTN_E_NOMEM;
 
-    noise_fill(b->input, rows * r->width, 1.0F);
+    noise_fill(b->input, rows * width, 1.0F);
     for (size_t s = 0; s < r->sequences; s++) {
         b->lens[s] = r->query_len;
         b->lens[r->sequences + s] = r->key_len;
@@ -320,21 +283,21 @@ static attn_status make_input(struct bench *b) {
 
 /* Plans the request for every contender. Scratch must be enough for each of them. */
 static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
-                                   size_t *ret_scratch_bytes) {
+                                   size_t *ret_scratch_bytes, attn_error *error) {
     struct bench_report *r = b->report;
     bool projected = r->part != BENCH_LAYER || r->strided;
     enum plan_kind kind = projected ? PLAN_PROJECTED : PLAN_RUN;
     struct plan plan;
     size_t bytes = 0, c = 0;
 
-    do { /* at least one engine comes before the tiles */
-        attn_status status = plan_make(b->models[c], &b->request, kind, &plan, NULL);
+    do { /* there is at least one */
+        attn_status status = plan_make(b->models[c], &b->request, kind, &plan, error);
         if (status != ATTN_OK)
             return status;
         r->contenders[c].by_head = plan.by_head && !r->strided;
         if (plan.sizes.scratch_bytes > bytes)
             bytes = plan.sizes.scratch_bytes;
-    } while (++c + 1 < r->num_contenders);
+    } while (b->models[++c] != NULL);
 
     size_t tiles = attn_tiles_scratch(b->models[0], &plan.sizes);
     *ret_scratch_bytes = tiles > bytes ? tiles : bytes;
@@ -343,7 +306,7 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
 }
 
 /* Makes the request, and allocates all memory that the contenders need. */
-static attn_status make_request(struct bench *b) {
+static attn_status make_request(struct bench *b, attn_error *error) {
     struct bench_report *r = b->report;
     attn_status status = make_input(b);
     if (status != ATTN_OK)
@@ -358,14 +321,16 @@ static attn_status make_request(struct bench *b) {
         .keys = b->input,
         .values = b->input,
         .valid_lens = b->lens + 2 * r->sequences,
+        .positions = b->positions,
         .causal = r->causal,
+        .window = r->window,
         .need_weights = r->weights ? ATTN_WEIGHTS_ALL : ATTN_WEIGHTS_NONE,
         .parallel = &b->parallel,
     };
 
     attn_sizes sizes;
     size_t scratch_bytes;
-    status = plan_contenders(b, &sizes, &scratch_bytes);
+    status = plan_contenders(b, &sizes, &scratch_bytes, error);
     if (status != ATTN_OK)
         return status;
 
@@ -387,13 +352,16 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
 
     attn_status status = make_contenders(b, error);
     if (status == ATTN_OK)
-        status = make_request(b);
+        status = describe_layer(b, error);
+    if (status == ATTN_OK)
+        status = make_request(b, error);
     if (status == ATTN_OK)
         status = sched_pool_create(&options, &pool);
     if (status != ATTN_OK)
         return status;
 
-    count_work(b);
+    add_baseline(b);
+    bench_layer_count(b->models[0], &b->request, b->report);
     b->job.run = run_bench_job;
     b->job.client = &client;
     if (sched_reserve(pool, &b->job)) { /* the queue is empty */
@@ -410,19 +378,24 @@ static void bench_deinit(struct bench *b) {
     for (size_t i = 0; i < ENGINES_MAX; i++)
         attn_model_destroy(b->models[i]);
     free(b->lens);
+    free(b->positions);
     free(b->input);
     free(b->scratch);
     free(b->result.outputs);
     free(b->result.weights);
 }
 
-static int bench_shape(const struct config *config, const char *shape) {
+int bench_layer_run(const struct config *config, const struct bench_shape *shape,
+                    const struct bench_layer *layer) {
     static struct bench_report report; /* too large for a stack */
     attn_error error = {.text = ""};
-    struct bench b = {.config = config, .report = &report};
+    struct bench b = {.config = config, .layer = layer, .report = &report};
 
     sem_init(&b.done, 0, 0);
     report = (struct bench_report){
+        .sequences = shape->sequences,
+        .query_len = shape->query_len,
+        .key_len = shape->key_len,
         .part = (enum bench_part)config->bench.part,
         .causal = config->bench.causal,
         .weights = config->bench.weights,
@@ -430,18 +403,13 @@ static int bench_shape(const struct config *config, const char *shape) {
         .fill = config->bench.fill,
         .threads = config->workers > 0 ? config->workers : machine_cpus(""),
     };
-    if (!parse_shape(shape, &report)) {
-        fprintf(stderr,
-                "attnd: --shape: '%s' is not B,T,WIDTH,HEADS[,TK] "
-                "with HEADS dividing WIDTH\n",
-                shape);
-        return 2;
-    }
+    if (layer->name != NULL)
+        snprintf(report.model, sizeof report.model, "%s", layer->name);
 
     attn_status status = run_bench(&b, &error);
     bench_deinit(&b);
     if (status != ATTN_OK) {
-        fprintf(stderr, "attnd: bench %s: %s\n", shape,
+        fprintf(stderr, "attnd: bench %s: %s\n", shape->text,
                 error.text[0] != '\0' ? error.text : attn_status_text(status));
         return 1;
     }
@@ -451,15 +419,4 @@ static int bench_shape(const struct config *config, const char *shape) {
     else
         bench_print_text(&report);
     return 0;
-}
-
-int command_bench(const struct config *config) {
-    if (config->bench.wire)
-        return bench_wire(config);
-    if (config->bench.shapes.count == 0)
-        return bench_shape(config, DEFAULT_SHAPE);
-    int exit_code = 0;
-    for (size_t i = 0; i < config->bench.shapes.count && exit_code == 0; i++)
-        exit_code = bench_shape(config, config->bench.shapes.items[i]);
-    return exit_code;
 }

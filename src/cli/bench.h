@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h: the report of attnd bench, its printing, and attnd bench --wire. */
+/* bench.h: the parts of attnd bench: layers to time, their report and its printing, and
+ * attnd bench --wire. */
 #ifndef ATTND_CLI_BENCH_H
 #define ATTND_CLI_BENCH_H
 
 #include "cli/bench_rounds.h"
 #include "config/config.h"
 
+#include <attnd/attention.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -23,8 +25,33 @@ struct bench_times {
     double seconds[BENCH_ROUNDS_MAX];
 };
 
+#define BENCH_NAME_SIZE 128
+
+struct folder;
+struct model_spec;
+
+/* The numbers of a --shape. */
+struct bench_shape {
+    const char *text;
+    size_t sequences, query_len, key_len;
+    size_t width, heads; /* 0: those of a --model */
+};
+
+/* A layer of a --model, or one that is made up. All memory is borrowed. */
+struct bench_layer {
+    const struct model_spec *spec; /* NULL: made up, of the two sizes below */
+    const char *name;              /* in the report; NULL: made up */
+    const struct folder *folder;   /* NULL: the path of `spec` is that of a file */
+    size_t index;                  /* of the layer in the folder */
+    size_t width, heads;
+};
+
 struct bench_report {
-    size_t sequences, query_len, key_len, width, heads; /* the shape */
+    char model[BENCH_NAME_SIZE]; /* of --model, with the layer; "": made up */
+    size_t sequences, query_len, key_len;
+    size_t width; /* of a row of queries */
+    size_t heads, key_heads, head_size;
+    size_t window; /* see attn_request */
     enum bench_part part;
     bool causal, weights, strided;
     size_t fill; /* per cent of the keys that valid_lens keeps */
@@ -33,12 +60,29 @@ struct bench_report {
     double done_flop;  /* those that it needs with the mask */
     size_t read_words; /* of projected keys and values that any query attends to */
     size_t num_rounds, num_contenders;
+    bool has_baseline; /* "cblas tiles", the last contender */
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
     /* Operations per second of multiply-adds alone, as precise as the first contender. */
     double peak[BENCH_ROUNDS_MAX];
     /* Bytes per second that are read of so many words; of BENCH_ATTENTION alone. */
     double reading[BENCH_ROUNDS_MAX];
 };
+
+/* Creates the layer's model, which keeps its weights as they were loaded. The caller owns
+ * *ret_model. Errors: those of attn_model_load() or folder_create_model(). */
+attn_status bench_layer_create(const struct bench_layer *layer,
+                               const attn_engine_options *engine, attn_model **ret_model,
+                               attn_error *ret_error);
+
+/* Sets the operations of the report's part, and the words that it reads. All sequences of
+ * the request have the same lengths, valid_lens and positions, and those of keys are
+ * NULL. */
+void bench_layer_count(const attn_model *model, const attn_request *request,
+                       struct bench_report *report);
+
+/* Times the layer, and prints the report. Returns the exit code. */
+int bench_layer_run(const struct config *config, const struct bench_shape *shape,
+                    const struct bench_layer *layer);
 
 /* Runs attnd bench --wire, and returns the exit code. */
 int bench_wire(const struct config *config);

@@ -32,7 +32,7 @@ static double share_of_reading(const struct bench_report *report, size_t c) {
     return share_of(report, c, read_bytes(report), report->reading);
 }
 
-/* Returns how many times as fast contender `c` is as the baseline, which is the last. */
+/* Returns how many times as fast contender `c` is as the baseline. */
 static double over_baseline(const struct bench_report *report, size_t c) {
     return bench_ratio(report->contenders[report->num_contenders - 1].seconds,
                        report->contenders[c].seconds, report->num_rounds);
@@ -42,9 +42,13 @@ static double over_baseline(const struct bench_report *report, size_t c) {
 static void print_text_head(const struct bench_report *report) {
     struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
 
-    printf("%s (%zu,%zu,%zu) %zu head%s, %zu key%s", option_choice("part", report->part),
-           report->sequences, report->query_len, report->width, report->heads,
-           plural_of(report->heads), report->key_len, plural_of(report->key_len));
+    printf("%s %s%s(%zu,%zu,%zu) %zu head%s", option_choice("part", report->part),
+           report->model, report->model[0] != '\0' ? " " : "", report->sequences,
+           report->query_len, report->width, report->heads, plural_of(report->heads));
+    if (report->model[0] != '\0')
+        printf(" of %zu, %zu key head%s", report->head_size, report->key_heads,
+               plural_of(report->key_heads));
+    printf(", %zu key%s", report->key_len, plural_of(report->key_len));
     if (report->part == BENCH_ATTENTION)
         printf(", keys and values %s",
                report->contenders[0].by_head ? "by head (native)" : "strided");
@@ -52,6 +56,8 @@ static void print_text_head(const struct bench_report *report) {
         printf(", keys and values strided");
     if (report->causal)
         printf(", causal");
+    if (report->window > 0)
+        printf(", window %zu", report->window);
     if (report->weights)
         printf(", with weights");
     printf(", %zu thread%s: %.3f GFLOP dense", report->threads,
@@ -70,32 +76,38 @@ static void print_text_head(const struct bench_report *report) {
 }
 
 void bench_print_text(const struct bench_report *report) {
-    const char *baseline = report->contenders[report->num_contenders - 1].name;
-
     print_text_head(report);
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
         struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
         printf("  %-11s %-8s %-4s %9.3f ms (%.3f..%.3f) ", times->name, times->cpu,
                times->precision, s.median * 1e3, s.min * 1e3, s.max * 1e3);
-        printf("%8.1f GFLOP/s  %.2f of peak  %.2fx %s",
-               report->done_flop / s.median * 1e-9, share_of_peak(report, c),
-               over_baseline(report, c), baseline);
+        printf("%8.1f GFLOP/s  %.2f of peak", report->done_flop / s.median * 1e-9,
+               share_of_peak(report, c));
+        if (report->has_baseline)
+            printf("  %.2fx %s", over_baseline(report, c),
+                   report->contenders[report->num_contenders - 1].name);
         if (report->part == BENCH_ATTENTION)
             printf("%7.1f GB/s  %.2f of reading", read_bytes(report) / s.median * 1e-9,
                    share_of_reading(report, c));
         printf("\n");
     }
+    if (!report->has_baseline)
+        printf("  %-11s left out, since it computes plain attention alone\n",
+               "cblas tiles");
     fflush(stdout);
 }
 
 void bench_print_json(const struct bench_report *report) {
     struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
 
-    printf("{\"part\":\"%s\",\"sequences\":%zu,\"query_len\":%zu,\"key_len\":%zu,"
-           "\"width\":%zu,\"heads\":%zu,",
-           option_choice("part", report->part), report->sequences, report->query_len,
-           report->key_len, report->width, report->heads);
+    printf("{\"part\":\"%s\",", option_choice("part", report->part));
+    if (report->model[0] != '\0')
+        printf("\"model\":\"%s\",", report->model); /* no character needs an escape */
+    printf("\"sequences\":%zu,\"query_len\":%zu,\"key_len\":%zu,\"width\":%zu,"
+           "\"heads\":%zu,\"key_heads\":%zu,\"head_size\":%zu,\"window\":%zu,",
+           report->sequences, report->query_len, report->key_len, report->width,
+           report->heads, report->key_heads, report->head_size, report->window);
     printf("\"causal\":%s,\"fill\":%zu,\"weights\":%s,\"strided\":%s,\"threads\":%zu,",
            report->causal ? "true" : "false", report->fill,
            report->weights ? "true" : "false", report->strided ? "true" : "false",
@@ -115,10 +127,11 @@ void bench_print_json(const struct bench_report *report) {
         printf("%s{\"name\":\"%s\",\"cpu\":\"%s\",\"precision\":\"%s\",",
                c > 0 ? "," : "", times->name, times->cpu, times->precision);
         printf("\"median_ms\":%.6f,\"min_ms\":%.6f,\"max_ms\":%.6f,\"gflops\":%.3f,"
-               "\"of_peak\":%.4f,\"over_baseline\":%.4f",
+               "\"of_peak\":%.4f",
                s.median * 1e3, s.min * 1e3, s.max * 1e3,
-               report->done_flop / s.median * 1e-9, share_of_peak(report, c),
-               over_baseline(report, c));
+               report->done_flop / s.median * 1e-9, share_of_peak(report, c));
+        if (report->has_baseline)
+            printf(",\"over_baseline\":%.4f", over_baseline(report, c));
         if (report->part == BENCH_ATTENTION)
             printf(",\"by_head\":%s,\"gb_per_s\":%.6f,\"of_reading\":%.4f",
                    times->by_head ? "true" : "false",

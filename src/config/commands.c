@@ -39,9 +39,10 @@ const struct command_info command_infos[NUM_COMMANDS] = {
     [COMMAND_BENCH] =
         {
             .name = "bench",
-            .usage = "attnd bench [--shape B,T,WIDTH,HEADS[,TK]]... [OPTION]...",
-            .help = "Time the layer in process, next to the peak of this CPU "
-                    "and a plain program that calls cblas.",
+            .usage = "attnd bench [--model NAME=PATH[,KEY=VALUE]...]... "
+                     "[--shape B,T[,WIDTH,HEADS][,TK]]... [OPTION]...",
+            .help = "Time layers in process, next to the peak of this CPU and a plain "
+                    "program that calls cblas.",
         },
     [COMMAND_HEALTH] =
         {

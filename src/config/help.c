@@ -118,7 +118,7 @@ void config_print_help(void) {
     printf("\nOptions of attnd prune alone:\n");
     print_help_options("prune");
     printf("\nOptions of attnd bench, which also uses "
-           "--workers, --engine, --cpu and --precision:\n");
+           "--model, --workers, --engine, --cpu and --precision:\n");
     print_help_options("bench");
 
     printf("\nExit status:\n");

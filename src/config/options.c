@@ -323,10 +323,12 @@ const struct option config_options[] = {
     {.name = "shape",
      .kind = OPTION_TEXTS,
      .offset = AT(bench.shapes),
-     .metavar = "B,T,WIDTH,HEADS[,TK]",
+     .metavar = "B,T[,WIDTH,HEADS][,TK]",
      .help =
-         "A layer to time: B sequences of T queries and TK keys, WIDTH numbers in a row, "
-         "and HEADS heads. Without TK it has as many keys as queries. May be repeated.",
+         "What to time: B sequences of T queries and TK keys. With WIDTH and HEADS, a "
+         "made-up layer with WIDTH numbers in a row; without, each layer that --model "
+         "names. Without TK there are as many keys as queries. The default is "
+         "8,512,768,12, or 8,512 where there is a --model. May be repeated.",
      .command = "bench",
      .command_line_only = true},
     {.name = "part",
@@ -342,7 +344,7 @@ const struct option config_options[] = {
     {.name = "causal",
      .kind = OPTION_FLAG,
      .offset = AT(bench.causal),
-     .help = "Use a causal mask.",
+     .help = "Use a causal mask, which a --model may do without this.",
      .command = "bench",
      .instead = "for a causal model use --model NAME=FILE,causal=true",
      .command_line_only = true},

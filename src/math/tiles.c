@@ -8,7 +8,6 @@
 #include "math/model.h"
 #include "math/plan.h"
 
-#include <math.h>
 #include <string.h>
 
 #define QUERIES_AT_ONCE 64 /* queries of one head whose scores are one product */
@@ -95,7 +94,7 @@ static void weigh_keys(const struct tiles *t, const struct tiles_queries *q) {
     const struct tiles_head *head = q->head;
     size_t head_size = t->model->info.head_size, ld = head->key_len;
     const struct blas_matrix rest = {head->keys.data + q->common * t->hidden, t->hidden};
-    float scale = 1.0F / sqrtf((float)head_size);
+    float scale = (float)t->model->info.scale;
 
     blas_multiply_transposed(q->count, q->common, head_size, scale,
                              (struct blas_matrix){q->rows, t->hidden}, head->keys, 0.0F,
@@ -185,13 +184,11 @@ size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
            ATTN_ALIGNMENT;
 }
 
-static bool tiles_support(const attn_model *model, const attn_request *request) {
+bool attn_tiles_support(const attn_model *model, const attn_request *request) {
     return model->info.scoring != ATTN_ADDITIVE && plan_is_plain(model, request) &&
            !request->omit_outputs && !request->need_heads && !request->need_lse &&
            request->need_weights != ATTN_WEIGHTS_MEAN && request->weights_heads == NULL &&
-           request->weights_queries == NULL && request->positions == NULL &&
-           request->key_positions == NULL && request->window == 0 &&
-           !request->need_heads && !request->need_lse;
+           request->weights_queries == NULL;
 }
 
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
@@ -204,7 +201,7 @@ attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
     attn_status status = attn_plan(model, request, &sizes, NULL);
     if (status != ATTN_OK)
         return status;
-    if (!tiles_support(model, request))
+    if (!attn_tiles_support(model, request))
         return ATTN_E_UNSUPPORTED;
 
     float *memory = scratch;

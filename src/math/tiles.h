@@ -7,9 +7,14 @@
 
 #include "math/steps.h"
 
+/* Returns whether the tiles can compute a request: scaled dot products of as many key
+ * heads as query heads, with nothing between the projections and the softmax but a scale
+ * and a mask of a first number of keys, and outputs and all weights or none. */
+bool attn_tiles_support(const attn_model *model, const attn_request *request);
+
 /* As attn_run_steps(), on the calling thread alone, with attn_tiles_scratch() bytes of
  * scratch. The model must not be one that serves only. Returns ATTN_E_UNSUPPORTED for
- * additive scoring, mean weights, selected ones, and what plan_is_plain() excludes. */
+ * what attn_tiles_support() denies. */
 attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps);
 

@@ -2,10 +2,16 @@
 """attnd bench: whether it measures what it reports, not how fast it is."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from checkpoints import random_tensors, write_layer
+from safetensors_file import write_safetensors
 from server import run_attnd
+
+FOLDERS = Path(__file__).resolve().parents[1] / "data/hf"
 
 
 def bench(*options):
@@ -80,11 +86,73 @@ def test_scratch_is_enough_for_every_contender():
     assert len(report["results"]) == 3
 
 
-@pytest.mark.parametrize("shape", ["", "1,2,3", "1,2,9,2", "1,2,8,0", "0,2,8,2", "-1,2,8,2",
-                                   "1,2,8,2,3,4", "a,b,c,d"])
+@pytest.mark.parametrize("shape", ["", "1", "1,2,3", "1,2,9,2", "1,2,8,0", "0,2,8,2", "-1,2,8,2",
+                                   "1,2,8,2,3,4", "1,2,", "a,b,c,d"])
 def test_malformed_shape_exits_2(shape):
     result = run_attnd("bench", "--shape", shape)
     assert result.returncode == 2 and "--shape" in result.stderr, result
+
+
+def test_layer_of_a_file_is_timed_with_its_own_sizes(tmp_path):
+    path = tmp_path / "layer.safetensors"
+    write_layer(path, num_heads=2, head_size=4, query_size=6, key_size=10)
+    report, = bench("--model", f"own={path}", "--shape", "1,3,5")
+    assert {key: report[key] for key in ("model", "sequences", "query_len", "key_len", "width",
+                                         "heads", "key_heads", "head_size", "causal")} == {
+        "model": "own", "sequences": 1, "query_len": 3, "key_len": 5, "width": 6, "heads": 2,
+        "key_heads": 2, "head_size": 4, "causal": False}
+    assert [r["name"] for r in report["results"]] == ["native", "openblas", "cblas tiles"]
+    projections = 3 * 6 * 8 + 2 * 5 * 10 * 8 + 3 * 8 * 8
+    assert report["dense_gflop"] == report["done_gflop"] == pytest.approx(
+        (2 * projections + 4 * 3 * 5 * 8) * 1e-9)
+
+
+def test_every_layer_of_a_folder_is_timed_with_its_own_mask():
+    shapes = ["--shape", "2,5", "--shape", "1,2,7", "--shape", "1,5,8,2"]
+    options = ["--model", f"g={FOLDERS / 'gpt2'},layers=0,2", "--part", "attention"]
+    reports = bench(*options, *shapes, "--engine", "native")
+    assert [r.get("model") for r in reports] == ["g.0", "g.2", "g.0", "g.2", None]
+    assert [r["causal"] for r in reports] == [True] * 4 + [False]
+    # The last two queries of seven keys attend to six and seven of them.
+    pairs = [2 * 15, 2 * 15, 6 + 7, 6 + 7]
+    assert [r["done_gflop"] for r in reports[:4]] == pytest.approx(
+        [4 * 48 * count * 1e-9 for count in pairs])
+
+
+def test_precision_of_a_model_overrides_the_option():
+    folder = f"g={FOLDERS / 'gpt2'},layers=0"
+    report, = bench("--model", folder + ",precision=bf16", "--shape", "1,3")
+    assert [r["precision"] for r in report["results"]] == ["bf16", "f32", "f32", "f32"]
+    report, = bench("--model", folder + ",precision=f32", "--shape", "1,3", "--precision", "bf16")
+    assert [r["precision"] for r in report["results"]] == ["f32", "f32", "f32"]
+
+
+def test_additive_scoring_has_no_baseline(tmp_path):
+    path = tmp_path / "additive.safetensors"
+    write_layer(path, num_heads=2, head_size=4, query_size=6, additive_size=3)
+    options = ["--model", f"a={path}", "--shape", "1,3", "--part", "attention"]
+    report, = bench(*options)
+    assert [r["name"] for r in report["results"]] == ["native", "openblas"]
+    assert not any("over_baseline" in r for r in report["results"])
+    assert report["done_gflop"] == pytest.approx(2 * 9 * 2 * (3 + 4) * 1e-9)
+    text = run_attnd("bench", "--seconds", 1, *options).stdout
+    assert "cblas tiles left out" in text and "x cblas" not in text, text
+
+
+def test_model_that_cannot_be_timed_says_why(tmp_path):
+    path = tmp_path / "heads.safetensors"
+    write_safetensors(path, random_tensors(np.random.default_rng(1), "wrapper", 2, 4))
+    folder = f"g={FOLDERS / 'gpt2'}"
+    for options, code, words in [
+            (["--shape", "1,8"], 2, "no WIDTH and HEADS"),
+            (["--model", "g", "--shape", "1,8"], 2, "--model"),
+            (["--model", "g=missing", "--shape", "1,8"], 1, "missing"),
+            (["--model", folder + ",context_length=4", "--shape", "1,8"], 1, "context length"),
+            (["--model", f"h={path}", "--shape", "1,8", "--part", "projection"], 1,
+             "h has no output projection")]:
+        result = run_attnd("bench", *options)
+        assert result.returncode == code and words in result.stderr, result
+        assert result.stderr.count("\n") == 1 and not result.stdout, result
 
 
 def test_text_report_has_peak_and_ratio():

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench_layer.c: makes the layers that are timed, and counts their operations. */
+#include "cli/bench.h"
+
+#include "base/noise.h"
+#include "config/model_spec.h"
+#include "math/model.h"
+#include "weights/families/folder.h"
+
+static attn_status make_up_layer(const struct bench_layer *layer,
+                                 const attn_engine_options *engine,
+                                 attn_model **ret_model, attn_error *ret_error) {
+    size_t width = layer->width;
+    const attn_model_info info = {.name = "bench",
+                                  .layout = "bench",
+                                  .query_size = width,
+                                  .key_size = width,
+                                  .value_size = width,
+                                  .out_size = width,
+                                  .num_heads = layer->heads,
+                                  .head_size = width / layer->heads,
+                                  .output_projection = true};
+    attn_model *model;
+
+    attn_status status = attn_model_create(&info, &model);
+    if (status != ATTN_OK)
+        return status;
+
+    float *const weights[] = {model->query_weight, model->key_weight, model->value_weight,
+                              model->output_weight};
+    for (size_t i = 0; i < 4; i++)
+        noise_fill(weights[i], width * width, 0.05F);
+    status = attn_model_set_engine(model, engine, ret_error);
+    if (status == ATTN_OK)
+        *ret_model = model;
+    else
+        attn_model_destroy(model);
+    return status;
+}
+
+attn_status bench_layer_create(const struct bench_layer *layer,
+                               const attn_engine_options *engine, attn_model **ret_model,
+                               attn_error *ret_error) {
+    const struct model_spec *spec = layer->spec;
+
+    if (spec == NULL)
+        return make_up_layer(layer, engine, ret_model, ret_error);
+    if (layer->folder == NULL)
+        return attn_model_load(spec->name, spec->path, &spec->options, engine, ret_model,
+                               ret_error);
+    return folder_create_model(layer->folder, layer->index, spec->name, engine, ret_model,
+                               ret_error);
+}
+
+/* Returns how many multiplications and additions the part needs, each counted as one. The
+ * functions of single scores, such as exponentials, are not counted. `pairs` is the
+ * number of pairs of a query and a key. */
+static double count_flop(const attn_model *model, const struct bench_report *r,
+                         double pairs) {
+    const attn_model_info *info = &model->info;
+    double score_size = (double)model->engine.score_size;
+    double value_size = (double)info->head_size;
+    double heads = (double)info->num_heads, key_heads = (double)info->num_kv_heads;
+    double queries = (double)r->sequences * (double)r->query_len;
+    double keys = (double)r->sequences * (double)r->key_len;
+    double outputs = 2 * queries * heads * value_size * (double)info->out_size;
+    double attention = 2 * pairs * heads * (score_size + value_size);
+
+    if (r->part == BENCH_ATTENTION)
+        return attention;
+    if (!info->output_projection)
+        outputs = 0;
+    if (r->part == BENCH_PROJECTION)
+        return outputs;
+    return 2 * queries * (double)info->query_size * heads * score_size +
+           2 * keys * (double)info->key_size * key_heads * score_size +
+           2 * keys * (double)info->value_size * key_heads * value_size + attention +
+           outputs;
+}
+
+/* The keys first..end-1 of a sequence. */
+struct key_range {
+    size_t first, end;
+};
+
+/* Returns the keys that query `row` of the first sequence attends to. Key k is at
+ * position k. */
+static struct key_range attended_keys(const attn_request *request, size_t row) {
+    size_t position = request->positions != NULL ? request->positions[row] : row;
+    size_t ahead = request->window, behind = request->window;
+    struct key_range keys = {0, request->valid_lens[0]};
+
+    if (request->causal) {
+        ahead = 0;
+        behind = request->window - 1; /* it counts the query's own position */
+    }
+    if ((request->causal || request->window > 0) && position + ahead + 1 < keys.end)
+        keys.end = position + ahead + 1;
+    if (request->window > 0 && position > behind)
+        keys.first = position - behind;
+    if (keys.first >= keys.end) /* none is valid, so it attends to all alike */
+        keys = (struct key_range){0, request->key_lens[0]};
+    return keys;
+}
+
+void bench_layer_count(const attn_model *model, const attn_request *request,
+                       struct bench_report *report) {
+    const attn_model_info *info = &model->info;
+    double sequences = (double)report->sequences, pairs = 0;
+    struct key_range reached = {report->key_len, 0}; /* keys that any query attends to */
+
+    for (size_t q = 0; q < report->query_len; q++) {
+        struct key_range keys = attended_keys(request, q);
+        pairs += (double)(keys.end - keys.first);
+        reached.first = keys.first < reached.first ? keys.first : reached.first;
+        reached.end = keys.end > reached.end ? keys.end : reached.end;
+    }
+    report->read_words = report->sequences * (reached.end - reached.first) *
+                         info->num_kv_heads *
+                         (model->engine.score_size + info->head_size);
+
+    double dense = (double)report->query_len * (double)report->key_len;
+    report->dense_flop = count_flop(model, report, dense * sequences);
+    report->done_flop = count_flop(model, report, pairs * sequences);
+
+    /* With one key no score matters, so queries and keys are not projected. */
+    if (report->part == BENCH_LAYER && report->key_len == 1 && !info->sinks)
+        report->done_flop -= 2 * sequences * (double)model->engine.score_size *
+                             ((double)report->query_len * (double)info->query_size *
+                                  (double)info->num_heads +
+                              (double)info->key_size * (double)info->num_kv_heads);
+}
