@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights_compute.c: the models of all layers of tests/data/hf, computed by the
  * reference in float64, give what transformers computes. */
+#include "fail_alloc.h"
 #include "family_models.h"
 
 #include <attnd/library.h>
@@ -27,9 +28,39 @@ static void test_layers_compute_what_transformers_does(void **state) {
     }
 }
 
+/* Transposed weights, pairs of rows and tables of biases take memory of their own. */
+static void test_each_allocation_may_fail(void **state) {
+    static const char *const folders[] = {"gpt2", "gptj", "t5"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        struct folder *folder = must_open(folders[i], NULL);
+        size_t count, nth = 1;
+        const struct layer *layer = folder_get_layers(folder, &count);
+        attn_model_info info;
+        attn_status status;
+        layer_fill_info(layer, true, &info);
+
+        do {
+            attn_model *model = NULL;
+            attn_error error = {.text = "memory"};
+            fail_alloc_at(nth++);
+            status = attn_model_create(&info, &model);
+            if (status == ATTN_OK)
+                status = layer_read_model(layer, model, &error);
+            assert_int_equal(status, fail_alloc_stop() ? ATTN_E_NOMEM : ATTN_OK);
+            assert_text_has(error.text, "memory");
+            attn_model_destroy(model);
+        } while (status != ATTN_OK);
+        assert_true(nth > 8);
+        folder_close(folder);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_compute_what_transformers_does),
+        cmocka_unit_test(test_each_allocation_may_fail),
     };
     if (attn_init(NULL) != ATTN_OK)
         return 1;
