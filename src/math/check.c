@@ -9,6 +9,11 @@
 
 #define CHECK_KEYS (KEY_BLOCK + 35) /* two blocks, the second not whole, an odd number */
 
+/* Of masked panels. */
+#define CHECK_SOFTCAP 0.25F
+#define CHECK_SINK    4.0F
+#define CHECK_BIAS_LD ((size_t)2 * KEY_BLOCK) /* between rows of queries */
+
 /* A panel of noise, and what the kernels make of it. */
 struct attention_check {
     const struct kernels *kernels;
@@ -19,14 +24,27 @@ struct attention_check {
     float *keys, *values;  /* [CHECK_KEYS, score_size or head_size] float32 */
     float *key_words, *value_words;
     float *key_panels; /* [CHECK_KEYS, score_size], in panels */
-    float *expected;   /* [columns, head_size], by plain loops */
-    float *outputs;    /* [columns, head_size] */
+    float *key_bias;   /* [CHECK_KEYS, columns] */
+    float *query_bias; /* the same in [columns, CHECK_BIAS_LD] */
+    /* [columns, head_size], by plain loops: of panels without masks, and with them */
+    float *expected[2];
+    float *outputs; /* [columns, head_size] */
     void *scratch;
 };
 
 /* Query c attends to so many keys. */
 static size_t check_num_keys(size_t c) {
     return CHECK_KEYS - 3 * c;
+}
+
+/* Query c of a masked panel attends to keys from this one on. */
+static size_t check_first_key(size_t c) {
+    return c + 1;
+}
+
+/* Returns what is added to a score of a masked panel. */
+static float check_bias(size_t c, size_t k) {
+    return (c + k) % 7 == 3 ? -INFINITY : 0.25F * (float)((5 * c + k) % 9);
 }
 
 static double check_score(const struct attention_check *check, size_t c, size_t k) {
@@ -42,36 +60,75 @@ static double check_score(const struct attention_check *check, size_t c, size_t 
     return sum;
 }
 
-/* Computes the outputs of query c, which are at most 1. */
-static void expect_query(const struct attention_check *check, size_t c) {
-    double weights[CHECK_KEYS], sum = 0;
-
-    for (size_t k = 0; k < check_num_keys(c); k++)
-        sum += weights[k] = exp(check_score(check, c, k));
+/* Computes the outputs of query c, which are at most 1, from its weights. */
+static void expect_outputs(const struct attention_check *check, size_t c,
+                           const double *weights, double sum, float *outputs) {
     for (size_t d = 0; d < check->head_size; d++) {
         double output = 0;
         for (size_t k = 0; k < check_num_keys(c); k++)
-            output += weights[k] / sum * (double)check->values[k * check->head_size + d];
-        check->expected[c * check->head_size + d] = (float)output;
+            output += weights[k] * (double)check->values[k * check->head_size + d];
+        outputs[c * check->head_size + d] = (float)(output / sum);
     }
 }
 
-/* One way to attend: a form of the kernel, so many queries at a time, and how keys
- * lie. */
+/* Computes what query c gets in a panel without masks, and in one with them. */
+static void expect_query(const struct attention_check *check, size_t c) {
+    double weights[CHECK_KEYS], masked[CHECK_KEYS] = {0};
+    double sum = 0, masked_sum = exp((double)CHECK_SINK), cap = (double)CHECK_SOFTCAP;
+
+    for (size_t k = 0; k < check_num_keys(c); k++) {
+        double score = check_score(check, c, k);
+        sum += weights[k] = exp(score);
+        if (k >= check_first_key(c))
+            masked_sum += masked[k] =
+                exp(cap * tanh(score / cap) + (double)check_bias(c, k));
+    }
+    expect_outputs(check, c, weights, sum, check->expected[0]);
+    expect_outputs(check, c, masked, masked_sum, check->expected[1]);
+}
+
+/* One way to attend: a form of the kernel, so many queries at a time, how keys lie, and
+ * whether with first keys, a softcap, a bias and sinks. */
 struct attention_way {
     void (*attend)(const struct query_panel *panel);
     size_t num_queries;
-    bool in_panels;
+    bool in_panels, masked;
 };
+
+/* Runs the kernel on the panel's queries, from query c on. */
+static void check_queries(const struct attention_check *check, struct attention_way way,
+                          size_t c, struct query_panel panel) {
+    size_t columns = check->kernels->columns;
+    size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
+    float sinks[KERNEL_COLUMNS_MAX];
+    bool by_query = way.attend != check->kernels->attend;
+
+    panel.num_queries = columns - c < way.num_queries ? columns - c : way.num_queries;
+    panel.queries = check->queries + c * check->score_size;
+    panel.outputs = check->outputs + c * check->head_size;
+    for (size_t i = 0; i < panel.num_queries; i++) {
+        num_keys[i] = check_num_keys(c + i);
+        first_keys[i] = check_first_key(c + i);
+        sinks[i] = CHECK_SINK;
+    }
+    panel.num_keys = num_keys;
+    if (way.masked) {
+        panel.first_keys = first_keys;
+        panel.sinks = sinks;
+        panel.softcap = CHECK_SOFTCAP;
+        panel.bias = by_query ? check->query_bias + c * CHECK_BIAS_LD : check->key_bias;
+        panel.bias_ld = by_query ? CHECK_BIAS_LD : columns;
+    }
+    way.attend(&panel);
+}
 
 /* Runs the kernel in one way; returns its largest difference, infinite where an output is
  * not a number. */
 static double check_way(const struct attention_check *check, struct attention_way way) {
     const struct kernels *kernels = check->kernels;
     bool bf16 = kernels->k_step == 2;
-    size_t num_keys[KERNEL_COLUMNS_MAX];
     bool uniform[KERNEL_COLUMNS_MAX] = {false};
-    struct query_panel panel = {
+    const struct query_panel panel = {
         .queries_ld = check->score_size,
         .keys = way.in_panels              ? check->key_panels
                 : bf16 && !check->additive ? check->key_words
@@ -91,20 +148,13 @@ static double check_way(const struct attention_check *check, struct attention_wa
         .outputs_ld = check->head_size,
         .scratch = check->scratch,
     };
+    const float *expected = check->expected[way.masked ? 1 : 0];
     double worst = 0;
 
-    for (size_t c = 0; c < kernels->columns; c++)
-        num_keys[c] = check_num_keys(c);
-    for (size_t c = 0; c < kernels->columns; c += panel.num_queries) {
-        size_t left = kernels->columns - c;
-        panel.num_queries = left < way.num_queries ? left : way.num_queries;
-        panel.queries = check->queries + c * check->score_size;
-        panel.outputs = check->outputs + c * check->head_size;
-        panel.num_keys = num_keys + c;
-        way.attend(&panel);
-    }
+    for (size_t c = 0; c < kernels->columns; c += way.num_queries)
+        check_queries(check, way, c, panel);
     for (size_t i = 0; i < kernels->columns * check->head_size; i++) {
-        double difference = fabs((double)check->outputs[i] - (double)check->expected[i]);
+        double difference = fabs((double)check->outputs[i] - (double)expected[i]);
         if (!(difference <= worst))
             worst = isnan(difference) ? (double)INFINITY : difference;
     }
@@ -133,6 +183,16 @@ static void fill_key_panels(const struct attention_check *check) {
     }
 }
 
+static void fill_bias(const struct attention_check *check) {
+    size_t columns = check->kernels->columns;
+
+    for (size_t c = 0; c < columns; c++) {
+        for (size_t k = 0; k < CHECK_KEYS; k++)
+            check->key_bias[k * columns + c] = check->query_bias[c * CHECK_BIAS_LD + k] =
+                check_bias(c, k);
+    }
+}
+
 static bool check_init(struct attention_check *check) {
     size_t bytes =
         kernel_scratch_bytes(check->score_size, check->head_size, CHECK_KEYS, false);
@@ -145,13 +205,17 @@ static bool check_init(struct attention_check *check) {
     check->key_words = alloc_rows(CHECK_KEYS, check->score_size);
     check->value_words = alloc_rows(CHECK_KEYS, check->head_size);
     check->key_panels = alloc_rows(CHECK_KEYS + KEY_BLOCK, check->score_size);
-    check->expected = alloc_rows(kernels->columns, check->head_size);
+    check->key_bias = alloc_rows(CHECK_KEYS, kernels->columns);
+    check->query_bias = alloc_rows(kernels->columns, CHECK_BIAS_LD);
+    check->expected[0] = alloc_rows(kernels->columns, check->head_size);
+    check->expected[1] = alloc_rows(kernels->columns, check->head_size);
     check->outputs = alloc_rows(kernels->columns, check->head_size);
     check->scratch = bytes < SIZE_MAX ? aligned_alloc(64, bytes) : NULL;
     if (check->additive_score == NULL || check->queries == NULL || check->keys == NULL ||
         check->values == NULL || check->key_words == NULL || check->value_words == NULL ||
-        check->key_panels == NULL || check->expected == NULL || check->outputs == NULL ||
-        check->scratch == NULL)
+        check->key_panels == NULL || check->key_bias == NULL ||
+        check->query_bias == NULL || check->expected[0] == NULL ||
+        check->expected[1] == NULL || check->outputs == NULL || check->scratch == NULL)
         return false;
 
     noise_fill(check->additive_score, check->score_size,
@@ -169,6 +233,7 @@ static bool check_init(struct attention_check *check) {
                                  check->head_size, check->value_words, check->head_size);
     }
     fill_key_panels(check);
+    fill_bias(check);
     return true;
 }
 
@@ -178,9 +243,15 @@ static double check_ways(const struct attention_check *check) {
     const struct kernels *kernels = check->kernels;
     size_t columns = kernels->columns;
     const struct attention_way ways[] = {
-        {kernels->attend, columns, false}, {kernels->attend_few, columns, false},
-        {kernels->attend, columns, true},  {kernels->attend_few, columns, true},
-        {kernels->attend_few, 2, true},    {kernels->attend_few, 1, true},
+        {kernels->attend, columns, false, false},
+        {kernels->attend_few, columns, false, false},
+        {kernels->attend, columns, true, false},
+        {kernels->attend_few, columns, true, false},
+        {kernels->attend_few, 2, true, false},
+        {kernels->attend_few, 1, true, false},
+        {kernels->attend, columns, true, true},
+        {kernels->attend_few, columns, true, true},
+        {kernels->attend_few, 1, true, true},
     };
     size_t count = check->additive ? 2 : sizeof ways / sizeof ways[0];
     double worst = 0;
@@ -209,7 +280,10 @@ attn_status engine_check_attention(const struct engine *engine, size_t head_size
     free(check.key_words);
     free(check.value_words);
     free(check.key_panels);
-    free(check.expected);
+    free(check.key_bias);
+    free(check.query_bias);
+    free(check.expected[0]);
+    free(check.expected[1]);
     free(check.outputs);
     free(check.scratch);
     return ready ? ATTN_OK : ATTN_E_NOMEM;

@@ -96,6 +96,21 @@ static void attend_to_nothing(const struct query_panel *panel) {
     panel->outputs[0] = NAN;
 }
 
+static size_t forgotten; /* which member of a panel */
+
+static void attend_forgetfully(const struct query_panel *panel) {
+    struct query_panel copy = *panel;
+    if (forgotten == 0)
+        copy.first_keys = NULL;
+    else if (forgotten == 1)
+        copy.softcap = 0;
+    else if (forgotten == 2)
+        copy.bias = NULL;
+    else
+        copy.sinks = NULL;
+    kernels->attend(&copy);
+}
+
 static void transpose_wrongly(const float *from, size_t from_ld, size_t rows,
                               size_t width, float *to, size_t to_ld) {
     kernels->transpose(from, from_ld, rows, width, to, to_ld);
@@ -169,6 +184,10 @@ static void test_check_finds_a_wrong_form(void **state) {
     wrong = *kernels;
     wrong.attend_few = attend_wrongly;
     assert_true(check(&wrong, 16, 16, true) > 0.04);
+    wrong = *kernels;
+    wrong.attend = attend_forgetfully;
+    for (forgotten = 0; forgotten < 4; forgotten++)
+        assert_true(check(&wrong, 16, 16, false) > 0.01);
     wrong = *kernels;
     wrong.transpose = transpose_wrongly;
     assert_true(check(&wrong, 16, 16, false) > 0.01);
