@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_math_masks.c: which keys queries attend to, by lengths, positions and windows; what
+ * is added to scores by distance; sinks; and log-sum-exps. All of it against the float64
+ * reference, which decides each pair by itself. */
+#include "math/mask.h"
+#include "math/model.h"
+#include "random_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs those above. */
+#include <cmocka.h>
+
+#include "every_engine.h"
+#include "run_layer.h"
+
+/* --- the mask by itself --- */
+
+/* Whether a query attends to a key, from the definitions in attention.h alone. */
+static bool attends(const attn_request *request, size_t valid, size_t query, size_t key) {
+    size_t i = request->positions != NULL ? request->positions[query] : query;
+    size_t j = request->key_positions != NULL ? request->key_positions[key] : key;
+    size_t window = request->window;
+
+    if (key >= valid || (request->causal && j > i))
+        return false;
+    if (window == 0)
+        return true;
+    return request->causal ? i - j < window : (i > j ? i - j : j - i) <= window;
+}
+
+/* Compares all pairs of a sequence with what the mask says. */
+static void compare_mask(const attn_request *request) {
+    struct mask mask;
+    mask_init(&mask, request, 0, 0, 0);
+    for (size_t q = 0; q < request->query_lens[0]; q++) {
+        const struct mask_keys keys = mask_find_keys(&mask, q);
+        size_t valid =
+            request->valid_lens != NULL ? request->valid_lens[q] : request->key_lens[0];
+        assert_true(keys.first <= keys.end && keys.end <= valid);
+        if (keys.first < keys.end) { /* the range is the smallest */
+            assert_true(attends(request, valid, q, keys.first));
+            assert_true(attends(request, valid, q, keys.end - 1));
+        }
+        for (size_t k = 0; k < request->key_lens[0]; k++) {
+            bool got = keys.first <= k && k < keys.end &&
+                       (!mask.by_pair || mask_attends(&mask, q, k));
+            assert_int_equal(got, attends(request, valid, q, k));
+        }
+    }
+}
+
+static void test_mask_allows_the_pairs_of_the_definition(void **state) {
+    enum { MAX = 12 };
+    uint64_t seed = 20261201;
+    (void)state;
+    for (unsigned i = 0; i < 20000; i++) {
+        size_t positions[MAX], key_positions[MAX], valid_lens[MAX];
+        size_t query_len = random_between(&seed, 1, MAX);
+        size_t key_len = random_between(&seed, 1, MAX), next = 0;
+        bool ordered = random_between(&seed, 0, 1) == 1;
+        for (size_t k = 0; k < key_len; k++) {
+            next += random_between(&seed, 0, 2);
+            key_positions[k] = ordered ? next : random_between(&seed, 0, MAX);
+        }
+        for (size_t q = 0; q < query_len; q++) {
+            positions[q] = random_between(&seed, 0, MAX);
+            valid_lens[q] = random_between(&seed, 0, key_len);
+        }
+        const attn_request request = {
+            .num_sequences = 1,
+            .query_lens = &query_len,
+            .key_lens = &key_len,
+            .positions = random_between(&seed, 0, 1) ? positions : NULL,
+            .key_positions = random_between(&seed, 0, 1) ? key_positions : NULL,
+            .valid_lens = random_between(&seed, 0, 1) ? valid_lens : NULL,
+            .valid_lens_per_query = true,
+            .causal = random_between(&seed, 0, 1) == 1,
+            .window = random_between(&seed, 0, 6),
+        };
+        compare_mask(&request);
+    }
+}
+
+static void test_extreme_windows_and_positions_do_not_wrap(void **state) {
+    const size_t windows[] = {1, ATTN_POSITION_MAX, SIZE_MAX - 1, SIZE_MAX};
+    const size_t positions[] = {0, 1, ATTN_POSITION_MAX};
+    const size_t len = 3;
+    (void)state;
+    for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+        for (int causal = 0; causal < 2; causal++) {
+            const attn_request request = {.num_sequences = 1,
+                                          .query_lens = &len,
+                                          .key_lens = &len,
+                                          .positions = positions,
+                                          .key_positions = positions,
+                                          .causal = causal == 1,
+                                          .window = windows[w]};
+            compare_mask(&request);
+        }
+    }
+}
+
+static void test_positions_over_the_largest_are_refused(void **state) {
+    uint64_t seed = 20261202;
+    const attn_model_info info = random_model_info(&seed);
+    attn_model *model = random_model(&seed, &info);
+    size_t fine[] = {0, ATTN_POSITION_MAX}, wrong[] = {7, (size_t)ATTN_POSITION_MAX + 1};
+    const size_t lens[] = {1, 1};
+    attn_request request = {.num_sequences = 2,
+                            .query_lens = lens,
+                            .key_lens = lens,
+                            .positions = fine,
+                            .key_positions = fine};
+    attn_sizes sizes;
+    attn_error error;
+    (void)state;
+    assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_OK);
+    request.key_positions = wrong;
+    assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_VALUE);
+    assert_string_equal(error.text, "key_positions of sequence 1 has 2147483648, but "
+                                    "positions end at 2147483647");
+    request.key_positions = NULL;
+    request.positions = wrong;
+    assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_VALUE);
+    assert_string_equal(error.text, "positions of sequence 1 has 2147483648, but "
+                                    "positions end at 2147483647");
+    attn_model_destroy(model);
+}
+
+/* --- the layer --- */
+
+/* What this file is about, of all features. */
+enum {
+    FEATURES =
+        RANDOM_KV_HEADS | RANDOM_SCALE | RANDOM_SOFTCAP | RANDOM_SINKS | RANDOM_BIAS,
+    OF_REQUESTS = RANDOM_POSITIONS | RANDOM_WINDOW
+};
+
+/* Compares log-sum-exps with those of the reference, relative to the largest number; both
+ * are -infinity for the same queries. */
+static void assert_lse_close(const float *got, const double *expected, size_t count,
+                             unsigned case_number) {
+    double largest = 1;
+    for (size_t i = 0; i < count; i++)
+        largest = isinf(expected[i]) ? largest : fmax(largest, fabs(expected[i]));
+    for (size_t i = 0; i < count; i++) {
+        bool alike = isinf(expected[i])
+                         ? isinf(got[i]) && got[i] < 0
+                         : fabs((double)got[i] - expected[i]) <= tolerance * largest;
+        if (!alike)
+            fail_msg("case %u: log-sum-exp %zu is %.9g, not %.9g", case_number, i,
+                     (double)got[i], expected[i]);
+    }
+}
+
+/* Compares a request with the reference, then asks for log-sum-exps as well: these agree
+ * too, and with the native engine nothing else changes by a bit. */
+static void compare_with_reference(const attn_model *model, attn_request *request,
+                                   unsigned case_number) {
+    const size_t num_heads = attn_model_get_info(model)->num_heads;
+    attn_sizes sizes;
+
+    assert_as_reference(model, request, case_number);
+    attn_result without = run(model, request, &sizes);
+    request->need_lse = true;
+    attn_result with = run(model, request, &sizes);
+    assert_int_equal(sizes.lse, sizes.num_queries * num_heads);
+    if (strcmp(engine.engine, "native") == 0) {
+        assert_memory_equal(with.outputs, without.outputs, sizes.outputs * sizeof(float));
+        assert_memory_equal(with.weights, without.weights, sizes.weights * sizeof(float));
+    }
+
+    double *lse = malloc(sizes.lse * sizeof *lse);
+    assert_int_equal(attn_ref_run(model, request, &(struct ref_result){.lse = lse}),
+                     ATTN_OK);
+    assert_lse_close(with.lse, lse, sizes.lse, case_number);
+    free(lse);
+    free_result(&without);
+    free_result(&with);
+}
+
+/* Compares random requests to random models. */
+static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t keys,
+                           size_t num_threads) {
+    const attn_parallel parallel = {
+        .num_threads = num_threads, .run = run_backwards, .context = &num_threads};
+
+    for (unsigned i = 0; i < cases; i++) {
+        attn_model_info info = random_model_info(&seed);
+        if (keys > KERNEL_PIECE_KEYS && info.output_projection)
+            info.num_heads = random_between(&seed, 1, 2);
+        random_add_features(&seed, FEATURES, &info);
+        attn_model *model = random_model(&seed, &info);
+        /* float32 holds the tolerance for scores up to about 100. */
+        for (size_t h = 0;
+             keys > 100 && info.bias == ATTN_BIAS_ALIBI && h < info.num_heads; h++)
+            model->alibi_slopes[h] *= 100 / (float)keys;
+        assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+        struct random_request r;
+        random_request_init(&seed, model, queries, keys, &r);
+        random_request_add(&seed, OF_REQUESTS, model, &r);
+        for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
+            r.queries[q] *= query_scale;
+        if (num_threads > 1)
+            r.request.parallel = &parallel;
+        compare_with_reference(model, &r.request, i);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+}
+
+static void test_small_requests_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261207, 200, 9, 9, 1);
+}
+
+static void test_long_requests_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261204, 40, 150, 250, 1);
+}
+
+static void test_requests_in_pieces_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261205, 12, 40, 2 * KERNEL_PIECE_KEYS + 700, 1);
+}
+
+static void test_requests_in_split_pieces_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261206, 12, 5, 2 * KERNEL_PIECE_KEYS + 700, 3);
+}
+
+int main(void) {
+    const struct CMUnitTest masks[] = {
+        cmocka_unit_test(test_mask_allows_the_pairs_of_the_definition),
+        cmocka_unit_test(test_extreme_windows_and_positions_do_not_wrap),
+        cmocka_unit_test(test_positions_over_the_largest_are_refused),
+    };
+    const struct CMUnitTest layer[] = {
+        cmocka_unit_test(test_small_requests_match_the_reference),
+        cmocka_unit_test(test_long_requests_match_the_reference),
+        cmocka_unit_test(test_requests_in_pieces_match_the_reference),
+        cmocka_unit_test(test_requests_in_split_pieces_match_the_reference),
+    };
+    return cmocka_run_group_tests(masks, init_library, NULL) +
+           run_with_every_engine(layer, sizeof layer / sizeof layer[0]);
+}
