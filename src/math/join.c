@@ -149,19 +149,14 @@ struct join_position {
     float *queries, *keys, *values;
 };
 
-/* Writes how many keys each query of a request attends to, by valid_lens alone if the
- * joined request has the rest of the mask; returns where they end. */
+/* Writes where the keys end that each query of a request attends to; returns where these
+ * lengths end. */
 static size_t *write_valid_lens(const attn_request *request, size_t *to) {
-    attn_request masked = *request;
     size_t first_query = 0, first_key = 0;
 
-    if (needs_mask(request)) {
-        masked.causal = false;
-        masked.window = 0;
-    }
     for (size_t s = 0; s < request->num_sequences; s++) {
         struct mask mask;
-        mask_init(&mask, &masked, s, first_query, first_key);
+        mask_init(&mask, request, s, first_query, first_key);
         for (size_t row = 0; row < request->query_lens[s]; row++)
             *to++ = mask_find_keys(&mask, row).end;
         first_query += request->query_lens[s];

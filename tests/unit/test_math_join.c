@@ -36,14 +36,20 @@ static void *allocate(size_t bytes) {
     return memory;
 }
 
+/* Returns NULL for none. */
+static float *allocate_floats(size_t count) {
+    return count > 0 ? allocate(count * sizeof(float)) : NULL;
+}
+
 /* Computes a request; ret_sizes may be NULL. The caller frees what the result holds. */
 static attn_result run(const attn_model *model, const attn_request *request,
                        attn_sizes *ret_sizes) {
     attn_sizes sizes;
     assert_int_equal(attn_plan(model, request, &sizes, NULL), ATTN_OK);
-    attn_result result = {.outputs = allocate(sizes.outputs * sizeof(float))};
-    if (request->need_weights != ATTN_WEIGHTS_NONE)
-        result.weights = allocate(sizes.weights * sizeof(float));
+    attn_result result = {.outputs = allocate_floats(sizes.outputs),
+                          .weights = allocate_floats(sizes.weights),
+                          .heads = allocate_floats(sizes.heads),
+                          .lse = allocate_floats(sizes.lse)};
     void *scratch = allocate(sizes.scratch_bytes);
 
     memset(scratch, 0xff, sizes.scratch_bytes);
@@ -57,6 +63,8 @@ static attn_result run(const attn_model *model, const attn_request *request,
 static void free_result(const attn_result *result) {
     free(result->outputs);
     free(result->weights);
+    free(result->heads);
+    free(result->lse);
 }
 
 /* Numbers have the same bits. Of two that are not numbers the bits may differ: such a
@@ -81,6 +89,7 @@ static attn_model *make_model(uint64_t *seed, enum sharing sharing) {
         info.value_size = info.key_size;
     if (sharing == ALL_ARE_ONE)
         info.key_size = info.value_size = info.query_size;
+    random_add_features(seed, RANDOM_KV_HEADS | RANDOM_SINKS | RANDOM_BIAS, &info);
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -107,6 +116,49 @@ static void share_inputs(struct random_request *r, enum sharing sharing) {
     }
 }
 
+/* Gives a request what it must have as the first one of its group: the kind of mask, and
+ * the results that are wanted. */
+static void follow(const attn_model *model, const attn_request *first,
+                   struct random_request *r) {
+    attn_request *request = &r->request;
+
+    request->weights_heads = request->weights_queries = NULL;
+    request->need_weights = first->need_weights;
+    request->head_mask = first->head_mask;
+    request->omit_outputs = first->omit_outputs;
+    request->need_heads = first->need_heads;
+    request->need_lse = first->need_lse;
+    if (first->window > 0 || first->positions != NULL || first->key_positions != NULL) {
+        request->causal = first->causal;
+        request->window = first->window;
+    }
+    request->positions = first->positions != NULL ? r->positions : NULL;
+    request->key_positions = first->key_positions != NULL ? r->key_positions : NULL;
+    assert_int_equal(attn_plan(model, request, &r->sizes, NULL), ATTN_OK);
+}
+
+/* Draws the kind of mask, and which results are wanted. */
+static void add_masks(uint64_t *seed, attn_request *request) {
+    static const size_t any[1];
+
+    if (random_between(seed, 0, 1) == 1) {
+        request->window = random_between(seed, 0, 5);
+        request->positions = random_between(seed, 0, 1) ? any : NULL;
+        request->key_positions = random_between(seed, 0, 1) ? any : NULL;
+    }
+    request->omit_outputs = random_between(seed, 0, 3) == 0;
+    request->need_heads = random_between(seed, 0, 1) == 1;
+    request->need_lse = random_between(seed, 0, 1) == 1;
+}
+
+/* Returns positions for all rows of a request, whose sequences have up to `longest`. */
+static size_t *random_positions(uint64_t *seed, size_t longest) {
+    size_t *positions = allocate(4 * longest * sizeof *positions);
+    for (size_t i = 0; i < 4 * longest; i++)
+        positions[i] = random_between(seed, 0, 20);
+    return positions;
+}
+
 /* Requests that are joined, and what each gives alone. */
 struct group {
     attn_model *model;
@@ -126,13 +178,15 @@ static void make_group(uint64_t *seed, size_t longest, struct group *g) {
         struct random_request *r = &g->requests[i];
         random_request_init(seed, g->model, longest, longest, r);
         share_inputs(r, sharing);
+        r->positions = random_positions(seed, longest);
+        r->key_positions = random_positions(seed, longest);
+        if (i == 0)
+            add_masks(seed, &r->request);
         /* One in eight holds what is not a number, which must not reach the others. */
         if (random_between(seed, 0, 7) == 0)
             r->queries[0] = r->values[0] = random_between(seed, 0, 1) ? NAN : INFINITY;
 
-        r->request.weights_heads = r->request.weights_queries = NULL;
-        r->request.need_weights = g->requests[0].request.need_weights;
-        r->request.head_mask = g->requests[0].request.head_mask;
+        follow(g->model, &g->requests[0].request, r);
         g->pointers[i] = &r->request;
         g->alone[i] = run(g->model, &r->request, &g->sizes[i]);
         assert_true(join_possible(g->model, g->pointers[0], g->pointers[i]));
@@ -157,6 +211,8 @@ static void spoil_inputs(struct group *g) {
         size_t sequences = r->request.num_sequences * sizeof(size_t);
         memset(r->queries, 0xff, queries * sizeof(float));
         r->keys[0] = r->values[0] = NAN;
+        memset(r->positions, 0xff, g->sizes[i].num_queries * sizeof *r->positions);
+        r->key_positions[0] = SIZE_MAX;
         memset(r->query_lens, 0xff, sequences);
         memset(r->key_lens, 0xff, sequences);
         if (r->valid_lens != NULL)
@@ -183,7 +239,7 @@ static void expect_bits_of_each_alone(struct group *g) {
     for (size_t i = 0; i < g->count; i++)
         one_by_one += join_bytes(g->model, &g->pointers[i], 1);
     assert_int_equal(bytes % ATTN_ALIGNMENT, 0);
-    assert_in_range(one_by_one, bytes, bytes + 6 * ATTN_ALIGNMENT * (g->count - 1));
+    assert_in_range(one_by_one, bytes, bytes + 8 * ATTN_ALIGNMENT * (g->count - 1));
 
     memset(memory, UNTOUCHED, bytes + 64);
     g->requests[0].request.parallel = &backwards;
@@ -198,6 +254,8 @@ static void expect_bits_of_each_alone(struct group *g) {
         attn_result own = join_take(&rest, &g->sizes[i]);
         assert_same_bits(own.outputs, g->alone[i].outputs, g->sizes[i].outputs);
         assert_same_bits(own.weights, g->alone[i].weights, g->sizes[i].weights);
+        assert_same_bits(own.heads, g->alone[i].heads, g->sizes[i].heads);
+        assert_same_bits(own.lse, g->alone[i].lse, g->sizes[i].lse);
     }
     free_result(&all);
     free(memory);
@@ -274,6 +332,46 @@ static void test_masks_may_differ(void **state) {
     pair.b.causal = true;
     pair.b.valid_lens = one;
     expect_joinable(&pair, true);
+}
+
+static void test_masks_by_position_must_be_alike(void **state) {
+    static const size_t position[] = {3};
+    (void)state;
+    struct pair pair = make_pair();
+    pair.a.window = pair.b.window = 2;
+    expect_joinable(&pair, true);
+
+    pair = make_pair();
+    pair.b.window = 2;
+    expect_joinable(&pair, false);
+
+    pair = make_pair();
+    pair.a.window = pair.b.window = 2;
+    pair.b.causal = true;
+    expect_joinable(&pair, false);
+
+    pair = make_pair();
+    pair.b.positions = position;
+    expect_joinable(&pair, false);
+
+    pair = make_pair();
+    pair.a.positions = pair.b.positions = pair.b.key_positions = position;
+    expect_joinable(&pair, false);
+}
+
+static void test_other_results_are_not_joined(void **state) {
+    (void)state;
+    struct pair pair = make_pair();
+    pair.b.omit_outputs = true;
+    expect_joinable(&pair, false);
+
+    pair = make_pair();
+    pair.b.need_heads = true;
+    expect_joinable(&pair, false);
+
+    pair = make_pair();
+    pair.b.need_lse = true;
+    expect_joinable(&pair, false);
 }
 
 static void test_other_weights_are_not_joined(void **state) {
@@ -371,6 +469,8 @@ int main(void) {
         cmocka_unit_test(test_joined_small_requests_have_the_bits_of_each_alone),
         cmocka_unit_test(test_joined_long_requests_have_the_bits_of_each_alone),
         cmocka_unit_test(test_masks_may_differ),
+        cmocka_unit_test(test_masks_by_position_must_be_alike),
+        cmocka_unit_test(test_other_results_are_not_joined),
         cmocka_unit_test(test_other_weights_are_not_joined),
         cmocka_unit_test(test_selected_weights_are_not_joined),
         cmocka_unit_test(test_head_mask_of_ones_is_as_none),
