@@ -20,6 +20,10 @@
 
 #define HEADS_MAX 6 /* of random_model_info() */
 
+/* Those that change what the attention itself computes. */
+#define FEATURES                                                                         \
+    (RANDOM_KV_HEADS | RANDOM_SCALE | RANDOM_SOFTCAP | RANDOM_SINKS | RANDOM_BIAS)
+
 /* The heads of one model over what was added. */
 struct heads {
     attn_heads heads;
@@ -33,17 +37,19 @@ static void heads_init(struct heads *h, const attn_model *model) {
     h->heads.gram = h->gram;
 }
 
-/* Adds a request, with scratch that was full of NaN. */
+/* Adds a request, with scratch that was full of NaN. What it needs has no effect. */
 static void add_request(const attn_model *model, const attn_request *request,
                         struct heads *h) {
+    attn_request needy = *request;
     attn_sizes sizes;
 
-    assert_int_equal(attn_heads_plan(model, request, &sizes, NULL), ATTN_OK);
-    assert_int_equal(sizes.outputs + sizes.weights, 0);
+    needy.omit_outputs = needy.need_heads = needy.need_lse = true;
+    assert_int_equal(attn_heads_plan(model, &needy, &sizes, NULL), ATTN_OK);
+    assert_int_equal(sizes.outputs + sizes.weights + sizes.heads + sizes.lse, 0);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     assert_non_null(scratch);
     memset(scratch, 0xff, sizes.scratch_bytes);
-    assert_int_equal(attn_heads_add(model, request, scratch, &h->heads), ATTN_OK);
+    assert_int_equal(attn_heads_add(model, &needy, scratch, &h->heads), ATTN_OK);
     free(scratch);
 }
 
@@ -135,10 +141,13 @@ static void sum_plainly(const attn_request *request, const attn_model_info *info
     }
 }
 
-static void compare_sums(const attn_model *model, const struct random_request *r,
-                         const struct heads *h, unsigned number) {
+/* Compares sums with those of the weights of one head of a model. */
+static void compare_sums_of(const attn_model *model, const struct random_request *r,
+                            size_t head, const attn_head_sums *got, const char *what,
+                            const struct heads *h, unsigned number) {
     attn_request request = r->request;
-    double *outputs = malloc(r->sizes.outputs * sizeof *outputs);
+    attn_head_sums expected;
+    size_t rows, self_rows;
     attn_sizes sizes;
 
     request.need_weights = ATTN_WEIGHTS_ALL;
@@ -146,30 +155,44 @@ static void compare_sums(const attn_model *model, const struct random_request *r
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     double *weights = malloc(sizes.weights * sizeof *weights);
     assert_int_equal(
-        attn_ref_run(model, &request,
-                     &(struct ref_result){.outputs = outputs, .weights = weights}),
-        ATTN_OK);
-    for (size_t i = 0; i < h->heads.num_heads; i++) {
-        attn_head_sums expected;
-        const attn_head_sums *got = &h->sums[i];
-        size_t rows, self_rows;
-        sum_plainly(&request, attn_model_get_info(model), weights, i, &expected, &rows,
-                    &self_rows);
-        assert_int_equal(h->heads.rows, rows);
-        assert_int_equal(h->heads.self_rows, self_rows);
-        double scale = (double)rows;
-        assert_near(got->entropy, expected.entropy, 5 * scale, "entropy", number);
-        assert_near(got->first, expected.first, scale, "first", number);
-        assert_near(got->self, expected.self, scale, "self", number);
-        assert_near(got->previous, expected.previous, scale, "previous", number);
-        assert_near(got->next, expected.next, scale, "next", number);
-        assert_near(got->near, expected.near, scale, "near", number);
-        assert_near(got->prefix, expected.prefix, scale, "prefix", number);
-        assert_near(got->distance, expected.distance, scale * (double)sizes.num_keys,
-                    "distance", number);
-    }
-    free(outputs);
+        attn_ref_run(model, &request, &(struct ref_result){.weights = weights}), ATTN_OK);
+    sum_plainly(&request, attn_model_get_info(model), weights, head, &expected, &rows,
+                &self_rows);
+    assert_int_equal(h->heads.rows, rows);
+    assert_int_equal(h->heads.self_rows, self_rows);
+    double scale = (double)rows;
+    assert_near(got->entropy, expected.entropy, 5 * scale, what, number);
+    assert_near(got->first, expected.first, scale, what, number);
+    assert_near(got->self, expected.self, scale, what, number);
+    assert_near(got->previous, expected.previous, scale, what, number);
+    assert_near(got->next, expected.next, scale, what, number);
+    assert_near(got->near, expected.near, scale, what, number);
+    assert_near(got->prefix, expected.prefix, scale, what, number);
+    assert_near(got->distance, expected.distance, scale * (double)sizes.num_keys, what,
+                number);
     free(weights);
+}
+
+/* Compares the sums of even weights with those of a model all of whose scores are 0. A
+ * row without a valid key has no weights where there are sinks, and these are so small
+ * that other rows do not notice them. */
+static void compare_even(const attn_model *model, const struct random_request *r,
+                         const struct heads *h, unsigned number) {
+    attn_model_info info = *attn_model_get_info(model);
+    uint64_t seed = 1;
+
+    info.bias = ATTN_BIAS_NONE;
+    info.scoring = ATTN_SCALED_DOT_PRODUCT;
+    info.additive_size = 0;
+    attn_model *even = random_model(&seed, &info);
+    memset(even->query_weight, 0,
+           info.num_heads * info.head_size * info.query_size * sizeof(float));
+    if (info.query_bias)
+        memset(even->query_bias, 0, info.num_heads * info.head_size * sizeof(float));
+    for (size_t i = 0; info.sinks && i < info.num_heads; i++)
+        even->sinks[i] = -100;
+    compare_sums_of(even, r, 0, &h->heads.even, "a sum of even weights", h, number);
+    attn_model_destroy(even);
 }
 
 /* Half of the requests attend to themselves. */
@@ -179,6 +202,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
         attn_model_info info = random_model_info(&seed);
         if (i % 2 == 0)
             info.key_size = info.value_size = info.query_size;
+        random_add_features(&seed, FEATURES, &info);
         attn_model *model = random_model(&seed, &info);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
 
@@ -192,11 +216,14 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
             r.request.valid_lens = NULL;
             assert_int_equal(attn_plan(model, &r.request, &r.sizes, NULL), ATTN_OK);
         }
+        random_request_add(&seed, RANDOM_POSITIONS | RANDOM_WINDOW, model, &r);
         struct heads h;
         heads_init(&h, model);
         add_request(model, &r.request, &h);
         compare_changes(model, &r, &h, i);
-        compare_sums(model, &r, &h, i);
+        for (size_t head = 0; head < info.num_heads; head++)
+            compare_sums_of(model, &r, head, &h.sums[head], "a sum", &h, i);
+        compare_even(model, &r, &h, i);
         random_request_deinit(&r);
         attn_model_destroy(model);
     }
