@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CHUNK ((size_t)256 * 1024) /* bytes, as in base/arena.c */
+#define FIRST_CHUNK ((size_t)32 * 1024) /* bytes, as in base/arena.c */
 
 /* tests/data/invalid/native/README.md describes them. */
 enum { MODEL_D2L, MODEL_NARROW, NUM_MODELS };
