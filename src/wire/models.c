@@ -54,3 +54,7 @@ bool wire_model_find(const char *name, const attn_model *const *models, size_t n
     *ret_model = models[index];
     return true;
 }
+
+bool wire_model_is_cross(const attn_model_info *info) {
+    return info->kind != NULL && strcmp(info->kind, "cross") == 0;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.h: finds the model that a request names. */
+/* models.h: finds the model that a request names, and what it must have. */
 #ifndef ATTND_WIRE_MODELS_H
 #define ATTND_WIRE_MODELS_H
 
@@ -19,5 +19,9 @@ size_t wire_models_index(const attn_model *const *models, size_t num_models,
  * model. */
 bool wire_model_find(const char *name, const attn_model *const *models, size_t num_models,
                      const attn_model **ret_model, struct wire_problem *ret_problem);
+
+/* Returns whether the model's keys come from another stack than its queries: a request
+ * must then have keys, and has no positions. */
+bool wire_model_is_cross(const attn_model_info *info);
 
 #endif

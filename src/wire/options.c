@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c: reads options that are one word or one number. */
+/* options.c: reads options: words and numbers. */
 #include "wire/options.h"
 
 #include "wire/json/list.h"
@@ -35,6 +35,92 @@ bool wire_need_weights_read(const struct wire_cursor *cursor,
     *ret_need = ATTN_WEIGHTS_MEAN;
     return true;
 }
+
+/* --- need --- */
+
+static const char *const need_words[WIRE_NUM_RESULTS] = {
+    [WIRE_RESULT_OUTPUTS] = "outputs",
+    [WIRE_RESULT_WEIGHTS] = "weights",
+    [WIRE_RESULT_HEADS] = "heads",
+    [WIRE_RESULT_LSE] = "lse",
+};
+
+/* Returns WIRE_NUM_RESULTS when the word names none. */
+static size_t find_need_word(const char *word, size_t size) {
+    size_t i = 0;
+    while (i < WIRE_NUM_RESULTS &&
+           (strlen(need_words[i]) != size || memcmp(need_words[i], word, size) != 0))
+        i++;
+    return i;
+}
+
+bool wire_need_add(struct wire_need *need, const char *word, size_t size,
+                   struct wire_problem *ret_problem) {
+    size_t i = find_need_word(word, size);
+    if (i == WIRE_NUM_RESULTS)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need",
+                                "need has '%.*s'; use outputs, weights, heads and lse",
+                                size < 64 ? (int)size : 64, word);
+    if (need->results[i])
+        return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_OUTPUT, "need",
+                                "need has '%s' twice; send each word once",
+                                need_words[i]);
+    need->results[i] = true;
+    return true;
+}
+
+void wire_need_apply(const struct wire_need *need, attn_request *batch) {
+    batch->omit_outputs = !need->results[WIRE_RESULT_OUTPUTS];
+    batch->need_heads = need->results[WIRE_RESULT_HEADS];
+    batch->need_lse = need->results[WIRE_RESULT_LSE];
+    if (need->results[WIRE_RESULT_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
+        batch->need_weights = ATTN_WEIGHTS_ALL;
+}
+
+bool wire_refuse_both_needs(struct wire_problem *ret_problem) {
+    return wire_problem_set(ret_problem, WIRE_E_OUTPUTS_DISAGREE, "need_weights",
+                            "need and need_weights both say what the reply has; send "
+                            "need alone, with \"weights\" for those of every head");
+}
+
+/* Reads the word at the cursor, an element of need, and moves past it. */
+static bool read_need_word(struct wire_cursor *cursor, struct wire_place *place,
+                           struct wire_need *need) {
+    char word[WIRE_WORD_MAX + 1];
+    struct wire_span span;
+    if (wire_cursor_next(cursor) != '"')
+        return wire_refuse_value_type(cursor, place, "string");
+    if (!wire_cursor_skip(cursor, place->depth, &span) ||
+        !wire_word_read(cursor, &span, place->field, word))
+        return false;
+    return wire_need_add(need, word, strlen(word), cursor->problem);
+}
+
+bool wire_need_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                    const struct wire_span *need_weights, attn_request *batch) {
+    struct wire_cursor there = wire_cursor_at(cursor, span);
+    struct wire_place place = {.field = "need"};
+    struct wire_need need = {0};
+    bool more = true;
+    if (span->start == NULL)
+        return true;
+    if (need_weights->start != NULL)
+        return wire_refuse_both_needs(cursor->problem);
+    if (!wire_list_open(&there, &place, 1))
+        return false;
+
+    place.depth = 1;
+    for (size_t i = 0; more; i++) {
+        place.index[0] = i;
+        if (!read_need_word(&there, &place, &need) ||
+            !wire_list_next(&there, &place, &more))
+            return false;
+    }
+    wire_need_apply(&need, batch);
+    return true;
+}
+
+/* --- numbers --- */
 
 static bool refuse_timeout_ms(const struct wire_cursor *cursor, struct wire_place *place,
                               const char *text) {
@@ -97,6 +183,19 @@ bool wire_timeout_us_read(const struct wire_cursor *cursor, const struct wire_sp
                           &microseconds))
         return false;
     *ret_ns = (int64_t)microseconds * 1000;
+    return true;
+}
+
+bool wire_window_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                      size_t *ret_window) {
+    uint64_t window = 0;
+    if (span->start == NULL)
+        return true;
+    if (!read_uint_option(cursor, span, "window",
+                          "it is a number of positions, of which 0 means no window",
+                          ATTN_POSITION_MAX, &window))
+        return false;
+    *ret_window = window;
     return true;
 }
 

@@ -44,9 +44,9 @@ struct wire_reply_head {
 
 /* How replies are encoded, piece by piece. Thread-safe for distinct encoders. */
 struct wire_writer {
-    /* Returns the most bytes that a reply to the request can have; SIZE_MAX when that is
-     * too large to be computed. */
-    size_t (*bound)(const struct wire_request *request, const attn_sizes *sizes);
+    /* Returns the most bytes that a reply to a planned request can have; SIZE_MAX when
+     * that is too large to be computed. */
+    size_t (*bound)(const struct wire_request *request);
 
     /* Returns the most bytes of the arena that begin() allocates, not counting the
      * rounding to ARENA_ALIGNMENT, nor 4 KiB for the encoder itself; SIZE_MAX as

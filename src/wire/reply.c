@@ -4,41 +4,90 @@
 
 #include "base/size.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
-                                            const attn_result *result) {
-    const attn_request *batch = &request->batch;
-    return (struct wire_reply_tensor){
-        .name = "outputs",
-        .numbers = result->outputs,
-        .num_sequences = batch->num_sequences,
-        .batched = request->batched,
-        .num_planes = 1,
-        .rows = batch->query_lens,
-        .width = attn_model_get_info(request->model)->out_size,
-    };
+const char *wire_result_name(enum wire_result which) {
+    static const char *const names[] = {[WIRE_RESULT_OUTPUTS] = "outputs",
+                                        [WIRE_RESULT_WEIGHTS] = "attention_weights",
+                                        [WIRE_RESULT_HEADS] = "heads",
+                                        [WIRE_RESULT_LSE] = "lse"};
+    return names[which];
 }
 
-struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
-                                            const attn_result *result) {
+/* Whether the reply to the request has that tensor. */
+static bool has_result(const struct wire_request *request, enum wire_result which) {
     const attn_request *batch = &request->batch;
-    bool all = batch->need_weights == ATTN_WEIGHTS_ALL;
-    size_t heads = batch->weights_heads != NULL
-                       ? batch->num_weights_heads
-                       : attn_model_get_info(request->model)->num_heads;
-    return (struct wire_reply_tensor){
-        .name = "attention_weights",
-        .numbers = result->weights,
-        .num_sequences = batch->num_sequences,
-        .batched = request->batched,
-        .num_planes = all ? heads : 1,
-        .plane_axis = all,
-        .rows = batch->weights_queries != NULL ? NULL : batch->query_lens,
-        .num_rows = batch->num_weights_queries,
-        .widths = batch->key_lens,
-    };
+    switch (which) {
+    case WIRE_RESULT_OUTPUTS:
+        return !batch->omit_outputs;
+    case WIRE_RESULT_WEIGHTS:
+        return batch->need_weights != ATTN_WEIGHTS_NONE;
+    case WIRE_RESULT_HEADS:
+        return batch->need_heads;
+    case WIRE_RESULT_LSE:
+    case WIRE_NUM_RESULTS:
+        break;
+    }
+    return batch->need_lse;
+}
+
+/* Describes attention weights, whose name and axis of the batch are set. */
+static void describe_weights(const attn_request *batch, size_t num_heads,
+                             struct wire_reply_tensor *tensor) {
+    tensor->plane_axis = batch->need_weights == ATTN_WEIGHTS_ALL;
+    tensor->num_planes = 1;
+    if (tensor->plane_axis)
+        tensor->num_planes =
+            batch->weights_heads != NULL ? batch->num_weights_heads : num_heads;
+    tensor->rows = batch->weights_queries != NULL ? NULL : batch->query_lens;
+    tensor->num_rows = batch->num_weights_queries;
+    tensor->widths = batch->key_lens;
+}
+
+struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
+                                        const attn_result *result,
+                                        enum wire_result which) {
+    const attn_request *batch = &request->batch;
+    const attn_model_info *info = attn_model_get_info(request->model);
+    const float *const numbers[] = {[WIRE_RESULT_OUTPUTS] = result->outputs,
+                                    [WIRE_RESULT_WEIGHTS] = result->weights,
+                                    [WIRE_RESULT_HEADS] = result->heads,
+                                    [WIRE_RESULT_LSE] = result->lse};
+    struct wire_reply_tensor tensor = {.name = wire_result_name(which),
+                                       .numbers = numbers[which],
+                                       .num_sequences = batch->num_sequences,
+                                       .batched = request->batched,
+                                       .nullable = which == WIRE_RESULT_LSE};
+
+    if (which == WIRE_RESULT_WEIGHTS) {
+        describe_weights(batch, info->num_heads, &tensor);
+    } else if (which == WIRE_RESULT_HEADS) {
+        tensor.planes = batch->query_lens;
+        tensor.plane_axis = true;
+        tensor.num_rows = info->num_heads;
+        tensor.width = info->head_size;
+    } else {
+        tensor.num_planes = 1;
+        tensor.rows = batch->query_lens;
+        tensor.width = which == WIRE_RESULT_LSE ? info->num_heads : info->out_size;
+    }
+    return tensor;
+}
+
+size_t wire_reply_list(const struct wire_request *request, const attn_result *result,
+                       struct wire_reply_tensor ret_tensors[WIRE_NUM_RESULTS]) {
+    size_t count = 0;
+    for (int i = 0; i < WIRE_NUM_RESULTS; i++) {
+        if (has_result(request, (enum wire_result)i))
+            ret_tensors[count++] = wire_reply_get(request, result, (enum wire_result)i);
+    }
+    return count;
+}
+
+size_t wire_reply_planes(const struct wire_reply_tensor *tensor, size_t sequence) {
+    return tensor->planes != NULL ? tensor->planes[sequence] : tensor->num_planes;
 }
 
 size_t wire_reply_rows(const struct wire_reply_tensor *tensor, size_t sequence) {
@@ -52,8 +101,8 @@ size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence)
 size_t wire_reply_count(const struct wire_reply_tensor *tensor) {
     size_t count = 0;
     for (size_t b = 0; b < tensor->num_sequences; b++)
-        count +=
-            tensor->num_planes * wire_reply_rows(tensor, b) * wire_reply_width(tensor, b);
+        count += wire_reply_planes(tensor, b) * wire_reply_rows(tensor, b) *
+                 wire_reply_width(tensor, b);
     return count;
 }
 
@@ -63,7 +112,7 @@ size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
     if (tensor->batched)
         ret_shape[rank++] = tensor->num_sequences;
     if (tensor->plane_axis)
-        ret_shape[rank++] = tensor->num_planes;
+        ret_shape[rank++] = wire_reply_planes(tensor, 0);
     ret_shape[rank++] = wire_reply_rows(tensor, 0);
     ret_shape[rank++] = wire_reply_width(tensor, 0);
     return rank;
@@ -101,13 +150,23 @@ static bool refuse_result(const struct wire_reply_tensor *tensor,
                             where);
 }
 
-bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
-                             struct wire_pace *pace, struct wire_problem *ret_problem) {
+/* Returns the index of the first number that is not a result, or `count`. */
+static size_t find_bad_number(const struct wire_reply_tensor *tensor,
+                              const float *numbers, size_t count,
+                              struct wire_pace *pace) {
+    size_t i = wire_pace_finite_end(pace, numbers, count);
+    while (i < count && tensor->nullable && numbers[i] == -INFINITY)
+        i += 1 + wire_pace_finite_end(pace, numbers + i + 1, count - i - 1);
+    return i;
+}
+
+static bool check_reply_tensor(const struct wire_reply_tensor *tensor,
+                               struct wire_pace *pace, struct wire_problem *ret_problem) {
     const float *numbers = tensor->numbers;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         size_t rows = wire_reply_rows(tensor, b), width = wire_reply_width(tensor, b);
-        size_t plane = rows * width, count = tensor->num_planes * plane;
-        size_t i = wire_pace_finite_end(pace, numbers, count);
+        size_t plane = rows * width, count = wire_reply_planes(tensor, b) * plane;
+        size_t i = find_bad_number(tensor, numbers, count, pace);
         if (i < count) {
             const size_t index[] = {b, i / plane, i % plane / width, i % width};
             return refuse_result(tensor, index, ret_problem);
@@ -119,11 +178,13 @@ bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
 
 bool wire_reply_check(const struct wire_request *request, const attn_result *result,
                       struct wire_pace *pace, struct wire_problem *ret_problem) {
-    const struct wire_reply_tensor outputs = wire_reply_outputs(request, result);
-    const struct wire_reply_tensor weights = wire_reply_weights(request, result);
-    return wire_reply_tensor_check(&outputs, pace, ret_problem) &&
-           (request->batch.need_weights == ATTN_WEIGHTS_NONE ||
-            wire_reply_tensor_check(&weights, pace, ret_problem));
+    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
+    size_t count = wire_reply_list(request, result, tensors);
+    for (size_t i = 0; i < count; i++) {
+        if (!check_reply_tensor(&tensors[i], pace, ret_problem))
+            return false;
+    }
+    return true;
 }
 
 void *wire_reply_begin(struct arena *arena, size_t size,

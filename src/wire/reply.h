@@ -17,24 +17,33 @@ struct wire_reply_tensor {
     const float *numbers;
     size_t num_sequences; /* B */
     bool batched;         /* false: one sequence, without the batch axis */
-    size_t num_planes;    /* in each sequence, e.g. one per head */
-    bool plane_axis;      /* false: one plane, without its axis */
-    const size_t *rows;   /* [B], rows of each plane; NULL: `num_rows` in all of them */
+    const size_t *planes; /* [B], e.g. one per head; NULL: `num_planes` in each */
+    size_t num_planes;
+    bool plane_axis;    /* false: one plane, without its axis */
+    const size_t *rows; /* [B], rows of each plane; NULL: `num_rows` in all of them */
     size_t num_rows;
     const size_t *widths; /* [B], numbers in each row; NULL: `width` in all of them */
     size_t width;
+    bool nullable; /* -INFINITY is a result, and null in JSON */
 };
 
-/* Describes the outputs [Tq, out_size] of each sequence. */
-struct wire_reply_tensor wire_reply_outputs(const struct wire_request *request,
-                                            const attn_result *result);
+/* Returns the name of a tensor in replies, such as "attention_weights"; constant. */
+const char *wire_result_name(enum wire_result which);
 
-/* Describes the attention weights of each sequence, [heads, Tq, Tk] or the mean [Tq, Tk].
- * If the request does not need weights, only num_planes has a meaning: it is 1. */
-struct wire_reply_tensor wire_reply_weights(const struct wire_request *request,
-                                            const attn_result *result);
+/* Describes a tensor that the reply has. Of each sequence, outputs are [Tq, out_size],
+ * attention weights [heads, Tq, Tk] or the mean [Tq, Tk], heads [Tq, H, D], and lse
+ * [Tq, H]. */
+struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
+                                        const attn_result *result,
+                                        enum wire_result which);
 
-/* Return how many rows each plane of the sequence has, and how many numbers each row. */
+/* Describes all tensors that the reply has, and returns how many there are. */
+size_t wire_reply_list(const struct wire_request *request, const attn_result *result,
+                       struct wire_reply_tensor ret_tensors[WIRE_NUM_RESULTS]);
+
+/* Return how many planes the sequence has, how many rows each plane, and how many numbers
+ * each row. */
+size_t wire_reply_planes(const struct wire_reply_tensor *tensor, size_t sequence);
 size_t wire_reply_rows(const struct wire_reply_tensor *tensor, size_t sequence);
 size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence);
 
@@ -45,7 +54,7 @@ size_t wire_reply_count(const struct wire_reply_tensor *tensor);
 size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
                         size_t ret_shape[WIRE_REPLY_RANK_MAX]);
 
-/* The beginning of a reply that has outputs and, when needed, weights: checks the result,
+/* The beginning of a reply: checks the result,
  * and allocates an encoder of `size` bytes and copies of the lengths, since an encoder
  * outlives its request. *ret_kept is the request with these lengths. Returns the encoder,
  * uninitialised, or NULL with *ret_problem set: Result not finite, Out of memory. */
@@ -58,13 +67,9 @@ void *wire_reply_begin(struct arena *arena, size_t size,
  * when that is too large to be computed. */
 size_t wire_reply_lens_bytes(const struct wire_request *request);
 
-/* Checks that all numbers are finite, since JSON has no others. Returns false with
- * *ret_problem set (Result not finite), which names the first one that is not. `pace`
- * counts the numbers, and may be NULL. */
-bool wire_reply_tensor_check(const struct wire_reply_tensor *tensor,
-                             struct wire_pace *pace, struct wire_problem *ret_problem);
-
-/* Likewise, for the outputs and, when they are needed, the weights. */
+/* Checks that all numbers of the tensors that the reply has are finite, since JSON has no
+ * others. Returns false with *ret_problem set (Result not finite), which names the first
+ * one that is not. `pace` counts the numbers, and may be NULL. */
 bool wire_reply_check(const struct wire_request *request, const attn_result *result,
                       struct wire_pace *pace, struct wire_problem *ret_problem);
 

@@ -8,6 +8,15 @@
 
 struct wire_oip_reply;
 
+/* The tensors that a reply can have, in their order. */
+enum wire_result {
+    WIRE_RESULT_OUTPUTS,
+    WIRE_RESULT_WEIGHTS,
+    WIRE_RESULT_HEADS,
+    WIRE_RESULT_LSE,
+    WIRE_NUM_RESULTS
+};
+
 /* All memory is the arena's, or the body's if `in_body`. */
 struct wire_request {
     const attn_model *model; /* borrowed from wire_input.models */

@@ -75,8 +75,9 @@ bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem) {
     const attn_request *batch = &request->batch;
     attn_need_weights need = batch->need_weights;
-    const char *every = "send \"need_weights\": true with it";
-    const char *any = "send \"need_weights\": true or \"mean\" with it";
+    const char *every = "list weights in need, or send \"need_weights\": true, with it";
+    const char *any = "list weights in need, or send \"need_weights\": true or \"mean\", "
+                      "with it";
     if (request->oip != NULL) {
         every = "name attention_weights in outputs, and leave need_weights out";
         any = "name attention_weights in outputs";

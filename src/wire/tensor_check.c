@@ -5,9 +5,11 @@
 #include "base/error.h"
 #include "base/finite.h"
 #include "math/mask.h"
+#include "wire/models.h"
 #include "wire/refuse.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Prints [B,T,width] or [T,width] as JSON. */
 static void print_tensor_shape(char ret_json[WIRE_SHAPE_PRINT_MAX], bool batched,
@@ -19,8 +21,7 @@ static void print_tensor_shape(char ret_json[WIRE_SHAPE_PRINT_MAX], bool batched
         wire_shape_print(ret_json, shape + 1, 2);
 }
 
-/* Returns the length that all sequences have, or "any" when they differ. */
-static size_t common_len(const struct wire_tensor *tensor) {
+size_t wire_tensor_len(const struct wire_tensor *tensor) {
     for (size_t b = 1; b < tensor->num_sequences; b++) {
         if (tensor->lens[b] != tensor->lens[0])
             return WIRE_SHAPE_ANY;
@@ -39,7 +40,7 @@ static bool check_width(const struct wire_tensor *tensor, const char *field,
                      "%s are %zu wide, but model '%s' has %s %zu; "
                      "check that the request is meant for this model",
                      field, tensor->width, model->name, size_name, size);
-    size_t rows = common_len(tensor);
+    size_t rows = wire_tensor_len(tensor);
     print_tensor_shape(ret_problem->expected, tensor->batched, tensor->num_sequences,
                        rows, size);
     print_tensor_shape(ret_problem->got, tensor->batched, tensor->num_sequences, rows,
@@ -57,7 +58,7 @@ static bool check_num_sequences(const struct wire_tensor *tensor, const char *fi
                      "%s has %zu sequence%s, but queries has %zu; send the same number",
                      field, tensor->num_sequences, plural_of(tensor->num_sequences),
                      queries->num_sequences);
-    size_t rows = common_len(tensor);
+    size_t rows = wire_tensor_len(tensor);
     print_tensor_shape(ret_problem->expected, true, queries->num_sequences, rows,
                        tensor->width);
     print_tensor_shape(ret_problem->got, true, tensor->num_sequences, rows,
@@ -131,6 +132,11 @@ static bool check_keys(struct wire_tensors *tensors, const attn_model_info *mode
                check_width(keys, "keys", model, "key_size", model->key_size,
                            ret_problem) &&
                check_context(keys, "keys", model, ret_problem);
+    if (wire_model_is_cross(model))
+        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "keys",
+                                "keys was left out, but model '%s' is a cross-attention "
+                                "layer, whose keys are not its queries; send keys",
+                                model->name);
     *keys = tensors->queries;
     return keys->width == model->key_size ||
            refuse_default("keys", "queries", model, model->key_size, keys->width,
@@ -188,6 +194,48 @@ void wire_request_set_tensors(const struct wire_tensors *tensors,
     batch->queries = tensors->queries.rows;
     batch->keys = tensors->keys.rows;
     batch->values = tensors->values.rows;
+}
+
+/* --- positions --- */
+
+bool wire_positions_read(wire_positions_source *source, const void *context,
+                         const struct wire_tensors *tensors, const attn_model_info *model,
+                         attn_request *batch, struct wire_problem *ret_problem) {
+    const struct wire_positions all[] = {
+        {WIRE_TENSOR_QUERIES, "positions", "query", &tensors->queries},
+        {WIRE_TENSOR_KEYS, "key_positions", "key", &tensors->keys}};
+    const size_t *lists[] = {NULL, NULL};
+
+    for (size_t i = 0; i < 2; i++) {
+        if (!source(context, &all[i], &lists[i]))
+            return false;
+        if (lists[i] != NULL && wire_model_is_cross(model))
+            return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, all[i].field,
+                                    "%s was sent, but model '%s' is a cross-attention "
+                                    "layer, which has no positions; leave it out",
+                                    all[i].field, model->name);
+    }
+    batch->positions = lists[0];
+    batch->key_positions = lists[1];
+    if (!tensors->keys_given && lists[1] == NULL)
+        batch->key_positions = lists[0];
+    return true;
+}
+
+bool wire_positions_repeat(const struct wire_positions *positions, const size_t *list,
+                           struct arena *arena, const size_t **ret_list,
+                           struct wire_problem *ret_problem) {
+    const struct wire_tensor *rows = positions->rows;
+    *ret_list = list;
+    if (rows->num_sequences == 1)
+        return true;
+    size_t *all = arena_alloc(arena, rows->num_rows, sizeof *all);
+    if (all == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    for (size_t b = 0; b < rows->num_sequences; b++)
+        memcpy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
+    *ret_list = all;
+    return true;
 }
 
 /* --- finite numbers --- */

@@ -4,6 +4,7 @@
 #ifndef ATTND_WIRE_TENSOR_CHECK_H
 #define ATTND_WIRE_TENSOR_CHECK_H
 
+#include "base/arena.h"
 #include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
@@ -36,9 +37,44 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
                        const attn_model_info *model, struct wire_tensors *ret_tensors,
                        struct wire_problem *ret_problem);
 
+/* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */
+size_t wire_tensor_len(const struct wire_tensor *tensor);
+
 /* Sets the three tensors of the request. */
 void wire_request_set_tensors(const struct wire_tensors *tensors,
                               struct wire_request *request);
+
+/* Where one list of positions belongs. */
+struct wire_positions {
+    enum wire_tensor_id id;         /* of the tensor whose rows have them */
+    const char *field, *thing;      /* "key_positions", "key"; constant */
+    const struct wire_tensor *rows; /* that tensor */
+};
+
+/* Why a position is limited. */
+#define WIRE_POSITION_LIMIT "positions are counted from 0 and have 31 bits"
+
+/* Reads a position of 0..ATTN_POSITION_MAX for each of the rows. Leaves *ret_list as it is
+ * when the request does not have them. Returns false with a problem set, which is that of
+ * the context. */
+typedef bool wire_positions_source(const void *context,
+                                   const struct wire_positions *positions,
+                                   const size_t **ret_list);
+
+/* Reads the positions of queries and keys from `source` into the batch. Keys that were left
+ * out have the positions of the queries, unless they get their own. Returns false with
+ * *ret_problem set, by the source or, when the model has no positions, here: Unknown
+ * key. */
+bool wire_positions_read(wire_positions_source *source, const void *context,
+                         const struct wire_tensors *tensors, const attn_model_info *model,
+                         attn_request *batch, struct wire_problem *ret_problem);
+
+/* Repeats `list`, the positions of one sequence, for all sequences, which are as long.
+ * Allocates a number for each row in the arena, unless there is only one sequence. Returns false with *ret_problem set when
+ * memory is short. */
+bool wire_positions_repeat(const struct wire_positions *positions, const size_t *list,
+                           struct arena *arena, const size_t **ret_list,
+                           struct wire_problem *ret_problem);
 
 /* Checks that all numbers that can reach the results of a request are finite. The mask
  * hides rows of keys and values that no query of their sequence attends to, and queries

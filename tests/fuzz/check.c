@@ -62,6 +62,11 @@ static void check_valid_lens(const attn_request *batch) {
     }
 }
 
+static void check_positions(const size_t *positions, size_t count) {
+    for (size_t i = 0; positions != NULL && i < count; i++)
+        fuzz_check(positions[i] <= ATTN_POSITION_MAX, "a position over its limit");
+}
+
 static void check_selection(const struct wire_request *request) {
     const attn_request *batch = &request->batch;
     for (size_t i = 0; i < batch->num_weights_heads; i++)
@@ -119,6 +124,9 @@ void fuzz_check_request(const struct wire_request *request, bool finite) {
     if (batch->head_mask != NULL)
         check_numbers(batch->head_mask, info->num_heads, true);
     check_valid_lens(batch);
+    check_positions(batch->positions, queries);
+    check_positions(batch->key_positions, keys);
+    fuzz_check(batch->window <= ATTN_POSITION_MAX, "a window over its limit");
     check_all_attended(batch, info);
     check_selection(request);
 }

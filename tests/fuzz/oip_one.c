@@ -3,10 +3,12 @@
 #include "oip_one.h"
 
 #include "wire/oip/oip.h"
+#include "wire/reply.h"
 
 #include <jansson.h>
 
-#define REPLY_MAX ((size_t)20000) /* numbers; larger replies are not written */
+#define REPLY_MAX                                                                        \
+    ((size_t)20000) /* numbers of a tensor; larger replies are not written */
 
 /* Checks that sequences have one length, since shapes of this protocol say no more. */
 static void check_equal_lens(const struct wire_request *request) {
@@ -32,38 +34,30 @@ static void check_reply(const char *text, size_t size, const struct wire_reply_h
     json_decref(root);
 }
 
-/* Returns the sizes of attn_plan(), which would need kernels. A body is so short that
- * nothing overflows. */
-static attn_sizes compute_sizes(const struct wire_request *request) {
-    const attn_request *batch = &request->batch;
-    const attn_model_info *info = attn_model_get_info(request->model);
-    size_t queries = batch->num_sequences * batch->query_lens[0], planes = 0;
-    size_t rows = batch->weights_queries != NULL
-                      ? batch->num_sequences * batch->num_weights_queries
-                      : queries;
-    if (batch->need_weights == ATTN_WEIGHTS_ALL)
-        planes =
-            batch->weights_heads != NULL ? batch->num_weights_heads : info->num_heads;
-    else if (batch->need_weights == ATTN_WEIGHTS_MEAN)
-        planes = 1;
-    return (attn_sizes){.num_queries = queries,
-                        .outputs = queries * info->out_size,
-                        .weights = planes * rows * batch->key_lens[0]};
+/* Returns how many numbers the largest tensor of the reply has. */
+static size_t largest_tensor(const struct wire_request *request) {
+    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
+    size_t count = wire_reply_list(request, &(attn_result){0}, tensors), largest = 0;
+    fuzz_check(count == request->oip->num_outputs, "another number of results");
+    for (size_t i = 0; i < count; i++) {
+        size_t numbers = wire_reply_count(&tensors[i]);
+        largest = numbers > largest ? numbers : largest;
+    }
+    return largest;
 }
 
 /* Writes a reply of made-up numbers in pieces, and checks it. */
 static void write_reply(const struct wire_request *request, struct arena *arena) {
-    const attn_sizes sizes = compute_sizes(request);
+    size_t count = largest_tensor(request);
     struct wire_problem problem;
     struct wire_reply_head head;
-    if (sizes.outputs + sizes.weights > REPLY_MAX)
+    if (count > REPLY_MAX)
         return;
 
-    attn_result result = {.outputs = calloc(sizes.outputs, sizeof(float))};
-    if (sizes.weights > 0)
-        result.weights = calloc(sizes.weights, sizeof(float));
-    for (size_t i = 0; i < sizes.outputs; i++)
-        result.outputs[i] = (float)i / 7 - 1e-20F;
+    float *numbers = calloc(count, sizeof *numbers);
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = (float)i / 7 - 1e-20F;
+    const attn_result result = {numbers, numbers, numbers, numbers};
 
     size_t used = arena->used;
     void *encoder = wire_oip_writer.begin(arena, request, &result, NULL, &head, &problem);
@@ -71,7 +65,7 @@ static void write_reply(const struct wire_request *request, struct arena *arena)
     fuzz_check(arena->used - used <= wire_oip_writer.memory(request) + 4096 + 128,
                "more memory for the reply than was announced");
 
-    size_t bound = wire_oip_writer.bound(request, &sizes), size = 0, written;
+    size_t bound = wire_oip_writer.bound(request), size = 0, written;
     char *text = malloc(bound + WIRE_PIECE_MIN);
     size_t piece = WIRE_PIECE_MIN + bound % 333;
     while ((written = wire_oip_writer.fill(encoder, text + size, piece)) > 0) {
@@ -82,8 +76,7 @@ static void write_reply(const struct wire_request *request, struct arena *arena)
     }
     check_reply(text, size, &head, request->oip);
     free(text);
-    free(result.outputs);
-    free(result.weights);
+    free(numbers);
 }
 
 void oip_try(const uint8_t *data, size_t size, size_t json_size) {

@@ -14,38 +14,15 @@
 
 #define NUMBERS_MAX 4096
 
-/* Returns the sizes of attn_plan(), without BLAS. */
-static attn_sizes compute_sizes(const struct wire_request *request) {
-    const attn_request *batch = &request->batch;
-    const attn_model_info *info = attn_model_get_info(request->model);
-    attn_sizes sizes = {0};
-    size_t planes = 0;
-    if (batch->need_weights == ATTN_WEIGHTS_ALL)
-        planes =
-            batch->weights_heads != NULL ? batch->num_weights_heads : info->num_heads;
-    else if (batch->need_weights == ATTN_WEIGHTS_MEAN)
-        planes = 1;
-
-    for (size_t b = 0; b < batch->num_sequences; b++) {
-        sizes.num_queries += batch->query_lens[b];
-        sizes.num_keys += batch->key_lens[b];
-        sizes.weights += planes * batch->key_lens[b] *
-                         (batch->weights_queries != NULL ? batch->num_weights_queries
-                                                         : batch->query_lens[b]);
-    }
-    sizes.outputs = sizes.num_queries * info->out_size;
-    return sizes;
-}
-
 /* Encodes these numbers in pieces of `size` bytes, or at once when that is 0. Returns the
  * text with a terminator; the caller frees it. */
 static char *encode_in_pieces(const struct wire_request *request, float *outputs,
                               float *weights, size_t size) {
     struct wire_native_encoder encoder;
     struct wire_problem problem;
-    attn_sizes sizes = compute_sizes(request);
-    size_t bound = wire_native_reply_bound(request, &sizes), used = 0, written;
-    const attn_result result = {.outputs = outputs, .weights = weights};
+    size_t bound = wire_native_reply_bound(request), used = 0, written;
+    const attn_result result = {
+        .outputs = outputs, .weights = weights, .heads = outputs, .lse = weights};
 
     if (size == 0)
         size = bound + WIRE_PIECE_MIN;
@@ -130,6 +107,53 @@ static void test_batch_of_one_keeps_its_batch_axis(void **state) {
                    "{\"model\":\"narrow\",\"outputs\":[[[0.0,1.0]]]}");
 }
 
+static void test_reply_has_the_results_that_are_needed(void **state) {
+    struct fixture *fixture = *state;
+    const size_t query_lens[] = {1, 2}, key_lens[] = {2, 1};
+    struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                   .batched = true,
+                                   .batch = {.num_sequences = 2,
+                                             .query_lens = query_lens,
+                                             .key_lens = key_lens,
+                                             .omit_outputs = true,
+                                             .need_lse = true}};
+    float lse[] = {0, -INFINITY, 0.5F, -2, -INFINITY, -INFINITY};
+    assert_encodes(&request, counted, lse,
+                   "{\"model\":\"d2l\",\"lse\":[[[0.0,null]],[[0.5,-2.0],[null,null]]]}");
+    request.batch.need_heads = true;
+    assert_encodes(&request, counted, lse,
+                   "{\"model\":\"d2l\",\"heads\":[[[[0.0,1.0],[2.0,3.0]]],"
+                   "[[[4.0,5.0],[6.0,7.0]],[[8.0,9.0],[10.0,11.0]]]],"
+                   "\"lse\":[[[0.0,null]],[[0.5,-2.0],[null,null]]]}");
+    request.batched = false;
+    request.batch.num_sequences = 1;
+    request.batch.need_lse = false;
+    request.batch.omit_outputs = false;
+    assert_encodes(&request, counted, NULL,
+                   "{\"model\":\"d2l\",\"outputs\":[[0.0,1.0,2.0,3.0]],"
+                   "\"heads\":[[[0.0,1.0],[2.0,3.0]]]}");
+}
+
+static void test_only_a_query_without_keys_may_lack_its_lse(void **state) {
+    struct fixture *fixture = *state;
+    const size_t lens[] = {2};
+    const struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                         .batch = {.num_sequences = 1,
+                                                   .query_lens = lens,
+                                                   .key_lens = lens,
+                                                   .omit_outputs = true,
+                                                   .need_lse = true}};
+    const float bad[] = {NAN, INFINITY};
+    for (size_t i = 0; i < 2; i++) {
+        float lse[] = {-INFINITY, 0, -INFINITY, bad[i]};
+        const attn_result result = {.lse = lse};
+        struct wire_problem problem;
+        assert_false(wire_reply_check(&request, &result, NULL, &problem));
+        assert_string_equal(problem.title, "Result not finite");
+        assert_non_null(strstr(problem.detail, "lse[1][1] "));
+    }
+}
+
 static void test_number_that_is_not_finite_is_refused_with_its_position(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {1, 2}, key_lens[] = {2, 2};
@@ -180,13 +204,16 @@ static void test_reply_bound_holds_for_the_longest_numbers(void **state) {
     attn_model *model;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
 
-    for (size_t i = 0; i < 3 * 3 * 2 * 3; i++) {
+    for (size_t i = 0; i < 3 * 3 * 2 * 3 * 8; i++) {
         struct wire_request request = {
             .model = model,
             .batched = i % 2 == 0,
             .batch = {.query_lens = lens[i / 2 % 3],
                       .key_lens = lens[i / 6 % 3],
-                      .need_weights = (attn_need_weights)(i / 18)}};
+                      .need_weights = (attn_need_weights)(i / 18 % 3),
+                      .omit_outputs = i / 54 == 7,
+                      .need_heads = (i / 54 & 1) != 0,
+                      .need_lse = (i / 54 & 2) != 0}};
         request.batch.num_sequences = request.batched ? 3 : 1;
         free(encode(&request, longest, longest)); /* which checks the bound */
     }
@@ -195,10 +222,10 @@ static void test_reply_bound_holds_for_the_longest_numbers(void **state) {
 
 static void test_reply_bound_saturates(void **state) {
     struct fixture *fixture = *state;
+    const size_t lens[] = {SIZE_MAX / 16}; /* of rows of 4 numbers */
     struct wire_request request = {.model = fixture->models[MODEL_D2L],
-                                   .batch = {.num_sequences = 1}};
-    attn_sizes sizes = {.num_queries = 1, .outputs = SIZE_MAX / 4};
-    assert_true(wire_native_reply_bound(&request, &sizes) == SIZE_MAX);
+                                   .batch = {.num_sequences = 1, .query_lens = lens}};
+    assert_true(wire_native_reply_bound(&request) == SIZE_MAX);
 }
 
 static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {
@@ -293,6 +320,8 @@ int main(void) {
         cmocka_unit_test(test_unbatched_reply_has_no_batch_axis),
         cmocka_unit_test(test_ragged_reply_is_ragged_in_the_same_way),
         cmocka_unit_test(test_batch_of_one_keeps_its_batch_axis),
+        cmocka_unit_test(test_reply_has_the_results_that_are_needed),
+        cmocka_unit_test(test_only_a_query_without_keys_may_lack_its_lse),
         cmocka_unit_test(test_number_that_is_not_finite_is_refused_with_its_position),
         cmocka_unit_test(test_reply_bound_holds_for_the_longest_numbers),
         cmocka_unit_test(test_reply_bound_saturates),

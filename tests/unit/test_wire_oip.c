@@ -216,23 +216,24 @@ static void test_nothing_is_read_when_memory_is_refused(void **state) {
 
 /* --- writing --- */
 
-#define SEQUENCES 2
-#define LENGTH    40
+#define SEQUENCES     2
+#define LENGTH        40
+#define OUTPUTS_BYTES (SEQUENCES * LENGTH * 4 * sizeof(float))
+#define WEIGHTS_BYTES (SEQUENCES * 2 * LENGTH * LENGTH * sizeof(float))
 
 /* A request for all outputs, and its results. */
 struct reply {
     struct wire_oip_reply oip;
     struct wire_request request;
     size_t lens[SEQUENCES];
-    attn_sizes sizes;
     attn_result result;
 };
 
 /* Makes a reply. Bit 0 of `binary_bits` is set when outputs are binary, bit 1 when
  * weights are. */
 static void make_reply(struct fixture *fixture, struct reply *reply, int binary_bits) {
-    static float outputs[SEQUENCES * LENGTH * 4],
-        weights[SEQUENCES * 2 * LENGTH * LENGTH];
+    static float outputs[OUTPUTS_BYTES / sizeof(float)],
+        weights[WEIGHTS_BYTES / sizeof(float)];
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
         weights[i] = i % 5 == 0 ? 0.0f : 1.0f / (float)i - 0.01f;
 
@@ -241,13 +242,10 @@ static void make_reply(struct fixture *fixture, struct reply *reply, int binary_
         .oip = {.id = "\"x\"",
                 .id_size = 3,
                 .num_outputs = 2,
-                .outputs = {{false, (binary_bits & 1) != 0},
-                            {true, (binary_bits & 2) != 0}}},
+                .outputs = {{WIRE_RESULT_OUTPUTS, (binary_bits & 1) != 0},
+                            {WIRE_RESULT_WEIGHTS, (binary_bits & 2) != 0}}},
         .lens = {LENGTH, LENGTH},
-        .sizes = {.num_queries = SEQUENCES * LENGTH,
-                  .outputs = sizeof outputs / sizeof outputs[0],
-                  .weights = sizeof weights / sizeof weights[0]},
-        .result = {outputs, weights},
+        .result = {.outputs = outputs, .weights = weights},
     };
     reply->request = (struct wire_request){.model = fixture->models[MODEL_D2L],
                                            .batched = true,
@@ -261,8 +259,7 @@ static void make_reply(struct fixture *fixture, struct reply *reply, int binary_
 /* Writes the reply in pieces of `piece` bytes, or at once when that is 0. */
 static char *encode(struct fixture *fixture, const struct reply *reply, size_t piece,
                     size_t *ret_size, struct wire_reply_head *ret_head) {
-    size_t bound = wire_oip_writer.bound(&reply->request, &reply->sizes), size = 0,
-           written;
+    size_t bound = wire_oip_writer.bound(&reply->request), size = 0, written;
     if (piece == 0)
         piece = bound + WIRE_PIECE_MIN;
 
@@ -303,13 +300,11 @@ static void test_announced_sizes_are_right(void **state) {
 
         const char *bytes = text + (binary ? head.json_size : size);
         if ((binary_bits & 1) != 0) {
-            size_t outputs = reply.sizes.outputs * sizeof(float);
-            assert_memory_equal(bytes, reply.result.outputs, outputs);
-            bytes += outputs;
+            assert_memory_equal(bytes, reply.result.outputs, OUTPUTS_BYTES);
+            bytes += OUTPUTS_BYTES;
         }
         if ((binary_bits & 2) != 0)
-            assert_memory_equal(bytes, reply.result.weights,
-                                reply.sizes.weights * sizeof(float));
+            assert_memory_equal(bytes, reply.result.weights, WEIGHTS_BYTES);
         free(text);
     }
 }
@@ -349,11 +344,11 @@ static void test_number_that_is_not_finite_is_named(void **state) {
 static void test_bound_saturates(void **state) {
     struct reply reply;
     make_reply(*state, &reply, 2);
-    reply.sizes.outputs = SIZE_MAX / 4;
-    assert_true(wire_oip_writer.bound(&reply.request, &reply.sizes) == SIZE_MAX);
-    reply.sizes.outputs = 1;
-    reply.sizes.weights = SIZE_MAX / 2;
-    assert_true(wire_oip_writer.bound(&reply.request, &reply.sizes) == SIZE_MAX);
+    reply.lens[0] = SIZE_MAX / 32; /* of rows of 4 numbers */
+    assert_true(wire_oip_writer.bound(&reply.request) == SIZE_MAX);
+    reply.oip.outputs[0].binary = true;
+    reply.oip.num_outputs = 1;
+    assert_true(wire_oip_writer.bound(&reply.request) < SIZE_MAX);
 }
 
 /* --- no memory --- */

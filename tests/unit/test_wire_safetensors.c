@@ -36,6 +36,7 @@ static bool read_bytes(struct fixture *fixture, const unsigned char *bytes, size
  * of 8 bytes, and `pad` more. The caller frees it. */
 static unsigned char *make_request(size_t *ret_size, size_t pad) {
     static const int64_t lens[] = {1, 2}, valid[] = {1, 0}, heads[] = {1, 0}, first = 0;
+    static const int64_t positions[] = {5, 0, 9};
     static const float mask[] = {1, 0.5F};
     struct weights_file made = {0};
 
@@ -44,6 +45,8 @@ static unsigned char *make_request(size_t *ret_size, size_t pad) {
     file_add(&made, "query_lens", "I64", "[2]", lens, sizeof lens);
     file_add(&made, "key_lens", "I64", "[2]", lens, sizeof lens);
     file_add(&made, "valid_lens", "I64", "[2]", valid, sizeof valid);
+    file_add(&made, "positions", "I64", "[3]", positions, sizeof positions);
+    file_add(&made, "key_positions", "I64", "[3]", positions, sizeof positions);
     file_add(&made, "weights_heads", "I64", "[2]", heads, sizeof heads);
     file_add(&made, "weights_queries", "I64", "[1]", &first, sizeof first);
     file_add(&made, "head_mask", "F32", "[2]", mask, sizeof mask);
@@ -75,7 +78,8 @@ static void test_aligned_floats_stay_in_the_body(void **state) {
         assert_int_equal(fixture->request.timeout_ns, 2500000);
         assert_int_equal(fixture->request.priority, 3);
         assert_true(fixture->request.packed && batch->num_sequences == 2 &&
-                    batch->query_lens[1] == 2 && batch->valid_lens[1] == 0);
+                    batch->query_lens[1] == 2 && batch->valid_lens[1] == 0 &&
+                    batch->positions[2] == 9 && batch->key_positions[0] == 5);
         free(bytes);
     }
 }
@@ -120,10 +124,8 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
     arena_reset(&fixture->arena);
     assert_true(read_bytes(fixture, bytes, size, &fixture->arena));
     const attn_result result = {.outputs = outputs, .weights = weights};
-    const attn_sizes sizes = {
-        .num_queries = 3, .num_keys = 3, .outputs = 12, .weights = 10};
     char whole[4096];
-    size_t bound = wire_safetensors_writer.bound(&fixture->request, &sizes);
+    size_t bound = wire_safetensors_writer.bound(&fixture->request);
 
     for (size_t piece_size = 1; piece_size <= 1024; piece_size += 77) {
         struct wire_reply_head head;

@@ -312,6 +312,10 @@ static const char *const valid_bodies[] = {
     "\"causal\":false,\"valid_lens\":[1]}",
     "{\"model\":\"narrow\",\"queries\":[[[1,2,3]],[[4,5,6]]],\"keys\":[[[1,2]],[[3,4]]],"
     "\"valid_lens\":[0,1],\"causal\":true,\"head_mask\":[0.5]}",
+    "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4],[5,6,7,8]],[[9,1e1,-0.5,12],[1,2,3,4]]],"
+    "\"positions\":[7,3],\"window\":2,\"need\":[\"lse\",\"weights\"]}",
+    "{\"model\":\"d2l\",\"queries\":[[[1,2,3,4]],[[9,1e1,-0.5,12],[1,2,3,4]]],"
+    "\"positions\":[[4],[7,3]],\"key_positions\":[[0],[1,1]],\"need\":[\"heads\"]}",
 };
 
 #define NUM_VALID (sizeof valid_bodies / sizeof valid_bodies[0])

@@ -33,6 +33,10 @@ bool group_mark(struct inference *inference) {
 
     hash = hash_bytes(hash, &request->model, sizeof request->model);
     hash = hash_bytes(hash, &batch->need_weights, sizeof batch->need_weights);
+    hash = hash_bytes(hash, &batch->omit_outputs, sizeof batch->omit_outputs);
+    hash = hash_bytes(hash, &batch->need_heads, sizeof batch->need_heads);
+    hash = hash_bytes(hash, &batch->need_lse, sizeof batch->need_lse);
+    hash = hash_bytes(hash, &batch->window, sizeof batch->window);
     if (batch->head_mask != NULL)
         hash = hash_bytes(hash, batch->head_mask,
                           attn_model_get_info(request->model)->num_heads * sizeof(float));
@@ -115,18 +119,14 @@ static bool join_members(struct inference *members[], size_t count,
         return false;
 
     bytes = joined.sizes.scratch_bytes;
-    size_add_mul_saturating(&bytes, joined.sizes.outputs, sizeof(float));
-    size_add_mul_saturating(&bytes, joined.sizes.weights, sizeof(float));
+    inference_add_result_bytes(&joined.sizes, &bytes);
     if (!exchange_reserve(exchange, bytes, &problem))
         return false;
     joined.scratch = arena_alloc(arena, joined.sizes.scratch_bytes, 1);
-    joined.result.outputs = arena_alloc(arena, joined.sizes.outputs, sizeof(float));
-    if (joined.sizes.weights > 0)
-        joined.result.weights = arena_alloc(arena, joined.sizes.weights, sizeof(float));
-
+    bool allocated = joined.scratch != NULL &&
+                     inference_alloc_result(arena, &joined.sizes, &joined.result);
     *ret_joined = joined;
-    return joined.scratch != NULL && joined.result.outputs != NULL &&
-           (joined.sizes.weights == 0 || joined.result.weights != NULL);
+    return allocated;
 }
 
 bool group_compute(struct inference *members[], size_t count) {

@@ -12,6 +12,9 @@ static bool heads_plan(struct inference *inference, struct wire_problem *problem
     struct wire_request *request = &inference->request;
     attn_error error;
 
+    /* What the reply of POST /v1/attention would have does not matter here. */
+    request->batch.omit_outputs = request->batch.need_heads = request->batch.need_lse =
+        false;
     inference_share(inference);
     if (attn_heads_plan(request->model, &request->batch, &inference->sizes, &error) !=
         ATTN_OK)

@@ -113,14 +113,33 @@ bool inference_plan(struct inference *inference, struct wire_problem *problem) {
         return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
                                 "%s; send fewer or shorter sequences", error.text);
 
-    if (!inference_bound_reply(inference,
-                               writer->bound(&inference->request, &inference->sizes),
+    if (!inference_bound_reply(inference, writer->bound(&inference->request),
                                writer->smaller, problem))
         return false;
     inference->streamed = inference->reply_bound > UNSTREAMED_REPLY_MAX;
     inference->reply_arena =
         inference->streamed ? &exchange->stream.arena : &inference->worker->arena;
     return true;
+}
+
+void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
+    const size_t counts[] = {sizes->outputs, sizes->weights, sizes->heads, sizes->lse};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        size_add_mul_saturating(bytes, counts[i], sizeof(float));
+}
+
+/* Allocates `count` floats, or NULL for 0; returns false when memory is short. */
+static bool alloc_floats(struct arena *arena, size_t count, float **ret_floats) {
+    *ret_floats = count > 0 ? arena_alloc(arena, count, sizeof(float)) : NULL;
+    return count == 0 || *ret_floats != NULL;
+}
+
+bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
+                            attn_result *ret_result) {
+    return alloc_floats(arena, sizes->outputs, &ret_result->outputs) &&
+           alloc_floats(arena, sizes->weights, &ret_result->weights) &&
+           alloc_floats(arena, sizes->heads, &ret_result->heads) &&
+           alloc_floats(arena, sizes->lse, &ret_result->lse);
 }
 
 /* Reserves the memory of everything that follows. */
@@ -130,8 +149,7 @@ static bool reserve_all(struct inference *inference, struct wire_problem *proble
 
     /* What the reply is written from: the results and the encoder. */
     size_t source = inference->exchange->codec.writer->memory(request);
-    size_add_mul_saturating(&source, sizes->outputs, sizeof(float));
-    size_add_mul_saturating(&source, sizes->weights, sizeof(float));
+    inference_add_result_bytes(sizes, &source);
 
     /* A streamed reply keeps its source until the end; any other keeps only its text. */
     size_t kept, bytes = sizes->scratch_bytes;
@@ -156,12 +174,6 @@ bool inference_reserve_reply(struct inference *inference, struct wire_problem *p
     return exchange_reserve(inference->exchange, bytes, problem);
 }
 
-/* Allocates `count` floats, or NULL for 0; returns false when memory is short. */
-static bool alloc_floats(struct arena *arena, size_t count, float **ret_floats) {
-    *ret_floats = count > 0 ? arena_alloc(arena, count, sizeof(float)) : NULL;
-    return count == 0 || *ret_floats != NULL;
-}
-
 /* Runs the layer. */
 static bool run_layer(struct inference *inference, struct wire_problem *problem) {
     struct arena *arena = &inference->worker->arena,
@@ -171,8 +183,7 @@ static bool run_layer(struct inference *inference, struct wire_problem *problem)
     void *scratch = arena_alloc(arena, sizes->scratch_bytes, 1);
 
     if (scratch == NULL ||
-        !alloc_floats(reply_arena, sizes->outputs, &inference->result.outputs) ||
-        !alloc_floats(reply_arena, sizes->weights, &inference->result.weights))
+        !inference_alloc_result(reply_arena, sizes, &inference->result))
         return wire_problem_set_no_memory(problem);
 
     /* Cannot fail: attn_plan() has accepted this batch. Tasks may have been omitted. */

@@ -3,6 +3,7 @@
 #include "wire/json/write.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,10 @@ attn_status wire_json_add_string(struct buf *body, const char *text) {
         status = buf_append(body, escaped, written);
     }
     return status == ATTN_OK ? buf_append_text(body, "\"") : status;
+}
+
+char *wire_json_put_number(char *out, float number) {
+    return isfinite(number) ? out + wire_float_print(number, out) : stpcpy(out, "null");
 }
 
 attn_status wire_json_add_format(struct buf *body, const char *format, ...) {

@@ -6,6 +6,7 @@
 #define ATTND_WIRE_JSON_WRITE_H
 
 #include "base/buf.h"
+#include "wire/decimal/print.h"
 
 #define WIRE_JSON_BYTE_MAX 6 /* bytes that one byte of a string can become: \u001f */
 
@@ -15,6 +16,10 @@ attn_status wire_json_add_string(struct buf *body, const char *text);
 /* Writes what wire_json_add_string() adds to `out`, without a terminator: at most
  * WIRE_JSON_BYTE_MAX bytes for each byte of `text`, and 3 more. Returns the end. */
 char *wire_json_put_string(char *out, const char *text);
+
+/* Writes a number to `out`, which has room for WIRE_FLOAT_PRINT_ROOM bytes; null when it
+ * is not finite. Returns the end. */
+char *wire_json_put_number(char *out, float number);
 
 /* Adds formatted text, as printf() does. The caller makes sure that it has at most 255
  * bytes. */

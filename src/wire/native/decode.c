@@ -36,7 +36,11 @@ static bool native_read_options(const struct native_decoder *decoder,
     const struct wire_cursor *text = &decoder->text;
     attn_request *batch = &request->batch;
     batch->causal = info->causal;
+    batch->window = info->window;
     return wire_bool_read(text, &members[WIRE_NATIVE_CAUSAL], "causal", &batch->causal) &&
+           wire_window_read(text, &members[WIRE_NATIVE_WINDOW], &batch->window) &&
+           wire_need_read(text, &members[WIRE_NATIVE_NEED],
+                          &members[WIRE_NATIVE_NEED_WEIGHTS], batch) &&
            wire_need_weights_read(text, &members[WIRE_NATIVE_NEED_WEIGHTS],
                                   &batch->need_weights) &&
            wire_timeout_ms_read(text, &members[WIRE_NATIVE_TIMEOUT_MS],
@@ -82,6 +86,20 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
                             max_levels, decoder->arena, ret_tensor);
 }
 
+/* wire_positions_source of a body, whose decoder is the context. */
+static bool native_read_positions(const void *context,
+                                  const struct wire_positions *positions,
+                                  const size_t **ret_list) {
+    const struct native_decoder *decoder = context;
+    const struct wire_span *span =
+        &decoder
+             ->members[positions->id == WIRE_TENSOR_QUERIES ? WIRE_NATIVE_POSITIONS
+                                                            : WIRE_NATIVE_KEY_POSITIONS];
+    return span->start == NULL ||
+           wire_native_positions_read(&decoder->text, span, positions, decoder->arena,
+                                      ret_list);
+}
+
 /* Reads everything but the model, which is known already. */
 static bool native_read_request(const struct native_decoder *decoder,
                                 const attn_model_info *info,
@@ -100,7 +118,9 @@ static bool native_read_request(const struct native_decoder *decoder,
                                       request) &&
            (lens->start == NULL ||
             wire_native_lens_read(&decoder->text, lens, &tensors.queries, &tensors.keys,
-                                  decoder->arena, batch));
+                                  decoder->arena, batch)) &&
+           wire_positions_read(native_read_positions, decoder, &tensors, info, batch,
+                               decoder->text.problem);
 }
 
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,

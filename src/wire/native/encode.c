@@ -13,8 +13,8 @@
 
 #define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
 #define LIST_BYTES   3                          /* [ ] and a comma */
-/* {"model":"","outputs":,"attention_weights":} and the brackets of its lists. */
-#define KEYS_BYTES 64
+/* {"model":"","outputs":,"attention_weights":,"heads":,"lse":} and brackets of lists. */
+#define KEYS_BYTES 96
 /* Reserved after the numbers of a row: for the end of all lists, and for the bytes that
  * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
@@ -27,14 +27,10 @@ _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
 void wire_native_encoder_init(struct wire_native_encoder *encoder,
                               const struct wire_request *request,
                               const attn_result *result) {
-    *encoder = (struct wire_native_encoder){
-        .model = attn_model_get_info(request->model)->name,
-        .num_tensors = 1,
-        .tensors = {wire_reply_outputs(request, result)},
-        .next = result->outputs,
-    };
-    if (request->batch.need_weights != ATTN_WEIGHTS_NONE)
-        encoder->tensors[encoder->num_tensors++] = wire_reply_weights(request, result);
+    *encoder =
+        (struct wire_native_encoder){.model = attn_model_get_info(request->model)->name};
+    encoder->num_tensors = wire_reply_list(request, result, encoder->tensors);
+    encoder->next = encoder->tensors[0].numbers;
 }
 
 /* --- text --- */
@@ -72,7 +68,7 @@ static char *close_row(struct wire_native_encoder *encoder, char *out) {
 
     encoder->row = 0;
     *out++ = ']';
-    if (++encoder->plane < tensor->num_planes)
+    if (++encoder->plane < wire_reply_planes(tensor, encoder->sequence))
         return out;
 
     encoder->plane = 0;
@@ -91,19 +87,31 @@ static char *close_row(struct wire_native_encoder *encoder, char *out) {
     return out;
 }
 
+/* Prints numbers with a comma after each. */
+static char *put_numbers(const struct wire_reply_tensor *tensor, const float *numbers,
+                         size_t count, char *out) {
+    if (!tensor->nullable)
+        return wire_floats_print(numbers, count, out);
+    for (size_t i = 0; i < count; i++) {
+        out = wire_json_put_number(out, numbers[i]);
+        *out++ = ',';
+    }
+    return out;
+}
+
 size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
                                 size_t size) {
     char *out = piece, *end = piece + size;
     while (encoder->tensor < encoder->num_tensors && end - out >= WIRE_PIECE_MIN) {
-        size_t width =
-            wire_reply_width(&encoder->tensors[encoder->tensor], encoder->sequence);
+        const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
+        size_t width = wire_reply_width(tensor, encoder->sequence);
         if (encoder->column == 0)
             out = open_row(encoder, out);
 
         size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
         if (count > width - encoder->column)
             count = width - encoder->column;
-        out = wire_floats_print(encoder->next, count, out);
+        out = put_numbers(tensor, encoder->next, count, out);
         encoder->next += count;
         encoder->column += count;
         if (encoder->column == width)
@@ -114,25 +122,22 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
 
 /* --- sizes --- */
 
-size_t wire_native_reply_bound(const struct wire_request *request,
-                               const attn_sizes *sizes) {
-    const attn_request *batch = &request->batch;
-    size_t sequences = batch->num_sequences;
-    size_t planes = wire_reply_weights(request, &(attn_result){0}).num_planes;
-    size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
-    size_t queries = sizes->num_queries;
-    size_t rows, lists; /* lists of planes, sequences included */
-    if (batch->weights_queries != NULL)
-        queries = sequences * batch->num_weights_queries; /* not more than there are */
+static size_t count_lists(const struct wire_reply_tensor *tensor) {
+    size_t lists = tensor->num_sequences + 1;
+    for (size_t b = 0; b < tensor->num_sequences; b++)
+        size_add_mul_saturating(&lists, wire_reply_planes(tensor, b),
+                                wire_reply_rows(tensor, b) + 1);
+    return lists;
+}
 
-    if (!size_mul(queries, planes, &rows) || !size_mul(sequences, planes, &lists) ||
-        !size_add_mul(&lists, sequences, 3) ||
-        !size_add(rows, sizes->num_queries, &rows) ||
-        !size_add_mul(&bound, sizes->outputs, NUMBER_BYTES) ||
-        !size_add_mul(&bound, sizes->weights, NUMBER_BYTES) ||
-        !size_add_mul(&bound, rows, LIST_BYTES) ||
-        !size_add_mul(&bound, lists, LIST_BYTES))
-        return SIZE_MAX;
+size_t wire_native_reply_bound(const struct wire_request *request) {
+    size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
+    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
+    size_t count = wire_reply_list(request, &(attn_result){0}, tensors);
+    for (size_t i = 0; i < count; i++) {
+        size_add_mul_saturating(&bound, wire_reply_count(&tensors[i]), NUMBER_BYTES);
+        size_add_mul_saturating(&bound, count_lists(&tensors[i]), LIST_BYTES);
+    }
     return bound;
 }
 
@@ -163,6 +168,6 @@ const struct wire_writer wire_native_writer = {
     .memory = wire_reply_lens_bytes,
     .begin = native_reply_begin,
     .fill = native_reply_fill,
-    .smaller = "ask for \"need_weights\": \"mean\" or false, "
+    .smaller = "leave weights or heads out of need, ask for \"need_weights\": \"mean\", "
                "select by weights_heads and weights_queries, or send fewer sequences",
 };

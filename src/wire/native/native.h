@@ -15,7 +15,11 @@ enum wire_native_member {
     WIRE_NATIVE_KEYS,
     WIRE_NATIVE_VALUES,
     WIRE_NATIVE_VALID_LENS,
+    WIRE_NATIVE_POSITIONS,
+    WIRE_NATIVE_KEY_POSITIONS,
     WIRE_NATIVE_CAUSAL,
+    WIRE_NATIVE_WINDOW,
+    WIRE_NATIVE_NEED,
     WIRE_NATIVE_NEED_WEIGHTS,
     WIRE_NATIVE_HEAD_MASK,
     WIRE_NATIVE_WEIGHTS_HEADS,
@@ -52,10 +56,9 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem);
 
-/* Returns the most bytes that the reply to a request of these sizes can have; SIZE_MAX
- * when that is too large to be computed. */
-size_t wire_native_reply_bound(const struct wire_request *request,
-                               const attn_sizes *sizes);
+/* Returns the most bytes that the reply to a planned request can have; SIZE_MAX when that
+ * is too large to be computed. */
+size_t wire_native_reply_bound(const struct wire_request *request);
 
 /* --- the reply, piece by piece --- */
 
@@ -64,7 +67,7 @@ size_t wire_native_reply_bound(const struct wire_request *request,
 struct wire_native_encoder {
     const char *model; /* its name */
     size_t num_tensors;
-    struct wire_reply_tensor tensors[2]; /* outputs, weights */
+    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     /* The next number; tensor == num_tensors at the end. */
     size_t tensor, sequence, plane, row, column;
     const float *next;

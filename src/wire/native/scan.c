@@ -14,7 +14,11 @@ static const struct wire_keys native_keys = {
               [WIRE_NATIVE_KEYS] = "keys",
               [WIRE_NATIVE_VALUES] = "values",
               [WIRE_NATIVE_VALID_LENS] = "valid_lens",
+              [WIRE_NATIVE_POSITIONS] = "positions",
+              [WIRE_NATIVE_KEY_POSITIONS] = "key_positions",
               [WIRE_NATIVE_CAUSAL] = "causal",
+              [WIRE_NATIVE_WINDOW] = "window",
+              [WIRE_NATIVE_NEED] = "need",
               [WIRE_NATIVE_NEED_WEIGHTS] = "need_weights",
               [WIRE_NATIVE_HEAD_MASK] = "head_mask",
               [WIRE_NATIVE_WEIGHTS_HEADS] = "weights_heads",
@@ -27,6 +31,23 @@ static const struct wire_keys native_keys = {
 static size_t list_cost(const struct wire_span *span) {
     size_t bytes = ARENA_ALIGNMENT;
     return size_add_mul(&bytes, span->commas + 1, sizeof(size_t)) ? bytes : SIZE_MAX;
+}
+
+/* Returns the most bytes that reading positions needs. One list may stand for those of
+ * all sequences of `rows`, the queries or keys. */
+static size_t positions_cost(const struct wire_span *span, const struct wire_span *rows) {
+    struct wire_cursor cursor = {rows->start, rows->start, rows->end, NULL, NULL};
+    size_t bytes = list_cost(span);
+    if (rows->start != NULL && span->lists == 0 &&
+        wire_cursor_levels(&cursor) == WIRE_LEVELS_BATCHED)
+        size_add_mul_saturating(&bytes, rows->lists, bytes);
+    return bytes;
+}
+
+/* Returns the keys, or the queries where they stand in for them. */
+static const struct wire_span *find_keys(const struct wire_native_scan *scan) {
+    const struct wire_span *keys = &scan->members[WIRE_NATIVE_KEYS];
+    return keys->start != NULL ? keys : &scan->members[WIRE_NATIVE_QUERIES];
 }
 
 /* Returns the most bytes that decoding the found members needs. */
@@ -52,12 +73,21 @@ static size_t native_decode_cost(const struct wire_native_scan *scan) {
             size_add_saturating(&bytes, list_cost(span));
             size_add_saturating(&bytes, ARENA_ALIGNMENT);
             break;
+        case WIRE_NATIVE_POSITIONS:
+            size_add_saturating(
+                &bytes, positions_cost(span, &scan->members[WIRE_NATIVE_QUERIES]));
+            break;
+        case WIRE_NATIVE_KEY_POSITIONS:
+            size_add_saturating(&bytes, positions_cost(span, find_keys(scan)));
+            break;
         case WIRE_NATIVE_VALID_LENS:
         case WIRE_NATIVE_HEAD_MASK:
             size_add_saturating(&bytes, list_cost(span));
             break;
         case WIRE_NATIVE_MODEL:
         case WIRE_NATIVE_CAUSAL:
+        case WIRE_NATIVE_WINDOW:
+        case WIRE_NATIVE_NEED:
         case WIRE_NATIVE_NEED_WEIGHTS:
         case WIRE_NATIVE_TIMEOUT_MS:
         case WIRE_NATIVE_PRIORITY:

@@ -5,6 +5,7 @@
 #include "wire/oip/numbers.h"
 #include "wire/oip/scan.h"
 #include "wire/oip/selection.h"
+#include "wire/options.h"
 #include "wire/tensor_check.h"
 
 #include <stdio.h>
@@ -118,6 +119,42 @@ static bool oip_read_lens(const struct oip_decoder *decoder,
     return batch->valid_lens != NULL;
 }
 
+/* wire_positions_source of a request, whose decoder is the context. */
+static bool oip_read_positions(const void *context,
+                               const struct wire_positions *positions,
+                               const size_t **ret_list) {
+    const struct oip_decoder *decoder = context;
+    const struct wire_oip_reader *reader = &decoder->reader;
+    const struct wire_tensor *rows = positions->rows;
+    const struct wire_oip_input *input =
+        &decoder->scan
+             ->inputs[positions->id == WIRE_TENSOR_QUERIES ? WIRE_OIP_POSITIONS
+                                                           : WIRE_OIP_KEY_POSITIONS];
+    size_t sequences = rows->num_sequences, len = rows->lens[0];
+    char wanted[96];
+    if (input->type == NULL)
+        return true;
+
+    bool shared = input->rank == 1 && input->shape[0] == len;
+    if (!shared && !(rows->batched && input->rank == 2 && input->shape[0] == sequences &&
+                     input->shape[1] == len)) {
+        if (rows->batched)
+            snprintf(wanted, sizeof wanted, "[%zu,%zu], or [%zu] for all sequences",
+                     sequences, len, len);
+        else
+            snprintf(wanted, sizeof wanted, "[%zu]", len);
+        return wire_oip_refuse_shape(reader, input, wanted);
+    }
+
+    const size_t *list =
+        wire_oip_read_integers(reader, input, ATTN_POSITION_MAX, WIRE_POSITION_LIMIT);
+    if (list == NULL)
+        return false;
+    *ret_list = list;
+    return !shared || wire_positions_repeat(positions, list, reader->arena, ret_list,
+                                            reader->problem);
+}
+
 static bool oip_read_head_mask(const struct oip_decoder *decoder, attn_request *batch) {
     const struct wire_oip_input *input = &decoder->scan->inputs[WIRE_OIP_HEAD_MASK];
     char wanted[48];
@@ -131,6 +168,19 @@ static bool oip_read_head_mask(const struct oip_decoder *decoder, attn_request *
     }
     batch->head_mask = wire_oip_read_floats(&decoder->reader, input);
     return batch->head_mask != NULL;
+}
+
+/* Sets the options of the batch. */
+static void apply_options(const struct oip_decoder *decoder, attn_request *batch) {
+    const struct wire_oip_scan *scan = decoder->scan;
+    struct wire_need need = {0};
+    for (size_t i = 0; i < scan->reply.num_outputs; i++)
+        need.results[scan->reply.outputs[i].which] = true;
+
+    batch->causal = scan->causal_given ? scan->causal : decoder->info->causal;
+    batch->window = scan->window_given ? scan->window : decoder->info->window;
+    batch->need_weights = scan->need_weights;
+    wire_need_apply(&need, batch);
 }
 
 /* Checks the id, and copies it with the rest, since the body may be released before the
@@ -172,12 +222,14 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
                                    .priority = decoder->scan->priority};
     attn_request *batch = &request.batch;
     if (!keep_reply(decoder, &request.oip) || !oip_read_tensors(decoder, &tensors) ||
-        !oip_read_lens(decoder, &tensors, batch) || !oip_read_head_mask(decoder, batch))
+        !oip_read_lens(decoder, &tensors, batch) ||
+        !wire_positions_read(oip_read_positions, decoder, &tensors, decoder->info, batch,
+                             decoder->reader.problem) ||
+        !oip_read_head_mask(decoder, batch))
         return false;
 
     wire_request_set_tensors(&tensors, &request);
-    batch->causal = scan->causal_given ? scan->causal : decoder->info->causal;
-    batch->need_weights = scan->need_weights;
+    apply_options(decoder, batch);
     if (!wire_oip_selection_read(&decoder->reader, scan, &request))
         return false;
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++)

@@ -3,6 +3,7 @@
 #include "wire/oip/describe.h"
 
 #include "wire/json/write.h"
+#include "wire/models.h"
 #include "wire/oip/oip.h"
 
 #include <attnd/library.h>
@@ -77,7 +78,8 @@ static attn_status print_tensors(const char *key, const struct model_tensor *ten
 
 static attn_status print_signature(const attn_model_info *info, bool config,
                                    struct buf *body) {
-    bool keys_optional = info->key_size == info->query_size;
+    bool is_cross = wire_model_is_cross(info);
+    bool keys_optional = info->key_size == info->query_size && !is_cross;
     bool values_optional = info->value_size == info->key_size;
     const struct model_tensor inputs[] = {
         {"queries", "FP32", false, 3, {ANY, ANY, info->query_size}},
@@ -87,14 +89,19 @@ static attn_status print_signature(const attn_model_info *info, bool config,
         {"head_mask", "FP32", true, 1, {info->num_heads}},
         {"weights_heads", "INT64", true, 1, {ANY}},
         {"weights_queries", "INT64", true, 1, {ANY}},
+        {"positions", "INT64", true, 2, {ANY, ANY}},
+        {"key_positions", "INT64", true, 2, {ANY, ANY}},
     };
+    size_t num_inputs = sizeof inputs / sizeof inputs[0] - (is_cross ? 2 : 0);
     const struct model_tensor outputs[] = {
         {"outputs", "FP32", false, 3, {ANY, ANY, info->out_size}},
         {"attention_weights", "FP32", false, 4, {ANY, ANY, ANY, ANY}},
+        {"heads", "FP32", false, 4, {ANY, ANY, info->num_heads, info->head_size}},
+        {"lse", "FP32", false, 3, {ANY, ANY, info->num_heads}},
     };
 
-    attn_status status = print_tensors(config ? "input" : "inputs", inputs,
-                                       sizeof inputs / sizeof inputs[0], config, body);
+    attn_status status =
+        print_tensors(config ? "input" : "inputs", inputs, num_inputs, config, body);
     if (status == ATTN_OK)
         status = print_tensors(config ? "output" : "outputs", outputs,
                                sizeof outputs / sizeof outputs[0], config, body);

@@ -11,7 +11,6 @@
 #include "wire/oip/oip.h"
 #include "wire/reply.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,8 +20,8 @@
 /* All text but numbers, id and the model's name. */
 #define TEXT_BYTES ((size_t)1024)
 #define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
-/* Text, and numbers or binary data, for each of two outputs; and the end. */
-#define SEGMENTS_MAX 5
+/* Text, and numbers or binary data, for each output; and the end. */
+#define SEGMENTS_MAX (2 * WIRE_NUM_RESULTS + 1)
 
 _Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the smallest piece has room for a number");
 
@@ -47,10 +46,8 @@ struct oip_output {
 /* Describes output `i` of the reply. */
 static struct oip_output get_output(const struct wire_request *request,
                                     const attn_result *result, size_t i) {
-    bool weights = request->oip->outputs[i].weights;
     return (struct oip_output){
-        .tensor = weights ? wire_reply_weights(request, result)
-                          : wire_reply_outputs(request, result),
+        .tensor = wire_reply_get(request, result, request->oip->outputs[i].which),
         .binary = request->oip->outputs[i].binary,
     };
 }
@@ -63,14 +60,12 @@ static size_t text_bytes_max(const struct wire_request *request) {
     return TEXT_BYTES + NAME_BYTES + request->oip->id_size;
 }
 
-static size_t oip_reply_bound(const struct wire_request *request,
-                              const attn_sizes *sizes) {
+static size_t oip_reply_bound(const struct wire_request *request) {
     size_t bytes = text_bytes_max(request);
     for (size_t i = 0; i < request->oip->num_outputs; i++) {
-        size_t count = request->oip->outputs[i].weights ? sizes->weights : sizes->outputs;
-        size_t size = request->oip->outputs[i].binary ? sizeof(float) : NUMBER_BYTES;
-        if (!size_add_mul(&bytes, count, size))
-            return SIZE_MAX;
+        const struct oip_output output = get_output(request, &(attn_result){0}, i);
+        size_add_mul_saturating(&bytes, wire_reply_count(&output.tensor),
+                                output.binary ? sizeof(float) : NUMBER_BYTES);
     }
     return bytes;
 }
@@ -81,18 +76,6 @@ static size_t oip_reply_memory(const struct wire_request *request) {
 }
 
 /* --- the start of a reply --- */
-
-/* Checks the outputs that the reply has. */
-static bool check_outputs(const struct wire_request *request, const attn_result *result,
-                          struct wire_pace *pace, struct wire_problem *problem) {
-    for (size_t i = 0; i < request->oip->num_outputs; i++) {
-        const struct oip_output output = get_output(request, result, i);
-        assert(output.tensor.numbers != NULL); /* what is named was computed */
-        if (!wire_reply_tensor_check(&output.tensor, pace, problem))
-            return false;
-    }
-    return true;
-}
 
 static void add_segment(struct oip_encoder *encoder, int kind, const void *data,
                         size_t count) {
@@ -171,7 +154,7 @@ static size_t measure_segment(const struct segment *segment) {
 
     size_t bytes = segment->count - 1; /* commas */
     for (size_t i = 0; i < segment->count; i++)
-        bytes += wire_float_print(numbers[i], text);
+        bytes += (size_t)(wire_json_put_number(text, numbers[i]) - text);
     return bytes;
 }
 
@@ -185,7 +168,7 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    if (!check_outputs(request, result, pace, ret_problem))
+    if (!wire_reply_check(request, result, pace, ret_problem))
         return NULL;
 
     *encoder = (struct oip_encoder){0};
@@ -226,7 +209,7 @@ static char *put_segment_numbers(struct oip_encoder *encoder,
                                  const char *end) {
     const float *numbers = segment->data;
     while (encoder->done < segment->count && end - out >= NUMBER_ROOM) {
-        out += wire_float_print(numbers[encoder->done++], out);
+        out = wire_json_put_number(out, numbers[encoder->done++]);
         if (encoder->done < segment->count)
             *out++ = ',';
     }
@@ -255,7 +238,7 @@ const struct wire_writer wire_oip_writer = {
     .memory = oip_reply_memory,
     .begin = oip_reply_begin,
     .fill = oip_reply_fill,
-    .smaller = "leave attention_weights out of outputs, "
+    .smaller = "leave attention_weights or heads out of outputs, "
                "ask for \"need_weights\": \"mean\", "
                "select by weights_heads and weights_queries, "
                "request binary data, or send fewer sequences",

@@ -18,13 +18,16 @@
 #define FLOAT_TYPES      "FP32, FP16, FP64 or (as binary data) BF16"
 #define INTEGER_TYPES    "INT32, INT64, FP32 or FP64"
 #define KNOWN_INPUTS                                                                     \
-    "queries, keys, values, valid_lens, head_mask, weights_heads and weights_queries"
+    "queries, keys, values, valid_lens, positions, key_positions, head_mask, "           \
+    "weights_heads and weights_queries"
 
 static const char *const input_names[WIRE_OIP_NUM_INPUTS] = {
     [WIRE_OIP_QUERIES] = "queries",
     [WIRE_OIP_KEYS] = "keys",
     [WIRE_OIP_VALUES] = "values",
     [WIRE_OIP_VALID_LENS] = "valid_lens",
+    [WIRE_OIP_POSITIONS] = "positions",
+    [WIRE_OIP_KEY_POSITIONS] = "key_positions",
     [WIRE_OIP_HEAD_MASK] = "head_mask",
     [WIRE_OIP_WEIGHTS_HEADS] = "weights_heads",
     [WIRE_OIP_WEIGHTS_QUERIES] = "weights_queries",
@@ -81,8 +84,7 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
                                 whose, input_names[i]);
     *ret_which = i;
     inputs[i].name = input_names[i];
-    inputs[i].integers = i == WIRE_OIP_VALID_LENS || i == WIRE_OIP_WEIGHTS_HEADS ||
-                         i == WIRE_OIP_WEIGHTS_QUERIES;
+    inputs[i].integers = i > WIRE_OIP_VALUES && i != WIRE_OIP_HEAD_MASK;
     return true;
 }
 

@@ -17,9 +17,9 @@ struct wire_oip_reply {
     size_t id_size;
     size_t num_outputs; /* at least 1 */
     struct {
-        bool weights; /* attention_weights; else outputs */
+        enum wire_result which;
         bool binary;
-    } outputs[2];
+    } outputs[WIRE_NUM_RESULTS];
 };
 
 /* Reads the value of WIRE_OIP_SIZE_HEADER for a body of `body_size` bytes.

@@ -14,6 +14,8 @@ enum wire_oip_name {
     WIRE_OIP_KEYS,
     WIRE_OIP_VALUES,
     WIRE_OIP_VALID_LENS,
+    WIRE_OIP_POSITIONS,
+    WIRE_OIP_KEY_POSITIONS,
     WIRE_OIP_HEAD_MASK,
     WIRE_OIP_WEIGHTS_HEADS,
     WIRE_OIP_WEIGHTS_QUERIES,
@@ -49,7 +51,8 @@ struct wire_oip_scan {
      * checked. */
     struct wire_span selections[WIRE_NUM_SELECTED];
     struct wire_oip_reply reply; /* the text of its id was not checked */
-    bool causal_given, causal;
+    bool causal_given, causal, window_given;
+    size_t window;
     attn_need_weights need_weights;
     int64_t timeout_ns; /* wire_request.timeout_ns, and priority likewise */
     uint32_t priority;

@@ -12,6 +12,8 @@
 #include "wire/oip/numbers.h"
 #include "wire/oip/selection.h"
 #include "wire/options.h"
+#include "wire/reply.h"
+#include "wire/tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +34,7 @@ static const struct wire_keys request_keys = {
 
 enum {
     CAUSAL,
+    WINDOW,
     NEED_WEIGHTS,
     WEIGHTS_HEADS,
     WEIGHTS_QUERIES,
@@ -45,6 +48,7 @@ static const struct wire_keys parameter_keys = {
     .owner = "a request's parameters",
     .count = NUM_PARAMETERS,
     .names = {[CAUSAL] = "causal",
+              [WINDOW] = "window",
               [NEED_WEIGHTS] = "need_weights",
               [WEIGHTS_HEADS] = "weights_heads",
               [WEIGHTS_QUERIES] = "weights_queries",
@@ -71,7 +75,7 @@ static const struct wire_keys change_parameter_keys = {
 /* What parameters and outputs ask for. */
 struct oip_options {
     bool need_given, binary;
-    bool binary_given[2]; /* by the output itself */
+    bool binary_given[WIRE_NUM_RESULTS]; /* by the output itself */
 };
 
 /* --- parameters --- */
@@ -87,11 +91,13 @@ static bool read_parameters(const struct wire_cursor *cursor,
     struct wire_cursor there = wire_cursor_at(cursor, span);
     if (!wire_object_scan(&there, &place, 2, &parameter_keys, members) ||
         !wire_bool_read(cursor, &members[CAUSAL], "causal", &scan->causal) ||
+        !wire_window_read(cursor, &members[WINDOW], &scan->window) ||
         !wire_bool_read(cursor, &members[BINARY_OUTPUT], "binary_data_output",
                         &options->binary))
         return false;
 
     scan->causal_given = members[CAUSAL].start != NULL;
+    scan->window_given = members[WINDOW].start != NULL;
     options->need_given = members[NEED_WEIGHTS].start != NULL;
     scan->selections[WIRE_SELECTED_HEADS] = members[WEIGHTS_HEADS];
     scan->selections[WIRE_SELECTED_QUERIES] = members[WEIGHTS_QUERIES];
@@ -152,7 +158,7 @@ struct output_list {
 /* Reads which output this is. */
 static bool read_output_name(const struct wire_cursor *cursor,
                              const struct wire_span *span, size_t index,
-                             bool *ret_weights) {
+                             enum wire_result *ret_which) {
     char word[WIRE_WORD_MAX + 1] = "";
     if (span->start == NULL)
         return wire_problem_set(cursor->problem, WIRE_E_MISSING_KEY, "name",
@@ -160,12 +166,14 @@ static bool read_output_name(const struct wire_cursor *cursor,
     if (!wire_word_read(cursor, span, "name", word))
         return false;
 
-    *ret_weights = strcmp(word, "attention_weights") == 0;
-    if (*ret_weights || strcmp(word, "outputs") == 0)
-        return true;
+    for (int i = 0; i < WIRE_NUM_RESULTS; i++) {
+        *ret_which = (enum wire_result)i;
+        if (strcmp(word, wire_result_name(*ret_which)) == 0)
+            return true;
+    }
     return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_OUTPUT, "outputs",
                             "outputs[%zu] has the name '%.64s'; "
-                            "use outputs or attention_weights",
+                            "use outputs, attention_weights, heads or lse",
                             index, word);
 }
 
@@ -175,18 +183,18 @@ static bool read_output_element(struct wire_cursor *cursor, size_t index, void *
     struct wire_span members[2], binary = {0};
     struct wire_place place = {.field = "outputs", .depth = 1, .index = {index}};
     struct wire_place parameters = {.field = "parameters"};
-    bool weights = false;
+    enum wire_result which = WIRE_RESULT_OUTPUTS;
 
     if (!wire_object_scan(cursor, &place, 3, &output_keys, members) ||
-        !read_output_name(cursor, &members[0], index, &weights))
+        !read_output_name(cursor, &members[0], index, &which))
         return false;
     for (size_t i = 0; i < reply->num_outputs; i++) {
-        if (reply->outputs[i].weights == weights)
+        if (reply->outputs[i].which == which)
             return wire_problem_set(
                 cursor->problem, WIRE_E_DUPLICATE_OUTPUT, "outputs",
                 "outputs[%zu] has the name '%s', which appears twice; "
                 "send each output once",
-                index, weights ? "attention_weights" : "outputs");
+                index, wire_result_name(which));
     }
 
     if (members[1].start != NULL) {
@@ -195,8 +203,8 @@ static bool read_output_element(struct wire_cursor *cursor, size_t index, void *
             return false;
     }
 
-    size_t i = reply->num_outputs++; /* at most 2, as they differ */
-    reply->outputs[i].weights = weights;
+    size_t i = reply->num_outputs++; /* fits, as they differ */
+    reply->outputs[i].which = which;
     list->options->binary_given[i] = binary.start != NULL;
     return wire_bool_read(cursor, &binary, "binary_data", &reply->outputs[i].binary);
 }
@@ -210,7 +218,7 @@ static bool resolve_options(const struct oip_options *options, struct wire_oip_s
     if (reply->num_outputs == 0)
         reply->num_outputs = 1; /* outputs alone */
     for (size_t i = 0; i < reply->num_outputs; i++) {
-        named = named || reply->outputs[i].weights;
+        named = named || reply->outputs[i].which == WIRE_RESULT_WEIGHTS;
         if (!options->binary_given[i])
             reply->outputs[i].binary = options->binary;
     }
@@ -230,6 +238,12 @@ static bool resolve_options(const struct oip_options *options, struct wire_oip_s
 
 /* --- the request --- */
 
+/* Returns how many sequences the queries have. */
+static size_t count_sequences(const struct wire_oip_scan *scan) {
+    const struct wire_oip_input *queries = &scan->inputs[WIRE_OIP_QUERIES];
+    return queries->rank == WIRE_LEVELS_BATCHED ? queries->shape[0] : 1;
+}
+
 /* Returns the most bytes that decoding needs, when the model has `num_heads`. */
 static size_t oip_decode_cost(const struct wire_oip_scan *scan, size_t num_heads) {
     size_t bytes = 0;
@@ -242,6 +256,14 @@ static size_t oip_decode_cost(const struct wire_oip_scan *scan, size_t num_heads
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++) {
         if (scan->inputs[i].type != NULL)
             size_add_saturating(&bytes, wire_oip_input_cost(&scan->inputs[i]));
+    }
+    for (size_t i = WIRE_OIP_POSITIONS; i <= WIRE_OIP_KEY_POSITIONS; i++) {
+        /* One list may be repeated for all sequences. */
+        const struct wire_oip_input *list = &scan->inputs[i];
+        size_t repeated = list->count * sizeof(size_t); /* fits, as it was checked */
+        if (list->type != NULL && list->rank == 1)
+            size_add_mul_saturating(&bytes, count_sequences(scan),
+                                    repeated + ARENA_ALIGNMENT);
     }
     size_add_saturating(&bytes, wire_oip_selection_cost(scan, num_heads));
     return bytes;

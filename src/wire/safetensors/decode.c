@@ -7,8 +7,8 @@
 #include "wire/json/value.h"
 #include "wire/models.h"
 #include "wire/options.h"
+#include "wire/safetensors/lens.h"
 #include "wire/safetensors/safetensors.h"
-#include "wire/safetensors/tensors.h"
 #include "wire/selection.h"
 #include "wire/tensor_check.h"
 
@@ -22,15 +22,34 @@
 
 _Static_assert(sizeof(struct safetensors_tensor) <= 64, "an entry of a header's table");
 
-/* Strings of __metadata__; NULL: left out. */
-struct safetensors_options {
-    const char *model, *causal, *need_weights, *timeout_ms, *priority;
+#define OPTIONS_LIST "model, causal, window, need, need_weights, timeout_ms and priority"
+
+/* The strings of __metadata__. */
+enum safetensors_option {
+    OPTION_MODEL,
+    OPTION_CAUSAL,
+    OPTION_WINDOW,
+    OPTION_NEED,
+    OPTION_NEED_WEIGHTS,
+    OPTION_TIMEOUT_MS,
+    OPTION_PRIORITY,
+    NUM_OPTIONS
+};
+
+static const char *const option_names[NUM_OPTIONS] = {
+    [OPTION_MODEL] = "model",
+    [OPTION_CAUSAL] = "causal",
+    [OPTION_WINDOW] = "window",
+    [OPTION_NEED] = "need",
+    [OPTION_NEED_WEIGHTS] = "need_weights",
+    [OPTION_TIMEOUT_MS] = "timeout_ms",
+    [OPTION_PRIORITY] = "priority",
 };
 
 /* A body that is being decoded, and the request that it becomes. */
 struct safetensors_decoder {
     struct wire_safetensors_body body;
-    struct safetensors_options options;
+    const char *options[NUM_OPTIONS]; /* NULL: left out */
     struct wire_request *request;
 };
 
@@ -120,9 +139,9 @@ static bool find_tensors(const struct safetensors_header *header,
             return refuse_name(
                 tensor->name,
                 "a tensor of a request; remove it, or use one of queries, keys, values, "
-                "valid_lens, head_mask, weights_heads, weights_queries, query_lens and "
-                "key_lens (model, causal, need_weights, timeout_ms and priority are "
-                "strings in __metadata__)",
+                "valid_lens, positions, key_positions, head_mask, weights_heads, "
+                "weights_queries, query_lens and key_lens (" OPTIONS_LIST
+                " are strings in __metadata__)",
                 body->problem);
         body->tensors[id] = tensor;
     }
@@ -130,7 +149,7 @@ static bool find_tensors(const struct safetensors_header *header,
 }
 
 static bool find_options(const struct safetensors_header *header,
-                         struct safetensors_options *options,
+                         const char *options[NUM_OPTIONS],
                          struct wire_problem *ret_problem) {
     /* jansson does not change the object, but its functions have no const parameter. */
     json_t *metadata = (json_t *)(uintptr_t)safetensors_header_get_metadata(header);
@@ -138,22 +157,15 @@ static bool find_options(const struct safetensors_header *header,
 
     for (; at != NULL; at = json_object_iter_next(metadata, at)) {
         const char *key = json_object_iter_key(at);
-        const char *value = json_string_value(json_object_iter_value(at));
-        if (strcmp(key, "model") == 0)
-            options->model = value;
-        else if (strcmp(key, "causal") == 0)
-            options->causal = value;
-        else if (strcmp(key, "need_weights") == 0)
-            options->need_weights = value;
-        else if (strcmp(key, "timeout_ms") == 0)
-            options->timeout_ms = value;
-        else if (strcmp(key, "priority") == 0)
-            options->priority = value;
+        size_t i = 0;
+        while (i < NUM_OPTIONS && strcmp(option_names[i], key) != 0)
+            i++;
+        if (i < NUM_OPTIONS)
+            options[i] = json_string_value(json_object_iter_value(at));
         else if (strcmp(key, "format") != 0) /* torch and others write it */
             return refuse_name(key,
-                               "an option in __metadata__; remove it, or use one of "
-                               "model, causal, need_weights, timeout_ms and priority "
-                               "(all else is a tensor)",
+                               "an option in __metadata__; remove it, or use one "
+                               "of " OPTIONS_LIST " (all else is a tensor)",
                                ret_problem);
     }
     return true;
@@ -161,45 +173,76 @@ static bool find_options(const struct safetensors_header *header,
 
 /* --- options --- */
 
-/* Sets *ret_index to the index of `value` in `words`, which NULL ends. */
-static bool find_word(const char *field, const char *value, const char *const *words,
-                      const char *expected, size_t *ret_index,
-                      struct wire_problem *ret_problem) {
-    for (size_t i = 0; words[i] != NULL; i++) {
+/* Sets *ret_index to the index of an option in `words`, which NULL ends. Leaves it as it
+ * is when the option is left out. */
+static bool find_word(const struct safetensors_decoder *decoder,
+                      enum safetensors_option option, const char *const *words,
+                      const char *expected, size_t *ret_index) {
+    struct wire_problem *problem = decoder->body.problem;
+    const char *value = decoder->options[option];
+    for (size_t i = 0; value != NULL && words[i] != NULL; i++) {
         if (strcmp(words[i], value) == 0) {
             *ret_index = i;
             return true;
         }
     }
-    wire_problem_set(ret_problem, WIRE_E_WRONG_TYPE, field,
-                     "%s in __metadata__ is '%.40s'; send one of the strings %s", field,
-                     value, expected);
-    snprintf(ret_problem->expected, sizeof ret_problem->expected, "%s", expected);
-    strcpy(ret_problem->got, "\"string\"");
+    if (value == NULL)
+        return true;
+    wire_problem_set(problem, WIRE_E_WRONG_TYPE, option_names[option],
+                     "%s in __metadata__ is '%.40s'; send one of the strings %s",
+                     option_names[option], value, expected);
+    snprintf(problem->expected, sizeof problem->expected, "%s", expected);
+    strcpy(problem->got, "\"string\"");
     return false;
 }
 
-/* Reads timeout_ms or priority, whose string must be a number of JSON. */
+/* Reads an option whose string must be a number of JSON. */
 static bool read_number_option(const struct safetensors_decoder *decoder,
-                               const char *field, const char *value) {
+                               enum safetensors_option option) {
     struct wire_problem *problem = decoder->body.problem;
     struct wire_request *request = decoder->request;
+    const char *value = decoder->options[option];
     if (value == NULL)
         return true;
 
     const struct wire_span span = {value, value + strlen(value), 0, 0};
     const struct wire_cursor cursor = {value, value, span.end, problem, NULL};
     if (wire_number_end(span.start, span.end) != span.end) {
-        wire_problem_set(problem, WIRE_E_WRONG_TYPE, field,
+        wire_problem_set(problem, WIRE_E_WRONG_TYPE, option_names[option],
                          "%s in __metadata__ is '%.40s'; send a string with a number",
-                         field, value);
+                         option_names[option], value);
         strcpy(problem->expected, "\"number\"");
         strcpy(problem->got, "\"string\"");
         return false;
     }
-    return strcmp(field, "priority") == 0
+    if (option == OPTION_WINDOW)
+        return wire_window_read(&cursor, &span, &request->batch.window);
+    return option == OPTION_PRIORITY
                ? wire_priority_read(&cursor, &span, &request->priority)
                : wire_timeout_ms_read(&cursor, &span, &request->timeout_ns);
+}
+
+/* Reads need, words with commas between them. */
+static bool read_need(const struct safetensors_decoder *decoder) {
+    const char *at = decoder->options[OPTION_NEED];
+    struct wire_need need = {0};
+    if (at == NULL)
+        return true;
+    if (decoder->options[OPTION_NEED_WEIGHTS] != NULL)
+        return wire_refuse_both_needs(decoder->body.problem);
+
+    for (bool more = true; more;) {
+        at += strspn(at, " ");
+        size_t end = strcspn(at, ","), size = end;
+        while (size > 0 && at[size - 1] == ' ')
+            size--;
+        if (!wire_need_add(&need, at, size, decoder->body.problem))
+            return false;
+        at += end;
+        more = *at++ == ',';
+    }
+    wire_need_apply(&need, &decoder->request->batch);
+    return true;
 }
 
 static bool read_options(const struct safetensors_decoder *decoder,
@@ -208,22 +251,20 @@ static bool read_options(const struct safetensors_decoder *decoder,
     static const char *const need[] = {"false", "true", "mean", NULL};
     static const attn_need_weights needs[] = {ATTN_WEIGHTS_NONE, ATTN_WEIGHTS_ALL,
                                               ATTN_WEIGHTS_MEAN};
-    const struct safetensors_options *options = &decoder->options;
     attn_request *batch = &decoder->request->batch;
     size_t causal_index = info->causal, need_index = 0;
 
-    if (options->causal != NULL &&
-        !find_word("causal", options->causal, causal, "[\"false\",\"true\"]",
-                   &causal_index, decoder->body.problem))
-        return false;
-    if (options->need_weights != NULL &&
-        !find_word("need_weights", options->need_weights, need,
-                   "[\"false\",\"true\",\"mean\"]", &need_index, decoder->body.problem))
+    batch->window = info->window;
+    if (!find_word(decoder, OPTION_CAUSAL, causal, "[\"false\",\"true\"]",
+                   &causal_index) ||
+        !find_word(decoder, OPTION_NEED_WEIGHTS, need, "[\"false\",\"true\",\"mean\"]",
+                   &need_index))
         return false;
     batch->causal = causal_index == 1;
     batch->need_weights = needs[need_index];
-    return read_number_option(decoder, "timeout_ms", options->timeout_ms) &&
-           read_number_option(decoder, "priority", options->priority);
+    return read_need(decoder) && read_number_option(decoder, OPTION_WINDOW) &&
+           read_number_option(decoder, OPTION_TIMEOUT_MS) &&
+           read_number_option(decoder, OPTION_PRIORITY);
 }
 
 /* --- tensors --- */
@@ -295,97 +336,6 @@ static bool check_lens_needed(const struct wire_safetensors_body *body) {
     return true;
 }
 
-/* --- valid_lens --- */
-
-/* Refuses valid_lens that has neither one number for each sequence nor one for each
- * query. */
-static bool refuse_valid_lens_shape(const struct wire_safetensors_body *body,
-                                    const struct wire_tensor *queries) {
-    const struct safetensors_tensor *lens = body->tensors[WIRE_SAFETENSORS_VALID_LENS];
-    struct wire_problem *problem = body->problem;
-    wire_problem_set(
-        problem, WIRE_E_SHAPE_MISMATCH, "valid_lens",
-        "valid_lens has %zu number%s, but queries has %zu sequence%s with %zu "
-        "row%s in all; send one for each sequence, or one for each row",
-        lens->elements, plural_of(lens->elements), queries->num_sequences,
-        plural_of(queries->num_sequences), queries->num_rows,
-        plural_of(queries->num_rows));
-    size_t expected[] = {queries->num_sequences, queries->lens[0]};
-    if (!queries->batched)
-        expected[0] = queries->num_rows;
-    wire_shape_print(problem->expected, expected, lens->rank);
-    wire_shape_print(problem->got, lens->shape, lens->rank);
-    return false;
-}
-
-/* Checks the shape of valid_lens. It has one number for each sequence, or, when
- * *ret_per_query, one for each query. */
-static bool check_valid_lens_shape(const struct wire_safetensors_body *body,
-                                   const struct wire_tensor *queries,
-                                   bool *ret_per_query) {
-    const struct safetensors_tensor *lens = body->tensors[WIRE_SAFETENSORS_VALID_LENS];
-    bool padded = body->tensors[WIRE_SAFETENSORS_QUERIES]->rank == WIRE_LEVELS_BATCHED;
-    const char *shapes = "a single number, [1] or [Tq]";
-    if (padded)
-        shapes = "[B] or [B, Tq]";
-    else if (queries->batched)
-        shapes = "[B] or [sum of query_lens]";
-    if (!wire_safetensors_check_rank(body, WIRE_SAFETENSORS_VALID_LENS,
-                                     queries->batched ? 1 : 0, padded ? 2 : 1, shapes))
-        return false;
-
-    bool per_query, fits;
-    if (padded) {
-        per_query = lens->rank == 2;
-        fits = lens->shape[0] == queries->num_sequences &&
-               (!per_query || lens->shape[1] == queries->lens[0]);
-    } else {
-        per_query = lens->rank == 1 && lens->elements == queries->num_rows;
-        fits = per_query || lens->elements == queries->num_sequences;
-    }
-    *ret_per_query = per_query;
-    return fits || refuse_valid_lens_shape(body, queries);
-}
-
-/* Reads the numbers of valid_lens, whose shape was checked. */
-static bool read_lens(const struct wire_safetensors_body *body,
-                      const struct wire_integers *integers, const attn_request *batch,
-                      size_t *lens) {
-    size_t i = 0;
-    for (size_t b = 0; b < batch->num_sequences; b++) {
-        size_t count = batch->valid_lens_per_query ? batch->query_lens[b] : 1;
-        for (size_t end = i + count; i < end; i++) {
-            char limit[WIRE_LENS_LIMIT_MAX];
-            size_t max = batch->key_lens[b];
-            wire_pace_add_number(body->pace, i);
-            if (!wire_integers_read(integers, i, &lens[i], body->problem))
-                return false;
-            if (lens[i] > max) {
-                wire_lens_limit(limit, max);
-                return wire_integers_refuse(integers, i, limit, 0, max, body->problem);
-            }
-        }
-    }
-    return true;
-}
-
-static bool read_valid_lens(const struct safetensors_decoder *decoder,
-                            const struct wire_tensor *queries) {
-    const struct wire_safetensors_body *body = &decoder->body;
-    attn_request *batch = &decoder->request->batch;
-    struct wire_integers integers;
-    size_t *lens;
-    if (body->tensors[WIRE_SAFETENSORS_VALID_LENS] == NULL)
-        return true;
-    if (!check_valid_lens_shape(body, queries, &batch->valid_lens_per_query) ||
-        !wire_safetensors_open_integers(body, WIRE_SAFETENSORS_VALID_LENS, &integers,
-                                        &lens) ||
-        !read_lens(body, &integers, batch, lens))
-        return false;
-    batch->valid_lens = lens;
-    return true;
-}
-
 /* --- the request --- */
 
 static bool read_selection(const struct safetensors_decoder *decoder,
@@ -438,7 +388,9 @@ static bool safetensors_read_request(const struct safetensors_decoder *decoder) 
            read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_QUERIES,
                           WIRE_SELECTED_QUERIES) &&
            wire_selection_check(request, body->problem) &&
-           read_valid_lens(decoder, &tensors.queries) &&
+           wire_safetensors_read_lens(body, &tensors.queries, &request->batch) &&
+           wire_positions_read(wire_safetensors_read_positions, body, &tensors, info,
+                               &request->batch, body->problem) &&
            wire_finite_check(&tensors, request, body->pace, body->problem);
 }
 
@@ -452,8 +404,8 @@ static bool decode_body(const struct wire_input *input,
                                                    .pace = input->pace},
                                           .request = request};
     if (!find_tensors(header, &decoder.body) ||
-        !find_options(header, &decoder.options, ret_problem) ||
-        !wire_model_find(decoder.options.model, input->models, input->num_models,
+        !find_options(header, decoder.options, ret_problem) ||
+        !wire_model_find(decoder.options[OPTION_MODEL], input->models, input->num_models,
                          &request->model, ret_problem))
         return false;
 

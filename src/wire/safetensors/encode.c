@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode.c: a reply in safetensors. It is a header, the lengths of the sequences where a
- * batch has no padding, the outputs and the attention weights. The lengths come first, so
+ * batch has no padding, and the results. The lengths come first, so
  * that every tensor begins at a multiple of the size of its elements. */
 #include "base/endian.h"
 #include "base/size.h"
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TENSORS_MAX 4   /* query_lens, key_lens, outputs, attention_weights */
+#define TENSORS_MAX (2 + WIRE_NUM_RESULTS) /* query_lens, key_lens, and results */
 #define ENTRY_BYTES 256 /* at most, of a tensor in the header: its name and 6 numbers */
 #define HEADER_BYTES_MAX                                                                 \
     (SAFETENSORS_SIZE_BYTES + 64 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX +                  \
@@ -67,8 +67,8 @@ static void add_lens(struct safetensors_encoder *encoder, const char *name,
                                 .data = lens};
 }
 
-/* Adds outputs or weights. When they are packed, outputs are [sum of query_lens, width];
- * weights, whose rows differ in width, are [count]. */
+/* Adds a tensor. When it is packed, the rows of all sequences follow each other, as in
+ * [sum of query_lens, width]; weights, whose rows differ in width, are [count]. */
 static void add_floats(struct safetensors_encoder *encoder,
                        const struct wire_reply_tensor *tensor, bool packed) {
     struct encoded_tensor *added = &encoder->tensors[encoder->num_tensors++];
@@ -82,12 +82,13 @@ static void add_floats(struct safetensors_encoder *encoder,
         return;
     }
 
-    if (tensor->widths == NULL) {
-        added->shape[added->rank++] = count / tensor->width;
+    added->shape[added->rank++] = count;
+    if (tensor->planes != NULL)
+        added->shape[added->rank++] = tensor->num_rows;
+    if (tensor->widths == NULL)
         added->shape[added->rank++] = tensor->width;
-    } else {
-        added->shape[added->rank++] = count;
-    }
+    for (size_t axis = 1; axis < added->rank; axis++)
+        added->shape[0] /= added->shape[axis];
 }
 
 /* Lists the tensors. `result` may be all zero, when they are only measured. Nothing can
@@ -95,20 +96,17 @@ static void add_floats(struct safetensors_encoder *encoder,
 static void list_tensors(struct safetensors_encoder *encoder,
                          const struct wire_request *request, const attn_result *result) {
     const attn_request *batch = &request->batch;
-    bool has_weights = batch->need_weights != ATTN_WEIGHTS_NONE;
+    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     bool packed = is_packed(request);
 
     if (packed)
         add_lens(encoder, "query_lens", batch->query_lens, batch->num_sequences);
-    if (packed && has_weights)
+    if (packed && batch->need_weights != ATTN_WEIGHTS_NONE)
         add_lens(encoder, "key_lens", batch->key_lens, batch->num_sequences);
 
-    struct wire_reply_tensor tensor = wire_reply_outputs(request, result);
-    add_floats(encoder, &tensor, packed);
-    if (has_weights) {
-        tensor = wire_reply_weights(request, result);
-        add_floats(encoder, &tensor, packed);
-    }
+    size_t count = wire_reply_list(request, result, tensors);
+    for (size_t i = 0; i < count; i++)
+        add_floats(encoder, &tensors[i], packed);
 }
 
 /* Prints the header. Spaces pad its JSON to a multiple of 8 bytes, as in the reference
@@ -154,16 +152,16 @@ static size_t prepare_reply(struct safetensors_encoder *encoder,
 
 /* --- struct wire_writer --- */
 
-static size_t safetensors_reply_bound(const struct wire_request *request,
-                                      const attn_sizes *sizes) {
+static size_t safetensors_reply_bound(const struct wire_request *request) {
     struct safetensors_encoder encoder;
-    size_t bytes = 0;
-    if (!size_add_mul(&bytes, sizes->outputs, sizeof(float)) ||
-        !size_add_mul(&bytes, sizes->weights, sizeof(float)) ||
-        !size_add_mul(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t)) ||
-        !size_add(bytes, HEADER_BYTES_MAX, &bytes))
-        return SIZE_MAX;
-    return prepare_reply(&encoder, request, &(attn_result){0});
+    size_t bytes = HEADER_BYTES_MAX;
+    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
+    size_t count = wire_reply_list(request, &(attn_result){0}, tensors);
+    for (size_t i = 0; i < count; i++)
+        size_add_mul_saturating(&bytes, wire_reply_count(&tensors[i]), sizeof(float));
+    size_add_mul_saturating(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t));
+    return bytes < SIZE_MAX ? prepare_reply(&encoder, request, &(attn_result){0})
+                            : SIZE_MAX;
 }
 
 static void *safetensors_reply_begin(struct arena *arena,
@@ -218,6 +216,6 @@ const struct wire_writer wire_safetensors_writer = {
     .memory = wire_reply_lens_bytes,
     .begin = safetensors_reply_begin,
     .fill = safetensors_reply_fill,
-    .smaller = "set need_weights to mean or false, "
+    .smaller = "leave weights or heads out of need, set need_weights to mean, "
                "select by weights_heads and weights_queries, or send fewer sequences",
 };

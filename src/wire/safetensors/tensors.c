@@ -15,6 +15,8 @@ static const char *const tensor_names[WIRE_SAFETENSORS_NUM_TENSORS] = {
     [WIRE_SAFETENSORS_KEYS] = "keys",
     [WIRE_SAFETENSORS_VALUES] = "values",
     [WIRE_SAFETENSORS_VALID_LENS] = "valid_lens",
+    [WIRE_SAFETENSORS_POSITIONS] = "positions",
+    [WIRE_SAFETENSORS_KEY_POSITIONS] = "key_positions",
     [WIRE_SAFETENSORS_HEAD_MASK] = "head_mask",
     [WIRE_SAFETENSORS_WEIGHTS_HEADS] = "weights_heads",
     [WIRE_SAFETENSORS_WEIGHTS_QUERIES] = "weights_queries",
@@ -63,6 +65,20 @@ static bool find_lens(const struct wire_safetensors_body *body,
 
 /* --- memory --- */
 
+/* Adds what positions need that are sent once for all sequences of a batch. */
+static bool add_repeated(const struct wire_safetensors_body *body,
+                         enum wire_safetensors_id id, size_t *bytes) {
+    const struct safetensors_tensor *list = body->tensors[id];
+    const struct safetensors_tensor *rows = body->tensors[WIRE_SAFETENSORS_KEYS];
+    size_t repeated;
+    if (id == WIRE_SAFETENSORS_POSITIONS || rows == NULL)
+        rows = body->tensors[WIRE_SAFETENSORS_QUERIES];
+    if (rows == NULL || rows->rank != WIRE_LEVELS_BATCHED || list->rank != 1)
+        return true;
+    return size_mul(list->elements, sizeof(size_t), &repeated) &&
+           size_add_mul(bytes, rows->shape[0], repeated);
+}
+
 /* Returns the most bytes that reading one tensor needs; the model has `num_heads`. */
 static size_t tensor_cost(const struct wire_safetensors_body *body, size_t num_heads,
                           enum wire_safetensors_id id) {
@@ -83,6 +99,8 @@ static size_t tensor_cost(const struct wire_safetensors_body *body, size_t num_h
 
     if (id <= WIRE_SAFETENSORS_VALUES && tensor->rank == WIRE_LEVELS_BATCHED)
         fits = fits && size_add_mul(&bytes, tensor->shape[0], sizeof(size_t));
+    if (id == WIRE_SAFETENSORS_POSITIONS || id == WIRE_SAFETENSORS_KEY_POSITIONS)
+        fits = fits && add_repeated(body, id, &bytes);
     /* A mark is a byte, for each head or each query. */
     if (id == WIRE_SAFETENSORS_WEIGHTS_HEADS)
         fits = fits && size_add(bytes, num_heads, &bytes);
