@@ -34,8 +34,8 @@ static const char svg_head[] =
     "</style>\n";
 
 struct curve {
-    const double *changes; /* [num_heads], without the first i + 1 heads */
-    size_t num_heads;
+    const double *changes; /* [num_heads / group], without the first i + 1 groups */
+    size_t num_heads, group;
     double highest; /* the change at TOP */
     struct buf text;
     attn_status status; /* of all that was printed */
@@ -56,7 +56,8 @@ __attribute__((format(printf, 2, 3))) static void curve_print(struct curve *curv
 
 /* Returns the change with `kept` heads. */
 static double curve_change(const struct curve *curve, size_t kept) {
-    return kept == curve->num_heads ? 0 : curve->changes[curve->num_heads - 1 - kept];
+    size_t removed = (curve->num_heads - kept) / curve->group;
+    return removed == 0 ? 0 : curve->changes[removed - 1];
 }
 
 static double curve_x(const struct curve *curve, double kept) {
@@ -113,22 +114,22 @@ static void draw_point(struct curve *curve, const char *class, size_t kept,
 
 static void draw_points(struct curve *curve) {
     curve_print(curve, "<polyline class=\"curve\" points=\"");
-    for (size_t kept = 0; kept <= curve->num_heads; kept++)
+    for (size_t kept = 0; kept <= curve->num_heads; kept += curve->group)
         curve_print(curve, "%s%.1f,%.1f", kept > 0 ? " " : "",
                     curve_x(curve, (double)kept),
                     curve_y(curve, curve_change(curve, kept)));
     curve_print(curve, "\"/>\n");
 
-    for (size_t kept = 0; kept <= curve->num_heads; kept++)
+    for (size_t kept = 0; kept <= curve->num_heads; kept += curve->group)
         draw_point(curve, "point", kept, curve_change(curve, kept));
 }
 
 attn_status curve_write(const char *path, const double *changes, size_t num_heads,
-                        size_t kept, double change, attn_error *ret_error) {
-    struct curve curve = {.changes = changes, .num_heads = num_heads};
+                        size_t group, size_t kept, double change, attn_error *ret_error) {
+    struct curve curve = {.changes = changes, .num_heads = num_heads, .group = group};
     double max = change;
 
-    for (size_t i = 0; i < num_heads; i++)
+    for (size_t i = 0; i < num_heads / group; i++)
         max = fmax(max, changes[i]);
     double step = max > 0 ? find_step(max, Y_TICKS) : 1;
     curve.highest = step * fmax(1, ceil(max / step - 0.001)); /* 1.0000001 is 1 */

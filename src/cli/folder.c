@@ -7,6 +7,7 @@
 #include "weights/families/folder.h"
 #include "weights/families/lacks.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,10 +20,13 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
         stat(spec->path, &stat_of_path) == 0 && S_ISDIR(stat_of_path.st_mode);
 
     *ret_folder = NULL;
-    if (!is_folder && (spec->layers != NULL || spec->pre_norm))
+    if (!is_folder && (spec->layers != NULL || spec->layer != NULL || spec->pre_norm))
         return error_set(ret_error, ATTN_E_VALUE,
                          "%.160s: %s is for folders, but this is not one; leave it out",
-                         spec->path, spec->layers != NULL ? "layers" : "pre_norm");
+                         spec->path,
+                         spec->layers != NULL  ? "layers"
+                         : spec->layer != NULL ? "layer"
+                                               : "pre_norm");
     if (!is_folder)
         return ATTN_OK;
     if (options->num_heads > 0 || options->layout != NULL || options->causal != NULL)
@@ -35,6 +39,7 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
 
     const struct folder_options folder_options = {
         .layers = spec->layers,
+        .layer = spec->layer,
         .prefix = options->prefix,
         .pre_norm = spec->pre_norm,
         .context_length = options->context_length,
@@ -56,6 +61,21 @@ attn_status folder_open_to_serve(const struct model_spec *spec,
         return ATTN_OK;
     }
     folder_close(folder);
+    return status;
+}
+
+attn_status folder_hint(const char *path, attn_status status, attn_error *error) {
+    char folder[PATH_MAX];
+    const char *name = strrchr(path, '/');
+    size_t size = name == NULL ? 0 : (size_t)(name - path);
+
+    if (status != ATTN_E_FORMAT ||
+        snprintf(folder, sizeof folder, "%.*s", (int)size, path) >= (int)sizeof folder ||
+        !folder_is_at(size > 0 ? folder : "."))
+        return status;
+    size_t used = strlen(error->text);
+    snprintf(error->text + used, sizeof error->text - used,
+             "; it is in a folder with config.json: give the folder instead");
     return status;
 }
 

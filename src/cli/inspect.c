@@ -62,6 +62,7 @@ static bool inspect_spec(const struct config *config, spec_parser *parse,
                                          &error);
             if (status == ATTN_OK)
                 print_info(spec.path, &info);
+            folder_hint(spec.path, status, &error);
         }
         model_spec_deinit(&spec);
     }

@@ -283,8 +283,9 @@ static attn_status load_path(const struct load_source *source,
     attn_status status = refuse_folder_source(source, spec, engine, &is_file, ret_error);
     if (!is_file)
         return status;
-    return attn_model_load(source->name, source->path, &spec->options, engine, ret_model,
-                           ret_error);
+    status = attn_model_load(source->name, source->path, &spec->options, engine,
+                             ret_model, ret_error);
+    return folder_hint(source->path, status, ret_error);
 }
 
 attn_status load_model(const struct config *config, const struct load_source *source,

@@ -3,8 +3,10 @@
 #include "cli/operand.h"
 
 #include "base/error.h"
+#include "cli/folder.h"
 #include "cli/load.h"
 #include "config/model_spec.h"
+#include "weights/families/folder.h"
 
 #include <attnd/library.h>
 #include <stdio.h>
@@ -12,6 +14,34 @@
 int operand_report(const attn_error *error, int exit_code) {
     fprintf(stderr, "attnd: %s\n", error->text);
     return exit_code;
+}
+
+/* Loads a file, or the only layer of a folder that `spec` asks for. */
+static attn_status load_operand(const struct model_spec *spec,
+                                const attn_engine_options *engine, attn_model **ret_model,
+                                attn_error *ret_error) {
+    struct folder *folder;
+    size_t count;
+
+    attn_status status = folder_open_spec(spec, &folder, ret_error);
+    if (status == ATTN_OK && folder == NULL) {
+        status = attn_model_load("model", spec->path, &spec->options, engine, ret_model,
+                                 ret_error);
+        return folder_hint(spec->path, status, ret_error);
+    }
+    if (status != ATTN_OK)
+        return status;
+
+    const struct layer *layers = folder_get_layers(folder, &count);
+    if (count > 1)
+        status = error_set(ret_error, ATTN_E_VALUE,
+                           "%.160s: the folder has %zu layers; choose one, as in "
+                           "FOLDER,layer=%s",
+                           spec->path, count, layers[0].part);
+    else
+        status = folder_create_model(folder, 0, "model", engine, ret_model, ret_error);
+    folder_close(folder);
+    return status;
 }
 
 int operand_load(const struct config *config, const struct config_texts *files,
@@ -31,8 +61,7 @@ int operand_load(const struct config *config, const struct config_texts *files,
     const attn_engine_options engine = load_engine_options(config, spec.precision, false);
     attn_status status = attn_init(&error);
     if (status == ATTN_OK)
-        status = attn_model_load("model", spec.path, &spec.options, &engine, ret_model,
-                                 &error);
+        status = load_operand(&spec, &engine, ret_model, &error);
     model_spec_deinit(&spec);
     return status == ATTN_OK ? 0 : operand_report(&error, 1);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operand.h: the model that is the only operand of a command, FILE[,KEY=VALUE]... */
+/* operand.h: the model that is the only operand of a command: FILE[,KEY=VALUE]..., or
+ * FOLDER,layer=NAME. */
 #ifndef ATTND_CLI_OPERAND_H
 #define ATTND_CLI_OPERAND_H
 

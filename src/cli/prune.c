@@ -21,11 +21,12 @@ struct pruning {
     const struct config *config;
     attn_model *whole, *pruned;
     size_t num_heads; /* of `whole`: H */
+    size_t group;     /* heads that share a key head, and leave together */
     bool *left_out;   /* [H] */
     size_t num_left_out;
     struct attn_heads heads; /* over --data */
-    size_t *order;           /* [H], as attn_heads_order() returns them */
-    double *changes;         /* [H] */
+    size_t *order;           /* [H / group] groups, as attn_heads_order() returns them */
+    double *changes;         /* [H / group] */
     double change;           /* of the outputs, as predicted */
 };
 
@@ -84,11 +85,16 @@ static attn_status mark_listed(struct pruning *pruning, attn_error *error) {
         return error_set(error, ATTN_E_VALUE,
                          "--heads: every head of %zu is listed; keep at least one",
                          pruning->num_heads);
-    return ATTN_OK;
+    return prune_check(attn_model_get_info(pruning->whole), pruning->left_out, error);
 }
 
 static attn_status check_keep(const struct pruning *pruning, attn_error *error) {
     size_t keep = pruning->config->heads.keep;
+    if (keep % pruning->group != 0)
+        return error_set(error, ATTN_E_VALUE,
+                         "--keep: %zu heads share a key head and are removed together; "
+                         "keep a multiple of that, not %zu",
+                         pruning->group, keep);
     if (keep < pruning->num_heads)
         return ATTN_OK;
     return error_set(error, ATTN_E_VALUE,
@@ -102,7 +108,8 @@ static attn_status check_keep(const struct pruning *pruning, attn_error *error) 
 static void mark_least(struct pruning *pruning) {
     pruning->num_left_out = pruning->num_heads - pruning->config->heads.keep;
     for (size_t i = 0; i < pruning->num_left_out; i++)
-        pruning->left_out[pruning->order[i]] = true;
+        pruning->left_out[pruning->order[i / pruning->group] * pruning->group +
+                          i % pruning->group] = true;
 }
 
 /* The change of the outputs, as it is measured. */
@@ -163,9 +170,45 @@ static attn_status measure_request(void *context, attn_request *batch,
     return ATTN_OK;
 }
 
+/* Adds up what the heads of each group contribute: ret_groups has a gram [H / group,
+ * H / group], which the caller frees, and shares the rest. */
+static attn_status add_up_groups(const struct pruning *pruning,
+                                 struct attn_heads *ret_groups, attn_error *error) {
+    size_t num_heads = pruning->num_heads, group = pruning->group;
+    size_t count = num_heads / group;
+    double *gram = calloc(count, count * sizeof *gram);
+
+    if (gram == NULL)
+        return error_set(error, ATTN_E_NOMEM, "not enough memory for %zu heads",
+                         num_heads);
+    for (size_t g = 0; g < num_heads; g++) {
+        for (size_t h = 0; h < num_heads; h++)
+            gram[g / group * count + h / group] += pruning->heads.gram[g * num_heads + h];
+    }
+    *ret_groups = pruning->heads;
+    ret_groups->num_heads = count;
+    ret_groups->gram = gram;
+    return ATTN_OK;
+}
+
+static void print_order(const struct pruning *pruning) {
+    size_t group = pruning->group, count = pruning->num_heads / group;
+
+    printf("\nkept  removed    change\n");
+    for (size_t i = 0; i < count; i++) {
+        size_t first = pruning->order[i] * group;
+        char removed[48];
+        snprintf(removed, sizeof removed, group == 1 ? "%zu" : "%zu-%zu", first,
+                 first + group - 1);
+        printf("%4zu  %7s  %8.6f\n", (count - 1 - i) * group, removed,
+               pruning->changes[i]);
+    }
+}
+
 /* Looks at the heads over --data, orders them, and prints both. */
 static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     size_t num_heads = pruning->num_heads;
+    struct attn_heads groups;
     attn_status status =
         heads_analyse(pruning->config, pruning->whole, &pruning->heads, error);
     if (status != ATTN_OK)
@@ -176,13 +219,14 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     if (pruning->order == NULL || pruning->changes == NULL)
         return error_set(error, ATTN_E_NOMEM, "not enough memory for %zu heads",
                          num_heads);
-    attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
+    status = add_up_groups(pruning, &groups, error);
+    if (status != ATTN_OK)
+        return status;
+    attn_heads_order(&groups, pruning->order, pruning->changes);
+    free(groups.gram);
 
     heads_print(&pruning->heads);
-    printf("\nkept  removed    change\n");
-    for (size_t i = 0; i < num_heads; i++)
-        printf("%4zu  %7zu  %8.6f\n", num_heads - 1 - i, pruning->order[i],
-               pruning->changes[i]);
+    print_order(pruning);
     return ATTN_OK;
 }
 
@@ -234,8 +278,8 @@ static attn_status prune_model(struct pruning *pruning, attn_error *error) {
     if (status == ATTN_OK)
         printf("%s: %zu of %zu heads\n", options->output, kept, pruning->num_heads);
     if (status == ATTN_OK && options->curve != NULL)
-        status = curve_write(options->curve, pruning->changes, pruning->num_heads, kept,
-                             pruning->change, error);
+        status = curve_write(options->curve, pruning->changes, pruning->num_heads,
+                             pruning->group, kept, pruning->change, error);
     return status;
 }
 
@@ -259,7 +303,9 @@ int command_prune(const struct config *config, const struct config_texts *files)
     if (exit_code != 0)
         return exit_code;
 
-    pruning.num_heads = attn_model_get_info(pruning.whole)->num_heads;
+    const attn_model_info *info = attn_model_get_info(pruning.whole);
+    pruning.num_heads = info->num_heads;
+    pruning.group = info->num_heads / info->num_kv_heads;
     pruning.left_out = calloc(pruning.num_heads, sizeof *pruning.left_out);
     if (pruning.left_out == NULL) {
         error_set(&error, ATTN_E_NOMEM, "out of memory");

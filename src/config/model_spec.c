@@ -34,15 +34,15 @@ struct spec_text {
 static attn_status parse_folder_pair(const char *key, const char *value,
                                      const struct spec_text *shown,
                                      struct model_spec *spec, attn_error *ret_error) {
-    if (strcmp(key, "layers") == 0) {
-        spec->layers = value;
+    if (strcmp(key, "layers") == 0 || strcmp(key, "layer") == 0) {
+        *(key[sizeof "layer" - 1] == 's' ? &spec->layers : &spec->layer) = value;
         return ATTN_OK;
     }
     if (strcmp(key, "pre_norm") != 0)
         return error_set(ret_error, ATTN_E_VALUE,
                          "%s%s: unknown key '%s'; the keys are num_heads, causal, "
                          "context_length, layout, prefix and precision, "
-                         "and for a folder layers and pre_norm",
+                         "and for a folder layers, layer and pre_norm",
                          shown->option, shown->text, key);
 
     spec->pre_norm = strcmp(value, "true") == 0;

@@ -14,6 +14,7 @@ struct model_spec {
     const char *precision; /* NULL: that of --precision */
     /* Of a folder alone: */
     const char *layers; /* "0-3,7"; NULL: all */
+    const char *layer;  /* one, by its name: "decoder.3.cross"; NULL: all */
     bool pre_norm;
 };
 

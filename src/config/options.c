@@ -27,8 +27,8 @@ const struct option config_options[] = {
          "Load a layer from a safetensors file and serve it as NAME. Keys: num_heads, "
          "causal, context_length, layout, prefix, precision; they override the metadata "
          "in the file. Or load the layers of a folder of Hugging Face, as NAME.0 and "
-         "others. Keys: layers, pre_norm, prefix, context_length, precision. May be "
-         "repeated; in the environment, separate models by ';'."},
+         "others. Keys: layers, layer, pre_norm, prefix, context_length, precision. "
+         "May be repeated; in the environment, separate models by ';'."},
     {.name = "model-dir",
      .kind = OPTION_TEXT,
      .offset = AT(model_dir),

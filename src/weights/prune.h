@@ -9,19 +9,27 @@
 
 #include <attnd/model.h>
 
+/* Checks that the heads h with left_out[h], [H], can be removed: whole groups of heads
+ * that share a key head. Errors, with one line that names the group: ATTN_E_VALUE;
+ * ATTN_E_UNSUPPORTED where norms are over all heads together. */
+attn_status prune_check(const attn_model_info *info, const bool *left_out,
+                        attn_error *ret_error);
+
 /* Creates a model from `model` without the heads h with left_out[h], which is [H] and
  * leaves at least one. It computes what `model` computes when head_mask is 0 for those
  * heads. Without an output projection the heads' outputs would move; the new model then
  * has one, of zeros and ones, that puts them where they were.
  *
  * `model` must not be one that serves only. The caller owns *ret_model, which has no
- * engine yet. Errors, with one line: ATTN_E_OVERFLOW, ATTN_E_NOMEM. */
+ * engine yet. Errors, with one line: those of prune_check(); ATTN_E_OVERFLOW,
+ * ATTN_E_NOMEM. */
 attn_status prune_create_model(const attn_model *model, const bool *left_out,
                                attn_model **ret_model, attn_error *ret_error);
 
 /* Creates a file from a model of prune_create_model(). Its __metadata__ has num_heads,
  * causal and context_length, so it is served without options. Errors, with one line:
- * those of safetensors_write_file(). */
+ * ATTN_E_UNSUPPORTED for more than plain attention, which such a file cannot say; those
+ * of safetensors_write_file(). */
 attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error);
 

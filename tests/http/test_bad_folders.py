@@ -8,8 +8,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from folders import change_config, copy_folder, refusal_of, rewrite
-from server import BINARY
+from folders import FOLDERS, change_config, copy_folder, refusal_of, rewrite
+from server import BINARY, run_attnd
 
 # How config.json of a folder is spoilt, and what the line says.
 BAD_CONFIGS = {
@@ -206,3 +206,12 @@ def test_the_first_bad_layer_is_the_error(tmp_path):
         {f"h.{layer}.attn.c_proj.bias": np.full(48, np.nan, np.float32) for layer in (1, 2)}))
     for _ in range(10):
         assert "layer 1: tensor 'h.1.attn.c_proj.bias'" in refusal_of("--model", f"m={folder}")
+
+
+def test_file_of_a_folder_is_refused_with_a_hint_at_the_folder():
+    path = FOLDERS / "gpt2/model.safetensors"
+    hint = "it is in a folder with config.json: give the folder instead\n"
+    assert refusal_of("--model", f"m={path}").endswith(hint)
+    for command in ("inspect",), ("heads", "--data", "none.jsonl"):
+        result = run_attnd(command[0], path, *command[1:])
+        assert result.returncode == 1 and result.stderr.endswith(hint), result.stderr

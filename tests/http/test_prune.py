@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from checkpoints import additive_tensors, random_tensors, write_layer
+from folders import FOLDERS
 from head_requests import contributions, error_of, layer, table  # noqa: F401 (layer: a fixture)
-from safetensors_file import parse_safetensors, write_safetensors
+from safetensors_file import parse_safetensors, read_safetensors, write_safetensors
 from server import BINARY, ROOT, Server, clean_environment, run_attnd
 
 LAYOUTS = ("d2l", "torch_packed", "torch_split", "llms_from_scratch", "wrapper", "two_stage")
@@ -292,3 +293,29 @@ def test_page_shows_what_is_printed(tmp_path):
     printed, expected = (np.array(re.findall(r"\d+\.\d+", text), float)
                          for text in (result.stdout, shown))
     assert np.abs(printed - expected).max() <= 2e-4
+
+
+def test_layer_of_a_folder_is_pruned(tmp_path):
+    folder, output = FOLDERS / "whisper", tmp_path / "pruned.safetensors"
+    result = run_attnd("prune", f"{folder},layer=decoder.1.cross", "--heads", "0", "--output", output)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"{output}: 2 of 3 heads\n"
+    cases = read_safetensors(FOLDERS / "whisper/cases.safetensors")
+    request = {key: cases[f"decoder.1.cross/{kind}"].tolist()
+               for key, kind in (("queries", "queries"), ("keys", "keys"), ("values", "keys"))}
+    with Server("--model", f"whole={folder},layer=decoder.1.cross", "--model", f"pruned={output}") as server:
+        want = server.attention(request | {"model": "whole.decoder.1.cross", "head_mask": [0, 1, 1]}).json()
+        got = server.attention(request | {"model": "pruned"}).json()
+    difference = np.abs(np.array(got["outputs"]) - np.array(want["outputs"])).max()
+    assert difference <= 1e-6 * np.abs(want["outputs"]).max()
+
+
+@pytest.mark.parametrize("options, words", [
+    ("", "the folder has 6 layers; choose one, as in FOLDER,layer=encoder.0"),
+    (",layers=1", "the folder has 3 layers; choose one, as in FOLDER,layer=encoder.1"),
+    (",layer=decoder.2", "there is no layer=decoder.2; attnd inspect lists the layers"),
+    (",num_heads=3", "num_heads of a folder comes from its config.json")])
+def test_operand_that_is_not_one_layer_is_refused(options, words, tmp_path):
+    result = run_attnd("prune", f"{FOLDERS / 'whisper'}{options}", "--heads", "0", "--output", tmp_path / "p")
+    assert result.returncode == 1 and words in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    assert not (tmp_path / "p").exists()

@@ -137,15 +137,19 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
 
 /* Adds the layers of a stack that are asked for. */
 static attn_status add_stack(struct folder *folder, const struct match *match,
-                             const struct match_stack *stack, const char *selection,
+                             const struct match_stack *stack,
+                             const struct folder_options *options,
                              attn_error *ret_error) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
         struct layer_biases biases;
-        if (!is_selected(selection, i))
+        if (!is_selected(options->layers, i))
             continue;
 
         attn_status status = traits_read(match, stack, i, layer, &biases, ret_error);
+        if (status == ATTN_OK && options->layer != NULL &&
+            strcmp(layer->part, options->layer) != 0)
+            continue;
         if (status == ATTN_OK)
             status =
                 places_find(match, stack, &folder->tensors, &biases, layer, ret_error);
@@ -180,7 +184,11 @@ static attn_status find_layers(struct folder *folder,
     if (folder->layers == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to list its layers");
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
-        status = add_stack(folder, &match, &match.stacks[i], options->layers, ret_error);
+        status = add_stack(folder, &match, &match.stacks[i], options, ret_error);
+    if (status == ATTN_OK && folder->num_layers == 0)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "there is no layer=%.80s; attnd inspect lists the layers",
+                         options->layer);
     if (status == ATTN_OK && folder->pre_norm)
         status = check_pre_norm(folder, &match, ret_error);
     return status;

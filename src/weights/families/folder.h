@@ -14,6 +14,7 @@ struct folder;
 /* What a folder is asked for. All memory is borrowed for the call. */
 struct folder_options {
     const char *layers; /* "0-3,7"; NULL: all */
+    const char *layer;  /* one of them, by its name: "decoder.3.cross"; NULL: all */
     const char *prefix; /* of the tensors' names, where several fit; NULL: any */
     bool pre_norm;      /* apply the norm before each layer, too */
     size_t context_length;
