@@ -39,7 +39,8 @@ struct http_server {
     char url[URL_SIZE];
     struct http_thread *threads; /* [num_threads] */
     struct metrics *metrics;
-    size_t *num_rounds; /* [num_threads], at the last http_server_is_alive() */
+    /* [num_threads + 1], at the last http_server_is_alive(); the last is of `admin` */
+    size_t *num_rounds;
     size_t num_started;
     atomic_bool refuses_ready;
     atomic_bool draining;            /* set once; `deadline` is written before */
@@ -170,7 +171,7 @@ static attn_status create_state(struct http_server *server) {
     size_t num_admin = server->options.admin_listen != NULL ? 1 : 0;
 
     server->threads = calloc(num_threads, sizeof *server->threads);
-    server->num_rounds = calloc(num_threads, sizeof *server->num_rounds);
+    server->num_rounds = calloc(num_threads + 1, sizeof *server->num_rounds);
     if (server->threads == NULL || server->num_rounds == NULL)
         return ATTN_E_NOMEM;
     return metrics_create(num_threads + num_admin, &server->metrics);
@@ -315,15 +316,22 @@ void http_server_refuse_ready(struct http_server *server) {
     atomic_store(&server->refuses_ready, true);
 }
 
+/* Whether the thread went through its loop since the last call, which noted *num_rounds.
+ * Wakes it, so that it does so before the next one. */
+static bool is_running(struct http_thread *thread, size_t *num_rounds) {
+    size_t before = *num_rounds;
+    *num_rounds = atomic_load(&thread->num_rounds);
+    http_thread_wake(thread);
+    return *num_rounds != before;
+}
+
 bool http_server_is_alive(struct http_server *server) {
     bool alive = true;
-    for (size_t i = 0; i < server->num_started; i++) {
-        struct http_thread *thread = &server->threads[i];
-        size_t num_rounds = atomic_load(&thread->num_rounds);
-        alive = alive && num_rounds != server->num_rounds[i];
-        server->num_rounds[i] = num_rounds;
-        http_thread_wake(thread);
-    }
+    for (size_t i = 0; i < server->num_started; i++)
+        alive = is_running(&server->threads[i], &server->num_rounds[i]) && alive;
+    if (server->has_admin)
+        alive =
+            is_running(&server->admin, &server->num_rounds[server->num_started]) && alive;
     return alive;
 }
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "http/metrics/metrics.h"
 #include "http/net/framing.h"
+#include "tls/session.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -39,8 +40,8 @@
  * Large replies that are in memory need some. */
 #define EMPTY_RUNS_MAX 64
 /* The pause after as many more over TLS: the daemon asks for runs without end while a
- * handshake has begun and is not complete. */
-#define HANDSHAKE_MS 10
+ * handshake has begun and is not complete. So a thread that drains counts it as quiet. */
+#define HANDSHAKE_MS QUIET_MS
 /* How often a refusal to accept is logged, at most. */
 #define LOG_AGAIN_NS 10000000000
 
@@ -99,14 +100,38 @@ static bool is_exhausted(int error) {
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Hands an accepted socket to libmicrohttpd, or closes it when there is no place. */
+static void hand_over(struct http_thread *thread, int fd, const struct sockaddr *peer,
+                      socklen_t length) {
+    if (MHD_add_connection(thread->daemon, fd, peer, length) != MHD_YES)
+        log_refused_accept(thread, strerror(errno));
+}
+
+/* Hands an accepted socket to libmicrohttpd, or closes it when there is no place. Some
+ * wait before that for their TLS handshake. */
 static void add_connection(struct http_thread *thread, int fd,
                            const struct sockaddr *peer, socklen_t length) {
-    if (connection_create(&thread->connections, fd, peer) == NULL) {
+    struct connection *connection = connection_create(&thread->connections, fd, peer);
+
+    if (connection == NULL) {
         close(fd);
         log_refused_accept(thread, "every connection has a request in progress");
-    } else if (MHD_add_connection(thread->daemon, fd, peer, length) != MHD_YES) {
-        log_refused_accept(thread, strerror(errno));
+    } else if (!thread->speaks_tls || connection_begin_handshake(connection)) {
+        hand_over(thread, fd, peer, length);
+    }
+}
+
+/* Lets those begin that waited for the handshakes of others. */
+static void add_waiting(struct http_thread *thread) {
+    struct connection *connection;
+
+    while ((connection = connection_take_waiting(&thread->connections)) != NULL) {
+        /* libmicrohttpd only keeps the address. It is empty when the peer left. */
+        struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+        struct sockaddr *peer = (struct sockaddr *)&address;
+        socklen_t length = sizeof address;
+        if (getpeername(connection->fd, peer, &length) != 0)
+            length = sizeof address;
+        hand_over(thread, connection->fd, peer, length);
     }
 }
 
@@ -147,6 +172,8 @@ static void begin_tls(struct http_thread *thread, struct MHD_Connection *connect
     void *session =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)
             ->tls_session;
+    peer->session = session;
+    tls_session_watch(session, &peer->handshake.established);
     peer->certificate = secrets_acquire_certificate(thread->secrets);
     if (!tls_certificate_use(peer->certificate, session))
         shutdown(peer->fd, SHUT_RDWR);
@@ -285,6 +312,7 @@ static bool run_once(struct http_thread *thread, int ms) {
     MHD_run_wait(thread->daemon, 0);
     forget_newcomers(thread);
     connection_sweep(&thread->connections);
+    add_waiting(thread);
     refusals_warn(&thread->metrics->refusals);
     if (!thread->quiesced)
         set_listens(thread, true);
@@ -311,6 +339,7 @@ static void *thread_main(void *argument) {
     size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);
     thread->num_accepted = num_without_reply;
+    connection_end_waiting(&thread->connections);
     return NULL;
 }
 

@@ -159,12 +159,13 @@ def stopped_thread(thread):
     assert libc.ptrace(PTRACE_DETACH, thread, None, None) == 0
 
 
-def test_no_life_sign_while_one_http_thread_does_not_run(start_server, manager):
-    server = start_server("--demo", "--http-threads", 2, NOTIFY_SOCKET=manager.name,
+@pytest.mark.parametrize("options", [("--http-threads", 2), ("--admin-listen", "127.0.0.1:0")])
+def test_no_life_sign_while_one_http_thread_does_not_run(start_server, manager, options):
+    server = start_server("--demo", "--http-threads", 1, *options, NOTIFY_SOCKET=manager.name,
                           WATCHDOG_USEC="200000")
     assert [manager.read() for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
     wait_until(lambda: len(find_http_threads(server.process.pid)) == 2, "both threads wait")
-    with stopped_thread(find_http_threads(server.process.pid)[-1]):
+    with stopped_thread(max(find_http_threads(server.process.pid))):  # that started last
         manager.read_for(0.5)  # one that was on its way
         assert manager.read_for(1) == []
         assert "error an HTTP thread does not run" in server.read_log()

@@ -31,8 +31,8 @@ pytestmark = [
 
 
 class TlsConnection(Connection):
-    def __init__(self, port, timeout=60, context=None):
-        super().__init__(port, timeout)
+    def __init__(self, port, timeout=60, context=None, source=HOST):
+        super().__init__(port, timeout, source)
         try:
             self.socket = (context or client_context()).wrap_socket(self.socket, server_hostname=HOST)
         except Exception:
@@ -206,13 +206,29 @@ def test_a_slow_handshake_is_ended(server, begun):
         assert connection.read_to_end(timeout=60) == b""
 
 
-def test_slow_headers_and_bodies_are_ended_without_a_reply(server):
-    """Only libmicrohttpd can write to the connection, and it has no reply yet."""
-    for data in (b"GET /v2", b"GET /v2/health/live HTTP/1.1\r\nHost:", post_bytes(SMALL)[:-5]):
-        with TlsConnection(server.port) as connection:
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_slow_headers_and_bodies_get_408(server, version):
+    context = client_context()
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    for data, late in ((b"GET /v2", "the request line"), (b"GET /v2/health/live HTTP/1.1\r\nHost:", "the headers"),
+                       (post_bytes(SMALL)[:-5], "the body")):
+        with TlsConnection(server.port, context=context) as connection:
             connection.send(data)
-            with contextlib.suppress(ssl.SSLError):
-                assert not connection.receive()
+            reply = connection.read_reply()
+            assert (reply.status, reply.json()["title"]) == (408, "Request timeout")
+            assert reply.json()["detail"].startswith(late)
+            assert not connection.receive()  # a proper end, which is no ssl.SSLError
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_connection_that_asks_for_nothing_gets_no_408(server, version):
+    """A browser that connects in advance would take it for the reply to its request."""
+    context = client_context()
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    with TlsConnection(server.port, context=context) as connection:
+        with contextlib.suppress(ssl.SSLError):
+            assert not connection.receive()
+        assert connection.unread == b""
 
 
 def test_a_handshake_that_hangs_costs_little(files, start_server):

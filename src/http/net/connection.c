@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "http/log/trace.h"
 #include "http/net/address.h"
+#include "tls/session.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define SECOND_NS ((int64_t)1000000000)
 /* When bytes are unread that libmicrohttpd may read at its next run. */
@@ -30,7 +32,20 @@
 
 /* --- ending connections --- */
 
-/* Sends a reply past libmicrohttpd, which has sent none yet. */
+/* Sends bytes past libmicrohttpd, and that they are the last. A client that does not read
+ * gets none. */
+static void send_last(const struct connection *connection, const char *data,
+                      size_t size) {
+    if (connection->session != NULL) {
+        tls_session_send_last(connection->session, data, size);
+    } else {
+        ssize_t sent = send(connection->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)sent; /* the connection ends anyway */
+    }
+    shutdown(connection->fd, SHUT_WR);
+}
+
+/* Sends a reply past libmicrohttpd, which has sent none yet, and nothing more. */
 static void send_timeout_reply(const struct connection *connection, const char *detail) {
     const char *id = connection->request_id;
     bool has_id = id != NULL && *id != '\0';
@@ -48,9 +63,7 @@ static void send_timeout_reply(const struct connection *connection, const char *
                      problem.status, problem.title, wire_problem_format.content_type,
                      body.size, has_id ? TRACE_ID_HEADER ": " : "", has_id ? id : "",
                      has_id ? "\r\n" : "", (int)body.size, body.data);
-        ssize_t sent =
-            send(connection->fd, reply, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
-        (void)sent; /* a client that does not read gets none */
+        send_last(connection, reply, (size_t)size);
     }
     buf_deinit(&body);
 }
@@ -61,16 +74,31 @@ static bool get_tcp_info(const struct connection *connection, struct tcp_info *r
     return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, ret_info, &size) == 0;
 }
 
-/* Ends the connection at once: libmicrohttpd sees an error and closes it. */
+/* Ends the connection at once: libmicrohttpd sees an error and closes it. One that
+ * libmicrohttpd does not have yet is freed. */
 static void end_connection(struct connection *connection) {
-    shutdown(connection->fd, SHUT_RDWR);
+    if (!connection->handshake.waits) {
+        shutdown(connection->fd, SHUT_RDWR);
+        return;
+    }
+    close(connection->fd);
+    connection_destroy(connection);
+}
+
+/* Whether bytes of a request have arrived before its line was complete. */
+static bool has_received(const struct connection *connection) {
+    struct tcp_info info;
+    if (connection->session != NULL)
+        return connection->handshake.established &&
+               tls_session_has_received(connection->session);
+    return !connection->handshake.waits && get_tcp_info(connection, &info) &&
+           info.tcpi_bytes_received > 0;
 }
 
 /* Ends a connection that took too long. One that is still sending gets a 408, and a
- * second to read it: bytes that arrive after the socket is closed would discard it. Over
- * TLS there is no 408, since only libmicrohttpd can write there. */
+ * second to read it: bytes that arrive after the socket is closed would discard it. One
+ * that has not finished its TLS handshake can get no reply. */
 static void end_late_connection(struct connection *connection, int64_t now) {
-    struct tcp_info info;
     const char *detail = NULL;
 
     if (connection->phase == CONNECTION_HEADERS)
@@ -79,15 +107,14 @@ static void end_late_connection(struct connection *connection, int64_t now) {
         detail = "the body arrived more slowly than --min-rate, or paused for "
                  "--idle-timeout; send it faster";
     else if (connection->phase == CONNECTION_WAITS && !connection->served &&
-             get_tcp_info(connection, &info) && info.tcpi_bytes_received > 0)
+             has_received(connection))
         detail = "the request line took longer than --header-timeout; send it at once";
 
-    if (detail == NULL || connection->certificate != NULL) {
+    if (detail == NULL) {
         end_connection(connection);
         return;
     }
     send_timeout_reply(connection, detail);
-    shutdown(connection->fd, SHUT_WR);
     connection->cut_at = now;
 }
 
@@ -219,7 +246,7 @@ struct connection *connection_create(struct connection_list *list, int fd,
         return NULL;
 
     connection->list = list;
-    connection->fd = fd;
+    connection->fd = connection->handshake.fd = fd;
     connection->is_proxy =
         address_is_in(&address, list->limits->options->trusted_proxies);
     connection->client = client_acquire(&list->limits->clients, &address);
@@ -244,6 +271,34 @@ fail:
     return NULL;
 }
 
+/* --- TLS handshakes --- */
+
+bool connection_begin_handshake(struct connection *connection) {
+    struct connection_list *list = connection->list;
+
+    connection->handshake.client = connection->client;
+    handshakes_add(&list->handshakes, &connection->handshake);
+    list->num_newcomers -= connection->handshake.waits;
+    return !connection->handshake.waits;
+}
+
+struct connection *connection_take_waiting(struct connection_list *list) {
+    struct connection *connection =
+        (struct connection *)handshakes_take(&list->handshakes);
+    if (connection == NULL)
+        return NULL;
+    connection_begin_phase(connection, CONNECTION_WAITS);
+    list->num_newcomers++;
+    return connection;
+}
+
+void connection_end_waiting(struct connection_list *list) {
+    while (list->handshakes.oldest != NULL)
+        end_connection((struct connection *)list->handshakes.oldest);
+}
+
+/* --- beginning and ending --- */
+
 struct connection *connection_start(struct connection_list *list, int fd) {
     struct connection *connection = list->first;
     /* The newest: another of this number was closed without a word. */
@@ -258,7 +313,7 @@ void connection_forget_newcomers(struct connection_list *list) {
     struct connection *next;
     for (struct connection *each = list->first; list->num_newcomers > 0; each = next) {
         next = each->next;
-        if (!each->started)
+        if (!each->started && !each->handshake.waits)
             connection_destroy(each);
     }
 }
@@ -266,8 +321,9 @@ void connection_forget_newcomers(struct connection_list *list) {
 void connection_destroy(struct connection *connection) {
     struct connection_list *list = connection->list;
 
-    if (!connection->started)
+    if (!connection->started && !connection->handshake.waits)
         list->num_newcomers--;
+    handshakes_remove(&list->handshakes, &connection->handshake);
     if (connection->previous != NULL)
         connection->previous->next = connection->next;
     else
@@ -401,22 +457,26 @@ void connection_sweep(struct connection_list *list) {
     if (passed < SECOND_NS)
         return;
 
-    for (struct connection *each = list->first; each != NULL; each = each->next) {
+    for (struct connection *each = list->first, *next; each != NULL; each = next) {
+        next = each->next;
         if (passed > PAUSE_NS) {
             forgive_pause(&each->since, list->swept, now);
             forgive_pause(&each->moved_at, list->swept, now);
         }
-        if (is_stuck(each) || (each->cut_at != 0 && now - each->cut_at > SECOND_NS))
-            end_connection(each);
-        else if (each->cut_at == 0 && is_late(each, now))
-            end_late_connection(each, now);
+        bool over =
+            is_stuck(each) || (each->cut_at != 0 && now - each->cut_at > SECOND_NS);
+        bool late = !over && each->cut_at == 0 && is_late(each, now);
         looks_again |= each->unread;
-
         double hold = find_hold(each, now);
         if (hold > largest) {
             largest = hold;
             slowest = each;
         }
+
+        if (over)
+            end_connection(each); /* may free it */
+        else if (late)
+            end_late_connection(each, now);
     }
     if (slowest != NULL &&
         memory_lacked_since(&list->limits->memory, now - 2 * SECOND_NS))

@@ -12,6 +12,7 @@
 
 #include "http/net/client.h"
 #include "http/net/framing.h"
+#include "http/net/handshakes.h"
 #include "http/net/memory.h"
 #include "http/options.h"
 #include "tls/certificate.h"
@@ -42,17 +43,20 @@ struct connection_limits {
 struct connection_list {
     struct connection_limits *limits;
     struct connection *first; /* the newest */
-    size_t num_newcomers;     /* those that are not started */
+    size_t num_newcomers;     /* libmicrohttpd has them, but has not started them */
     int64_t swept;            /* clock_now_ns */
+    struct handshakes handshakes;
 };
 
 struct connection {
+    struct handshake handshake; /* the first member, so one pointer gives the other */
     struct connection *previous, *next;
     struct connection_list *list;
     int fd;
     struct client *client;               /* the peer's */
     struct tls_certificate *certificate; /* that the peer was shown; NULL: no TLS */
-    struct framing_target target;        /* of the present request */
+    void *session; /* gnutls_session_t of libmicrohttpd; NULL: no TLS, or not begun */
+    struct framing_target target; /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
     /* What the present request has reserved, or NULL. */
     const struct memory_share *request;
@@ -84,6 +88,17 @@ struct connection {
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer);
 
+/* Lets a new connection begin its TLS handshake. Returns false when it must wait for
+ * others: libmicrohttpd then gets it from connection_take_waiting(). */
+bool connection_begin_handshake(struct connection *connection);
+
+/* Returns a connection that waited and may now begin its handshake; NULL: none. Call it
+ * until then after libmicrohttpd has run. */
+struct connection *connection_take_waiting(struct connection_list *list);
+
+/* Frees those that wait, with their sockets, because the thread ends. */
+void connection_end_waiting(struct connection_list *list);
+
 /* Finds the connection of a socket that libmicrohttpd begins to serve: at once (0.9.75)
  * or when it runs (1.0.1). */
 struct connection *connection_start(struct connection_list *list, int fd);
@@ -92,7 +107,7 @@ struct connection *connection_start(struct connection_list *list, int fd);
  * although it has run. */
 void connection_forget_newcomers(struct connection_list *list);
 
-/* Frees the connection after its socket. */
+/* Frees the connection, but not its socket. */
 void connection_destroy(struct connection *connection);
 
 /* Ends the most dispensable connection of the list, because there are too few

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.c: sessions by GnuTLS. In a build without it there is none, so nothing here is
+ * called. */
+#include "tls/session.h"
+
+#if ATTND_TLS
+#include <gnutls/gnutls.h>
+#include <sys/types.h>
+
+/* gnutls_handshake_hook_func */
+static int notice_finished(gnutls_session_t session, unsigned type, unsigned when,
+                           unsigned incoming, const gnutls_datum_t *message) {
+    (void)type;
+    (void)when;
+    (void)message;
+    if (incoming)
+        *(bool *)gnutls_db_get_ptr(session) = true;
+    return GNUTLS_E_SUCCESS;
+}
+
+void tls_session_watch(void *session, bool *established) {
+    /* The pointer of a session store, which libmicrohttpd does not have. It uses the
+     * session's own pointer itself. */
+    gnutls_db_set_ptr(session, established);
+    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED,
+                                       GNUTLS_HOOK_POST, notice_finished);
+}
+
+bool tls_session_has_received(void *session) {
+    /* TLS 1.3 counts records anew after the handshake. In 1.2 the client's last message
+     * of it is the first that counts. */
+    const unsigned first = gnutls_protocol_get_version(session) < GNUTLS_TLS1_3 ? 1 : 0;
+    unsigned char number[8]; /* of the next record, big-endian */
+
+    if (gnutls_record_get_state(session, 1, NULL, NULL, NULL, number) != GNUTLS_E_SUCCESS)
+        return false;
+    for (size_t i = 0; i + 1 < sizeof number; i++) {
+        if (number[i] != 0)
+            return true;
+    }
+    return number[sizeof number - 1] > first;
+}
+
+void tls_session_send_last(void *session, const char *data, size_t size) {
+    ssize_t sent = gnutls_record_send(session, data, size);
+    (void)sent; /* the connection ends anyway */
+    gnutls_bye(session, GNUTLS_SHUT_WR);
+}
+#else
+void tls_session_watch(void *session, bool *established) {
+    (void)session;
+    (void)established;
+}
+
+bool tls_session_has_received(void *session) {
+    (void)session;
+    return false;
+}
+
+void tls_session_send_last(void *session, const char *data, size_t size) {
+    (void)session;
+    (void)data;
+    (void)size;
+}
+#endif

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS handshakes that hang: few of them run at a time, so that they delay nobody for long."""
+
+import asyncio
+import contextlib
+import select
+import ssl
+import time
+
+import pytest
+
+from certificates import HOST, client_context
+from http1 import Connection, get_bytes
+from test_tls import Files, TlsConnection, ask, pytestmark as tls_marks
+
+PER_CLIENT = 32  # handshakes of one client that run at a time
+pytestmark = tls_marks
+
+
+@pytest.fixture
+def options(tmp_path):
+    files = Files(tmp_path)
+    files.put()
+    return ["--demo", *files.options]
+
+
+def hello():
+    """Returns a whole ClientHello, to which the server replies."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = client_context().wrap_bio(received, sent, server_hostname=HOST)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        session.do_handshake()
+    return sent.read()
+
+
+@contextlib.contextmanager
+def hanging(server, count, begun):
+    """Connections of one client that say no more than this."""
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(count)]
+        for connection in connections:
+            connection.send(begun)
+        yield connections
+
+
+def readable(connections, count):
+    """Waits until as many have something to read, or are closed; returns how many do at last."""
+    deadline = time.monotonic() + 60
+    while True:
+        ready = select.select([connection.socket for connection in connections], [], [], 1)[0]
+        if len(ready) >= count or time.monotonic() > deadline:
+            return len(ready)
+        time.sleep(0.01)
+
+
+def test_handshakes_that_hang_give_way_to_those_that_wait(options, start_server):
+    """Without that they would run until --header-timeout, an hour here."""
+    server = start_server(*options, "--header-timeout", 3600)
+    with hanging(server, PER_CLIENT + 8, b"\x16\x03\x01\x02\x00\x01\x00") as connections:
+        assert readable(connections, 8) == 8  # closed
+        time.sleep(3)  # nobody waits any more, so the others may go on
+        assert readable(connections, 8) == 8
+
+
+def test_every_handshake_is_begun(options, start_server):
+    server = start_server(*options, "--header-timeout", 3600)
+    with hanging(server, 2 * PER_CLIENT + 8, hello()) as connections:
+        assert readable(connections, len(connections)) == len(connections)
+        assert all(connection.receive() for connection in connections)
+
+
+def test_other_clients_do_not_wait(options, start_server):
+    server = start_server(*options, "--header-timeout", 3600)
+    with hanging(server, 4 * PER_CLIENT, b"\x16"):
+        with TlsConnection(server.port, source="127.0.0.2") as other:
+            assert ask(other).status == 200
+
+
+def test_those_that_wait_have_a_deadline_too(options, start_server):
+    server = start_server(*options, "--header-timeout", 1)
+    with hanging(server, 3 * PER_CLIENT, b"\x16") as connections:
+        assert readable(connections, len(connections)) == len(connections)
+        assert not any(connection.receive() for connection in connections)
+
+
+def test_many_connections_at_once_are_all_served(options, start_server):
+    """More than may shake hands at a time: each that is done makes room for one that waits."""
+    server = start_server(*options, "--header-timeout", 3600)
+
+    async def fetch():
+        reader, writer = await asyncio.open_connection(HOST, server.port, ssl=client_context())
+        writer.write(get_bytes("/v2/health/live"))
+        status = await reader.readline()
+        writer.close()
+        return status
+
+    async def fetch_all():
+        return await asyncio.gather(*(fetch() for _ in range(3 * PER_CLIENT)))
+
+    assert set(asyncio.run(fetch_all())) == {b"HTTP/1.1 200 OK\r\n"}
+
+
+def test_connections_that_wait_give_up_their_places(options, start_server):
+    """Those without a request go first when a connection finds no place."""
+    server = start_server(*options, "--header-timeout", 3600, "--max-connections", 2 * PER_CLIENT)
+    with hanging(server, 2 * PER_CLIENT, b"\x16"):
+        for _ in range(5):
+            with TlsConnection(server.port, source="127.0.0.2") as other:
+                assert ask(other).status == 200
+
+
+def test_stop_does_not_wait_for_handshakes(options, start_server):
+    server = start_server(*options, "--header-timeout", 3600)
+    with hanging(server, 2 * PER_CLIENT, b"\x16"):
+        with TlsConnection(server.port, source="127.0.0.2") as other:
+            assert ask(other).status == 200  # all others were accepted before
+        server.stop(timeout=30)
