@@ -314,7 +314,7 @@ const struct option config_options[] = {
      .offset = AT(strict_environment),
      .help = "Refuse environment variables ATTND_... that no option has. Without it each "
              "gives a warning and is ignored. Those that Kubernetes sets for services "
-             "(..._SERVICE_HOST, ..._PORT and so on) are always ignored."},
+             "(..._SERVICE_HOST, ..._PORT=tcp://... and so on) are always ignored."},
     {.name = "check-config",
      .kind = OPTION_FLAG,
      .offset = AT(check_config),

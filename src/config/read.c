@@ -274,20 +274,21 @@ static attn_status set_variable_texts(struct option_reader *reader,
     return status;
 }
 
+static bool ends_with(const char *text, const char *end) {
+    size_t size = strlen(text), end_size = strlen(end);
+    return size >= end_size && strcmp(text + size - end_size, end) == 0;
+}
+
 /* Whether Kubernetes sets such a variable for a service whose name begins with "attnd":
  * ATTND_CANARY_SERVICE_HOST, ATTND_PORT, ATTND_PORT_80_TCP_ADDR. */
-static bool is_service_link(const char *name) {
-    static const char host[] = "_SERVICE_HOST";
-    size_t size = strlen(name);
-    if (size >= strlen(host) && strcmp(name + size - strlen(host), host) == 0)
+static bool is_service_link(const char *name, const char *value) {
+    if (ends_with(name, "_SERVICE_HOST") || ends_with(name, "_SERVICE_PORT"))
         return true;
-
-    for (const char *port = name; (port = strstr(port, "_PORT")) != NULL;) {
-        port += strlen("_PORT");
-        if (*port == '\0' || *port == '_')
-            return true;
-    }
-    return false;
+    /* A person may set ATTND_PORT=9000; Kubernetes sets tcp://10.0.0.1:80. */
+    if (ends_with(name, "_PORT"))
+        return strncmp(value, "tcp://", 6) == 0 || strncmp(value, "udp://", 6) == 0 ||
+               strncmp(value, "sctp://", 7) == 0;
+    return strstr(name, "_PORT_") != NULL;
 }
 
 static attn_status read_variable(struct option_reader *reader, const char *variable) {
@@ -306,7 +307,7 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
 
     /* Empty variables are ignored, so that a compose file can pass on what may be
      * unset. */
-    if (equals[1] == '\0' || is_service_link(origin))
+    if (equals[1] == '\0' || is_service_link(origin, equals + 1))
         return ATTN_OK;
 
     const struct option *option = option_find(name, '_');

@@ -282,7 +282,8 @@ static void log_ignored_variables(const struct config_texts *names) {
     for (size_t i = 0; i < names->count; i++)
         log_write(LOG_WARN, "unknown environment variable ignored",
                   LOG_TEXT("name", names->items[i]),
-                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones"));
+                  LOG_TEXT("remedy", "unset it; attnd --help has the known ones, such as "
+                                     "ATTND_LISTEN=HOST:PORT"));
 }
 
 /* Starts everything and serves; returns the exit code. */

@@ -220,7 +220,8 @@ static void test_empty_variables_and_service_links_are_ignored(void **state) {
         "ATTND_PORT=tcp://10.0.0.1:80 ATTND_PORT_80_TCP_ADDR=10.0.0.1",
         "ATTND_CANARY_SERVICE_HOST=10.0.0.1 ATTND_CANARY_SERVICE_PORT=80 "
         "ATTND_CANARY_SERVICE_PORT_HTTP=80",
-        "ATTND_CANARY_PORT=tcp://10.0.0.1:80 ATTND_CANARY_PORT_80_TCP_PROTO=tcp",
+        "ATTND_CANARY_PORT=udp://10.0.0.1:80 ATTND_CANARY_PORT_80_TCP_PROTO=tcp",
+        "ATTND_CANARY_PORT=sctp://10.0.0.1:80 ATTND_PORT_80_SCTP=sctp://10.0.0.1:80",
         "ATTND_A_SERVICE_NAME_OF_FIFTYSEVEN_BYTES_AS_KUBERNETES_ALLOWS_THEM_SERVICE_HOST="
         "10.0.0.1",
     };
@@ -235,7 +236,8 @@ static void test_empty_variables_and_service_links_are_ignored(void **state) {
 static void test_unknown_variables_are_named_or_refused(void **state) {
     (void)state;
     static const char *const names[] = {"ATTND_WROKERS", "ATTND_HELP", "ATTND_CAUSAL",
-                                        "ATTND_PORTS", "ATTND_SERVICE_HOSTS"};
+                                        "ATTND_PORTS", "ATTND_SERVICE_HOSTS",
+                                        "ATTND_PORT",  "ATTND_ADMIN_PORT"};
     char variables[200];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(variables, sizeof variables, "ATTND_QUEUE=5 %s=1", names[i]);
