@@ -54,24 +54,24 @@ struct wire_positions {
 /* Why a position is limited. */
 #define WIRE_POSITION_LIMIT "positions are counted from 0 and have 31 bits"
 
-/* Reads a position of 0..ATTN_POSITION_MAX for each of the rows. Leaves *ret_list as it is
- * when the request does not have them. Returns false with a problem set, which is that of
- * the context. */
+/* Reads a position of 0..ATTN_POSITION_MAX for each of the rows. Leaves *ret_list as
+ * it is when the request does not have them. Returns false with a problem set, which
+ * is that of the context. */
 typedef bool wire_positions_source(const void *context,
                                    const struct wire_positions *positions,
                                    const size_t **ret_list);
 
-/* Reads the positions of queries and keys from `source` into the batch. Keys that were left
- * out have the positions of the queries, unless they get their own. Returns false with
- * *ret_problem set, by the source or, when the model has no positions, here: Unknown
- * key. */
+/* Reads the positions of queries and keys from `source` into the batch. Keys that were
+ * left out have the positions of the queries, unless they get their own. Returns false
+ * with *ret_problem set, by the source or, when the model has no positions, here:
+ * Unknown key. */
 bool wire_positions_read(wire_positions_source *source, const void *context,
                          const struct wire_tensors *tensors, const attn_model_info *model,
                          attn_request *batch, struct wire_problem *ret_problem);
 
 /* Repeats `list`, the positions of one sequence, for all sequences, which are as long.
- * Allocates a number for each row in the arena, unless there is only one sequence. Returns false with *ret_problem set when
- * memory is short. */
+ * Allocates a number for each row in the arena, unless there is only one sequence.
+ * Returns false with *ret_problem set when memory is short. */
 bool wire_positions_repeat(const struct wire_positions *positions, const size_t *list,
                            struct arena *arena, const size_t **ret_list,
                            struct wire_problem *ret_problem);

@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-#define REPLY_MAX                                                                        \
-    ((size_t)20000) /* numbers of a tensor; larger replies are not written */
+/* Numbers of a tensor; larger replies are not written. */
+#define REPLY_MAX ((size_t)20000)
 
 /* Checks that sequences have one length, since shapes of this protocol say no more. */
 static void check_equal_lens(const struct wire_request *request) {

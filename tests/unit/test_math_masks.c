@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_math_masks.c: which keys queries attend to, by lengths, positions and windows; what
- * is added to scores by distance; sinks; and log-sum-exps. All of it against the float64
- * reference, which decides each pair by itself. */
+/* test_math_masks.c: which keys queries attend to, by lengths, positions and windows;
+ * what is added to scores by distance; sinks; and log-sum-exps. All of it against the
+ * float64 reference, which decides each pair by itself. */
 #include "math/mask.h"
 #include "math/model.h"
 #include "random_model.h"
