@@ -115,6 +115,9 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .request = request,
         .plan = plan,
         .converted = memory + plan->converted,
+        .normed = memory + plan->normed,
+        .rotations =
+            plan->num_rotations > 0 ? (double *)(void *)(memory + plan->rotations) : NULL,
         .queries = memory + plan->queries,
         .keys = memory + plan->keys,
         .values = memory + plan->values,
@@ -136,8 +139,13 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
-    run->scored_keys = find_key_heads(run, run->scored, ranges + 3 * ranges_max);
-    run->summed_keys = find_key_heads(run, run->summed, ranges + 4 * ranges_max);
+    run->summed_keys = find_key_heads(run, run->summed, ranges + 3 * ranges_max);
+    run->query_heads = run->scored;
+    if (model->info.head_norm_whole) {
+        ranges[4 * ranges_max] = (struct range){0, model->info.num_heads};
+        run->query_heads = (struct ranges){ranges + 4 * ranges_max, 1};
+    }
+    run->key_heads = find_key_heads(run, run->query_heads, ranges + 5 * ranges_max);
 }
 
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
@@ -149,8 +157,10 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         return status;
 
     struct run run;
-    if ((steps & ATTN_STRIDED) != 0)
+    if ((steps & ATTN_STRIDED) != 0) {
         plan.by_head = plan.key_panels = false;
+        plan.key_ld = plan.key_width;
+    }
     run_init(&run, model, request, &plan, scratch);
     if (!model->info.output_projection && !request->omit_outputs)
         run.context = result->outputs;
@@ -162,6 +172,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
         run_project_inputs(&run);
+        run_place_rows(&run);
         run_fold_queries(&run);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0) {

@@ -19,7 +19,7 @@ enum plan_kind { PLAN_RUN, PLAN_PROJECTED, PLAN_HEADS };
 
 /* Ranges of H heads that are not next to each other. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
-#define PLAN_RANGES                5 /* lists of them in struct run */
+#define PLAN_RANGES                6 /* lists of them in struct run */
 
 /* Offsets into scratch, and strides, are in floats. */
 struct plan {
@@ -36,9 +36,18 @@ struct plan {
      * [KV][projected_keys, D]. Otherwise they are [projected_keys, key_width] and
      * [projected_keys, value_width]. Attention then reads them more slowly. */
     bool by_head;
+    size_t key_ld; /* floats from a key to the next, of its head or of all */
     /* Keys by head are transposed in panels, see struct query_panel, except with additive
      * scoring and in sets of fewer than PLAN_PANELS_COLUMNS columns. */
     bool key_panels;
+    /* Projected rows are changed before the attention: clipped, normed or rotated. Keys
+     * are then projected as rows, and go into panels afterwards. */
+    bool places;
+    double place_flops;
+    size_t place_tile; /* in a thread's scratch, see attend/place.c */
+    /* Tables of rotations, [num_rotations][ROTATE_STEP, rope_size] doubles: that of the
+     * model's frequencies, and of the long ones. None for few rows. */
+    size_t rotations, num_rotations;
     size_t keys, values;
     size_t projected_keys; /* sum of Tk over the sequences that are not direct */
     size_t num_direct;     /* sequences, see plan_is_direct() */
@@ -47,6 +56,8 @@ struct plan {
     size_t direct_queries;         /* sum of Tq over the direct sequences */
     double fold_flops, sums_flops; /* of run_fold_queries() and run_project_sums() */
     size_t converted; /* the largest input in bfloat16; nothing with float32 */
+    size_t normed;    /* likewise, when the norm before the layer is applied */
+    bool norms_keys;  /* that norm is applied to keys and values too */
     /* [sum of Tq, H*D], the heads' outputs. May be `queries` itself; unused without an
      * output projection. */
     size_t context;

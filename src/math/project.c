@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* project.c: the projections, divided into strips of rows times panels of weights. With
  * kernels for bfloat16 the rows are converted first. */
+#include "math/rows/norm.h"
 #include "math/run.h"
 
 #include <string.h>
 
 #define STRIP_ROWS      192 /* rows that stay in the second-level cache */
 #define TASK_PANELS_MAX 8   /* panels of weights in one task */
+#define NORM_FLOPS      8   /* operations that take as long as norming a number */
 
 /* Rows to convert to bfloat16. */
 struct conversion {
@@ -50,8 +52,10 @@ struct projection {
  * rows are read from memory once. */
 struct projections {
     const struct engine *engine;
-    const float *x;   /* [rows, in] */
-    float *converted; /* where x goes in bfloat16; may be x itself */
+    const float *x;          /* [rows, in] */
+    const attn_model *model; /* whose norm before the layer is applied; NULL: none is */
+    float *normed;           /* where x goes then */
+    float *converted;        /* where x goes in bfloat16; may be x itself */
     size_t x_ld;
     size_t rows;
     const size_t *key_lens; /* of the sequences whose keys the rows are */
@@ -200,6 +204,40 @@ static void project_task(void *data, size_t index, size_t thread) {
     }
 }
 
+/* Rows to norm. */
+struct norming {
+    struct norm norm;
+    const float *from;
+    float *to;
+    size_t rows;
+};
+
+static void norm_strip(void *data, size_t index, size_t thread) {
+    const struct norming *n = data;
+    size_t first = index * STRIP_ROWS, width = n->norm.size;
+
+    (void)thread;
+    for (size_t r = first; r < first + strip_rows(n->rows, first); r++)
+        norm_row(&n->norm, n->from + r * width, n->to + r * width);
+}
+
+/* Applies the norm before the layer to x. */
+static void norm_input(const struct run *run, struct projections *p) {
+    const attn_model_info *info = &p->model->info;
+    struct norming n = {
+        .norm = {info->pre_norm == ATTN_NORM_LAYER, info->pre_norm_eps,
+                 p->model->pre_norm_weight, p->model->pre_norm_bias,
+                 p->items[0].linear->in},
+        .from = p->x,
+        .to = p->normed,
+        .rows = p->rows,
+    };
+
+    run_share(run, NORM_FLOPS * (double)n.rows * (double)n.norm.size, num_strips(n.rows),
+              norm_strip, &n);
+    p->x = p->converted = n.to;
+}
+
 /* Converts x to bfloat16. */
 static void convert_input(const struct run *run, struct projections *p) {
     struct conversion c = {.kernels = p->engine->kernels,
@@ -225,16 +263,21 @@ static void run_projections(const struct run *run, struct projections *p) {
     for (size_t i = 0; i < p->count; i++)
         p->strip_tasks += projection_tasks(p, &p->items[i]);
     p->x_ld = p->items[0].linear->in;
+    if (p->model != NULL)
+        norm_input(run, p);
     if (p->engine->kernels->convert_bf16 != NULL)
         convert_input(run, p);
     run_share(run, p->flops, strips * p->strip_tasks, project_task, p);
 }
 
-/* Returns no projections yet, of the inputs `x`. */
+/* Returns no projections yet, of the inputs `x`, with the norm before the layer or
+ * without. */
 static struct projections project_from(const struct run *run, const float *x, size_t rows,
-                                       const struct range *depth) {
+                                       const struct range *depth, bool norm) {
     return (struct projections){.engine = &run->model->engine,
                                 .x = x,
+                                .model = norm ? run->model : NULL,
+                                .normed = run->normed,
                                 .converted = run->converted,
                                 .rows = rows,
                                 .depth = {depth, 1}};
@@ -257,33 +300,35 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     size_t score_size = engine->score_size, head_size = run->model->info.head_size;
     size_t num_keys = keys.end - keys.first;
     size_t head_rows = plan->by_head ? plan->projected_keys : 0;
-    size_t keys_ld = plan->by_head ? score_size : plan->key_width;
-    if (plan->key_panels)
-        keys_ld /= engine->kernels->k_step;
     size_t values_ld = plan->by_head ? head_size : plan->value_width;
     const struct range query_words = all_words(engine, engine->to_query.in),
                        key_words = all_words(engine, engine->to_key.in),
                        value_words = all_words(engine, engine->to_value.in);
     struct projections of_queries =
-        project_from(run, request->queries, num_queries, &query_words);
-    struct projections of_keys = project_from(
-        run, request->keys + keys.first * engine->to_key.in, num_keys, &key_words);
-    struct projections of_values = project_from(
-        run, request->values + keys.first * engine->to_value.in, num_keys, &value_words);
+        project_from(run, request->queries, num_queries, &query_words,
+                     run->model->info.pre_norm_applied);
+    struct projections of_keys =
+        project_from(run, request->keys + keys.first * engine->to_key.in, num_keys,
+                     &key_words, plan->norms_keys);
+    struct projections of_values =
+        project_from(run, request->values + keys.first * engine->to_value.in, num_keys,
+                     &value_words, plan->norms_keys);
 
     bool same_keys = request->keys == request->queries && num_keys == num_queries &&
-                     engine->to_key.in == engine->to_query.in;
+                     engine->to_key.in == engine->to_query.in &&
+                     of_keys.model == of_queries.model;
     bool same_values =
         request->values == request->keys && engine->to_value.in == engine->to_key.in;
     struct projections *with_keys = same_keys ? &of_queries : &of_keys;
     struct projections *with_values = same_values ? with_keys : &of_values;
     if (num_queries > 0 && plan->any_scores)
-        add_projection(&of_queries, &engine->to_query, run->queries, run->scored,
+        add_projection(&of_queries, &engine->to_query, run->queries, run->query_heads,
                        score_size, 0);
     if (num_keys > 0 && plan->any_scores) {
-        add_projection(with_keys, &engine->to_key, run->keys + first_key * keys_ld,
-                       run->scored_keys, score_size, head_rows);
-        with_keys->items[with_keys->count - 1].key_panels = plan->key_panels;
+        add_projection(with_keys, &engine->to_key, run->keys + first_key * plan->key_ld,
+                       run->key_heads, score_size, head_rows);
+        with_keys->items[with_keys->count - 1].key_panels =
+            plan->key_panels && !plan->places;
         with_keys->key_lens = request->key_lens + sequence;
     }
     if (num_keys > 0 && plan->sums)

@@ -61,9 +61,14 @@ struct run {
     const attn_request *request;
     const struct plan *plan;
     /* The heads whose scores are computed, those whose values are summed, and the words
-     * of the latter in `context`, or one empty range. Then the key heads of both. */
-    struct ranges scored, summed, summed_words, scored_keys, summed_keys;
+     * of the latter in `context`, or one empty range. */
+    struct ranges scored, summed, summed_words;
+    /* The heads whose queries are projected, and the key heads whose keys and values are.
+     * All queries and keys are, when a norm needs them. */
+    struct ranges query_heads, key_heads, summed_keys;
     float *converted;     /* one input in bfloat16; unused with float32 */
+    float *normed;        /* one input after the norm before the layer; or unused */
+    double *rotations;    /* see plan->num_rotations; NULL: none */
     float *queries;       /* [sum of Tq, score_width] */
     float *keys, *values; /* see plan->by_head */
     /* [plan->direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First
@@ -106,9 +111,14 @@ size_t run_task_items(size_t count, double flops, size_t num_threads);
 void run_share(const struct run *run, double flops, size_t count,
                void (*task)(void *data, size_t index, size_t thread), void *data);
 
-/* The first step: projects queries, keys and values; those that are the same tensor go
- * together. Keys and values of direct sequences are not projected. */
+/* The first step: projects queries, keys and values, which the norm before the layer
+ * comes before; those that are the same tensor go together. Keys and values of direct
+ * sequences are not projected. */
 void run_project_inputs(const struct run *run);
+
+/* The rest of it, where plan->places: clips, norms and rotates what was projected, and
+ * writes keys into panels. */
+void run_place_rows(const struct run *run);
 
 /* The rest of it, for direct sequences: folds W_k into their queries. */
 void run_fold_queries(const struct run *run);

@@ -34,6 +34,10 @@ static attn_model *make_model(uint64_t *seed, unsigned features) {
     if (!info.output_projection)
         info.out_size = info.num_heads * info.head_size;
     random_add_features(seed, features, &info);
+    if (info.scale <= 0)
+        info.scale = 1 / sqrt((double)info.head_size);
+    info.scale *= (double)(query_scale * query_scale); /* norms undo what queries are */
+    info.clip /= (double)query_scale; /* what is clipped keeps the errors of all */
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -41,13 +45,9 @@ static attn_model *make_model(uint64_t *seed, unsigned features) {
 
 static void make_request(uint64_t *seed, const attn_model *model, unsigned features,
                          size_t longest, struct random_request *r) {
-    size_t query_size = attn_model_get_info(model)->query_size;
-    float scale = query_scale * query_scale; /* heads are larger than in other files */
 
     random_request_init(seed, model, longest, longest, r);
     random_request_add(seed, features, model, r);
-    for (size_t i = 0; i < r->sizes.num_queries * query_size; i++)
-        r->queries[i] *= scale;
 }
 
 static void compare_random(uint64_t seed, unsigned features, unsigned cases,
@@ -71,6 +71,30 @@ static void test_heads_that_share_keys_match_the_reference(void **state) {
 static void test_parts_of_the_result_match_the_reference(void **state) {
     (void)state;
     compare_random(20261103, RANDOM_KV_HEADS | RANDOM_NEED, 300, 12);
+}
+
+static void test_rotated_heads_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261105, RANDOM_ROTATION | RANDOM_POSITIONS, 300, 12);
+    compare_random(20261106, RANDOM_ROTATION | RANDOM_POSITIONS, 30, 150);
+}
+
+static void test_normed_heads_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261107, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 300, 12);
+    compare_random(20261108, RANDOM_HEAD_NORM | RANDOM_CLIP | RANDOM_KV_HEADS, 30, 150);
+}
+
+static void test_normed_inputs_match_the_reference(void **state) {
+    (void)state;
+    compare_random(20261109, RANDOM_PRE_NORM, 300, 12);
+    compare_random(20261110, RANDOM_PRE_NORM, 30, 150);
+}
+
+static void test_everything_matches_the_reference(void **state) {
+    (void)state;
+    compare_random(20261111, RANDOM_EVERYTHING, 500, 12);
+    compare_random(20261112, RANDOM_EVERYTHING, 40, 150);
 }
 
 /* Threads share the steps, and every sequence is computed again by itself. */
@@ -131,13 +155,17 @@ static void test_bits_do_not_depend_on_threads_or_neighbours(void **state) {
 
     (void)state;
     for (unsigned i = 0; i < 40; i++)
-        compare_bits(&seed, RANDOM_KV_HEADS | RANDOM_NEED, i % 2 == 0 ? 150 : 12);
+        compare_bits(&seed, RANDOM_EVERYTHING, i % 2 == 0 ? 150 : 12);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_that_share_keys_match_the_reference),
         cmocka_unit_test(test_parts_of_the_result_match_the_reference),
+        cmocka_unit_test(test_rotated_heads_match_the_reference),
+        cmocka_unit_test(test_normed_heads_match_the_reference),
+        cmocka_unit_test(test_normed_inputs_match_the_reference),
+        cmocka_unit_test(test_everything_matches_the_reference),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_or_neighbours),
     };
     return run_with_every_engine(tests, sizeof tests / sizeof *tests);

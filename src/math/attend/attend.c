@@ -25,6 +25,16 @@ static float *copy_rows(const float *from, size_t from_ld, size_t rows, size_t w
     return to;
 }
 
+/* Copies keys in panels, without what is between them. */
+static float *copy_panels(const struct head_rows *rows, size_t key_len, size_t width,
+                          float *to) {
+    size_t whole = key_len / KEY_BLOCK, rest = key_len % KEY_BLOCK;
+
+    to = copy_rows(rows->keys, KEY_BLOCK * rows->keys_ld, whole, KEY_BLOCK * width, to);
+    return copy_rows(rows->keys + whole * KEY_BLOCK * rows->keys_ld, 0, 1, rest * width,
+                     to);
+}
+
 /* Gathers a head's strided rows in the thread's scratch when enough panels will read
  * them. Caches and their prefetchers do badly with rows that are a power of two apart. */
 static struct head_rows gather_rows(const struct run *run,
@@ -42,7 +52,9 @@ static struct head_rows gather_rows(const struct run *run,
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
     float *keys = panel_thread_extra(run, thread);
-    float *values = copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
+    float *values = rows.keys_in_panels
+                        ? copy_panels(&rows, key_len, key_width, keys)
+                        : copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
     copy_rows(rows.values, rows.values_ld, (key_len + k_step - 1) / k_step, head_size,
               values);
     return (struct head_rows){keys, values, key_width, head_size, rows.keys_in_panels};
@@ -124,7 +136,7 @@ static void convert_items(const struct run *run, const struct sequence_position 
         float *values = run->values + (to.values - run->values);
 
         if (engine->additive_score == NULL && !plan->key_panels &&
-            ranges_find(run->scored_keys, head) != SIZE_MAX)
+            ranges_find(run->key_heads, head) != SIZE_MAX)
             engine->kernels->convert_bf16(keys, plan->key_width, rows, engine->score_size,
                                           keys, to.keys_ld);
         if (ranges_find(run->summed_keys, head) != SIZE_MAX)

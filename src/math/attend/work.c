@@ -109,19 +109,17 @@ struct head_rows work_head_rows(const struct run *run, const struct sequence_pos
             .values = run->request->values + at->first_key * value_size,
             .values_ld = value_size,
         };
-    if (plan->by_head) {
-        size_t words = plan->key_panels ? score_size / k_step : score_size;
+    if (plan->by_head)
         return (struct head_rows){
-            .keys = run->keys + row * words,
-            .keys_ld = words,
+            .keys = run->keys + row * plan->key_ld,
+            .keys_ld = plan->key_ld,
             .values = run->values + row * head_size,
             .values_ld = head_size,
             .keys_in_panels = plan->key_panels,
         };
-    }
     return (struct head_rows){
-        .keys = run->keys + at->first_projected * plan->key_width + key_head * score_size,
-        .keys_ld = plan->key_width,
+        .keys = run->keys + at->first_projected * plan->key_ld + key_head * score_size,
+        .keys_ld = plan->key_ld,
         .values =
             run->values + at->first_projected * plan->value_width + key_head * head_size,
         .values_ld = k_step * plan->value_width,

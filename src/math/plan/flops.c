@@ -10,6 +10,9 @@
 /* Likewise, of what is summed up for each attention weight. */
 #define SUM_FLOPS 40
 
+/* Likewise, of a number that is placed, see attend/place.c. */
+#define PLACE_FLOPS 16
+
 static double linear_flops(const struct linear *linear, size_t rows) {
     double counted = (double)(rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : rows);
     return rows > 0 ? 2 * counted * (double)linear->in * (double)linear->out : 0;
@@ -50,5 +53,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
                                 (double)num_heads * (double)(num_heads + 4);
         flops += SUM_FLOPS * plan->pairs * (double)num_heads + plan->heads_flops;
     }
-    plan->sizes.flops = flops;
+    if (plan->places)
+        plan->place_flops = PLACE_FLOPS * ((double)queries * (double)plan->score_width +
+                                           (double)keys * (double)plan->key_width);
+    plan->sizes.flops = flops + plan->place_flops;
 }

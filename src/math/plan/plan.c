@@ -9,6 +9,7 @@
 
 #include <limits.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
@@ -244,6 +245,13 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
 
     plan.key_panels =
         plan.by_head && engine->additive_score == NULL && columns >= PLAN_PANELS_COLUMNS;
+    plan.places =
+        info->clip > 0 || info->head_norm != ATTN_NORM_NONE || info->rope_size > 0;
+    plan.key_ld = plan.by_head ? engine->score_size : plan.key_width;
+    if (plan.key_panels && !plan.places)
+        plan.key_ld /= engine->kernels->k_step;
+    plan.norms_keys = info->pre_norm_applied &&
+                      (info->kind == NULL || strcmp(info->kind, "cross") != 0);
     for (size_t h = 0; h < info->num_heads; h++)
         plan.num_scored +=
             plan_sums_head(&plan, request, h) || weighs_head(&plan, request, h);

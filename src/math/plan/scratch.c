@@ -3,6 +3,7 @@
 #include "math/model.h"
 #include "math/plan/parts.h"
 #include "math/reserve.h"
+#include "math/rows/rotate.h"
 
 /* How many bytes of one head's keys and values a cache can hold. */
 #define GATHER_BYTES ((size_t)1 << 20)
@@ -34,6 +35,49 @@ static bool reserve_converted(const attn_model *model, struct plan *plan,
         !size_mul(plan->projected_keys, widest / 2 + 1, &keys))
         return false;
     return reserve_floats(floats, keys > queries ? keys : queries, 1, &plan->converted);
+}
+
+/* Reserves memory for the largest input after the norm before the layer. */
+static bool reserve_normed(const attn_model_info *info, struct plan *plan,
+                           size_t *floats) {
+    size_t widest = info->key_size, queries, keys;
+
+    widest = info->value_size > widest ? info->value_size : widest;
+    if (!info->pre_norm_applied)
+        return reserve_floats(floats, 0, 0, &plan->normed);
+    if (!size_mul(plan->sizes.num_queries, info->query_size, &queries) ||
+        !size_mul(plan->norms_keys ? plan->projected_keys : 0, widest, &keys))
+        return false;
+    return reserve_floats(floats, keys > queries ? keys : queries, 1, &plan->normed);
+}
+
+/* Reserves tables of rotations. A table costs as much as ROTATE_STEP rows without one. */
+static bool reserve_rotations(const attn_model *model, struct plan *plan,
+                              size_t *floats) {
+    size_t rows;
+
+    if (model->info.rope_size > 0 &&
+        size_add(plan->sizes.num_queries, plan->sizes.num_keys, &rows) &&
+        rows > ROTATE_STEP)
+        plan->num_rotations = model->rotation.long_frequencies != NULL ? 2 : 1;
+    return reserve_floats(floats, plan->num_rotations * ROTATE_STEP * 2,
+                          model->info.rope_size, &plan->rotations);
+}
+
+/* Sizes what attend/place.c needs of a thread's scratch: what it rotates with, and a
+ * panel of keys. */
+static bool plan_place(const attn_model *model, struct plan *plan) {
+    size_t num_pairs = model->info.rope_size / 2, floats = 0, start, rotor;
+
+    if (!plan->places)
+        return true;
+    if (!size_mul(num_pairs, ROTOR_FLOATS(1) + 2, &rotor) ||
+        !reserve_floats(&floats, rotor, 1, &start) ||
+        !reserve_floats(&floats, KEY_BLOCK, model->engine.score_size, &plan->place_tile))
+        return false;
+    if (floats > plan->thread_floats)
+        plan->thread_floats = floats;
+    return true;
 }
 
 /* Sizes what heads/ needs of a thread's scratch: a strip of each head's outputs, then the
@@ -163,7 +207,8 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
         if (tile > plan->thread_floats)
             plan->thread_floats = tile;
     }
-    return plan->kind != PLAN_HEADS || plan_head_strips(model, plan);
+    return plan_place(model, plan) &&
+           (plan->kind != PLAN_HEADS || plan_head_strips(model, plan));
 }
 
 /* Reserves what the heads' sums are added up from. */
@@ -207,6 +252,8 @@ bool plan_scratch(const attn_model *model, const attn_request *request,
                   &sizes->lse))
         return false;
     if (!plan_thread(model, request, plan) || !reserve_converted(model, plan, &floats) ||
+        !reserve_normed(info, plan, &floats) ||
+        !reserve_rotations(model, plan, &floats) ||
         !reserve_floats(&floats, sizes->num_queries, plan->score_width, &plan->queries) ||
         !reserve_floats(&floats, plan->projected_keys, plan->key_width, &plan->keys) ||
         !reserve_floats(&floats, plan->key_panels ? KEY_BLOCK : 0, 1, &padding) ||

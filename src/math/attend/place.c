@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* place.c: what becomes of projected rows: they are clipped, normed and rotated to their
+ * positions, and keys go into panels. An item is up to KEY_BLOCK rows of a sequence, in
+ * all heads. */
+#include "math/attend/items.h"
+#include "math/rows/norm.h"
+#include "math/rows/rotate.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FILL_FLOPS 100 /* of a cosine and a sine */
+
+/* One sequence on one thread. */
+struct placing {
+    const struct run *run;
+    const struct sequence_position *at;
+    struct rotation rotation; /* without pairs: none */
+    struct rotor rotor;
+    float *tile; /* [KEY_BLOCK, score_size] */
+};
+
+/* Projected rows of a sequence: queries or keys. */
+struct placed_rows {
+    float *rows;
+    size_t row_ld, head_ld;  /* from a row to the next, and from a head to the next */
+    struct ranges heads;     /* those that were projected */
+    const size_t *positions; /* of the rows, or NULL */
+    struct norm norm;
+};
+
+/* Returns the positions of a sequence that begins at row `first` of the batch. */
+static const size_t *positions_from(const size_t *positions, size_t first) {
+    return positions != NULL ? positions + first : NULL;
+}
+
+static size_t count_blocks(size_t rows) {
+    return (rows - 1) / KEY_BLOCK + 1;
+}
+
+static size_t count_place_items(const struct run *run, size_t sequence) {
+    const attn_request *request = run->request;
+    return count_blocks(request->key_lens[sequence]) +
+           count_blocks(request->query_lens[sequence]);
+}
+
+/* --- rotations --- */
+
+/* Returns the largest of `count` positions; NULL: 0, 1, 2, ... */
+static size_t largest_position(const size_t *positions, size_t count) {
+    size_t largest = positions != NULL ? positions[0] : count - 1;
+
+    for (size_t i = 1; positions != NULL && i < count; i++)
+        largest = positions[i] > largest ? positions[i] : largest;
+    return largest;
+}
+
+/* Returns the rotation of a sequence. `frequencies` is memory for those that depend on
+ * its length. */
+static struct rotation find_rotation(const struct run *run,
+                                     const struct sequence_position *at,
+                                     double *frequencies) {
+    const struct model_rotation *of_model = &run->model->rotation;
+    const attn_request *request = run->request;
+    struct rotation rotation = {.frequencies = of_model->frequencies,
+                                .num_pairs = run->model->info.rope_size / 2,
+                                .magnitude = of_model->magnitude,
+                                .table = run->rotations};
+    size_t longest = of_model->max_length, size = 2 * rotation.num_pairs;
+
+    if (longest == 0 || rotation.num_pairs == 0)
+        return rotation;
+    const size_t *of_queries = positions_from(request->positions, at->first_query);
+    const size_t *of_keys = positions_from(request->key_positions, at->first_key);
+    size_t last = largest_position(of_queries, request->query_lens[at->sequence]);
+    size_t last_key = largest_position(of_keys, request->key_lens[at->sequence]);
+    double length = (double)(last > last_key ? last : last_key) + 1;
+    if (length <= (double)longest)
+        return rotation;
+
+    rotation.frequencies = of_model->long_frequencies;
+    if (rotation.table != NULL)
+        rotation.table += (size_t)ROTATE_STEP * size;
+    if (of_model->long_frequencies != NULL)
+        return rotation;
+    double stretch = of_model->factor * length / (double)longest - (of_model->factor - 1);
+    double base = of_model->base * pow(stretch, (double)size / ((double)size - 2));
+    for (size_t a = 0; a < rotation.num_pairs; a++)
+        frequencies[a] = pow(base, -2 * (double)a / (double)size);
+    rotation.frequencies = frequencies;
+    rotation.table = NULL;
+    return rotation;
+}
+
+/* Fills entry `index` of the tables. */
+static void fill_entry(void *data, size_t index, size_t thread) {
+    const struct run *run = data;
+    const struct model_rotation *of_model = &run->model->rotation;
+    const struct rotation rotation = {
+        .frequencies =
+            index < ROTATE_STEP ? of_model->frequencies : of_model->long_frequencies,
+        .num_pairs = run->model->info.rope_size / 2,
+    };
+
+    (void)thread;
+    rotate_fill(&rotation, index % ROTATE_STEP,
+                run->rotations + index * 2 * rotation.num_pairs);
+}
+
+/* --- rows --- */
+
+/* Norms a row that was clipped. */
+static void norm_heads(const struct placing *p, const struct placed_rows *rows,
+                       float *row) {
+    const attn_model_info *info = &p->run->model->info;
+    const struct ranges heads = rows->heads;
+    bool whole = info->head_norm_whole;
+    struct norm_scale by = {0};
+
+    if (whole)
+        by =
+            norm_find(&rows->norm, row, rows->norm.size / info->head_size, rows->head_ld);
+    for (size_t i = 0; i < heads.count; i++) {
+        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
+            float *x = row + h * rows->head_ld;
+            if (!whole)
+                norm_row(&rows->norm, x, x);
+            else
+                norm_apply(&rows->norm, by, h * info->head_size, info->head_size, x, x);
+        }
+    }
+}
+
+/* Places row `r` of the sequence. */
+static void place_row(struct placing *p, const struct placed_rows *rows, size_t r) {
+    const attn_model_info *info = &p->run->model->info;
+    const struct ranges heads = rows->heads;
+    float *row = rows->rows + r * rows->row_ld;
+
+    if (info->rope_size > 0)
+        rotor_turn(&p->rotor, rows->positions != NULL ? rows->positions[r] : r);
+    for (size_t i = 0; info->clip > 0 && i < heads.count; i++) {
+        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
+            norm_clip((float)info->clip, info->head_size, row + h * rows->head_ld);
+    }
+    if (info->head_norm != ATTN_NORM_NONE)
+        norm_heads(p, rows, row);
+    for (size_t i = 0; info->rope_size > 0 && i < heads.count; i++) {
+        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
+            rotor_apply(&p->rotor, row + h * rows->head_ld);
+    }
+}
+
+/* Transposes keys first..first+count of a sequence into a panel, in each head. */
+static void store_panels(const struct placing *p, const struct placed_rows *keys,
+                         size_t first, size_t count) {
+    const struct kernels *kernels = p->run->model->engine.kernels;
+    const struct ranges heads = keys->heads;
+    size_t size = keys->row_ld, width = size / kernels->k_step;
+
+    for (size_t i = 0; i < heads.count; i++) {
+        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
+            float *panel = keys->rows + h * keys->head_ld + first * size;
+            if (kernels->convert_bf16 != NULL)
+                kernels->convert_bf16(panel, size, count, size, p->tile, width);
+            else
+                memcpy(p->tile, panel, count * size * sizeof *panel);
+            kernels->transpose(p->tile, width, count, width, panel, count);
+        }
+    }
+}
+
+/* Clips keys first..first+count of the values of a sequence. */
+static void clip_values(const struct placing *p, size_t first, size_t count) {
+    const struct run *run = p->run;
+    const struct plan *plan = run->plan;
+    size_t head_size = run->model->info.head_size;
+    size_t ld = plan->by_head ? head_size : plan->value_width;
+    size_t head_ld = plan->by_head ? plan->projected_keys * head_size : head_size;
+    float *rows = run->values + (p->at->first_projected + first) * ld;
+
+    for (size_t i = 0; i < run->summed_keys.count; i++) {
+        const struct range *heads = &run->summed_keys.items[i];
+        for (size_t h = heads->first; h < heads->end; h++) {
+            for (size_t r = 0; r < count; r++)
+                norm_clip((float)run->model->info.clip, head_size,
+                          rows + h * head_ld + r * ld);
+        }
+    }
+}
+
+/* Describes the projected queries of a sequence. */
+static struct placed_rows find_queries(const struct placing *p) {
+    const struct run *run = p->run;
+    const attn_model *model = run->model;
+    const attn_model_info *info = &model->info;
+    bool whole = info->head_norm_whole;
+
+    return (struct placed_rows){
+        .rows = run->queries + p->at->first_query * run->plan->score_width,
+        .row_ld = run->plan->score_width,
+        .head_ld = info->head_size,
+        .heads = run->query_heads,
+        .positions = positions_from(run->request->positions, p->at->first_query),
+        .norm = {info->head_norm == ATTN_NORM_LAYER, info->head_norm_eps,
+                 model->query_norm_weight, model->query_norm_bias,
+                 whole ? run->plan->score_width : info->head_size},
+    };
+}
+
+/* Describes the projected keys of a sequence, as rows. */
+static struct placed_rows find_keys(const struct placing *p) {
+    const struct run *run = p->run;
+    const struct plan *plan = run->plan;
+    const attn_model *model = run->model;
+    const attn_model_info *info = &model->info;
+    bool whole = info->head_norm_whole;
+
+    return (struct placed_rows){
+        .rows = run->keys + p->at->first_projected * plan->key_ld,
+        .row_ld = plan->key_ld,
+        .head_ld = plan->by_head ? plan->projected_keys * plan->key_ld : info->head_size,
+        .heads = run->key_heads,
+        .positions = positions_from(run->request->key_positions, p->at->first_key),
+        .norm = {info->head_norm == ATTN_NORM_LAYER, info->head_norm_eps,
+                 model->key_norm_weight, model->key_norm_bias,
+                 whole ? plan->key_width : info->head_size},
+    };
+}
+
+/* Items are blocks of keys and values, then those of queries. */
+static void place_items(const struct run *run, const struct sequence_position *at,
+                        struct range items, size_t thread) {
+    const struct plan *plan = run->plan;
+    size_t key_len = run->request->key_lens[at->sequence];
+    size_t key_blocks = count_blocks(key_len), num_pairs = run->model->info.rope_size / 2;
+    float *scratch = run->thread_scratch + thread * plan->thread_floats;
+    struct placing p = {.run = run, .at = at};
+
+    p.rotation = find_rotation(run, at, (double *)(void *)scratch);
+    rotor_init(&p.rotor, &p.rotation, scratch + 2 * num_pairs);
+    p.tile = scratch + plan->place_tile;
+    const struct placed_rows keys = find_keys(&p), queries = find_queries(&p);
+
+    for (size_t item = items.first; item < items.end; item++) {
+        bool of_keys = item < key_blocks;
+        const struct placed_rows *rows = of_keys ? &keys : &queries;
+        size_t all = of_keys ? key_len : run->request->query_lens[at->sequence];
+        size_t first = (of_keys ? item : item - key_blocks) * KEY_BLOCK;
+        size_t end = all - first < KEY_BLOCK ? all : first + KEY_BLOCK;
+
+        for (size_t r = first; plan->any_scores && r < end; r++)
+            place_row(&p, rows, r);
+        if (of_keys && plan->any_scores && plan->key_panels)
+            store_panels(&p, rows, first, end - first);
+        if (of_keys && run->model->info.clip > 0)
+            clip_values(&p, first, end - first);
+    }
+}
+
+void run_place_rows(const struct run *run) {
+    const struct plan *plan = run->plan;
+    size_t entries = plan->num_rotations * ROTATE_STEP;
+
+    if (!plan->places)
+        return;
+    if (plan->num_rotations > 0)
+        run_share(run, FILL_FLOPS * (double)(entries * run->model->info.rope_size),
+                  entries, fill_entry, (void *)(uintptr_t)run);
+    run_items(run, plan->place_flops, count_place_items, place_items);
+}

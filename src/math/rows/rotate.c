@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rotate.c: cosines and sines of positions, and what is rotated by them. */
+#include "math/rows/rotate.h"
+
+#include <math.h>
+#include <stdint.h>
+
+void rotate_fill(const struct rotation *rotation, size_t position, double *entry) {
+    double *cosines = entry, *sines = entry + rotation->num_pairs;
+
+    for (size_t a = 0; a < rotation->num_pairs; a++) {
+        double angle = (double)position * rotation->frequencies[a];
+        cosines[a] = cos(angle);
+        sines[a] = sin(angle);
+    }
+}
+
+void rotor_init(struct rotor *rotor, const struct rotation *rotation, float *memory) {
+    size_t num_pairs = rotation->num_pairs;
+    double *doubles = (double *)(void *)memory;
+
+    *rotor = (struct rotor){.rotation = rotation,
+                            .position = SIZE_MAX,
+                            .multiple = SIZE_MAX,
+                            .of_multiple = doubles,
+                            .of_rest = doubles + 2 * num_pairs,
+                            .cosines = memory + 8 * num_pairs,
+                            .sines = memory + 9 * num_pairs};
+}
+
+void rotor_turn(struct rotor *rotor, size_t position) {
+    const struct rotation *rotation = rotor->rotation;
+    size_t num_pairs = rotation->num_pairs, rest = position % ROTATE_STEP;
+    const double *of_rest = rotor->of_rest;
+    const double *restrict base = rotor->of_multiple;
+    float *restrict cosines = rotor->cosines, *restrict sines = rotor->sines;
+    double magnitude = rotation->magnitude;
+
+    if (position == rotor->position)
+        return;
+    if (position - rest != rotor->multiple)
+        rotate_fill(rotation, position - rest, rotor->of_multiple);
+    if (rotation->table != NULL)
+        of_rest = rotation->table + rest * 2 * num_pairs;
+    else
+        rotate_fill(rotation, rest, rotor->of_rest);
+    rotor->multiple = position - rest;
+    rotor->position = position;
+
+    for (size_t a = 0; a < num_pairs; a++) {
+        double c = base[a], s = base[a + num_pairs];
+        double rest_c = of_rest[a], rest_s = of_rest[a + num_pairs];
+        cosines[a] = (float)((c * rest_c - s * rest_s) * magnitude);
+        sines[a] = (float)((s * rest_c + c * rest_s) * magnitude);
+    }
+}
+
+void rotor_apply(const struct rotor *rotor, float *head) {
+    size_t num_pairs = rotor->rotation->num_pairs;
+    float *restrict first = head, *restrict second = head + num_pairs;
+    const float *restrict cosines = rotor->cosines, *restrict sines = rotor->sines;
+
+    for (size_t a = 0; a < num_pairs; a++) {
+        float x = first[a], y = second[a];
+        first[a] = x * cosines[a] - y * sines[a];
+        second[a] = y * cosines[a] + x * sines[a];
+    }
+}

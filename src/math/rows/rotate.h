@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rotate.h: rotary positions (Su et al. 2021). Pair a of a head is its numbers a and
+ * a + num_pairs.
+ *
+ * A position is the sum of a multiple of ROTATE_STEP and a rest. Cosine and sine of its
+ * angle follow from those of both, in float64, and are rounded once. So rows of one call
+ * share most of what is expensive, and bits depend on the position alone. */
+#ifndef ATTND_MATH_ROWS_ROTATE_H
+#define ATTND_MATH_ROWS_ROTATE_H
+
+#include <stddef.h>
+
+#define ROTATE_STEP 64
+
+/* The angle of pair a at position p is p times frequency a. */
+struct rotation {
+    const double *frequencies; /* [num_pairs] */
+    size_t num_pairs;
+    double magnitude; /* of cosines and sines */
+    /* [ROTATE_STEP, 2, num_pairs] cosines and sines of the first positions, as
+     * rotate_fill() writes them; NULL: they are computed when they are needed. */
+    const double *table;
+};
+
+/* Writes entry `position` of a table, [2, num_pairs]. */
+void rotate_fill(const struct rotation *rotation, size_t position, double *entry);
+
+/* Floats of memory that a rotor needs. */
+#define ROTOR_FLOATS(num_pairs) (10 * (num_pairs))
+
+/* What one thread rotates with. */
+struct rotor {
+    const struct rotation *rotation;
+    size_t position, multiple; /* of which there are the numbers below, or SIZE_MAX */
+    double *of_multiple;       /* [2, num_pairs] */
+    double *of_rest;           /* likewise, without a table */
+    float *cosines, *sines;    /* [num_pairs] of the position */
+};
+
+/* Prepares a rotor in `memory`, ROTOR_FLOATS() aligned for double, which the caller owns.
+ * It borrows the rotation. */
+void rotor_init(struct rotor *rotor, const struct rotation *rotation, float *memory);
+
+/* Turns the rotor to a position. */
+void rotor_turn(struct rotor *rotor, size_t position);
+
+/* Rotates the first 2 * num_pairs numbers of a head to the rotor's position. */
+void rotor_apply(const struct rotor *rotor, float *head);
+
+#endif
