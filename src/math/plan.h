@@ -68,14 +68,16 @@ struct plan {
     /* In a thread's scratch, after that of the kernels: one head's weights of a panel for
      * the mean, or gathered keys and values. */
     size_t thread_extra;
-    size_t thread_pieces; /* likewise, see attend/pieces.c; nothing without pieces */
-    size_t thread_bias;   /* likewise, see attend/bias.c; nothing without biases */
-    size_t piece_rows;    /* queries of a panel, at most */
-    size_t max_pieces;    /* of the keys of the longest sequence */
+    size_t thread_pieces;  /* likewise, see attend/pieces.c; nothing without pieces */
+    size_t thread_queries; /* likewise, [piece_rows, D] of a group of heads; or nothing */
+    size_t thread_bias;    /* likewise, see attend/bias.c; nothing without biases */
+    size_t piece_rows;     /* queries of a panel, at most */
+    size_t max_pieces;     /* of the keys of the longest sequence */
     /* The widest rows that panels make scores from, and that they sum. */
     size_t score_size, result_size;
     double panel_flops; /* of the largest panel */
     double items_flops; /* of all panels */
+    bool grouped;       /* any sequence is, see plan_is_grouped() */
     bool splits;        /* pieces are tasks, since there are few panels, or large ones */
     size_t partials;    /* [items of the attention][partial_floats] */
     size_t partial_floats; /* maximum, sum and outputs of piece_rows queries */
@@ -120,9 +122,15 @@ bool plan_is_plain(const attn_model *model, const attn_request *request);
 bool plan_is_direct(const struct plan *plan, const attn_model *model,
                     const attn_request *request, size_t sequence);
 
+/* Returns whether the heads of a sequence that share a key head attend together: the
+ * queries of one head leave lanes of a panel idle. So keys are read once for all. */
+bool plan_is_grouped(const struct plan *plan, const attn_model *model,
+                     const attn_request *request, size_t sequence);
+
 /* How the attention of one sequence is divided into items, which are ordered by head,
  * panel and piece. All heads of a direct sequence are one: its rows are [heads that are
- * scored, Tq]. When the mean of the weights is wanted, an item does all heads. */
+ * scored, Tq]. So are those of a group, in a sequence that is grouped. When the mean of
+ * the weights is wanted, an item does all heads. */
 struct plan_items {
     size_t heads, panels, pieces;
 };

@@ -50,16 +50,24 @@ static void free_result(attn_result *result) {
     free(result->lse);
 }
 
-static void assert_close(const float *got, const double *expected, size_t count,
-                         unsigned case_number) {
-    double largest = 0;
+/* Numbers may differ by the tolerance times the largest of them, which is `largest` at
+ * least. */
+static void assert_within(const float *got, const double *expected, size_t count,
+                          double largest, unsigned case_number) {
     for (size_t i = 0; i < count; i++)
-        largest = fmax(largest, fabs(expected[i]));
+        largest = isinf(expected[i]) ? largest : fmax(largest, fabs(expected[i]));
     for (size_t i = 0; i < count; i++) {
+        if ((double)got[i] == expected[i])
+            continue; /* infinite, too */
         if (!(fabs((double)got[i] - expected[i]) <= tolerance * largest))
             fail_msg("case %u: number %zu is %.9g, not %.9g", case_number, i,
                      (double)got[i], expected[i]);
     }
+}
+
+static void assert_close(const float *got, const double *expected, size_t count,
+                         unsigned case_number) {
+    assert_within(got, expected, count, 0, case_number);
 }
 
 /* Runs a request, and compares its results with the reference. */
@@ -70,15 +78,18 @@ static void assert_as_reference(const attn_model *model, const attn_request *req
     double *weights = malloc((sizes.weights + 1) * sizeof *weights);
     double *outputs = sizes.outputs > 0 ? malloc(sizes.outputs * sizeof(double)) : NULL;
     double *heads = sizes.heads > 0 ? malloc(sizes.heads * sizeof(double)) : NULL;
-    const struct ref_result expected = {outputs, weights, heads, NULL};
+    double *lse = sizes.lse > 0 ? malloc(sizes.lse * sizeof(double)) : NULL;
+    const struct ref_result expected = {outputs, weights, heads, lse};
     assert_int_equal(attn_ref_run(model, request, &expected), ATTN_OK);
     assert_close(result.outputs, outputs, sizes.outputs, case_number);
     assert_close(result.weights, weights, sizes.weights, case_number);
     assert_close(result.heads, heads, sizes.heads, case_number);
+    assert_within(result.lse, lse, sizes.lse, 1, case_number);
     free_result(&result);
     free(outputs);
     free(weights);
     free(heads);
+    free(lse);
 }
 
 #endif

@@ -43,6 +43,14 @@ static attn_model *make_model(uint64_t *seed, unsigned features) {
     return model;
 }
 
+/* Returns random numbers, which the caller frees. */
+static float *random_rows(uint64_t *seed, size_t count) {
+    float *rows = malloc(count * sizeof *rows);
+    assert_non_null(rows);
+    random_fill(seed, rows, count);
+    return rows;
+}
+
 static void make_request(uint64_t *seed, const attn_model *model, unsigned features,
                          size_t longest, struct random_request *r) {
 
@@ -158,6 +166,74 @@ static void test_bits_do_not_depend_on_threads_or_neighbours(void **state) {
         compare_bits(&seed, RANDOM_EVERYTHING, i % 2 == 0 ? 150 : 12);
 }
 
+/* The first queries of a request have the same bits when they come alone, so that the
+ * heads of a group attend together. */
+static void compare_groups(uint64_t *seed, size_t key_len, size_t few) {
+    attn_model_info info = random_model_info(seed);
+    size_t num_threads = 3, query_len = 40;
+    const attn_parallel parallel = {num_threads, run_backwards, &num_threads};
+
+    info.scoring = ATTN_SCALED_DOT_PRODUCT;
+    info.additive_size = 0;
+    info.num_kv_heads = random_between(seed, 1, 2);
+    info.num_heads = info.num_kv_heads * random_between(seed, 2, 8);
+    info.head_size = random_between(seed, 0, 1) == 0 ? 32 : random_between(seed, 1, 40);
+    info.out_size = info.num_heads * info.head_size;
+    info.sinks = random_between(seed, 0, 1) == 1;
+    attn_model *model = random_model(seed, &info);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    float *queries = random_rows(seed, query_len * info.query_size);
+    float *keys = random_rows(seed, key_len * info.key_size);
+    float *values = random_rows(seed, key_len * info.value_size);
+    float *head_mask = random_rows(seed, info.num_heads);
+    head_mask[random_between(seed, 0, info.num_heads - 1)] = 0;
+    attn_request request = {.num_sequences = 1,
+                            .query_lens = &query_len,
+                            .key_lens = &key_len,
+                            .queries = queries,
+                            .keys = keys,
+                            .values = values,
+                            .causal = random_between(seed, 0, 1) == 1,
+                            .head_mask = head_mask,
+                            .need_weights = random_between(seed, 0, 1) == 1
+                                                ? ATTN_WEIGHTS_ALL
+                                                : ATTN_WEIGHTS_NONE,
+                            .need_heads = true,
+                            .need_lse = random_between(seed, 0, 1) == 1};
+    attn_sizes of_all, of_few;
+    attn_result all = run(model, &request, &of_all);
+    request.query_lens = &few;
+    request.parallel = &parallel;
+    attn_result first = run(model, &request, &of_few);
+
+    assert_memory_equal(all.outputs, first.outputs, of_few.outputs * sizeof(float));
+    assert_memory_equal(all.heads, first.heads, of_few.heads * sizeof(float));
+    assert_memory_equal(all.lse, first.lse, of_few.lse * sizeof(float));
+    for (size_t h = 0; of_few.weights > 0 && h < info.num_heads; h++)
+        assert_memory_equal(all.weights + h * query_len * key_len,
+                            first.weights + h * few * key_len,
+                            few * key_len * sizeof(float));
+    free_result(&all);
+    free_result(&first);
+    free(queries);
+    free(keys);
+    free(values);
+    free(head_mask);
+    attn_model_destroy(model);
+}
+
+static void test_bits_do_not_depend_on_groups(void **state) {
+    uint64_t seed = 20261113;
+
+    (void)state;
+    if (strcmp(engine.engine, "native") != 0)
+        return; /* cblas has other bits for fewer rows */
+    for (unsigned i = 0; i < 20; i++)
+        compare_groups(&seed, random_between(&seed, 1, 300), random_between(&seed, 1, 6));
+    compare_groups(&seed, KERNEL_PIECE_KEYS + 300, 1);
+    compare_groups(&seed, KERNEL_PIECE_KEYS + 300, 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_that_share_keys_match_the_reference),
@@ -167,6 +243,7 @@ int main(void) {
         cmocka_unit_test(test_normed_inputs_match_the_reference),
         cmocka_unit_test(test_everything_matches_the_reference),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_or_neighbours),
+        cmocka_unit_test(test_bits_do_not_depend_on_groups),
     };
     return run_with_every_engine(tests, sizeof tests / sizeof *tests);
 }

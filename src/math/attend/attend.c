@@ -47,7 +47,8 @@ static struct head_rows gather_rows(const struct run *run,
     size_t key_width = engine->score_size; /* in words */
 
     if (panels < GATHER_PANELS || key_len > run->plan->gather_keys || at->direct ||
-        !plan_sums_head(run->plan, run->request, head))
+        ranges_find(run->summed_keys, at->grouped ? head : head / run->plan->group) ==
+            SIZE_MAX)
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
@@ -67,8 +68,8 @@ static float *panel_partials(const struct run *run, const struct panel_work *wor
     return run->partials + index * run->plan->partial_floats;
 }
 
-/* An item is a panel in one head, or in all heads when the mean of their weights is
- * wanted; or one piece of the keys of such a panel. */
+/* An item is a panel in one head or group of heads, or in all heads when the mean of
+ * their weights is wanted; or one piece of the keys of such a panel. */
 static void attend_items(const struct run *run, const struct sequence_position *at,
                          struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
@@ -84,7 +85,8 @@ static void attend_items(const struct run *run, const struct sequence_position *
             gather_rows(run, at, head, (end - item) / all.pieces, thread);
         for (; item < end; item++) {
             struct panel_work work;
-            work_init(&work, run, at, &mask, item / all.pieces % all.panels, thread);
+            work_init(&work, run, at, &mask, head, item / all.pieces % all.panels,
+                      thread);
             work.piece = item % all.pieces;
             if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
                 panel_attend_mean(&work);
@@ -104,12 +106,12 @@ static void merge_items(const struct run *run, const struct sequence_position *a
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     for (size_t item = items.first; item < items.end; item++) {
+        size_t head = item / all.pieces / all.panels;
         struct panel_work work;
         if (all.pieces == 1 || item % all.pieces > 0)
             continue;
-        work_init(&work, run, at, &mask, item / all.pieces % all.panels, thread);
-        panel_merge(&work, item / all.pieces / all.panels,
-                    panel_partials(run, &work, item));
+        work_init(&work, run, at, &mask, head, item / all.pieces % all.panels, thread);
+        panel_merge(&work, head, panel_partials(run, &work, item));
     }
 }
 
@@ -131,7 +133,8 @@ static void convert_items(const struct run *run, const struct sequence_position 
 
     (void)thread;
     for (size_t head = heads.first; head < heads.end; head++) {
-        const struct head_rows to = work_head_rows(run, at, head * plan->group);
+        const struct head_rows to =
+            work_head_rows(run, at, at->grouped ? head : head * plan->group);
         float *keys = run->keys + (to.keys - run->keys);
         float *values = run->values + (to.values - run->values);
 

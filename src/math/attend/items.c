@@ -10,8 +10,10 @@ struct item_tasks {
                  struct range items, size_t thread);
 };
 
-static bool sequence_is_direct(const struct run *run, size_t sequence) {
-    return plan_is_direct(run->plan, run->model, run->request, sequence);
+/* Sets how the sequence that `at` has come to attends. */
+static void set_kind(const struct run *run, struct sequence_position *at) {
+    at->direct = plan_is_direct(run->plan, run->model, run->request, at->sequence);
+    at->grouped = plan_is_grouped(run->plan, run->model, run->request, at->sequence);
 }
 
 static void next_sequence(const struct run *run, struct sequence_position *at) {
@@ -26,8 +28,8 @@ static void next_sequence(const struct run *run, struct sequence_position *at) {
     at->first_weight += plan_weights_heads(&run->model->info, request) *
                         plan_weights_rows(request, at->sequence) * key_len;
     at->sequence++;
-    at->direct =
-        at->sequence < request->num_sequences && sequence_is_direct(run, at->sequence);
+    if (at->sequence < request->num_sequences)
+        set_kind(run, at);
 }
 
 static void items_task(void *data, size_t index, size_t thread) {
@@ -36,8 +38,9 @@ static void items_task(void *data, size_t index, size_t thread) {
     const size_t *first = run->first_items;
     size_t num_items = first[run->request->num_sequences];
     size_t item = index * t->task_items, end = item + t->task_items;
-    struct sequence_position at = {.direct = sequence_is_direct(run, 0)};
+    struct sequence_position at = {0};
 
+    set_kind(run, &at);
     end = end < num_items ? end : num_items;
     while (item < end) {
         size_t begin = first[at.sequence], last = first[at.sequence + 1];

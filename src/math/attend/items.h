@@ -10,6 +10,7 @@
 struct sequence_position {
     size_t sequence;
     bool direct;                   /* see plan_is_direct() */
+    bool grouped;                  /* see plan_is_grouped() */
     size_t first_query, first_key; /* of the sequence, in the batch */
     size_t first_projected;        /* likewise, among the keys that are projected */
     size_t first_direct;           /* likewise, among the rows of direct sequences */

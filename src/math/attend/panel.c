@@ -10,6 +10,8 @@
  * it. */
 static bool is_idle(const struct panel_work *work, const struct query_panel *panel) {
     const struct run *run = work->run;
+    if (work->num_queries == 0)
+        return true;
     return panel->factor == 0.0F && !work->weighs && run->panel_sums == NULL &&
            run->lse == NULL;
 }
@@ -22,6 +24,22 @@ static void clear_left_out(const struct panel_work *work,
     for (size_t c = 0; panel->factor == 0.0F && c < work->num_queries; c++)
         memset(panel->outputs + c * panel->outputs_ld, 0,
                head_size * sizeof *panel->outputs);
+}
+
+/* The same for those heads of a group that have no rows. */
+static void clear_group(const struct panel_work *work) {
+    const struct run *run = work->run;
+    size_t head_size = run->model->info.head_size, hidden = run->plan->hidden;
+    size_t first = work->head * run->plan->group;
+    size_t query_len = run->request->query_lens[work->at.sequence];
+
+    if (!work->at.grouped || work->panel > 0)
+        return;
+    for (size_t h = first; h < first + run->plan->group; h++) {
+        float *to = run->context + work->at.first_query * hidden + h * head_size;
+        for (size_t q = 0; ranges_find(run->scored, h) == SIZE_MAX && q < query_len; q++)
+            memset(to + q * hidden, 0, head_size * sizeof *to);
+    }
 }
 
 /* Returns where the sums of a head go. */
@@ -42,6 +60,7 @@ static void attend_head(const struct panel_work *work, const struct head_rows *r
     if (!is_idle(work, &panel))
         pieces_attend(work, &panel, sums);
     clear_left_out(work, &panel);
+    clear_group(work);
 }
 
 void panel_attend(struct panel_work *work, size_t head, const struct head_rows *rows) {
@@ -65,6 +84,7 @@ void panel_merge(struct panel_work *work, size_t head, float *partials) {
     if (!is_idle(work, &whole))
         pieces_merge(work, &whole, partials);
     clear_left_out(work, &whole);
+    clear_group(work);
 }
 
 float *panel_thread_extra(const struct run *run, size_t thread) {
@@ -113,7 +133,7 @@ void panel_attend_mean(struct panel_work *work) {
 
     if (at.direct) {
         for (size_t panel = 0; panel * columns < rows; panel++) {
-            work_init(work, run, &at, work->mask, panel, work->thread);
+            work_init(work, run, &at, work->mask, 0, panel, work->thread);
             attend_to_mean(work, 0);
         }
         return;

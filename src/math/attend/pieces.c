@@ -207,6 +207,17 @@ static void clear_weights(const struct panel_work *work, const struct pieces *pi
     }
 }
 
+/* Writes the outputs of row `c` from its weighted sum of values, which may be there
+ * already. */
+static void write_output(const struct panel_work *work, const struct query_panel *panel,
+                         size_t c, const float *from, float sum) {
+    const struct row_outputs row = work_outputs(work, panel, c);
+    float factor = row.factor / sum;
+
+    for (size_t d = 0; d < panel->head_size; d++)
+        row.to[d] = row.factor != 0.0F ? from[d] * factor : 0.0F;
+}
+
 /* Finishes what follows from the merged results: weights, their sums and outputs. */
 static void finish_pieces(const struct panel_work *work, const struct query_panel *whole,
                           const struct pieces *pieces, const struct partial *total,
@@ -227,10 +238,7 @@ static void finish_pieces(const struct panel_work *work, const struct query_pane
         clear_weights(work, pieces);
 
     for (size_t c = 0; c < work->num_queries; c++) {
-        float *output = whole->outputs + c * whole->outputs_ld;
-        float factor = whole->factor / total->sum[c];
-        for (size_t d = 0; d < size; d++)
-            output[d] = total->outputs[c * size + d] * factor;
+        write_output(work, whole, c, total->outputs + c * size, total->sum[c]);
     }
 }
 
@@ -278,7 +286,8 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
     struct panel_sums of_panel;
 
     panel.sums = sums != NULL ? &of_panel : NULL;
-    if (work->run->lse != NULL) {
+    bool final = work->run->lse == NULL && !work->at.grouped;
+    if (!final) {
         panel.max = max;
         panel.sum = sum;
         score_single_keys(work, &panel, singles);
@@ -286,14 +295,12 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
     run_kernel(work, 0, &panel);
     if (sums != NULL)
         add_panel_sums(work, &of_panel, NULL, NULL, true, sums);
-    if (work->run->lse == NULL)
+    if (final)
         return;
 
     for (size_t c = 0; c < work->num_queries; c++) {
-        float *output = panel.outputs + c * panel.outputs_ld;
-        float factor = panel.factor / sum[c], share = 1.0F / sum[c];
-        for (size_t d = 0; d < panel.head_size; d++)
-            output[d] *= factor;
+        float share = 1.0F / sum[c];
+        write_output(work, &panel, c, panel.outputs + c * panel.outputs_ld, sum[c]);
         for (size_t k = 0; work->weighs && work->weights[c] != NULL && k < panel.key_len;
              k++)
             work->weights[c][k] *= share;

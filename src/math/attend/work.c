@@ -2,6 +2,8 @@
 /* work.c: finds what a panel reads and writes. */
 #include "math/attend/work.h"
 
+#include <string.h>
+
 /* Returns the first row of the panel in the sequence. */
 static size_t work_first(const struct panel_work *work) {
     return work->panel * work->kernels->columns;
@@ -10,8 +12,10 @@ static size_t work_first(const struct panel_work *work) {
 size_t work_head(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
     size_t query_len = run->request->query_lens[work->at.sequence];
-    return work->at.direct ? ranges_item(run->scored, (work_first(work) + c) / query_len)
-                           : work->head;
+    if (!work->at.direct && !work->at.grouped)
+        return work->head;
+    return ranges_item(run->scored,
+                       work->first_slot + (work_first(work) + c) / query_len);
 }
 
 size_t work_query(const struct panel_work *work, size_t c) {
@@ -44,13 +48,27 @@ static void find_keys(struct panel_work *work) {
         work->keys.first = 0;
 }
 
+/* Returns which of the scored heads the panels of a sequence are of. */
+static struct range find_slots(const struct run *run, const struct sequence_position *at,
+                               size_t head) {
+    size_t first = head * run->plan->group, end = first + run->plan->group;
+
+    if (at->direct)
+        return (struct range){0, run->plan->num_scored};
+    if (!at->grouped)
+        return (struct range){0, 1};
+    return (struct range){ranges_below(run->scored, first),
+                          ranges_below(run->scored, end)};
+}
+
 void work_init(struct panel_work *work, const struct run *run,
-               const struct sequence_position *at, const struct mask *mask, size_t panel,
-               size_t thread) {
+               const struct sequence_position *at, const struct mask *mask, size_t head,
+               size_t panel, size_t thread) {
     const struct engine *engine = &run->model->engine;
     size_t columns = engine->kernels->columns;
-    size_t query_len = run->request->query_lens[at->sequence];
-    size_t left = (at->direct ? run->plan->num_scored : 1) * query_len - panel * columns;
+    const struct range slots = find_slots(run, at, head);
+    size_t rows = (slots.end - slots.first) * run->request->query_lens[at->sequence];
+    size_t left = rows > panel * columns ? rows - panel * columns : 0;
 
     work->run = run;
     work->kernels = at->direct ? engine->float_kernels : engine->kernels;
@@ -60,6 +78,7 @@ void work_init(struct panel_work *work, const struct run *run,
     work->piece = 0;
     work->thread = thread;
     work->num_queries = left < columns ? left : columns;
+    work->first_slot = slots.first;
     find_keys(work);
 }
 
@@ -96,7 +115,7 @@ struct head_rows work_head_rows(const struct run *run, const struct sequence_pos
                                 size_t head) {
     const attn_model *model = run->model;
     const struct plan *plan = run->plan;
-    size_t key_head = head / plan->group;
+    size_t key_head = at->grouped ? head : head / plan->group;
     size_t row = key_head * plan->projected_keys + at->first_projected;
     size_t key_size = model->info.key_size, value_size = model->info.value_size;
     size_t score_size = model->engine.score_size, head_size = model->info.head_size;
@@ -140,6 +159,41 @@ static void describe_direct(const struct panel_work *work, struct query_panel *p
     panel->factor = 1.0F;
 }
 
+/* Gathers the queries of a group of heads. Their outputs may overwrite them. */
+static void describe_group(const struct panel_work *work, struct query_panel *panel) {
+    const struct run *run = work->run;
+    const struct plan *plan = run->plan;
+    size_t size = panel->score_size;
+    float *rows =
+        run->thread_scratch + work->thread * plan->thread_floats + plan->thread_queries;
+
+    for (size_t c = 0; c < work->num_queries; c++) {
+        size_t row = work->at.first_query + work_query(work, c);
+        memcpy(rows + c * size,
+               run->queries + row * plan->score_width + work_head(work, c) * size,
+               size * sizeof *rows);
+    }
+    panel->queries = panel->outputs = rows;
+    panel->queries_ld = panel->outputs_ld = size;
+    panel->head_size = ranges_find(run->summed_keys, work->head) != SIZE_MAX ? size : 0;
+    panel->factor = 1.0F;
+}
+
+struct row_outputs work_outputs(const struct panel_work *work,
+                                const struct query_panel *panel, size_t c) {
+    const struct run *run = work->run;
+    size_t row = work->at.first_query + work_query(work, c), head = work_head(work, c);
+
+    if (!work->at.grouped)
+        return (struct row_outputs){panel->outputs + c * panel->outputs_ld,
+                                    panel->factor};
+    return (struct row_outputs){run->context + row * run->plan->hidden +
+                                    head * run->model->info.head_size,
+                                plan_sums_head(run->plan, run->request, head)
+                                    ? mask_head_factor(run->request, head)
+                                    : 0.0F};
+}
+
 struct query_panel work_describe(const struct panel_work *work,
                                  const struct head_rows *rows) {
     const struct run *run = work->run;
@@ -148,7 +202,7 @@ struct query_panel work_describe(const struct panel_work *work,
     const attn_model_info *info = &run->model->info;
     size_t head_size = info->head_size, head = work->head;
     size_t row = work->at.first_query + work_first(work);
-    bool sums = plan_sums_head(plan, run->request, head);
+    bool sums = !work->at.grouped && plan_sums_head(plan, run->request, head);
     float factor = sums ? mask_head_factor(run->request, head) : 0.0F;
 
     struct query_panel panel = {
@@ -179,5 +233,7 @@ struct query_panel work_describe(const struct panel_work *work,
     };
     if (work->at.direct)
         describe_direct(work, &panel);
+    if (work->at.grouped)
+        describe_group(work, &panel);
     return panel;
 }

@@ -8,7 +8,8 @@
 #include "math/mask.h"
 
 /* One panel of queries of a sequence, and what each of them attends to. In a direct
- * sequence the rows of a panel are queries of several heads. */
+ * sequence, and in one that is grouped, the rows of a panel are queries of several
+ * heads. */
 struct panel_work {
     const struct run *run;
     const struct kernels *kernels; /* direct sequences are computed in float32 */
@@ -17,7 +18,8 @@ struct panel_work {
     size_t piece; /* of its keys; 0 unless pieces are items */
     size_t thread;
     const struct mask *mask; /* of the sequence */
-    size_t num_queries;
+    size_t num_queries;      /* of a group that is left out: 0 */
+    size_t first_slot;       /* which of the scored heads the first of several is */
     /* The keys of each row: from first_keys on, and before num_keys, as the kernels call
      * it. Only a row without a valid key, in a model with sinks, has none. */
     size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
@@ -40,16 +42,16 @@ struct head_rows {
 };
 
 /* Prepares a panel for a thread: which keys its queries attend to. `mask` is that of the
- * sequence. */
+ * sequence; `head` is as for work_set_head(), and matters where there are several. */
 void work_init(struct panel_work *work, const struct run *run,
-               const struct sequence_position *at, const struct mask *mask, size_t panel,
-               size_t thread);
+               const struct sequence_position *at, const struct mask *mask, size_t head,
+               size_t panel, size_t thread);
 
-/* Turns to a head, which is 0 in a direct sequence. */
+/* Turns to a head, which is 0 in a direct sequence, and a key head in a grouped one. */
 void work_set_head(struct panel_work *work, size_t head);
 
-/* Returns the head of row `c` of the panel: the one that is set, but in a direct sequence
- * that of the row. */
+/* Returns the head of row `c` of the panel: the one that is set, or where there are
+ * several that of the row. */
 size_t work_head(const struct panel_work *work, size_t c);
 
 /* Returns the query of row `c` of the panel, counted in its sequence. */
@@ -60,8 +62,19 @@ size_t work_query(const struct panel_work *work, size_t c);
 struct head_rows work_head_rows(const struct run *run, const struct sequence_position *at,
                                 size_t head);
 
-/* Describes the panel over all keys for the kernels, but for biases. */
+/* Describes the panel over all keys for the kernels, but for biases. The rows of a group
+ * are gathered in the thread's scratch, and what the kernels write there is not final. */
 struct query_panel work_describe(const struct panel_work *work,
                                  const struct head_rows *rows);
+
+/* Where the outputs of a row go, and what they are multiplied by; 0 leaves them out. */
+struct row_outputs {
+    float *to;
+    float factor;
+};
+
+/* Returns those of row `c` of a panel that work_describe() has described. */
+struct row_outputs work_outputs(const struct panel_work *work,
+                                const struct query_panel *panel, size_t c);
 
 #endif

@@ -83,6 +83,13 @@ bool plan_is_direct(const struct plan *plan, const attn_model *model,
            request->query_lens[sequence] <= model->info.head_size / PLAN_DIRECT_SHARE;
 }
 
+bool plan_is_grouped(const struct plan *plan, const attn_model *model,
+                     const attn_request *request, size_t sequence) {
+    return plan->kind != PLAN_HEADS && plan->group > 1 &&
+           request->need_weights != ATTN_WEIGHTS_MEAN &&
+           request->query_lens[sequence] < model->engine.kernels->columns;
+}
+
 struct plan_items plan_items(const struct plan *plan, const attn_model *model,
                              const attn_request *request, size_t sequence) {
     size_t columns = model->engine.kernels->columns;
@@ -93,6 +100,10 @@ struct plan_items plan_items(const struct plan *plan, const attn_model *model,
 
     if (direct)
         rows *= plan->num_scored;
+    if (plan_is_grouped(plan, model, request, sequence)) {
+        rows *= plan->group;
+        items.heads = model->info.num_kv_heads;
+    }
     if (!direct || !mean)
         items.panels = (rows + columns - 1) / columns;
     if (plan->splits)
@@ -154,6 +165,11 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
         plan->projected_keys += key_len;
         plan->pairs += pairs;
         plan->num_panels += (rows - 1) / columns + 1;
+    }
+
+    if (plan_is_grouped(plan, model, request, sequence)) {
+        plan->grouped = true;
+        rows *= plan->group; /* fewer than H columns */
     }
 
     double flops = 2 * (double)key_len * ((double)score_size + (double)result_size);

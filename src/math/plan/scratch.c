@@ -184,6 +184,8 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
 
     if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &start) ||
         !reserve_pieces(plan, &floats) ||
+        !reserve_floats(&floats, plan->grouped ? plan->piece_rows : 0, engine->score_size,
+                        &plan->thread_queries) ||
         !reserve_bias(model, request, plan, &floats, &plan->thread_bias))
         return false;
 
