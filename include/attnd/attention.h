@@ -89,8 +89,9 @@ typedef struct attn_result {
     /* [sum of Tq, H, D]: what the output projection gets, after head_mask; NULL when not
      * wanted. Without an output projection it equals the outputs. */
     float *heads;
-    /* [sum of Tq, H], natural: with sinks, of these too. -INFINITY for a query without a
-     * valid key. NULL when not wanted. */
+    /* [sum of Tq, H], natural: of all scores that the softmax has, with a sink of it too.
+     * -INFINITY for a query without a valid key. head_mask does not change them. NULL
+     * when not wanted. */
     float *lse;
 } attn_result;
 
@@ -110,19 +111,23 @@ typedef struct attn_sizes {
  *
  * Errors, with one line in ret_error (which may be NULL) and *ret_sizes untouched:
  * ATTN_E_SHAPE for an empty batch or sequence, or more tokens than the context length;
- * ATTN_E_VALUE for a number in valid_lens over Tk, or for a selected head or query that
- * does not exist; ATTN_E_OVERFLOW when a size cannot be
+ * ATTN_E_VALUE for a number in valid_lens over Tk, a position over ATTN_POSITION_MAX, or
+ * a selected head or query that does not exist; ATTN_E_OVERFLOW when a size cannot be
  * computed. */
 ATTN_API attn_status attn_plan(const attn_model *model, const attn_request *request,
                                attn_sizes *ret_sizes, attn_error *ret_error);
 
-/* Computes the outputs and, when need_weights asks for them, the weights.
+/* Computes the results that are wanted: the outputs unless they are omitted, and the
+ * weights, heads and log-sum-exps that are asked for. What else is asked for changes no
+ * bit of a result, with the native engine.
  *
- * Scores are scaled by 1/sqrt(D) (Vaswani et al. 2017, section 3.2.1); additive scores
- * are not scaled. Keys past valid_lens or the causal diagonal are never multiplied, so
- * nothing that they hold can reach the result. A query with no valid key attends
- * uniformly to all Tk keys of its sequence, as masking with -1e6 does (Zhang et al., Dive
- * into Deep Learning, section 11.3). Dropout is the identity.
+ * Scores are scaled by the model's `scale`, 1/sqrt(D) unless it has another (Vaswani et
+ * al. 2017, section 3.2.1); additive scores are not scaled. Then come softcap, the bias
+ * by distance and the mask. Nothing that keys hold which valid_lens, the causal mask or a
+ * window hide can reach the result. A query with no valid key attends uniformly to all
+ * Tk keys of its sequence, as masking with -1e6 does (Zhang et al., Dive into Deep
+ * Learning, section 11.3); in a model with sinks its weights and heads are 0. Dropout is
+ * the identity.
  *
  * Results agree with float64 to 1e-5 of the largest output while scores stay below about
  * 100 in magnitude; with bf16 to 2e-2, while they stay below about 10.

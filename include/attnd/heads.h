@@ -21,7 +21,8 @@ extern "C" {
 #endif
 
 /* What one head attends to, as sums over rows of queries. w[k] is the weight of row i on
- * key k. Those after `first` count only sequences whose keys are the queries. */
+ * key k: both count rows of their sequence, whatever its positions are. Those after
+ * `first` count only sequences whose keys are the queries. */
 typedef struct attn_head_sums {
     double entropy;  /* -w[k] ln w[k], nats */
     double first;    /* w[0] */
@@ -40,7 +41,7 @@ typedef struct attn_heads {
     attn_head_sums *sums; /* [H] */
     double *gram;         /* [H, H], symmetric */
     double squared_norm;  /* of all outputs, bias included */
-    attn_head_sums even;  /* of a head that would weigh all allowed keys alike */
+    attn_head_sums even;  /* of a head that weighs all allowed keys alike, sinks apart */
     size_t rows;          /* of queries */
     size_t self_rows;     /* those of sequences whose keys are the queries */
     size_t previous_rows; /* those of self_rows that another row precedes */
