@@ -80,6 +80,41 @@ static void test_direct_sequences_match_the_reference(void **state) {
     assert_true(is_native() ? num_direct > 4 && num_mixed > 2 : num_direct == 0);
 }
 
+/* Direct scores lack what the key's bias adds to all of a query. */
+static void test_log_sum_exps_have_the_bias_of_keys(void **state) {
+    uint64_t seed = 20261210;
+    size_t num_direct = 0;
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        struct random_request r;
+        attn_sizes sizes;
+        attn_model *model = random_case(&seed, 3000, &r);
+        attn_result without = run(model, &r.request, &sizes);
+        r.request.need_lse = true;
+        attn_result with = run(model, &r.request, &sizes);
+        if (is_native())
+            assert_same(&with, &without, &sizes);
+
+        double *lse = malloc(sizes.lse * sizeof *lse);
+        assert_int_equal(
+            attn_ref_run(model, &r.request, &(struct ref_result){.lse = lse}), ATTN_OK);
+        for (size_t n = 0; n < sizes.lse; n++) {
+            if (isinf(lse[n]))
+                assert_true(isinf(with.lse[n]) && with.lse[n] < 0);
+            else
+                assert_true(fabs((double)with.lse[n] - lse[n]) <=
+                            tolerance * fmax(10, fabs(lse[n])));
+        }
+        num_direct += plan_of(model, &r.request).num_direct > 0;
+        free(lse);
+        free_result(&without);
+        free_result(&with);
+        random_request_deinit(&r);
+        attn_model_destroy(model);
+    }
+    assert_true(!is_native() || num_direct > 2);
+}
+
 static void test_threads_do_not_change_a_bit_of_direct_sequences(void **state) {
     uint64_t seed = 20261202;
     size_t num_threads, num_split = 0;
@@ -456,6 +491,7 @@ static void test_steps_can_project_every_key(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_direct_sequences_match_the_reference),
+        cmocka_unit_test(test_log_sum_exps_have_the_bias_of_keys),
         cmocka_unit_test(test_threads_do_not_change_a_bit_of_direct_sequences),
         cmocka_unit_test(test_direct_sequences_do_not_depend_on_their_neighbours),
         cmocka_unit_test(test_splits_of_few_queries_do_not_change_a_bit),

@@ -180,6 +180,13 @@ static void compare_with_reference(const attn_model *model, attn_request *reques
                      ATTN_OK);
     assert_lse_close(with.lse, lse, sizes.lse, case_number);
     free(lse);
+
+    request->omit_outputs = true;
+    request->need_weights = ATTN_WEIGHTS_NONE;
+    attn_result alone = run(model, request, &sizes);
+    if (strcmp(engine.engine, "native") == 0)
+        assert_memory_equal(alone.lse, with.lse, sizes.lse * sizeof(float));
+    free_result(&alone);
     free_result(&without);
     free_result(&with);
 }
@@ -234,6 +241,190 @@ static void test_requests_in_split_pieces_match_the_reference(void **state) {
     compare_random(20261206, 12, 5, 2 * KERNEL_PIECE_KEYS + 700, 3);
 }
 
+/* One sequence of many keys, whose queries have positions of their own. */
+struct sequence {
+    attn_model *model;
+    attn_request request;
+    size_t query_len, key_len;
+    size_t *positions, *key_positions;
+    float *queries, *keys, *values;
+};
+
+static struct sequence *make_sequence(uint64_t *seed, attn_model *model, size_t query_len,
+                                      size_t key_len, bool ordered) {
+    const attn_model_info *info = attn_model_get_info(model);
+    struct sequence *s = calloc(1, sizeof *s);
+    *s =
+        (struct sequence){.model = model,
+                          .query_len = query_len,
+                          .key_len = key_len,
+                          .positions = malloc(query_len * sizeof(size_t)),
+                          .key_positions = malloc(key_len * sizeof(size_t)),
+                          .queries = malloc(query_len * info->query_size * sizeof(float)),
+                          .keys = malloc(key_len * info->key_size * sizeof(float)),
+                          .values = malloc(key_len * info->value_size * sizeof(float))};
+
+    random_fill(seed, s->queries, query_len * info->query_size);
+    random_fill(seed, s->keys, key_len * info->key_size);
+    random_fill(seed, s->values, key_len * info->value_size);
+    for (size_t q = 0; q < query_len; q++)
+        s->positions[q] = random_between(seed, 0, key_len);
+    for (size_t k = 0; k < key_len; k++)
+        s->key_positions[k] = ordered ? k : random_between(seed, 0, key_len);
+    s->request = (attn_request){.num_sequences = 1,
+                                .query_lens = &s->query_len,
+                                .key_lens = &s->key_len,
+                                .queries = s->queries,
+                                .keys = s->keys,
+                                .values = s->values,
+                                .positions = s->positions,
+                                .key_positions = s->key_positions,
+                                .causal = random_between(seed, 0, 1) == 1,
+                                .window = random_between(seed, 1, 60),
+                                .need_weights = ATTN_WEIGHTS_ALL,
+                                .need_heads = true,
+                                .need_lse = true};
+    return s;
+}
+
+static void destroy_sequence(struct sequence *s) {
+    free(s->positions);
+    free(s->key_positions);
+    free(s->queries);
+    free(s->keys);
+    free(s->values);
+    attn_model_destroy(s->model);
+    free(s);
+}
+
+/* A model with features, and wide enough heads for keys in panels now and then. */
+static attn_model *featured_model(uint64_t *seed) {
+    attn_model_info info = random_model_info(seed);
+    random_add_features(seed, FEATURES, &info);
+    attn_model *model = random_model(seed, &info);
+    for (size_t h = 0; info.bias == ATTN_BIAS_ALIBI && h < info.num_heads; h++)
+        model->alibi_slopes[h] /= 100;
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    return model;
+}
+
+/* Compares the results of some queries with those of all of them. */
+static void compare_part(const struct sequence *s, const attn_result *all, size_t first,
+                         size_t count) {
+    const attn_model_info *info = attn_model_get_info(s->model);
+    size_t hidden = info->num_heads * info->head_size, row = s->key_len * sizeof(float);
+    attn_request part = s->request;
+    attn_sizes sizes;
+
+    part.query_lens = &count;
+    part.queries += first * info->query_size;
+    part.positions += first;
+    attn_result some = run(s->model, &part, &sizes);
+    assert_memory_equal(some.outputs, all->outputs + first * info->out_size,
+                        sizes.outputs * sizeof(float));
+    assert_memory_equal(some.heads, all->heads + first * hidden,
+                        sizes.heads * sizeof(float));
+    assert_memory_equal(some.lse, all->lse + first * info->num_heads,
+                        sizes.lse * sizeof(float));
+    for (size_t h = 0; h < info->num_heads; h++)
+        assert_memory_equal(some.weights + h * count * s->key_len,
+                            all->weights + (h * s->query_len + first) * s->key_len,
+                            count * row);
+    free_result(&some);
+}
+
+/* Neither by other queries, nor by how few there are, nor by threads. */
+static void test_other_queries_and_threads_do_not_change_a_bit(void **state) {
+    uint64_t seed = 20261210;
+    size_t num_threads = 3;
+    attn_parallel parallel = {
+        .num_threads = num_threads, .run = run_backwards, .context = &num_threads};
+    (void)state;
+    if (strcmp(engine.engine, "native") != 0) {
+        print_message("only the native engine has the same bits for some rows\n");
+        skip();
+    }
+    for (unsigned i = 0; i < 24; i++) {
+        size_t keys = i % 3 == 0 ? KERNEL_PIECE_KEYS + 900 : 200;
+        struct sequence *s =
+            make_sequence(&seed, featured_model(&seed), 40, keys, i % 2 == 0);
+        attn_sizes sizes;
+        attn_result all = run(s->model, &s->request, &sizes);
+        s->request.parallel = &parallel;
+        for (size_t first = 0, count; first < s->query_len; first += count) {
+            count = random_between(&seed, 1, 20);
+            if (count > s->query_len - first)
+                count = s->query_len - first;
+            compare_part(s, &all, first, count);
+        }
+        free_result(&all);
+        destroy_sequence(s);
+    }
+}
+
+/* What no query attends to is not a number. */
+static void test_hidden_keys_do_not_reach_the_results(void **state) {
+    uint64_t seed = 20261211;
+    (void)state;
+    for (unsigned i = 0; i < 60; i++) {
+        struct sequence *s =
+            make_sequence(&seed, featured_model(&seed), 3, 150, i % 2 == 0);
+        const attn_model_info *info = attn_model_get_info(s->model);
+        struct mask mask;
+        attn_sizes sizes;
+
+        s->request.window = random_between(&seed, 1, 20);
+        for (size_t q = 0; q < s->query_len; q++) /* each attends to a key */
+            s->positions[q] = s->key_positions[random_between(&seed, 0, 149)];
+        attn_result clean = run(s->model, &s->request, &sizes);
+        mask_init(&mask, &s->request, 0, 0, 0);
+        for (size_t k = 0; k < s->key_len; k++) {
+            if (!mask_attends(&mask, 0, k) && !mask_attends(&mask, 1, k) &&
+                !mask_attends(&mask, 2, k))
+                s->keys[k * info->key_size] = s->values[k * info->value_size] = NAN;
+        }
+        attn_result spoiled = run(s->model, &s->request, &sizes);
+        assert_memory_equal(spoiled.outputs, clean.outputs,
+                            sizes.outputs * sizeof(float));
+        assert_memory_equal(spoiled.weights, clean.weights,
+                            sizes.weights * sizeof(float));
+        assert_memory_equal(spoiled.lse, clean.lse, sizes.lse * sizeof(float));
+        free_result(&clean);
+        free_result(&spoiled);
+        destroy_sequence(s);
+    }
+}
+
+/* The score of a single key overflows, but its weight is 1. */
+static void test_single_key_has_its_weight_whatever_its_score(void **state) {
+    uint64_t seed = 20261212;
+    (void)state;
+    struct sequence *s = make_sequence(&seed, featured_model(&seed), 5, 40, true);
+    attn_sizes sizes;
+    while (attn_model_get_info(s->model)->sinks ||
+           attn_model_get_info(s->model)->softcap > 0) {
+        destroy_sequence(s);
+        s = make_sequence(&seed, featured_model(&seed), 5, 40, true);
+    }
+    s->request.window = 1;
+    s->request.causal = true;
+    for (size_t q = 0; q < s->query_len; q++)
+        s->positions[q] = 7 * q;
+    s->request.need_lse = false;
+    attn_result without = run(s->model, &s->request, &sizes);
+    for (size_t q = 0; q < s->query_len * attn_model_get_info(s->model)->query_size; q++)
+        s->queries[q] *= 1e38F;
+    for (size_t k = 0; k < s->key_len * attn_model_get_info(s->model)->key_size; k++)
+        s->keys[k] *= 1e6F;
+    s->request.need_lse = true;
+    attn_result with = run(s->model, &s->request, &sizes);
+    assert_memory_equal(with.outputs, without.outputs, sizes.outputs * sizeof(float));
+    assert_memory_equal(with.weights, without.weights, sizes.weights * sizeof(float));
+    free_result(&without);
+    free_result(&with);
+    destroy_sequence(s);
+}
+
 int main(void) {
     const struct CMUnitTest masks[] = {
         cmocka_unit_test(test_mask_allows_the_pairs_of_the_definition),
@@ -245,6 +436,9 @@ int main(void) {
         cmocka_unit_test(test_long_requests_match_the_reference),
         cmocka_unit_test(test_requests_in_pieces_match_the_reference),
         cmocka_unit_test(test_requests_in_split_pieces_match_the_reference),
+        cmocka_unit_test(test_other_queries_and_threads_do_not_change_a_bit),
+        cmocka_unit_test(test_hidden_keys_do_not_reach_the_results),
+        cmocka_unit_test(test_single_key_has_its_weight_whatever_its_score),
     };
     return cmocka_run_group_tests(masks, init_library, NULL) +
            run_with_every_engine(layer, sizeof layer / sizeof layer[0]);
