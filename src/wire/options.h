@@ -8,7 +8,6 @@
 #define ATTND_WIRE_OPTIONS_H
 
 #include "wire/json/cursor.h"
-
 #include "wire/request.h"
 
 /* Reads true, false or "mean": Wrong type, Malformed JSON, Out of memory. */

@@ -11,7 +11,8 @@ static const char *bool_text(bool value) {
 }
 
 /* Adds a key, and a text as a string; null for NULL and "". */
-static attn_status add_text(struct buf *body, const char *before, const char *text) {
+static attn_status add_text_member(struct buf *body, const char *before,
+                                   const char *text) {
     attn_status status = buf_append_text(body, before);
     if (status != ATTN_OK)
         return status;
@@ -20,28 +21,29 @@ static attn_status add_text(struct buf *body, const char *before, const char *te
 }
 
 /* Adds a key, and a number; null for 0, which stands for none. */
-static attn_status add_number(struct buf *body, const char *before, double number) {
+static attn_status add_number_member(struct buf *body, const char *before,
+                                     double number) {
     return number != 0 ? wire_json_add_format(body, "%s%.10g", before, number)
                        : wire_json_add_format(body, "%snull", before);
 }
 
-static attn_status add_size(struct buf *body, const char *before, size_t size) {
+static attn_status add_size_member(struct buf *body, const char *before, size_t size) {
     return size != 0 ? wire_json_add_format(body, "%s%zu", before, size)
                      : wire_json_add_format(body, "%snull", before);
 }
 
 static attn_status print_model_names(const attn_model_info *info, struct buf *body) {
     bool is_layer = info->kind != NULL;
-    attn_status status = add_text(body, "{\"name\":", info->name);
+    attn_status status = add_text_member(body, "{\"name\":", info->name);
     if (status == ATTN_OK)
-        status = add_text(body, ",\"layout\":", info->layout);
+        status = add_text_member(body, ",\"layout\":", info->layout);
     if (status == ATTN_OK)
-        status = add_text(body, ",\"family\":", is_layer ? info->layout : NULL);
+        status = add_text_member(body, ",\"family\":", is_layer ? info->layout : NULL);
     if (status == ATTN_OK)
         status = is_layer ? wire_json_add_format(body, ",\"layer\":%zu", info->layer)
                           : buf_append_text(body, ",\"layer\":null");
     if (status == ATTN_OK)
-        status = add_text(body, ",\"kind\":", info->kind);
+        status = add_text_member(body, ",\"kind\":", info->kind);
     if (status == ATTN_OK)
         status = wire_json_add_format(
             body, ",\"scoring\":\"%s\"",
@@ -61,9 +63,9 @@ static attn_status print_model_sizes(const attn_model_info *info, struct buf *bo
         status = wire_json_add_format(body, ",\"num_kv_heads\":%zu,\"causal\":%s", kv,
                                       bool_text(info->causal));
     if (status == ATTN_OK)
-        status = add_size(body, ",\"window\":", info->window);
+        status = add_size_member(body, ",\"window\":", info->window);
     if (status == ATTN_OK)
-        status = add_size(body, ",\"context_length\":", info->context_length);
+        status = add_size_member(body, ",\"context_length\":", info->context_length);
     return status;
 }
 
@@ -76,22 +78,22 @@ static attn_status print_scores(const attn_model_info *info, struct buf *body) {
     if (info->scoring == ATTN_SCALED_DOT_PRODUCT && scale == 0)
         scale = 1 / sqrt((double)info->head_size);
 
-    attn_status status = add_number(body, ",\"scale\":", scale);
+    attn_status status = add_number_member(body, ",\"scale\":", scale);
     if (status == ATTN_OK)
-        status = add_number(body, ",\"softcap\":", info->softcap);
+        status = add_number_member(body, ",\"softcap\":", info->softcap);
     if (status == ATTN_OK)
-        status = add_number(body, ",\"clip\":", info->clip);
+        status = add_number_member(body, ",\"clip\":", info->clip);
     if (status == ATTN_OK)
         status = wire_json_add_format(body, ",\"sinks\":%s", bool_text(info->sinks));
     if (status == ATTN_OK)
-        status = add_text(body, ",\"distance_bias\":", biases[info->bias]);
+        status = add_text_member(body, ",\"distance_bias\":", biases[info->bias]);
     return status;
 }
 
 static attn_status print_rope(const attn_model_info *info, struct buf *body) {
     if (info->rope_size == 0)
         return buf_append_text(body, ",\"rope\":null");
-    attn_status status = add_text(body, ",\"rope\":{\"type\":", info->rope_type);
+    attn_status status = add_text_member(body, ",\"rope\":{\"type\":", info->rope_type);
     return status == ATTN_OK ? wire_json_add_format(body, ",\"size\":%zu,\"base\":%.10g}",
                                                     info->rope_size, info->rope_base)
                              : status;
@@ -117,7 +119,7 @@ static attn_status print_norms(const attn_model_info *info, struct buf *body) {
 
     if (info->pre_norm == ATTN_NORM_NONE)
         return buf_append_text(body, ",\"pre_norm\":null");
-    status = add_text(body, ",\"pre_norm\":{\"name\":", info->pre_norm_name);
+    status = add_text_member(body, ",\"pre_norm\":{\"name\":", info->pre_norm_name);
     return status == ATTN_OK
                ? wire_json_add_format(
                      body, ",\"type\":\"%s\",\"bias\":%s,\"eps\":%.10g,\"applied\":%s}",

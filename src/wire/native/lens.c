@@ -19,8 +19,8 @@ struct lens_reader {
 };
 
 /* Reads the integer at `place`. */
-static bool read_integer(struct lens_reader *reader, struct wire_place *place,
-                         size_t sequence) {
+static bool read_row_integer(struct lens_reader *reader, struct wire_place *place,
+                             size_t sequence) {
     const struct wire_tensor *keys = reader->keys;
     size_t max = keys != NULL ? keys->lens[sequence] : ATTN_POSITION_MAX;
     struct wire_span text;
@@ -51,7 +51,7 @@ static bool read_row_integers(struct lens_reader *reader, struct wire_place *pla
         struct wire_span surplus;
         wire_cursor_next(cursor);
         at.index[place->depth] = count;
-        if (!(count < expected ? read_integer(reader, &at, sequence)
+        if (!(count < expected ? read_row_integer(reader, &at, sequence)
                                : wire_cursor_skip(cursor, at.depth, &surplus)) ||
             !wire_list_next(cursor, &at, &more))
             return false;
@@ -81,17 +81,18 @@ static bool refuse_num_sequences(const struct lens_reader *reader, size_t got) {
 
 /* Reads the element for sequence `b`: an integer, or a list of one for each row. Skips it
  * when there is no such sequence. */
-static bool read_sequence(struct lens_reader *reader, struct wire_place *place, size_t b,
-                          bool per_row) {
+static bool read_sequence_integers(struct lens_reader *reader, struct wire_place *place,
+                                   size_t b, bool per_row) {
     struct wire_span surplus;
     wire_cursor_next(&reader->cursor);
     if (b >= reader->rows->num_sequences)
         return wire_cursor_skip(&reader->cursor, 1, &surplus);
-    return per_row ? read_row_integers(reader, place, b) : read_integer(reader, place, b);
+    return per_row ? read_row_integers(reader, place, b)
+                   : read_row_integer(reader, place, b);
 }
 
 /* Reads a list with an element for each sequence. */
-static bool read_sequences(struct lens_reader *reader, bool per_row) {
+static bool read_batch_integers(struct lens_reader *reader, bool per_row) {
     struct wire_place place = {.field = reader->field};
     bool more = true;
     size_t b;
@@ -101,7 +102,7 @@ static bool read_sequences(struct lens_reader *reader, bool per_row) {
     place.depth = 1;
     for (b = 0; more; b++) {
         place.index[0] = b;
-        if (!read_sequence(reader, &place, b, per_row) ||
+        if (!read_sequence_integers(reader, &place, b, per_row) ||
             !wire_list_next(&reader->cursor, &place, &more))
             return false;
     }
@@ -131,11 +132,11 @@ bool wire_native_lens_read(const struct wire_cursor *cursor, const struct wire_s
     struct wire_place place = {.field = reader.field};
     bool read;
     if (queries->batched)
-        read = read_sequences(&reader, per_query);
+        read = read_batch_integers(&reader, per_query);
     else if (per_query)
         read = read_row_integers(&reader, &place, 0);
     else
-        read = read_integer(&reader, &place, 0);
+        read = read_row_integer(&reader, &place, 0);
     if (!read)
         return false;
     batch->valid_lens = lens;
@@ -165,7 +166,7 @@ bool wire_native_positions_read(const struct wire_cursor *cursor,
     reader.out = list;
     *ret_list = list;
     if (reader.levels == 2)
-        return read_sequences(&reader, true);
+        return read_batch_integers(&reader, true);
     return read_row_integers(&reader, &place, 0) &&
            wire_positions_repeat(positions, list, arena, ret_list, cursor->problem);
 }

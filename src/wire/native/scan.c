@@ -45,7 +45,7 @@ static size_t positions_cost(const struct wire_span *span, const struct wire_spa
 }
 
 /* Returns the keys, or the queries where they stand in for them. */
-static const struct wire_span *find_keys(const struct wire_native_scan *scan) {
+static const struct wire_span *find_key_rows(const struct wire_native_scan *scan) {
     const struct wire_span *keys = &scan->members[WIRE_NATIVE_KEYS];
     return keys->start != NULL ? keys : &scan->members[WIRE_NATIVE_QUERIES];
 }
@@ -78,7 +78,7 @@ static size_t native_decode_cost(const struct wire_native_scan *scan) {
                 &bytes, positions_cost(span, &scan->members[WIRE_NATIVE_QUERIES]));
             break;
         case WIRE_NATIVE_KEY_POSITIONS:
-            size_add_saturating(&bytes, positions_cost(span, find_keys(scan)));
+            size_add_saturating(&bytes, positions_cost(span, find_key_rows(scan)));
             break;
         case WIRE_NATIVE_VALID_LENS:
         case WIRE_NATIVE_HEAD_MASK:
