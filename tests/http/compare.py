@@ -28,21 +28,41 @@ def expected_weights(weights, need_weights):
     return weights.mean(axis=0) if need_weights == "mean" else weights
 
 
+def expected_keys(request):
+    """Returns the keys that the reply to a request has besides the model."""
+    need = request.get("need") or ["outputs"] + ["weights"] * bool(request.get("need_weights"))
+    return {"attention_weights" if word == "weights" else word for word in need}
+
+
 def assert_reply(reply, request, expected, what, precision="f32"):
     """Compares a batched reply to random numbers of order 1, ragged or not, with the result of
-    reference.attend_request()."""
-    largest = max(ORDER_OF_SUMMANDS, *(np.abs(outputs).max() for outputs, _ in expected))
-    assert len(reply["outputs"]) == len(expected), what
-    for b, (outputs, weights) in enumerate(expected):
-        assert_close(reply["outputs"][b], outputs, f"{what}: outputs[{b}]", largest,
-                     precision)
-        if request.get("need_weights"):
+    reference.compute_request()."""
+    assert set(reply) == {"model"} | expected_keys(request), what
+    largest = {key: max(ORDER_OF_SUMMANDS, *(np.abs(getattr(result, key)).max() for result in expected))
+               for key in ("outputs", "heads")}
+    for key in set(reply) - {"model"}:
+        assert len(reply[key]) == len(expected), what
+    for b, result in enumerate(expected):
+        for key in largest.keys() & reply.keys():
+            assert_close(reply[key][b], getattr(result, key), f"{what}: {key}[{b}]", largest[key],
+                         precision)
+        if "attention_weights" in reply:
             got = reply["attention_weights"][b]
-            assert_close(got, expected_weights(weights, request["need_weights"]),
+            assert_close(got, expected_weights(result.weights, request.get("need_weights")),
                          f"{what}: attention_weights[{b}]", precision=precision)
             sums = np.sum(got, axis=-1)
             assert np.abs(sums - 1).max() <= 1e-5, f"{what}: a row of weights sums to {sums}"
-    assert ("attention_weights" in reply) == bool(request.get("need_weights")), what
+        if "lse" in reply:
+            assert_lse(reply["lse"][b], result.lse, f"{what}: lse[{b}]", precision)
+
+
+def assert_lse(got, expected, what, precision="f32"):
+    """Compares [Tq, H], where null stands for -inf. Its error is that of the largest score."""
+    got = np.array([[-np.inf if number is None else number for number in row] for row in got])
+    finite = np.isfinite(expected)
+    assert (np.isfinite(got) == finite).all(), what
+    if finite.any():
+        assert_close(got[finite], expected[finite], what, 1.0, precision)
 
 
 def assert_problem(response, status, title, field=None):

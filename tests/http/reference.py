@@ -41,16 +41,23 @@ class Layer:
         return tuple(linear.weight.shape[1] for linear in (head.query, head.key, head.value))
 
 
-def softmax(scores):
-    exponentials = np.exp(scores - scores.max())
-    return exponentials / exponentials.sum()
+@dataclass
+class Result:
+    outputs: np.ndarray  # [Tq, out_size]
+    weights: np.ndarray  # [H, Tq, Tk]
+    heads: np.ndarray  # [Tq, H, D], after head_mask
+    lse: np.ndarray  # [Tq, H]; -inf without a visible key
+
+
+def log_sum_exp(scores):
+    return scores.max() + np.log(np.exp(scores - scores.max()).sum())
 
 
 def attend_head(head, additive, queries, keys, values, visible):
-    """Returns outputs [Tq, D] and weights [Tq, Tk] of one head. `visible` [Tq, Tk] says which
-    keys a query may attend to. A query without a visible key attends to all keys equally."""
+    """Returns outputs [Tq, D], weights [Tq, Tk] and lse [Tq] of one head. `visible` [Tq, Tk] says
+    which keys a query may attend to. A query without a visible key attends to all keys equally."""
     q, k, v = head.query(queries), head.key(keys), head.value(values)
-    weights = np.zeros((len(q), len(k)))
+    weights, lse = np.zeros((len(q), len(k))), np.full(len(q), -np.inf)
     for i, row in enumerate(visible):
         if not row.any():
             weights[i] = 1 / len(k)
@@ -60,37 +67,75 @@ def attend_head(head, additive, queries, keys, values, visible):
         else:
             from_query, from_key, score = additive
             scores = np.tanh(from_query @ q[i] + k[row] @ from_key.T) @ score
-        weights[i, row] = softmax(scores)
-    return weights @ v, weights
+        lse[i] = log_sum_exp(scores)
+        weights[i, row] = np.exp(scores - lse[i])
+    return weights @ v, weights, lse
 
 
-def attend(layer, queries, keys, values, valid_lens=None, causal=None, head_mask=None):
+def visible_keys(valid_lens, positions, key_positions, causal, window):
+    """Returns [Tq, Tk]. valid_lens [Tq] counts keys, whatever their positions are."""
+    visible = np.arange(len(key_positions))[None, :] < valid_lens[:, None]
+    distance = positions[:, None] - key_positions[None, :]
+    if causal:
+        visible &= distance >= 0
+    if window:
+        visible &= distance < window if causal else np.abs(distance) <= window
+    return visible
+
+
+def compute(layer, queries, keys, values, valid_lens=None, causal=None, head_mask=None,
+            positions=None, key_positions=None, window=None):
     """Computes one sequence: queries [Tq, query_size] and so on; valid_lens is None, a number or
-    [Tq]. Returns outputs [Tq, out_size] and weights [H, Tq, Tk]."""
+    [Tq], positions are None or [Tq] and [Tk]."""
     queries, keys, values = (np.asarray(x, np.float64) for x in (queries, keys, values))
     num_queries, num_keys = len(queries), len(keys)
-    causal = layer.causal if causal is None else causal
     lens = np.broadcast_to(num_keys if valid_lens is None else valid_lens, (num_queries,))
-    visible = np.arange(num_keys)[None, :] < lens[:, None]
-    if causal:
-        visible &= np.arange(num_keys)[None, :] <= np.arange(num_queries)[:, None]
+    visible = visible_keys(
+        lens, np.asarray(range(num_queries) if positions is None else positions, np.int64),
+        np.asarray(range(num_keys) if key_positions is None else key_positions, np.int64),
+        layer.causal if causal is None else causal, window or 0)
     results = [attend_head(head, layer.additive, queries, keys, values, visible)
                for head in layer.heads]
     factors = np.ones(len(layer.heads)) if head_mask is None else head_mask
-    concatenated = np.concatenate(
-        [factor * outputs for factor, (outputs, _) in zip(factors, results)], axis=1)
-    outputs = layer.output(concatenated) if layer.output else concatenated
-    return outputs, np.stack([weights for _, weights in results])
+    heads = [factor * outputs for factor, (outputs, _, _) in zip(factors, results)]
+    concatenated = np.concatenate(heads, axis=1)
+    return Result(layer.output(concatenated) if layer.output else concatenated,
+                  np.stack([weights for _, weights, _ in results]), np.stack(heads, axis=1),
+                  np.stack([lse for _, _, lse in results], axis=1))
+
+
+def attend(layer, *arguments, **options):
+    """Returns outputs and weights of one sequence; see compute()."""
+    result = compute(layer, *arguments, **options)
+    return result.outputs, result.weights
+
+
+def compute_request(layer, request):
+    """Computes a batched request, the body of POST /v1/attention. Returns a Result for each
+    sequence."""
+    keys = request.get("keys", request["queries"])
+    values = request.get("values", keys)
+
+    def each(field):
+        """Returns what every sequence has of a field: one list stands for all of them."""
+        value = request.get(field)
+        if value is None or (field != "valid_lens" and not isinstance(value[0], list)):
+            return [value] * len(keys)
+        return value
+
+    positions = each("positions")
+    key_positions = each("key_positions")
+    if "keys" not in request and request.get("key_positions") is None:
+        key_positions = positions
+    return [compute(layer, q, k, v, lens, request.get("causal"), request.get("head_mask"),
+                    own, of_keys, request.get("window"))
+            for q, k, v, lens, own, of_keys in zip(request["queries"], keys, values,
+                                                   each("valid_lens"), positions, key_positions)]
 
 
 def attend_request(layer, request):
-    """Computes a batched request, the body of POST /v1/attention. Returns a list of
-    (outputs, weights), one pair for each sequence."""
-    keys = request.get("keys", request["queries"])
-    values = request.get("values", keys)
-    lens = request.get("valid_lens") or [None] * len(keys)
-    return [attend(layer, *sequence, request.get("causal"), request.get("head_mask"))
-            for sequence in zip(request["queries"], keys, values, lens)]
+    """Returns outputs and weights of each sequence of a batched request."""
+    return [(result.outputs, result.weights) for result in compute_request(layer, request)]
 
 
 def layer_from_tensors(tensors, num_heads=None, causal=None):

@@ -13,7 +13,7 @@ import pytest
 
 from checkpoints import DTYPES, LAYOUTS, random_checkpoint
 from compare import ORDER_OF_SUMMANDS, assert_reply, assert_close
-from reference import attend_request
+from reference import compute_request
 from server import Server, run_attnd
 
 NUM_MODELS = 50
@@ -69,6 +69,21 @@ def random_valid_lens(rng, query_lens, key_lens):
                            for tq, tk in zip(query_lens, key_lens)]}
 
 
+def random_positions(rng, query_lens, key_lens):
+    """Returns positions and key_positions, each with a chance: one list for all sequences where
+    they are equally long, or one for each; in order, as of new tokens after others, or not."""
+    request = {}
+    for field, lens in ("positions", query_lens), ("key_positions", key_lens):
+        if rng.random() < 0.7:
+            continue
+        first, in_order = int(rng.integers(0, 20)), rng.random() < 0.5
+        lists = [list(range(first, first + length)) if in_order
+                 else rng.integers(0, 2 * length, size=length).tolist() for length in lens]
+        once = len(set(lens)) == 1 and rng.random() < 0.3
+        request[field] = lists[0] if once else lists
+    return request
+
+
 def random_request(rng, model, max_queries=12, max_keys=12):
     """Returns a random batched request that the model accepts, with at most so many rows in a
     sequence."""
@@ -94,8 +109,14 @@ def random_request(rng, model, max_queries=12, max_keys=12):
         request["causal"] = bool(rng.random() < 0.5)
     if rng.random() < 0.3:
         request["head_mask"] = rng.choice([0, 1, 0.5, -2], size=len(model.layer.heads)).tolist()
-    if rng.random() < 0.8:
+    request |= random_positions(rng, query_lens, key_lens)
+    if rng.random() < 0.3:
+        request["window"] = int(rng.integers(0, 1 + max(key_lens)))
+    if rng.random() < 0.5:
         request["need_weights"] = [True, "mean", False][rng.integers(3)]
+    elif rng.random() < 0.8:
+        words = ["outputs", "weights", "heads", "lse"]
+        request["need"] = rng.choice(words, rng.integers(1, 5), replace=False).tolist()
     return request
 
 
@@ -109,7 +130,7 @@ def compare_random_requests(server, models, number, precision, change=lambda req
         what = f"PROPERTY_SEED={SEED}, {model.name}, case {case}"
         response = server.attention(request)
         assert response.status_code == 200, f"{what}: {response.text}"
-        assert_reply(response.json(), request, attend_request(model.layer, request), what,
+        assert_reply(response.json(), request, compute_request(model.layer, request), what,
                        precision)
 
 
