@@ -23,6 +23,8 @@ bool group_mark(struct inference *inference) {
     struct sched_job *job = &inference->exchange->job;
     size_t rows =
         sizes->num_queries > sizes->num_keys ? sizes->num_queries : sizes->num_keys;
+    const bool flags[] = {batch->omit_outputs, batch->need_heads, batch->need_lse,
+                          batch->positions != NULL, batch->key_positions != NULL};
     uint64_t hash = HASH_START;
 
     job->group = 0;
@@ -33,9 +35,7 @@ bool group_mark(struct inference *inference) {
 
     hash = hash_bytes(hash, &request->model, sizeof request->model);
     hash = hash_bytes(hash, &batch->need_weights, sizeof batch->need_weights);
-    hash = hash_bytes(hash, &batch->omit_outputs, sizeof batch->omit_outputs);
-    hash = hash_bytes(hash, &batch->need_heads, sizeof batch->need_heads);
-    hash = hash_bytes(hash, &batch->need_lse, sizeof batch->need_lse);
+    hash = hash_bytes(hash, flags, sizeof flags);
     hash = hash_bytes(hash, &batch->window, sizeof batch->window);
     if (batch->head_mask != NULL)
         hash = hash_bytes(hash, batch->head_mask,
