@@ -23,7 +23,7 @@ MODULES = {"attention_client", "numpy_attention", "serve"}
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in MODULES)
 # How many differences from numpy or PyTorch each script prints.
 NUM_DIFFERENCES = {"own_layer": 2, "torch_layer": 2, "from_scratch": 2, "d2l_torch": 6, "d2l_sizes": 8,
-                   "two_projections": 2}
+                   "two_projections": 2, "hidden_states": 8}
 
 
 @functools.cache
@@ -166,3 +166,29 @@ def test_heads_of_the_article_weigh_every_word():
         assert words == ("Jane", "visite", "l'Afrique", "en", "septembre")
         assert abs(sum(map(float, weights)) - 1) < 0.03
     assert float(re.search(r"not this function, .* difference (.*)", output)[1]) > 0.1
+
+
+def read_console(command):
+    """What docs/checkpoints.md shows below a command."""
+    page = (ROOT / "docs/checkpoints.md").read_text()
+    return re.search(rf"^\$ {re.escape(command)}\n(.*?)^```", page, re.M | re.S)[1]
+
+
+def test_checkpoint_is_what_its_script_makes(tmp_path):
+    folder = EXAMPLES / "tiny-gpt2"
+    subprocess.run([sys.executable, folder / "make.py", tmp_path], check=True, timeout=60)
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_recipe_shows_the_layers_of_its_checkpoint():
+    command = "attnd inspect docs/examples/tiny-gpt2"
+    result = subprocess.run([BINARY, *command.split()[1:]], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, read_console(command))
+
+
+def test_recipe_shows_what_its_script_prints():
+    """But for differences, which depend on the CPU, and the first line, which says whether torch is installed."""
+    shown, printed = (re.sub(r"\d\.\de-\d\d", "", text).splitlines()[1:] for text in (
+        read_console("python3 docs/examples/hidden_states.py"), run_example("hidden_states")[0]))
+    assert printed == shown and len(shown) == 6
