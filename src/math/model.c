@@ -12,47 +12,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One array of the model: where its pointer is kept, and its shape. */
-struct weight_array {
-    float **pointer;
-    bool present;
-    size_t rows, columns;
-};
+/* Of model_list_arrays(). An engine may have the first NUM_PACKED in a form of its own. */
+enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 11, NUM_ARRAYS = MODEL_ARRAYS };
 
-/* Of list_arrays(). An engine may have the first NUM_PACKED in a form of its own. */
-enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 11, NUM_ARRAYS = 20 };
-
-/* Lists the arrays of a model of the sizes in model->info. */
-static void list_arrays(attn_model *model, struct weight_array ret_arrays[NUM_ARRAYS]) {
+void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]) {
     const attn_model_info *info = &model->info;
     size_t heads = info->num_heads, size = info->head_size;
     size_t hidden = heads * size, key_hidden = info->num_kv_heads * size;
     bool additive = info->scoring == ATTN_ADDITIVE;
     bool head_norm = info->head_norm != ATTN_NORM_NONE, whole = info->head_norm_whole;
     bool head_norm_bias = head_norm && info->head_norm_bias;
-    const struct weight_array arrays[NUM_ARRAYS] = {
-        {&model->query_weight, true, hidden, info->query_size},
-        {&model->query_bias, info->query_bias, hidden, 1},
-        {&model->key_weight, true, key_hidden, info->key_size},
-        {&model->key_bias, info->key_bias, key_hidden, 1},
-        {&model->value_weight, true, key_hidden, info->value_size},
-        {&model->value_bias, info->value_bias, key_hidden, 1},
-        {&model->output_weight, info->output_projection, info->out_size, hidden},
-        {&model->output_bias, info->output_bias, info->out_size, 1},
-        {&model->additive_query, additive, info->additive_size, size},
-        {&model->additive_key, additive, info->additive_size, size},
-        {&model->additive_score, additive, info->additive_size, 1},
-        {&model->sinks, info->sinks, heads, 1},
-        {&model->alibi_slopes, info->bias == ATTN_BIAS_ALIBI, heads, 1},
-        {&model->distance_bias, info->bias == ATTN_BIAS_BUCKETS, heads,
+    const struct model_array arrays[NUM_ARRAYS] = {
+        {"query.weight", &model->query_weight, true, hidden, info->query_size},
+        {"query.bias", &model->query_bias, info->query_bias, hidden, 1},
+        {"key.weight", &model->key_weight, true, key_hidden, info->key_size},
+        {"key.bias", &model->key_bias, info->key_bias, key_hidden, 1},
+        {"value.weight", &model->value_weight, true, key_hidden, info->value_size},
+        {"value.bias", &model->value_bias, info->value_bias, key_hidden, 1},
+        {"output.weight", &model->output_weight, info->output_projection, info->out_size,
+         hidden},
+        {"output.bias", &model->output_bias, info->output_bias, info->out_size, 1},
+        {"additive.query", &model->additive_query, additive, info->additive_size, size},
+        {"additive.key", &model->additive_key, additive, info->additive_size, size},
+        {"additive.score", &model->additive_score, additive, info->additive_size, 1},
+        {"sinks", &model->sinks, info->sinks, heads, 1},
+        {"alibi_slopes", &model->alibi_slopes, info->bias == ATTN_BIAS_ALIBI, heads, 1},
+        {"distance_bias", &model->distance_bias, info->bias == ATTN_BIAS_BUCKETS, heads,
          2 * info->bias_distance + 1},
-        {&model->query_norm_weight, head_norm, whole ? hidden : size, 1},
-        {&model->query_norm_bias, head_norm_bias, whole ? hidden : size, 1},
-        {&model->key_norm_weight, head_norm, whole ? key_hidden : size, 1},
-        {&model->key_norm_bias, head_norm_bias, whole ? key_hidden : size, 1},
-        {&model->pre_norm_weight, info->pre_norm_applied, info->query_size, 1},
-        {&model->pre_norm_bias, info->pre_norm_applied && info->pre_norm_bias,
+        {"query_norm.weight", &model->query_norm_weight, head_norm, whole ? hidden : size,
+         1},
+        {"query_norm.bias", &model->query_norm_bias, head_norm_bias,
+         whole ? hidden : size, 1},
+        {"key_norm.weight", &model->key_norm_weight, head_norm, whole ? key_hidden : size,
+         1},
+        {"key_norm.bias", &model->key_norm_bias, head_norm_bias,
+         whole ? key_hidden : size, 1},
+        {"pre_norm.weight", &model->pre_norm_weight, info->pre_norm_applied,
          info->query_size, 1},
+        {"pre_norm.bias", &model->pre_norm_bias,
+         info->pre_norm_applied && info->pre_norm_bias, info->query_size, 1},
     };
     memcpy(ret_arrays, arrays, sizeof arrays);
 }
@@ -68,7 +66,7 @@ static bool has_long_frequencies(const attn_model_info *info) {
 
 /* Sets parameters, bytes and memory of model->info. The bytes of each array are rounded
  * up, as aligned_alloc() demands. */
-static bool count_arrays(attn_model *model, struct weight_array arrays[NUM_ARRAYS],
+static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS],
                          size_t ret_bytes[NUM_ARRAYS]) {
     attn_model_info *info = &model->info;
     size_t hidden;
@@ -77,7 +75,7 @@ static bool count_arrays(attn_model *model, struct weight_array arrays[NUM_ARRAY
         info->num_kv_heads > info->num_heads || info->bias_distance > INT_MAX / 4 ||
         info->rope_size > info->head_size)
         return false;
-    list_arrays(model, arrays);
+    model_list_arrays(model, arrays);
     info->parameters = 0;
     info->memory = rotation_bytes(info) * (has_long_frequencies(info) ? 2 : 1);
     for (size_t i = 0; i < NUM_ARRAYS; i++) {
@@ -119,7 +117,7 @@ static bool create_rotation(attn_model *model) {
 }
 
 attn_status attn_model_create(const attn_model_info *info, attn_model **ret_model) {
-    struct weight_array arrays[NUM_ARRAYS];
+    struct model_array arrays[NUM_ARRAYS];
     size_t bytes[NUM_ARRAYS];
     attn_status status = ATTN_E_OVERFLOW;
 
@@ -153,9 +151,9 @@ fail:
 
 /* Releases the first `count` arrays, where they still are. */
 static void release_arrays(attn_model *model, size_t count) {
-    struct weight_array arrays[NUM_ARRAYS];
+    struct model_array arrays[NUM_ARRAYS];
 
-    list_arrays(model, arrays);
+    model_list_arrays(model, arrays);
     for (size_t i = 0; i < count; i++) {
         free(*arrays[i].pointer);
         *arrays[i].pointer = NULL;
@@ -197,7 +195,7 @@ static void describe_engine(const struct engine *engine, attn_model_info *info) 
 
 /* Replaces the model's engine, and updates its info. */
 static void use_engine(attn_model *model, const struct engine *engine) {
-    struct weight_array arrays[NUM_ARRAYS];
+    struct model_array arrays[NUM_ARRAYS];
     size_t bytes[NUM_ARRAYS];
 
     describe_engine(engine, &model->info);
@@ -274,7 +272,7 @@ attn_status model_describe(const attn_model_info *info,
                            const attn_engine_options *options, attn_model_info *ret_info,
                            attn_error *ret_error) {
     attn_model model = {.info = *info}; /* never gets its arrays */
-    struct weight_array arrays[NUM_ARRAYS];
+    struct model_array arrays[NUM_ARRAYS];
     size_t bytes[NUM_ARRAYS];
     struct engine engine;
 

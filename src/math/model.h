@@ -58,6 +58,21 @@ struct attn_model {
     struct engine engine; /* made once the weights are written */
 };
 
+/* One array of a model: its name in files, where its pointer is kept, and its shape; a
+ * vector has one column. */
+struct model_array {
+    const char *name;
+    float **pointer;
+    bool present;
+    size_t rows, columns;
+};
+
+#define MODEL_ARRAYS 20
+
+/* Lists the arrays of a model of the sizes in model->info, whether or not it has them
+ * yet. */
+void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]);
+
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,
  * bytes and memory. The caller owns *ret_model. It writes the weights and then calls
  * attn_model_set_engine(), before another thread uses the model.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "weights/assemble.h"
+#include "weights/layer_file.h"
 
 #include <string.h>
 
@@ -117,12 +118,33 @@ static attn_status settle_options(const char *name, const struct safetensors *fi
     return status;
 }
 
+/* Checks name and options of a file that says all about its layer. */
+static attn_status check_whole_layer(const char *name, const attn_model_options *options,
+                                     attn_error *ret_error) {
+    attn_status status = checkpoint_check_name(name, ret_error);
+
+    if (status != ATTN_OK || options == NULL ||
+        (options->num_heads == 0 && options->context_length == 0 &&
+         options->layout == NULL && options->prefix == NULL && options->causal == NULL))
+        return status;
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "the file says all about its layer; leave out the options");
+}
+
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
     struct checkpoint checkpoint;
-    attn_status status = settle_options(name, file, options, &checkpoint, ret_error);
+    attn_status status;
+
+    if (layer_file_is(file)) {
+        status = check_whole_layer(name, options, ret_error);
+        return status != ATTN_OK
+                   ? status
+                   : layer_file_create_model(name, file, engine, ret_model, ret_error);
+    }
+    status = settle_options(name, file, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
     return assemble_model(file, checkpoint.layout, &checkpoint.view, &checkpoint.info,
@@ -160,9 +182,14 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     attn_error error;
 
     attn_status status = safetensors_open_file(path, &file, &error);
-    if (status == ATTN_OK)
+    bool whole = status == ATTN_OK && layer_file_is(file);
+    if (whole)
+        status = check_whole_layer("described", options, &error);
+    if (whole && status == ATTN_OK)
+        status = layer_file_describe(file, engine, check_weights, ret_info, &error);
+    if (!whole && status == ATTN_OK)
         status = settle_options("described", file, options, &checkpoint, &error);
-    if (status == ATTN_OK)
+    if (!whole && status == ATTN_OK)
         status = assemble_description(file, checkpoint.layout, &checkpoint.view,
                                       &checkpoint.info, engine, check_weights, ret_info,
                                       &error);

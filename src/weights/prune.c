@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "math/model.h"
 #include "safetensors/write.h"
+#include "weights/layer_file.h"
 #include "weights/layout.h"
 
 #include <math.h>
@@ -199,9 +200,7 @@ attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     if (!is_plain_layer(info))
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "the layer computes more than plain attention, which a file of "
-                         "one layer cannot say; use head_mask");
+        return layer_file_write(model, path, ret_error);
     size_t hidden = info->num_heads * info->head_size;
     struct tensor_list list = {.count = 0};
 

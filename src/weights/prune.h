@@ -2,7 +2,8 @@
 /* prune.h: models with fewer heads, and their files.
  *
  * The layout of a pruned model is d2l, whatever the layout that it comes from: there the
- * heads may be narrower than the inputs and outputs, whose sizes stay. H heads of size D,
+ * heads may be narrower than the inputs and outputs, whose sizes stay. The file of a
+ * layer with more than plain attention is in the layout of layer_file.h. H heads of size D,
  * of which H' are kept. */
 #ifndef ATTND_WEIGHTS_PRUNE_H
 #define ATTND_WEIGHTS_PRUNE_H
@@ -28,8 +29,7 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
 
 /* Creates a file from a model of prune_create_model(). Its __metadata__ has num_heads,
  * causal and context_length, so it is served without options. Errors, with one line:
- * ATTN_E_UNSUPPORTED for more than plain attention, which such a file cannot say; those
- * of safetensors_write_file(). */
+ * those of safetensors_write_file(). */
 attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error);
 
