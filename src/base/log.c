@@ -87,16 +87,42 @@ static void add_value(struct log_line *line, const struct log_field *field, bool
         add_escaped(line, field->text);
 }
 
+/* Adds the last `width` digits of a number, and what follows them. */
+static void add_digits(struct log_line *line, long long number, int width, char after) {
+    char digits[8];
+    for (int i = width; i-- > 0; number /= 10)
+        digits[i] = (char)('0' + number % 10);
+    for (int i = 0; i < width; i++)
+        add_char(line, digits[i]);
+    add_char(line, after);
+}
+
+static long long days_of_month(int month, int year) {
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    return days[month - 1] + (month == 2 && is_leap);
+}
+
+/* Adds the time in UTC. gmtime_r() takes a lock, so signal handlers may not call it. */
 static void add_time(struct log_line *line) {
     struct timespec now;
-    struct tm utc;
-    char text[40];
+    int year = 1970, month = 1;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    size_t size = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(text + size, sizeof text - size, ".%03ldZ", now.tv_nsec / 1000000);
-    add_text(line, text);
+    long long days = now.tv_sec / 86400, seconds = now.tv_sec % 86400;
+    while (days >= days_of_month(month, year)) {
+        days -= days_of_month(month, year);
+        month = month % 12 + 1;
+        year += month == 1;
+    }
+
+    add_digits(line, year, 4, '-');
+    add_digits(line, month, 2, '-');
+    add_digits(line, days + 1, 2, 'T');
+    add_digits(line, seconds / 3600, 2, ':');
+    add_digits(line, seconds / 60 % 60, 2, ':');
+    add_digits(line, seconds % 60, 2, '.');
+    add_digits(line, now.tv_nsec / 1000000, 3, 'Z');
 }
 
 /* What a format writes before and after the time, the level and so on. */
@@ -207,6 +233,16 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
         return;
     make_line(&line, level, message, fields, count);
     write_line(&line);
+}
+
+void log_from_handler(enum log_level level, const char *message) {
+    struct log_line line;
+
+    if (!log_enabled(level))
+        return;
+    make_line(&line, level, message, NULL, 0);
+    ssize_t written = output_write(log_fd, line.text, line.size, 0);
+    (void)written; /* the count of dropped lines needs the lock */
 }
 
 void log_set_level(enum log_level level, const char *cause) {

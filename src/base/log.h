@@ -56,6 +56,10 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
                sizeof((const struct log_field[]){__VA_ARGS__}) /                         \
                    sizeof(struct log_field))
 
+/* Writes one event without fields from a signal handler: takes no lock. A line without
+ * room is lost and not counted. */
+void log_from_handler(enum log_level level, const char *message);
+
 /* Returns how many lines were dropped since the process began. Thread-safe. */
 unsigned long long log_num_dropped(void);
 

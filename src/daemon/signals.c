@@ -3,6 +3,7 @@
 #include "daemon/signals.h"
 
 #include "base/error.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -30,8 +31,10 @@ static void handle_stop(int signal_number) {
     (void)signal_number;
     if (!atomic_load(&has_loaded))
         _exit(loading_code);
-    if (atomic_exchange(&stop_requested, true))
+    if (atomic_exchange(&stop_requested, true)) {
+        log_from_handler(LOG_WARN, "a second signal ended attnd, requests were cut off");
         _exit(EXIT_FAILURE);
+    }
     wake_main_loop();
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGTERM and SIGINT: accepted requests get a reply, then attnd exits 0."""
 
+import datetime
 import json
 import os
 import signal
@@ -244,7 +245,7 @@ def test_request_of_the_last_moment_of_the_delay_gets_the_whole_grace(start_serv
                                            (signal.SIGINT, signal.SIGTERM)])
 @pytest.mark.parametrize("delay", [0, 1000])
 def test_second_signal_ends_attnd_at_once(start_server, first, second, delay):
-    server = start_server("--demo", "--http-threads", 1, "--readiness-delay", delay, "--grace", 1000)
+    server = start_server("--demo", "--log-format", "json", "--http-threads", 1, "--readiness-delay", delay, "--grace", 1000)
     with Connection(server.port) as half:
         half.send(post_bytes(json.dumps(SMALL).encode())[:-5])
         wait_until_read(server)
@@ -254,6 +255,10 @@ def test_second_signal_ends_attnd_at_once(start_server, first, second, delay):
         assert server.process.poll() is None
         server.process.send_signal(second)
         assert server.process.wait(60) == 1
+    line = json.loads(server.read_log().splitlines()[-1])
+    assert line["level"] == "warn" and line["message"].startswith("a second signal ended attnd")
+    logged = datetime.datetime.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ")
+    assert abs(logged - datetime.datetime.utcnow()) < datetime.timedelta(minutes=2)
 
 
 def start_as_process_1(*arguments):
