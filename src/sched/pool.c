@@ -104,6 +104,47 @@ static void run_job(struct sched_worker *worker) {
     arena_reset(&worker->arena);
 }
 
+/* Calls what sched_call_on_each() asks for, unless this worker has. */
+static void call_once_locked(struct sched_worker *worker) {
+    struct sched_pool *pool = worker->pool;
+    if (pool->call == NULL || worker->called == pool->call_number)
+        return;
+
+    void (*call)(void *context) = pool->call;
+    void *context = pool->call_context;
+    worker->called = pool->call_number;
+    pool->num_calling++;
+    pthread_mutex_unlock(&pool->lock);
+    call(context);
+    pthread_mutex_lock(&pool->lock);
+    pool->num_calling--;
+    pool->num_called++;
+    pthread_cond_signal(&pool->call_ended);
+}
+
+size_t sched_call_on_each(struct sched_pool *pool, void (*call)(void *context),
+                          void *context, int64_t wait_ns) {
+    const int64_t end = clock_now_ns() + wait_ns;
+    const struct timespec until = {.tv_sec = end / 1000000000,
+                                   .tv_nsec = end % 1000000000};
+
+    pthread_mutex_lock(&pool->lock);
+    pool->call = call;
+    pool->call_context = context;
+    pool->call_number++;
+    pool->num_called = 0;
+    pthread_cond_broadcast(&pool->work);
+    while (pool->num_called < pool->options.num_workers &&
+           pthread_cond_timedwait(&pool->call_ended, &pool->lock, &until) != ETIMEDOUT)
+        ;
+    pool->call = NULL;
+    while (pool->num_calling > 0)
+        pthread_cond_wait(&pool->call_ended, &pool->lock);
+    size_t count = pool->num_called;
+    pthread_mutex_unlock(&pool->lock);
+    return count;
+}
+
 /* Ends the worker's last job and begins the next one; returns false when the queue is
  * empty and the pool is stopping. While no job waits, helps with loops of other
  * workers. */
@@ -116,6 +157,7 @@ static bool begin_next_job(struct sched_worker *worker) {
 
     pthread_mutex_lock(&pool->lock);
     end_job_locked(worker);
+    call_once_locked(worker);
     while ((job = queue_take(&pool->queue)) == NULL && !pool->stopping) {
         if ((loop = find_loop_locked(pool)) != NULL) {
             help_loop_locked(worker, loop);
@@ -126,6 +168,7 @@ static bool begin_next_job(struct sched_worker *worker) {
         } else {
             sleep_locked(pool, worker, &keeps);
         }
+        call_once_locked(worker);
     }
 
     if (job != NULL)
@@ -297,6 +340,7 @@ attn_status sched_pool_create(const struct sched_options *options,
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&pool->work, &monotonic);
+    pthread_cond_init(&pool->call_ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&pool->started, NULL);
     pthread_cond_init(&pool->helper_left, NULL);
@@ -341,6 +385,7 @@ void sched_pool_destroy(struct sched_pool *pool) {
 
     pthread_cond_destroy(&pool->helper_left);
     pthread_cond_destroy(&pool->started);
+    pthread_cond_destroy(&pool->call_ended);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
     free(pool->workers);

@@ -38,6 +38,13 @@ void sched_resubmit(struct sched_pool *pool, struct sched_job *job);
  * Thread-safe. */
 bool sched_cancel(struct sched_pool *pool, struct sched_job *job);
 
+/* Calls call(context) once on each worker, between two of its jobs, and before any job
+ * that is submitted later. Waits up to `wait_ns` for workers that are busy; those that
+ * still are then are left out. Returns how many have called, when no call runs any more.
+ * One thread at a time may call it. */
+size_t sched_call_on_each(struct sched_pool *pool, void (*call)(void *context),
+                          void *context, int64_t wait_ns);
+
 /* How busy a pool is. */
 struct sched_load {
     size_t num_workers;

@@ -45,6 +45,12 @@ struct sched_pool {
     size_t num_ready;    /* workers that are past on_start */
     size_t num_at_start; /* workers that have reached on_start */
     bool stopping;
+    /* Of sched_call_on_each(): workers whose `called` is another number have yet to call.
+     * NULL: none shall any more. */
+    void (*call)(void *context);
+    void *call_context;
+    size_t call_number, num_calling, num_called;
+    pthread_cond_t call_ended; /* a call has returned */
 
     /* Changed under the lock. Spinning threads and helpers read them without it. */
     atomic_size_t num_queued; /* jobs in the queue */

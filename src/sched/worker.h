@@ -31,6 +31,7 @@ struct sched_worker {
     int64_t inner_ns;     /* that inner jobs took since it began */
 
     atomic_int_fast64_t helped_ns; /* that other threads worked for it */
+    size_t called; /* the last sched_call_on_each() that it has seen; under the lock */
 };
 
 struct sched_options {

@@ -26,6 +26,27 @@ static void test_every_worker_has_started_when_the_pool_is_created(void **state)
     sched_pool_destroy(NULL);
 }
 
+static void test_a_call_runs_once_on_each_worker_that_is_not_busy(void **state) {
+    (void)state;
+    struct sched_job job = {.run = hold_worker, .client = &client};
+    struct sched_pool *pool = create_pool(&options);
+
+    for (size_t i = 1; i <= 20; i++) {
+        atomic_store(&num_starts, 0);
+        assert_int_equal(sched_call_on_each(pool, count_start, NULL, INT64_MAX / 4), 3);
+        assert_int_equal(atomic_load(&num_starts), 3);
+    }
+
+    assert_true(reserve(pool));
+    sched_submit(pool, &job);
+    wait_for(&holds);
+    atomic_store(&num_starts, 0);
+    assert_int_equal(sched_call_on_each(pool, count_start, NULL, 50000000), 2);
+    atomic_store(&may_go_on, true);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&num_starts), 2);
+}
+
 /* What the producers have in common. */
 struct load {
     struct sched_pool *pool;
@@ -334,6 +355,7 @@ static void test_budget_never_exceeds_its_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_worker_has_started_when_the_pool_is_created),
+        cmocka_unit_test(test_a_call_runs_once_on_each_worker_that_is_not_busy),
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_slot),
         cmocka_unit_test(test_load_is_what_runs_and_what_waits),
