@@ -48,8 +48,19 @@ static int find_expiry(struct tls_certificate *certificate) {
     return result;
 }
 
-/* Reads both texts. Returns GNUTLS_E_SUCCESS, or what is wrong. */
-static int read_pem(struct tls_certificate *certificate) {
+/* Whether the text is a private key, whatever certificate it belongs to. */
+static bool is_private_key(char *text) {
+    const gnutls_datum_t datum = datum_of(text);
+    gnutls_x509_privkey_t key;
+    if (gnutls_x509_privkey_init(&key) != GNUTLS_E_SUCCESS)
+        return false;
+    int result = gnutls_x509_privkey_import2(key, &datum, GNUTLS_X509_FMT_PEM, NULL, 0);
+    gnutls_x509_privkey_deinit(key);
+    return result == GNUTLS_E_SUCCESS;
+}
+
+/* Reads both texts. Returns GNUTLS_E_SUCCESS, or what is wrong, and of what. */
+static int read_pem(struct tls_certificate *certificate, const char **ret_what) {
     gnutls_certificate_credentials_t credentials;
     int result = gnutls_certificate_allocate_credentials(&credentials);
     if (result != GNUTLS_E_SUCCESS)
@@ -65,7 +76,11 @@ static int read_pem(struct tls_certificate *certificate) {
     const gnutls_datum_t key = datum_of(certificate->private_key);
     result = gnutls_certificate_set_x509_key_mem(credentials, &chain, &key,
                                                  GNUTLS_X509_FMT_PEM);
-    return result < 0 ? result : GNUTLS_E_SUCCESS;
+    if (result >= 0)
+        return GNUTLS_E_SUCCESS;
+    if (!is_private_key(certificate->private_key))
+        *ret_what = "private key";
+    return result;
 }
 #endif
 
@@ -73,15 +88,16 @@ static int read_pem(struct tls_certificate *certificate) {
 static attn_status prepare_certificate(struct tls_certificate *certificate,
                                        attn_error *ret_error) {
 #if ATTND_TLS
-    int result = read_pem(certificate);
+    const char *what = "certificate";
+    int result = read_pem(certificate, &what);
     if (result == GNUTLS_E_SUCCESS)
         return ATTN_OK;
     if (result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "the private key belongs to another certificate");
-    return error_set(
-        ret_error, result == GNUTLS_E_MEMORY_ERROR ? ATTN_E_NOMEM : ATTN_E_FORMAT,
-        "certificate or private key is not usable PEM: %s", gnutls_strerror(result));
+    return error_set(ret_error,
+                     result == GNUTLS_E_MEMORY_ERROR ? ATTN_E_NOMEM : ATTN_E_FORMAT,
+                     "the %s is not usable PEM: %s", what, gnutls_strerror(result));
 #else
     (void)certificate;
     return error_set(ret_error, ATTN_E_VALUE, "this attnd was built without TLS");

@@ -194,7 +194,7 @@ def test_a_file_that_others_may_write_is_refused(tmp_path, mode):
     path.chmod(mode)
     result = run_attnd("--demo", "--api-key-file", path)
     assert result.returncode == 2
-    assert "may write" in result.stderr and "chmod go-w" in result.stderr
+    assert "may write" in result.stderr and f"run chmod go-w {path}" in result.stderr
     path.chmod(0o644)
     assert run_attnd("--demo", "--api-key-file", path, "--check-config").returncode == 0
 

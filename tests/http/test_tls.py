@@ -331,8 +331,10 @@ def test_files_that_do_not_fit_stop_the_start(files, tmp_path):
         result = run_attnd("--demo", *files.options, *arguments)
         assert result.returncode == 2
         assert "the private key belongs to another certificate" in result.stderr
-    files.cert.write_text("")
-    assert "not usable PEM" in run_attnd("--demo", *files.options).stderr
+    for which, path in (("private key", files.key), ("certificate", files.cert)):
+        files.put()
+        path.write_text("-----BEGIN NOTHING-----\nAAAA\n-----END NOTHING-----\n")
+        assert f"the {which} is not usable PEM" in run_attnd("--demo", *files.options).stderr
     files.cert.unlink()
     assert f"--tls-cert: cannot open {files.cert}" in run_attnd("--demo", *files.options).stderr
 

@@ -35,8 +35,8 @@ static attn_status check_file(int fd, const char *option, const char *path,
                          path);
     if ((stat.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return error_set(ret_error, ATTN_E_VALUE,
-                         "%s: others than its owner may write %s; run chmod go-w FILE",
-                         option, path);
+                         "%s: others than its owner may write %s; run chmod go-w %s",
+                         option, path, path);
     return ATTN_OK;
 }
 
