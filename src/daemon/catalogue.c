@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "daemon/team.h"
+#include "daemon/warm_up.h"
 #include "wire/json/value.h"
 
 #include <stdio.h>
@@ -39,6 +40,7 @@ static attn_status publish_entries(const struct catalogue *catalogue,
     struct served_set set = {models, 0, listings, 0};
     attn_status status = ATTN_E_NOMEM;
 
+    warm_up_workers(catalogue->pool, entries);
     for (size_t i = 0; i < entries->count && models != NULL && listings != NULL; i++) {
         const struct catalogue_entry *entry = &entries->items[i];
         struct wire_oip_listing *listing = &listings[set.num_listings++];
@@ -262,9 +264,9 @@ static attn_status keep_all_layers(const struct catalogue_entries *known,
     return ATTN_OK;
 }
 
-/* Removes entries whose name one before them has. */
-static void drop_doubles(struct catalogue_entries *entries) {
-    size_t count = 0;
+/* Removes entries whose name one before them has; returns how many. */
+static size_t drop_doubles(struct catalogue_entries *entries) {
+    size_t count = 0, found = entries->count;
     for (size_t i = 0; i < entries->count; i++) {
         struct catalogue_entry entry = entries->items[i];
         if (find_entry(entries->items, count, entry.source.name) == NULL) {
@@ -276,25 +278,60 @@ static void drop_doubles(struct catalogue_entries *entries) {
         load_source_deinit(&entry.source);
     }
     entries->count = count;
+    return found - count;
+}
+
+/* What a reload does with the models that are configured. */
+struct reload_counts {
+    size_t kept, added, replaced, removed;
+    size_t failed;   /* not loaded as their files are now, whatever is served instead */
+    size_t unloaded; /* by a request, and left so */
+};
+
+/* Counts entries that are not published yet; `failed` begins with those left out. */
+static struct reload_counts count_changes(const struct catalogue_entries *before,
+                                          const struct catalogue_entries *entries,
+                                          size_t failed) {
+    struct reload_counts counts = {.failed = failed};
+
+    for (size_t i = 0; i < entries->count; i++) {
+        const struct catalogue_entry *entry = &entries->items[i];
+        const struct catalogue_entry *old =
+            find_entry(before->items, before->count, entry->source.name);
+        if (entry->unloaded)
+            counts.unloaded++;
+        else if (entry->reason[0] != '\0')
+            counts.failed++;
+        else if (!entry->is_new)
+            counts.kept++;
+        else if (old != NULL && old->model != NULL)
+            counts.replaced++;
+        else
+            counts.added++;
+    }
+    return counts;
 }
 
 /* Makes the entries the catalogue's, once they are published, and logs what changed. */
 static void replace_entries(struct catalogue *catalogue,
-                            struct catalogue_entries *entries, size_t num_new) {
+                            struct catalogue_entries *entries,
+                            struct reload_counts counts) {
     struct catalogue_entries before = catalogue->entries;
-    size_t num_removed = 0;
 
     for (size_t i = 0; i < before.count; i++) {
         const char *name = before.items[i].source.name;
-        if (find_entry(entries->items, entries->count, name) == NULL) {
-            num_removed++;
+        if (before.items[i].model != NULL &&
+            find_entry(entries->items, entries->count, name) == NULL) {
+            counts.removed++;
             log_write(LOG_INFO, "model removed", LOG_TEXT("name", name));
         }
     }
-    size_t num_loaded = count_loaded(entries);
-    log_write(LOG_INFO, "models reloaded", LOG_NUMBER("loaded", num_loaded),
-              LOG_NUMBER("new", num_new), LOG_NUMBER("removed", num_removed),
-              LOG_NUMBER("unavailable", entries->count - num_loaded));
+    log_write(LOG_INFO, "models reloaded", LOG_NUMBER("kept", counts.kept),
+              LOG_NUMBER("added", counts.added), LOG_NUMBER("replaced", counts.replaced),
+              LOG_NUMBER("removed", counts.removed), LOG_NUMBER("failed", counts.failed),
+              LOG_NUMBER("unloaded", counts.unloaded));
+    if (counts.failed > 0)
+        served_count_failed_reload(catalogue->served);
     catalogue->entries = *entries;
     deinit_entries(&before);
 }
@@ -302,14 +339,11 @@ static void replace_entries(struct catalogue *catalogue,
 void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) {
     struct catalogue_entries entries = {NULL, 0};
     attn_error error = {ATTN_OK, ""};
-    size_t num_new = 0;
 
     find_entries(catalogue->config, &entries, &error);
-    drop_doubles(&entries);
-    for (size_t i = 0; i < entries.count && !atomic_load(stopping); i++) {
+    size_t num_doubles = drop_doubles(&entries);
+    for (size_t i = 0; i < entries.count && !atomic_load(stopping); i++)
         renew_entry(catalogue, &entries.items[i]);
-        num_new += entries.items[i].is_new;
-    }
 
     if (atomic_load(stopping)) {
         deinit_entries(&entries);
@@ -320,14 +354,17 @@ void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) 
     if (error.status == ATTN_OK && count_loaded(&entries) == 0 &&
         count_loaded(&catalogue->entries) > 0)
         error_set(&error, ATTN_E_VALUE, "no model would be left");
+    const struct reload_counts counts =
+        count_changes(&catalogue->entries, &entries, num_doubles);
     if (error.status == ATTN_OK && publish_entries(catalogue, &entries) != ATTN_OK)
         error_set(&error, ATTN_E_NOMEM, "out of memory");
     if (error.status == ATTN_OK) {
-        replace_entries(catalogue, &entries, num_new);
+        replace_entries(catalogue, &entries, counts);
         return;
     }
     log_write(LOG_WARN, "models not reloaded, the former ones are kept",
               LOG_TEXT("reason", error.text));
+    served_count_failed_reload(catalogue->served);
     deinit_entries(&entries);
 }
 
@@ -339,7 +376,19 @@ static bool refuse_change(struct wire_problem *problem, const char *verb,
                             "failed to %s '%s': %s", verb, name, reason);
 }
 
-static bool refuse_unknown(struct wire_problem *problem, const char *name) {
+/* Refuses a name that no entry has. That of a folder is none: its layers are. */
+static bool refuse_unknown(const struct catalogue_entries *known, const char *name,
+                           struct wire_problem *problem) {
+    size_t size = strlen(name);
+    for (size_t i = 0; i < known->count; i++) {
+        const struct load_source *source = &known->items[i].source;
+        if (source->part != NULL && strncmp(source->name, name, size) == 0 &&
+            source->name[size] == '.')
+            return wire_problem_set(problem, WIRE_E_UNKNOWN_MODEL, "model",
+                                    "'%s' is a folder; name its layers one by one, such "
+                                    "as '%s'",
+                                    name, source->name);
+    }
     return wire_problem_set(problem, WIRE_E_UNKNOWN_MODEL, "model",
                             "neither --model nor a file of --model-dir is called '%s'; "
                             "POST /v2/repository/index lists what is configured",
@@ -402,7 +451,7 @@ bool catalogue_load(struct catalogue *catalogue, const char *name,
         done = refuse_change(ret_problem, "load", name,
                              "its folder cannot be read now; the log says why");
     else
-        done = refuse_unknown(ret_problem, name);
+        done = refuse_unknown(&entries, name, ret_problem);
     deinit_entries(&entries);
     return done;
 }
@@ -412,7 +461,7 @@ bool catalogue_unload(struct catalogue *catalogue, const char *name,
     struct catalogue_entries *known = &catalogue->entries;
     struct catalogue_entry *entry = find_entry(known->items, known->count, name);
     if (entry == NULL)
-        return refuse_unknown(ret_problem, name);
+        return refuse_unknown(known, name, ret_problem);
 
     const struct catalogue_entry before = *entry;
     entry->model = NULL;

@@ -10,6 +10,7 @@
 #include "daemon/entries.h"
 #include "http/served.h"
 #include "sched/budget.h"
+#include "sched/pool.h"
 
 #include <stdatomic.h>
 
@@ -17,6 +18,9 @@ struct catalogue {
     const struct config *config;  /* borrowed */
     struct served_models *served; /* borrowed; where generations are published */
     struct sched_budget *budget;  /* borrowed; memory that is kept for requests */
+    /* Borrowed; its workers compute with new models before these are published. NULL:
+     * none have started. */
+    struct sched_pool *pool;
     struct catalogue_entries entries;
     size_t num_skipped; /* at start: files that --skip-bad-models left out */
 };

@@ -146,6 +146,7 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     if (catalogue_publish(&daemon->catalogue) != ATTN_OK)
         return error_set(error, ATTN_E_NOMEM, "cannot serve the models: out of memory");
     attn_status status = start_workers(daemon, config, error);
+    daemon->catalogue.pool = daemon->pool;
     if (status == ATTN_OK && loader_start(&daemon->catalogue, &daemon->loader) != ATTN_OK)
         status = error_set(error, ATTN_E_NOMEM, "cannot start the loader: out of memory");
     return status == ATTN_OK ? start_server(daemon, config, error) : status;

@@ -142,13 +142,21 @@ attn_status served_publish(struct served_models *all, const struct served_set *s
     return ATTN_OK;
 }
 
+void served_count_failed_reload(struct served_models *all) {
+    obs_add(&all->num_failed_reloads, 1);
+}
+
+void served_warm_up_model(const attn_model *model) {
+    estimate_time_flop(model);
+}
+
 void served_warm_up(struct served_models *all) {
     int64_t begun = clock_now_ns();
     struct served *served = served_acquire(all);
     size_t count = 0;
 
     while (count < served->num_models && clock_now_ns() - begun < WARM_UP_NS)
-        estimate_time_flop(served->models[count++]);
+        served_warm_up_model(served->models[count++]);
     log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),
               LOG_NUMBER("of", served->num_models),
               LOG_NUMBER("microseconds", (clock_now_ns() - begun) / 1000));

@@ -32,6 +32,7 @@ struct served {
 struct served_models {
     pthread_mutex_t lock;   /* guards `current`, and that it is held when it is read */
     struct served *current; /* its list of earlier ones is the publisher's */
+    obs_counter num_failed_reloads;
 };
 
 /* There is no generation before the first one is published. */
@@ -64,6 +65,9 @@ void served_free_unused(struct served_models *all);
 struct served *served_acquire(struct served_models *all);
 void served_release(struct served *served);
 
+/* Counts a reload that left a model as it was, or without its newest file. */
+void served_count_failed_reload(struct served_models *all);
+
 /* A request to load or unload one model, from an HTTP thread to the thread that
  * publishes. */
 struct served_change {
@@ -84,6 +88,9 @@ struct served_changer {
  * so that the first real one finds pages, caches and buffers as later ones do. It ends
  * after a second, between two models. Thread-safe. */
 void served_warm_up(struct served_models *all);
+
+/* The same for one model, whether it is served or not. Thread-safe. */
+void served_warm_up_model(const attn_model *model);
 
 /* Returns the counters of a model of the generation, or NULL when it has none such.
  * Thread-safe. */

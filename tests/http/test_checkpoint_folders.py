@@ -88,11 +88,11 @@ def test_reload_takes_new_folders_and_changed_ones(tmp_path):
         request = {"model": "vit.1", "queries": cases["1/queries"].tolist()}
         before = server.attention(request).json()["outputs"]
         reload(server)
-        wait_for_log(server, "models reloaded loaded=3 new=3 removed=0 unavailable=0")
+        wait_for_log(server, "models reloaded kept=0 added=1 replaced=2 removed=0 failed=0 unloaded=0")
         assert names(server) == ["albert.0", "vit.0", "vit.1"]
         assert server.attention(request).json()["outputs"] != before
         reload(server)
-        wait_for_log(server, "models reloaded loaded=3 new=0 removed=0 unavailable=0")
+        wait_for_log(server, "models reloaded kept=3 added=0 replaced=0 removed=0 failed=0 unloaded=0")
 
 
 def test_reload_sees_a_shard_that_is_older_than_the_folder(tmp_path):
@@ -106,7 +106,7 @@ def test_reload_sees_a_shard_that_is_older_than_the_folder(tmp_path):
             write_safetensors(shard, {name: 2 * tensor for name, tensor in tensors.items()}, "F32")
             os.utime(shard, (1, 1))
         reload(server)
-        wait_for_log(server, "models reloaded loaded=3 new=3 removed=0 unavailable=0")
+        wait_for_log(server, "models reloaded kept=0 added=0 replaced=3 removed=0 failed=0 unloaded=0")
         assert server.attention(request).json()["outputs"] != before
 
 
@@ -120,7 +120,7 @@ def test_reload_of_a_bad_folder_leaves_its_layers(tmp_path):
         for count in (1, 2):
             config.write_text("{")
             reload(server)
-            wait_for_log(server, "models reloaded loaded=6 new=0 removed=0 unavailable=1", count)
+            wait_for_log(server, "models reloaded kept=6 added=0 replaced=0 removed=0 failed=1 unloaded=0", count)
             assert server.attention(request).json() == before
         assert "warn model not loaded name=vit reason=" in server.read_log()
         reason = {entry["name"]: entry["reason"] for entry in
@@ -130,8 +130,17 @@ def test_reload_of_a_bad_folder_leaves_its_layers(tmp_path):
         assert refused.status_code == 409 and "cannot be read now" in refused.text
         config.write_text(good)
         reload(server)
-        wait_for_log(server, "models reloaded loaded=6 new=2 removed=1 unavailable=0")
+        wait_for_log(server, "models reloaded kept=4 added=0 replaced=2 removed=0 failed=0 unloaded=0")
         assert server.attention(request).json() == before
+
+
+def test_name_of_a_folder_is_refused_with_that_of_a_layer(tmp_path):
+    copy_folder("vit", tmp_path)
+    with Server("--model-dir", tmp_path, "--model-control", "explicit") as server:
+        for verb in ("load", "unload"):
+            reply = requests.post(f"{server.url}/v2/repository/models/vit/{verb}", timeout=60)
+            assert reply.status_code == 404
+            assert "'vit' is a folder; name its layers one by one, such as 'vit.0'" in reply.json()["error"]
 
 
 def make_wide_folder(folder, width):

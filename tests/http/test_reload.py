@@ -145,14 +145,29 @@ def test_files_are_added_and_removed_and_the_others_kept(start_server, tmp_path)
     (tmp_path / "a.safetensors").unlink()
     write_layer(tmp_path / "c.safetensors", 1, 4, 3)
     reload(server)
-    wait_for_log(server, "models reloaded loaded=7 new=1 removed=1 unavailable=0")
+    wait_for_log(server, "models reloaded kept=6 added=1 replaced=0 removed=1 failed=0 unloaded=0")
     assert names(server) == ["b", "c", "d2l", "journey", "m", "patterns", "stacked"]
     assert "model removed name=a" in server.read_log()
     assert server.attention({"model": "a", "queries": [[1, 2, 3]]}).status_code == 404
     assert server.attention({"model": "c", "queries": [[1, 2, 3]]}).status_code == 200
     os.utime(fixed, ns=(1, 1))  # the file of --model, too, is read again when it was touched
     reload(server)
-    wait_for_log(server, "models reloaded loaded=7 new=1 removed=0 unavailable=0")
+    wait_for_log(server, "models reloaded kept=6 added=0 replaced=1 removed=0 failed=0 unloaded=0")
+
+
+def test_new_models_are_warm_on_every_worker_before_they_are_served(start_server, tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_layer(path, 1, 4, 3, seed=1)
+    server = start_server("--model-dir", tmp_path, "--workers", 3, "--log-level", "debug")
+    assert server.read_log().count("worker warmed up models=1") == 3
+    replace(path, lambda new: write_layer(new, 1, 4, 3, seed=2))
+    reload(server)
+    wait_for_log(server, "models reloaded kept=0 added=0 replaced=1")
+    before_it = server.read_log().split("models reloaded")[0]
+    assert before_it.count("worker warmed up models=1") == 6
+    reload(server)  # nothing is new
+    wait_for_log(server, "models reloaded kept=1")
+    assert server.read_log().count("worker warmed up") == 6
 
 
 def test_unchanged_models_are_not_loaded_again(start_server, tmp_path):
@@ -160,7 +175,7 @@ def test_unchanged_models_are_not_loaded_again(start_server, tmp_path):
     server = start_server("--model-dir", tmp_path)
     for count in range(1, 4):
         reload(server)
-        wait_for_log(server, "models reloaded loaded=1 new=0 removed=0 unavailable=0", count)
+        wait_for_log(server, "models reloaded kept=1 added=0 replaced=0 removed=0 failed=0 unloaded=0", count)
 
 
 @pytest.mark.parametrize("write, reason", [
@@ -178,7 +193,7 @@ def test_bad_file_leaves_the_model_that_is_served(start_server, tmp_path, write,
     before = server.attention(request).content
     write(path)
     reload(server)
-    wait_for_log(server, "models reloaded loaded=2 new=0 removed=0 unavailable=0")
+    wait_for_log(server, "models reloaded kept=1 added=0 replaced=0 removed=0 failed=1 unloaded=0")
     log = server.read_log()
     assert "warn model not loaded name=a reason=" in log and reason in log
     assert server.attention(request).content == before
@@ -198,7 +213,7 @@ def test_bad_file_that_is_new_is_unavailable(start_server, tmp_path):
     server = start_server("--model-dir", tmp_path)
     (tmp_path / "bad.safetensors").write_bytes(b"x")
     reload(server)
-    wait_for_log(server, "models reloaded loaded=1 new=0 removed=0 unavailable=1")
+    wait_for_log(server, "models reloaded kept=1 added=0 replaced=0 removed=0 failed=1 unloaded=0")
     state, reason = index(server)["bad"]
     assert state == "UNAVAILABLE" and "bad.safetensors" in reason
     assert server.get("/v2/models/bad/ready").status_code == 404
@@ -212,6 +227,7 @@ def test_two_files_with_one_name_leave_the_first(start_server, tmp_path):
     write_layer(tmp_path / "a.safetensors", 1, 4, 3, context_length="33")
     reload(server)
     wait_for_log(server, "models reloaded")
+    assert "models reloaded kept=2 added=0 replaced=0 removed=0 failed=1 unloaded=0" in server.read_log()
     assert "model not loaded name=a reason=\"two models are called so" in server.read_log()
     assert context_lengths(server) == {"a": 11, "b": 22}
 
@@ -238,7 +254,7 @@ def test_file_without_memory_for_it_leaves_the_model_that_is_served(start_server
     server = start_server("--model-dir", tmp_path)
     replace(path, write_huge_layer)
     reload(server)
-    wait_for_log(server, "models reloaded loaded=1 new=0 removed=0 unavailable=0")
+    wait_for_log(server, "models reloaded kept=0 added=0 replaced=0 removed=0 failed=1 unloaded=0")
     assert "it needs 2748" in server.read_log() and "lower --max-memory" in server.read_log()
     assert server.attention({"queries": [[1, 2, 3]]}).status_code == 200
 
@@ -258,11 +274,11 @@ def test_request_keeps_the_generation_that_it_began_with(start_server, tmp_path)
         slow.receive()
         replace(path, lambda new: write_layer(new, 4, 4, 3, seed=2))
         reload(server)
-        wait_for_log(server, "models reloaded loaded=2 new=1")
+        wait_for_log(server, "models reloaded kept=1 added=0 replaced=1")
         assert server.attention(body).content != before
         path.unlink()
         reload(server)
-        wait_for_log(server, "models reloaded loaded=1 new=0 removed=1")
+        wait_for_log(server, "models reloaded kept=1 added=0 replaced=0 removed=1")
         assert server.attention(body).status_code == 404
         time.sleep(1.5)  # longer than the loader takes to look for what nobody holds
         reply = slow.read_reply()

@@ -61,7 +61,7 @@ def test_unloaded_model_stays_so_when_the_others_are_read_again(server, folder):
     change(server, "unload", "a")
     write_layer(folder / "c.safetensors", 1, 4, 3)
     server.process.send_signal(1)
-    wait_for_log(server, "models reloaded")
+    wait_for_log(server, "models reloaded kept=1 added=1 replaced=0 removed=0 failed=0 unloaded=1")
     assert names(server) == ["b", "c"]
     assert index(server)["a"] == ("UNAVAILABLE", "unloaded")
 

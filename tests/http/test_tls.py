@@ -317,6 +317,24 @@ def test_certificates_are_rotated_under_load(files, start_server):
     assert set(statuses) == {200} and seen <= issued and len(seen) > 1
 
 
+def test_metrics_say_when_the_certificate_ends_and_what_was_not_reloaded(files, start_server):
+    files.put(not_after=datetime.datetime(2040, 1, 2))
+    server = start_server("--demo", *files.options)
+
+    def scrape():
+        with TlsConnection(server.port) as connection:
+            return ask(connection, get_bytes("/metrics")).body.decode()
+
+    seconds = int(datetime.datetime(2040, 1, 2, tzinfo=datetime.timezone.utc).timestamp())
+    value = re.search(r"^attnd_certificate_expiry_timestamp_seconds (\S+)$", scrape(), re.M)
+    assert float(value[1]) == seconds
+    assert 'attnd_reloads_failed_total{what="certificate"} 0\n' in scrape()
+    files.key.write_text("")
+    reload(server, 2)
+    assert 'attnd_reloads_failed_total{what="certificate"} 1\n' in scrape()
+    assert 'attnd_reloads_failed_total{what="models"} 0\n' in scrape()
+
+
 # --- options ---
 
 def test_one_option_needs_the_other(files):

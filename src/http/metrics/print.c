@@ -6,6 +6,7 @@
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "http/metrics/metrics.h"
+#include "http/net/secrets.h"
 #include "obs/process.h"
 #include "obs/text.h"
 
@@ -88,6 +89,36 @@ static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
     for (size_t i = 0; i < metrics->num_threads; i++)
         sum += obs_get(&metrics->threads[i].ended[end]);
     return sum;
+}
+
+/* Writes how often SIGHUP left things as they were, and when the certificate ends. */
+static void print_reloads(struct obs_text *text, const struct http_options *options) {
+    struct secrets *secrets = options->secrets;
+    const struct {
+        const char *what;
+        double count;
+    } failures[] = {
+        {"models", (double)obs_get(&options->models->num_failed_reloads)},
+        {"keys", secrets != NULL ? (double)atomic_load(&secrets->num_failed_keys) : 0},
+        {"certificate",
+         secrets != NULL ? (double)atomic_load(&secrets->num_failed_certificates) : 0},
+    };
+
+    obs_text_family(text, "attnd_reloads_failed_total", OBS_COUNTER,
+                    "Reloads that left a file unread, whose former content stays.");
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        const struct obs_label label = {"what", failures[i].what};
+        obs_text_value(text, &label, 1, failures[i].count);
+    }
+
+    struct tls_certificate *certificate =
+        secrets != NULL ? secrets_acquire_certificate(secrets) : NULL;
+    if (certificate == NULL)
+        return;
+    obs_text_family(text, "attnd_certificate_expiry_timestamp_seconds", OBS_GAUGE,
+                    "When the certificate ends, in seconds since 1970.");
+    obs_text_value(text, NULL, 0, (double)tls_certificate_expiry(certificate));
+    tls_certificate_release(certificate);
 }
 
 static void print_reason(struct obs_text *text, const char *reason, double value) {
@@ -262,6 +293,7 @@ void metrics_handle(struct exchange *exchange) {
     print_build(&text, exchange->options);
     print_present(&text, exchange);
     print_models(&text, exchange->served);
+    print_reloads(&text, exchange->options);
     print_requests(&text, metrics, exchange->served);
     print_reasons(&text, metrics);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)

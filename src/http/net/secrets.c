@@ -181,6 +181,7 @@ static void reload_keys(struct secrets *secrets) {
     attn_error error;
     if (read_keys(secrets->files.keys, &keys, &error) != ATTN_OK) {
         log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
+        atomic_fetch_add(&secrets->num_failed_keys, 1);
         return;
     }
 
@@ -198,6 +199,7 @@ static void reload_certificate(struct secrets *secrets) {
     if (read_certificate(&secrets->files, &certificate, &error) != ATTN_OK) {
         log_write(LOG_WARN, "certificate stays as it was",
                   LOG_TEXT("reason", error.text));
+        atomic_fetch_add(&secrets->num_failed_certificates, 1);
         return;
     }
 

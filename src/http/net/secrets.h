@@ -10,6 +10,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* The paths, borrowed; NULL for those that were not given. */
 struct secret_files {
@@ -23,6 +24,8 @@ struct secrets {
     pthread_mutex_t lock; /* guards the two pointers, and the keys while they are read */
     struct keys *keys;    /* NULL: no request needs one */
     struct tls_certificate *certificate; /* NULL: the server speaks plain HTTP */
+    /* Reloads that left what was there. */
+    atomic_size_t num_failed_keys, num_failed_certificates;
 };
 
 /* Reads all files. Errors, with one line that names the option and the file: ATTN_E_VALUE
