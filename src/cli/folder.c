@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "weights/families/features.h"
 #include "weights/families/folder.h"
-#include "weights/families/lacks.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -79,27 +79,20 @@ attn_status folder_hint(const char *path, attn_status status, attn_error *error)
     return status;
 }
 
-/* Prints a row: what the layer is, then what it lacks. */
+/* Prints a row: what the layer is. */
 static attn_status print_layer(const struct folder *folder, size_t i,
-                               const attn_engine_options *engine, bool pre_norm) {
+                               const attn_engine_options *engine, attn_error *ret_error) {
     size_t count;
     const struct layer *layer = &folder_get_layers(folder, &count)[i];
-    char features[LACKS_TEXT_SIZE], lacks[LACKS_TEXT_SIZE], bytes[24] = "-";
+    char features[FEATURES_TEXT_SIZE];
     attn_model_info info;
 
+    attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
+    if (status != ATTN_OK)
+        return status;
     layer_describe_features(layer, features);
-    layer_describe_lacks(layer, pre_norm, lacks);
-    if (lacks[0] == '\0') {
-        attn_status status = folder_describe_model(folder, i, engine, &info, NULL);
-        if (status != ATTN_OK)
-            return status;
-        snprintf(bytes, sizeof bytes, "%zu", info.memory);
-    }
-    printf("  %-16s %5zu %5zu %5zu %12s  %s", layer->part, layer->num_heads,
-           layer->num_kv_heads, layer->head_size, bytes, features);
-    if (lacks[0] != '\0')
-        printf("; cannot be served, needs %s", lacks);
-    putchar('\n');
+    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->num_heads,
+           layer->num_kv_heads, layer->head_size, info.memory, features);
     return ATTN_OK;
 }
 
@@ -108,6 +101,7 @@ attn_status folder_inspect_spec(const struct model_spec *spec,
                                 attn_error *ret_error) {
     struct folder *folder;
     size_t count = 0;
+    attn_error error;
     attn_status status = folder_open_spec(spec, &folder, ret_error);
 
     *ret_is_folder = folder != NULL;
@@ -119,9 +113,9 @@ attn_status folder_inspect_spec(const struct model_spec *spec,
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
     for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = print_layer(folder, i, engine, spec->pre_norm);
+        status = print_layer(folder, i, engine, &error);
     if (status != ATTN_OK)
-        error_set(ret_error, status, "%.160s: its sizes are too large", spec->path);
+        error_set(ret_error, status, "%.160s: %s", spec->path, error.text);
     folder_close(folder);
     return status;
 }

@@ -35,6 +35,18 @@ def test_page_lists_every_family():
     assert [family for family in families if f"`{family}`" not in page] == []
 
 
+def assert_as_transformers(server, model, cases, part, queries):
+    """Compares the reply of a layer, to the queries of that name, with what transformers computes."""
+    body = {"model": model, "queries": cases[f"{part}/{queries}"].tolist(), "need_weights": True}
+    if f"{part}/keys" in cases:
+        body["keys"] = body["values"] = cases[f"{part}/keys"].tolist()
+    reply = server.attention(body).json()
+    for key, kind in ("outputs", "outputs"), ("attention_weights", "weights"):
+        want = cases[f"{part}/{kind}"]
+        error = np.abs(np.array(reply[key]) - want).max() / np.abs(want).max()
+        assert error <= 2e-5, (model, kind, error)
+
+
 @pytest.mark.parametrize("folder, parts", [
     ("gpt2", ["0", "1", "2"]), ("albert", ["0"]), ("clip", ["text.0", "text.1", "vision.0", "vision.1"]),
     ("whisper", [f"{part}.{layer}{cross}" for part, cross in
@@ -45,15 +57,23 @@ def test_layers_are_served_under_their_names(folder, parts):
         assert names == [f"m.{part}" for part in parts]
         for part in parts:
             cases = read_safetensors(FOLDERS / folder / "cases.safetensors")
-            body = {"model": f"m.{part}", "queries": cases[f"{part}/queries"].tolist(),
-                    "need_weights": True}
-            if f"{part}/keys" in cases:
-                body["keys"] = body["values"] = cases[f"{part}/keys"].tolist()
-            reply = server.attention(body).json()
-            for key, kind in ("outputs", "outputs"), ("attention_weights", "weights"):
-                want = cases[f"{part}/{kind}"]
-                error = np.abs(np.array(reply[key]) - want).max() / np.abs(want).max()
-                assert error <= 2e-5, (part, kind, error)
+            assert_as_transformers(server, f"m.{part}", cases, part, "queries")
+
+
+@pytest.mark.parametrize("queries, option", [("queries", ""), ("hidden", ",pre_norm=true")])
+def test_layers_of_every_family_reply_what_transformers_computes(queries, option):
+    """From the queries of a layer or, with the norm before it, from the input of its block."""
+    folders = [path for path in sorted(FOLDERS.iterdir()) if path.is_dir() and "no norm before" not in
+               run_attnd("--check-config", "--model", f"m={path}{option}").stderr]
+    assert len(folders) == (26 if option else 35)
+    models = [word for path in folders for word in ("--model", f"{path.name}={path}{option}")]
+    with Server(*models) as server:
+        for path in folders:
+            cases = read_safetensors(path / "cases.safetensors")
+            for name in cases:
+                part, _, kind = name.rpartition("/")
+                if kind == queries:  # cross attention has no hidden
+                    assert_as_transformers(server, f"{path.name}.{part}", cases, part, kind)
 
 
 def test_selection_of_layers_may_have_commas():
@@ -64,13 +84,13 @@ def test_selection_of_layers_may_have_commas():
 
 def test_model_dir_takes_folders_beside_files(tmp_path):
     copy_folder("vit", tmp_path)
-    copy_folder("llama", tmp_path)
+    change_config(copy_folder("llama", tmp_path), rope_parameters={"rope_type": "spiral"})
     (tmp_path / "notes").mkdir()
     rng = np.random.default_rng(1)
     write_safetensors(tmp_path / "one.safetensors",
                       {f"W_{name}.weight": rng.standard_normal((4, 4)).astype(np.float32)
                        for name in "qkvo"}, "F32", {"num_heads": "2"})
-    assert "family llama needs" in refusal_of("--model-dir", tmp_path)
+    assert "rope_type 'spiral' is unknown" in refusal_of("--model-dir", tmp_path)
     with Server("--model-dir", tmp_path, "--skip-bad-models") as server:
         names = [model["name"] for model in server.get("/v1/models").json()["models"]]
         assert names == ["one", "vit.0", "vit.1"]
@@ -254,8 +274,7 @@ def test_two_models_of_one_name_are_refused_whole(tmp_path):
 @pytest.mark.parametrize("options, words", [
     ("num_heads=4", "num_heads of a folder comes from its config.json"),
     ("layout=torch", "layout of a folder comes from its config.json"),
-    ("causal=true", "causal of a folder comes from its config.json"),
-    ("layers=9", "has layer 9"), ("pre_norm=true", "the norm before the layer")])
+    ("causal=true", "causal of a folder comes from its config.json"), ("layers=9", "has layer 9")])
 def test_options_that_folders_do_not_have_are_refused(options, words):
     assert words in refusal_of("--model", f"m={FOLDERS / 'gpt2'},{options}")
 
@@ -266,15 +285,15 @@ def test_options_of_folders_are_refused_for_files(options):
     assert "is for folders" in refusal_of("--model", f"m={path},{options}")
 
 
-def test_inspect_prints_a_table_with_reasons():
+def test_inspect_prints_a_table():
     result = run_attnd("inspect", FOLDERS / "gpt_neo", FOLDERS / "gpt2")
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].endswith("gpt_neo: family gpt_neo, 2 layers")
     assert lines[1].split() == ["layer", "H", "KV", "D", "bytes", "features"]
-    assert lines[3].split()[:5] == ["1", "4", "4", "12", "-"]
-    assert lines[3].endswith("; cannot be served, needs a scale of 1, a window")
-    assert lines[6].endswith("causal, layer norm before") and "cannot" not in lines[6]
+    assert lines[3].split()[:4] == ["1", "4", "4", "12"] and int(lines[3].split()[4]) > 4 * 48 * 48 * 4
+    assert lines[3].endswith("  causal, scale 1, window 6, layer norm before")
+    assert lines[6].endswith("  causal, layer norm before")
 
 
 def test_masks_of_old_files_are_skipped(tmp_path):

@@ -3,7 +3,7 @@
  * absent or null, the spellings of both versions, and values that are refused. */
 #include "weights_file.h"
 
-#include "weights/families/lacks.h"
+#include "weights/families/features.h"
 #include "weights/families/rope.h"
 #include "weights/families/traits.h"
 
@@ -229,7 +229,7 @@ static attn_status read_traits(const char *type, const json_t *config, size_t in
 
 /* Writes the features without the word that the norm's tensor is not there. */
 static void describe_without_tensors(const struct layer *layer,
-                                     char ret_text[LACKS_TEXT_SIZE]) {
+                                     char ret_text[FEATURES_TEXT_SIZE]) {
     layer_describe_features(layer, ret_text);
     char *end = strstr(ret_text, " (not in the file)");
     if (end != NULL)
@@ -240,7 +240,7 @@ static void test_config_makes_layers_what_they_are(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof trait_cases / sizeof trait_cases[0]; i++) {
         const struct trait_case *want = &trait_cases[i];
-        char sizes[64], features[LACKS_TEXT_SIZE];
+        char sizes[64], features[FEATURES_TEXT_SIZE];
         struct layer layer;
         attn_error error = {.text = ""};
         json_t *config = json_loads(want->config, 0, NULL);

@@ -7,7 +7,6 @@
 #include "math/model.h"
 #include "weights/assemble.h"
 #include "weights/checkpoint.h"
-#include "weights/families/lacks.h"
 #include "weights/families/model/make.h"
 #include "weights/families/places.h"
 
@@ -279,38 +278,20 @@ const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_c
     return folder->layers;
 }
 
-/* Refuses a layer that the engine does not compute. */
-static attn_status check_computable(const struct folder *folder,
-                                    const struct layer *layer, attn_error *ret_error) {
-    char lacks[LACKS_TEXT_SIZE];
+/* Describes what the layer's model is asked to be, but for its name. */
+static attn_model_info describe_layer(const struct folder *folder, size_t i) {
+    attn_model_info info;
 
-    layer_describe_lacks(layer, folder->pre_norm, lacks);
-    if (lacks[0] == '\0')
-        return ATTN_OK;
-    return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                     "%slayer %s of family %s needs what attnd does not compute: %s; "
-                     "choose others with layers=",
-                     folder->path, layer->part, layer->family, lacks);
-}
-
-/* Fills in what the layer's model is asked to be, but for its name. */
-static attn_status fill_model_info(const struct folder *folder, const struct layer *layer,
-                                   attn_model_info *ret_info, attn_error *ret_error) {
-    attn_status status = check_computable(folder, layer, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    layer_fill_info(layer, folder->pre_norm, ret_info);
-    ret_info->context_length = folder->context_length;
-    return ATTN_OK;
+    layer_fill_info(&folder->layers[i], folder->pre_norm, &info);
+    info.context_length = folder->context_length;
+    return info;
 }
 
 attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   const attn_engine_options *engine,
                                   attn_model_info *ret_info, attn_error *ret_error) {
-    attn_model_info info;
-    attn_status status = fill_model_info(folder, &folder->layers[i], &info, ret_error);
-    return status != ATTN_OK ? status
-                             : model_describe(&info, engine, ret_info, ret_error);
+    const attn_model_info info = describe_layer(folder, i);
+    return model_describe(&info, engine, ret_info, ret_error);
 }
 
 attn_status folder_check_models(const struct folder *folder,
@@ -340,12 +321,10 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {
     const struct layer *layer = &folder->layers[i];
-    attn_model_info info;
+    attn_model_info info = describe_layer(folder, i);
     attn_error error;
 
     attn_status status = checkpoint_check_name(name, ret_error);
-    if (status == ATTN_OK)
-        status = fill_model_info(folder, layer, &info, ret_error);
     if (status != ATTN_OK)
         return status;
     memcpy(info.name, name, strlen(name) + 1);

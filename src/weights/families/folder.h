@@ -52,9 +52,8 @@ void folder_close(struct folder *folder);
 /* Borrows the layers, in the order of their stacks; there is at least one. */
 const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count);
 
-/* Describes the model of layer `i`, but for its name. Errors, with one line:
- * ATTN_E_UNSUPPORTED for a layer that the engine does not compute, which says what it
- * lacks; those of model_describe(). */
+/* Describes the model of layer `i`, but for its name. Errors, with one line: those of
+ * model_describe(). */
 attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   const attn_engine_options *engine,
                                   attn_model_info *ret_info, attn_error *ret_error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer.h: everything about one attention layer of a checkpoint: what it computes, and
- * where its weights lie. It says more than the engine can compute; lacks.h has the rest.
+ * where its weights lie.
  *
  * H query heads share KV key and value heads, each of size D; i and j are the positions
  * of a query and a key. The order inside a layer: norm before, project, clip, norm of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lacks.c: the one place that knows what the engine computes of a layer. */
-#include "weights/families/lacks.h"
+/* features.c: says in words what a layer is. */
+#include "weights/families/features.h"
 
 #include "base/error.h"
 
@@ -11,13 +11,13 @@
 
 /* A list of words in the making. */
 struct word_list {
-    char *text; /* [LACKS_TEXT_SIZE] */
+    char *text; /* [FEATURES_TEXT_SIZE] */
     size_t size;
 };
 
 __attribute__((format(printf, 2, 3))) static void list_add(struct word_list *list,
                                                            const char *format, ...) {
-    size_t room = LACKS_TEXT_SIZE - list->size;
+    size_t room = FEATURES_TEXT_SIZE - list->size;
     va_list arguments;
 
     int comma = snprintf(list->text + list->size, room, "%s", list->size > 0 ? ", " : "");
@@ -38,34 +38,6 @@ static bool has_plain_scale(const struct layer *layer) {
     return fabs(layer->scale - plain) <= 1e-12 * plain;
 }
 
-void layer_describe_lacks(const struct layer *layer, bool pre_norm,
-                          char ret_text[LACKS_TEXT_SIZE]) {
-    struct word_list list = {.text = ret_text};
-
-    ret_text[0] = '\0';
-    if (layer->num_kv_heads != layer->num_heads)
-        list_add(&list, "%zu key head%s for %zu query heads", layer->num_kv_heads,
-                 plural_of(layer->num_kv_heads), layer->num_heads);
-    if (layer->rope.dims > 0)
-        list_add(&list, "rotary positions");
-    if (!has_plain_scale(layer))
-        list_add(&list, "a scale of %g", layer->scale);
-    if (layer->window > 0)
-        list_add(&list, "a window");
-    if (layer->softcap > 0)
-        list_add(&list, "a softcap");
-    if (layer->clip > 0)
-        list_add(&list, "clipped projections");
-    if (layer->bias.kind != BIAS_NONE)
-        list_add(&list, "a bias by distance");
-    if (layer->sinks != NULL)
-        list_add(&list, "sinks");
-    if (layer->query_norm.kind != NORM_NONE)
-        list_add(&list, "norms of queries and keys");
-    if (pre_norm && layer->norm_before.kind != NORM_NONE)
-        list_add(&list, "the norm before the layer");
-}
-
 static void describe_bias(struct word_list *list, const struct layer_bias *bias) {
     switch (bias->kind) {
     case BIAS_NONE:
@@ -81,7 +53,8 @@ static void describe_bias(struct word_list *list, const struct layer_bias *bias)
     }
 }
 
-void layer_describe_features(const struct layer *layer, char ret_text[LACKS_TEXT_SIZE]) {
+void layer_describe_features(const struct layer *layer,
+                             char ret_text[FEATURES_TEXT_SIZE]) {
     static const char *const types[] = {
         [ROPE_DEFAULT] = "",         [ROPE_LINEAR] = " linear",
         [ROPE_DYNAMIC] = " dynamic", [ROPE_LLAMA3] = " llama3",

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* features.h: what layers of checkpoints are, in words. */
+#ifndef ATTND_WEIGHTS_FAMILIES_FEATURES_H
+#define ATTND_WEIGHTS_FAMILIES_FEATURES_H
+
+#include "weights/families/layer.h"
+
+#define FEATURES_TEXT_SIZE 320
+
+/* Writes what makes the layer more than plain attention, such as "causal, rope default
+ * 10000, window 4096"; or "plain". */
+void layer_describe_features(const struct layer *layer,
+                             char ret_text[FEATURES_TEXT_SIZE]);
+
+#endif
