@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of model_list_arrays(). An engine may have the first NUM_PACKED in a form of its own. */
+/* Of model_list_arrays(). An engine may hold the first NUM_PACKED in its own form. */
 enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 11, NUM_ARRAYS = MODEL_ARRAYS };
 
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]) {

@@ -3,8 +3,8 @@
  *
  * The layout of a pruned model is d2l, whatever the layout that it comes from: there the
  * heads may be narrower than the inputs and outputs, whose sizes stay. The file of a
- * layer with more than plain attention is in the layout of layer_file.h. H heads of size D,
- * of which H' are kept. */
+ * layer with more than plain attention is in the layout of layer_file.h. H heads of size
+ * D, of which H' are kept. */
 #ifndef ATTND_WEIGHTS_PRUNE_H
 #define ATTND_WEIGHTS_PRUNE_H
 
