@@ -201,7 +201,7 @@ static void clear_weights(const struct panel_work *work, const struct pieces *pi
         float *row = work->weights[c];
         if (row == NULL)
             continue;
-    (void)first;
+        memset(row, 0, first * sizeof *row);
         if (end < key_len)
             memset(row + end, 0, (key_len - end) * sizeof *row);
     }
