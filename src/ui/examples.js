@@ -96,7 +96,7 @@ function makeD2l(model) {
 const RANDOM_NUMBERS_MAX = 2 ** 23; /* more take the page too long to make */
 
 /* One sequence of `count` tokens; keys and values are made only where the model needs
- * widths of their own. */
+ * them, or widths of their own. */
 function makeRandomInput(model, count, seed) {
   const width = model.query_size + model.key_size + model.value_size;
   if (count * width > RANDOM_NUMBERS_MAX)
@@ -106,7 +106,7 @@ function makeRandomInput(model, count, seed) {
 
   const random = makeRandom(seed);
   const fields = { model: model.name, queries: randomRows(random, count, model.query_size) };
-  if (model.key_size !== model.query_size)
+  if (model.key_size !== model.query_size || model.kind === "cross")
     fields.keys = randomRows(random, count, model.key_size);
   if (model.value_size !== model.key_size)
     fields.values = randomRows(random, count, model.value_size);

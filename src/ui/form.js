@@ -15,15 +15,40 @@ const ERROR_PLACES = {
   count: ["count", "count"], rows: ["rows", "rows"], weights_queries: ["rows", "rows"],
   heads: ["heads", "heads"], weights_heads: ["heads", "heads"],
   queries: ["queries", "own"], keys: ["queries", "own"], values: ["queries", "own"],
+  positions: ["queries", "own"], key_positions: ["queries", "own"], window: ["queries", "own"],
 };
 
 const form = { models: [], file: null /* a request that was read from a file */ };
 
 const chosenModel = () => form.models.find((model) => model.name === state.model);
 
+/* Splits the name of a layer of a folder: "m.decoder.3.cross" is "decoder.3.cross" of "m".
+ * A name may have dots of its own. */
+function splitName({ name, family }) {
+  const [, folder, layer] = family === null ? []
+    : name.match(/^(.*?)\.((?:(?:encoder|decoder|text|vision)\.)?\d+(?:\.cross)?)$/) ?? [];
+  return { folder: folder ?? null, layer };
+}
+
+/* The value of a model's option: its name or, of a layer, that of its folder. */
+function optionOf(model) {
+  const { folder } = splitName(model);
+  return folder === null ? model.name : `${folder}.`; /* as no model is called */
+}
+
+/* Shows folders and models to choose from, and the layers of the chosen folder. */
+function showModels() {
+  const chosen = chosenModel(), isLayer = chosen && splitName(chosen).folder !== null;
+  const options = new Map(form.models.map((model) => [optionOf(model), splitName(model).folder ?? model.name]));
+  setOptions(byId("model"), [...options], chosen ? optionOf(chosen) : "");
+  byId("layer-part").hidden = !isLayer;
+  const layers = form.models.filter((model) => isLayer && optionOf(model) === optionOf(chosen));
+  setOptions(byId("layer"), layers.map((model) => [model.name, splitName(model).layer]), state.model);
+}
+
 /* Shows the state in the controls, and those controls that the input needs. */
 function showControls() {
-  setOptions(byId("model"), form.models.map(({ name }) => [name, name]), state.model);
+  showModels();
   for (const [name, id] of Object.entries(CONTROLS))
     byId(id).value = state[name];
   const known = chosenModel() && sentenceModel(chosenModel());
@@ -48,7 +73,7 @@ function readValidLens(text) {
 /* The user's own request, without the fields that controls of the page have taken over. */
 function readOwn(model) {
   const read = form.file ?? readJsonRequest(state.own);
-  const { weights_heads, weights_queries, need_weights, head_mask, ...fields } = read.fields;
+  const { weights_heads, weights_queries, need, need_weights, head_mask, ...fields } = read.fields;
   const isKnown = form.models.some(({ name }) => name === fields.model);
   if (fields.model === undefined || isKnown)
     fields.model = model.name;

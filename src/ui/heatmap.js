@@ -180,14 +180,14 @@ function drawLabels(context, { picture, layout }) {
 
 /* Writes weights into their cells, unless they round to 0. */
 function drawNumbers(context, { picture, layout }) {
-  const { rows, numKeys, limits } = picture.sequence;
+  const { rows, numKeys, attends } = picture.sequence;
   context.font = "11px system-ui, sans-serif";
   context.textAlign = "center";
   context.textBaseline = "middle";
   for (let r = 0; r < rows.length; r++)
-    for (let k = 0; k < limits[r]; k++) {
+    for (let k = 0; k < numKeys; k++) {
       const weight = picture.weights[r * numKeys + k];
-      if (weight < 0.005)
+      if (weight < 0.005 || !attends(r, k))
         continue;
       context.fillStyle = picture.colours.isLight[picture.scale.index(weight)] ? "#000000" : "#ffffff";
       context.fillText(weight >= 0.995 ? "1" : weight.toFixed(2).slice(1),

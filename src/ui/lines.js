@@ -29,7 +29,7 @@ function chooseLines({ weights, sequence, row, all }) {
  * lines are `heightWanted` high, or higher where their labels need that. */
 function makeLines(picture, width, heightWanted) {
   const { weights, sequence, row, all, queryLabels, keyLabels, onRow } = picture;
-  const { rows, numKeys, limits } = sequence;
+  const { rows, numKeys, attends } = sequence;
   const { shownRows, keys } = chooseLines(picture);
   const most = Math.max(shownRows.length, keys.length);
   const step = Math.max(LINE_STEP_MIN, Math.min(LINE_STEP_MAX, heightWanted / most));
@@ -48,7 +48,7 @@ function makeLines(picture, width, heightWanted) {
   for (const r of used)
     for (const [at, k] of keys.entries()) {
       const share = weights[r * numKeys + k] / (largest || 1);
-      if (k >= limits[r] || share < LINE_SHARE_MIN)
+      if (!attends(r, k) || share < LINE_SHARE_MIN)
         continue;
       const y0 = y(r - shownRows[0], shownRows.length), y1 = y(at, keys.length), bend = (xs[1] - xs[0]) / 2;
       svg.append(makeSvg("path", {
@@ -65,7 +65,7 @@ function makeLines(picture, width, heightWanted) {
     svg.append(text);
   }
   for (const [at, k] of keys.entries()) {
-    const masked = !used.some((r) => k < limits[r]);
+    const masked = !used.some((r) => attends(r, k));
     svg.append(makeSvg("text", { x: xs[1] + 8, y: y(at, keys.length) + 4,
       fill: masked ? picture.theme.faint : picture.theme.text, "font-size": 13,
       "font-family": "system-ui, sans-serif",

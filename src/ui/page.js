@@ -58,7 +58,7 @@ function showTags() {
 
 function showReadout(cell) {
   const { run } = page, shown = describeShown(), { sequence, weights } = shown.picture;
-  const { row, key } = cell ?? state, isMasked = key >= sequence.limits[row];
+  const { row, key } = cell ?? state, isMasked = !sequence.attends(row, key);
   const query = `${run.queryLabels[sequence.rows[row]]}`, label = `${run.keyLabels[key]}`;
   const weight = weights[row * sequence.numKeys + key];
   byId("readout").replaceChildren(
@@ -290,11 +290,28 @@ function takeOffer({ rows, heads }) {
   compute();
 }
 
+/* What a layer of a folder has besides plain attention, in words. */
+function listFeatures(model) {
+  const { num_kv_heads: shared, window, rope, norms, softcap, clip, distance_bias: bias, pre_norm: before } = model;
+  return [
+    shared < model.num_heads && `${formatCount(shared)} key heads`,
+    window && `window ${formatCount(window)}`,
+    rope && `rotary positions (${rope.type})`,
+    norms && `norm of queries and keys (${norms.type})`,
+    softcap && `scores capped at ${formatNumber(softcap)}`,
+    clip && `projections clipped at ${formatNumber(clip)}`,
+    bias && `bias by distance (${bias})`,
+    model.sinks && "sinks",
+    before && (before.applied ? `${before.name} is applied` : `for rows after ${before.name}`),
+  ].filter(Boolean).map((text) => `, ${text}`).join("");
+}
+
 function showFacts(model) {
   document.title = `${model.name}: heads in attnd`;
   byId("facts").textContent = `${model.name}: ${formatCount(model.num_heads)} heads of `
     + `${formatCount(model.head_size)}, rows ${formatCount(model.query_size)} wide`
-    + (model.causal ? ", causal" : "")
+    + (model.family ? `, of ${model.family}${model.kind === "cross" ? ", cross-attention" : ""}` : "")
+    + (model.causal ? ", causal" : "") + listFeatures(model)
     + (model.context_length ? `, up to ${formatCount(model.context_length)} tokens` : "");
 }
 

@@ -5,7 +5,7 @@
 
 /* Returns a canvas of at most maxWidth x maxHeight pixels, and a generator that paints it
  * a few rows at a time. */
-function paintWeights(weights, { rows, numKeys, limits }, maxWidth, maxHeight, scale, colours, canvas) {
+function paintWeights(weights, { rows, numKeys, attends }, maxWidth, maxHeight, scale, colours, canvas) {
   const width = Math.min(numKeys, maxWidth), height = Math.min(rows.length, maxHeight);
   canvas.width = width;
   canvas.height = height;
@@ -27,17 +27,19 @@ function paintWeights(weights, { rows, numKeys, limits }, maxWidth, maxHeight, s
 
   function paintRow(y, top, bottom, pixels) {
     if (width === numKeys && bottom === top + 1) { /* one cell each */
-      const limit = limits[top], begin = top * numKeys;
-      for (let x = 0; x < limit; x++)
-        pixels[y * width + x] = colours.words[scale.index(weights[begin + x])];
+      const begin = top * numKeys;
+      for (let x = 0; x < numKeys; x++)
+        if (attends(top, x))
+          pixels[y * width + x] = colours.words[scale.index(weights[begin + x])];
       return;
     }
     for (let x = 0; x < width; x++) {
       const left = Math.floor(x * numKeys / width), right = Math.floor((x + 1) * numKeys / width);
       let largest = -1;
       for (let r = top; r < bottom; r++)
-        for (let k = left; k < Math.min(right, limits[r]); k++)
-          largest = Math.max(largest, weights[r * numKeys + k]);
+        for (let k = left; k < right; k++)
+          if (attends(r, k))
+            largest = Math.max(largest, weights[r * numKeys + k]);
       if (largest >= 0)
         pixels[y * width + x] = colours.words[scale.index(largest)];
     }

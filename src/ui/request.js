@@ -63,7 +63,7 @@ function encodeRequest({ fields, binary }, changes = {}) {
       tensors[name] = value;
     else if (name === "head_mask")
       tensors[name] = makeTensor("F32", [value.length], value);
-    else if (name === "valid_lens" || name.startsWith("weights_"))
+    else if (name === "valid_lens" || name.endsWith("positions") || name.startsWith("weights_"))
       tensors[name] = makeLens(value);
     else
       metadata[name] = String(value);

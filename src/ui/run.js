@@ -3,8 +3,9 @@
  *
  * A run is {model, request, sequences, heads, outputs, outSize, labels..., bytes, ms}.
  * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
- * limits}: rows are the places of its queries in the request, weights [heads][rows][keys]
- * views of the reply, and limits[r] how many keys row r attends to, from the first on. */
+ * attends, counts}: rows are the places of its queries in the request, weights [heads][rows][keys]
+ * views of the reply. attends(r, k) says whether row r attends to key k, and counts[r] to
+ * how many. */
 
 const CELLS_MAX = 2048 * 2048;      /* weights of one head that are drawn */
 const WEIGHTS_MAX = 64 * 1024 * 1024; /* weights of one reply */
@@ -51,38 +52,9 @@ function checkSize(model, shape, rows, heads) {
   throw problem;
 }
 
-/* Returns how many keys row i of sequence b may attend to by valid_lens, for all forms of
- * that field. */
-function readValid({ valid_lens: lens = null }, shape) {
-  if (isTensor(lens)) {
-    const numbers = numbersOf(lens), wide = lens.shape.length === 2 ? lens.shape[1] : 0;
-    const isFlat = lens.shape.length === 1 && shape.batched && lens.shape[0] !== shape.queryLens.length;
-    const begins = shape.queryLens.map((_, b) => shape.queryLens.slice(0, b).reduce((x, y) => x + y, 0));
-    if (lens.shape.length === 0)
-      return () => numbers[0];
-    if (wide > 0 || isFlat)
-      return (b, i) => numbers[isFlat ? begins[b] + i : b * wide + i];
-    return (b, i) => numbers[shape.batched ? b : i];
-  }
-  if (!Array.isArray(lens))
-    return (b) => lens ?? shape.keyLens[b];
-  if (!shape.batched)
-    return (_, i) => lens[i];
-  return (b, i) => (Array.isArray(lens[b]) ? lens[b][i] : lens[b]);
-}
-
-/* The keys that a row attends to, from the first on. One without a valid key attends to
- * all keys, causal or not. */
-function countKeys(valid, numKeys, causal, row) {
-  if (valid === 0)
-    return numKeys;
-  return causal ? Math.min(valid, row + 1) : valid;
-}
-
 /* Cuts the reply's weights by sequence. */
-function readSequences(reply, shape, fields, causal, heads, rows) {
+function readSequences(reply, shape, mask, heads, rows) {
   const weights = numbersOf(reply.tensors.attention_weights);
-  const valid = readValid(fields, shape);
   let at = 0;
 
   return shape.queryLens.map((length, b) => {
@@ -90,9 +62,8 @@ function readSequences(reply, shape, fields, causal, heads, rows) {
     const places = rows ?? Array.from({ length }, (_, i) => i);
     const cells = places.length * numKeys;
     const views = heads.map((_, h) => weights.subarray(at + h * cells, at + (h + 1) * cells));
-    const limits = Int32Array.from(places, (row) => countKeys(valid(b, row), numKeys, causal, row));
     at += cells * heads.length;
-    return { rows: places, numKeys, weights: views, limits };
+    return { rows: places, numKeys, weights: views, ...maskRows(mask, b, places, numKeys) };
   });
 }
 
@@ -122,12 +93,11 @@ async function runRequest(model, request, choice, signal) {
   }, signal);
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
-  const causal = fields.causal === undefined || fields.causal === null
-    ? model.causal : String(fields.causal) === "true";
+  const mask = readMask(model, fields, shape);
   return {
-    model, request, shape, heads, causal, ms, bytes: reply.bytes,
+    model, request, shape, heads, mask, ms, bytes: reply.bytes,
     rowChoice: choice.rows, headChoice: choice.heads,
-    sequences: readSequences(reply, shape, fields, causal, heads, choice.rows),
+    sequences: readSequences(reply, shape, mask, heads, choice.rows),
     outputs: numbersOf(reply.tensors.outputs),
     outSize: reply.tensors.outputs.shape.at(-1),
     ...readLabels(choice.labels, choice.names, shape),
@@ -160,11 +130,11 @@ function relativeChange(outputs, changed) {
 }
 
 /* The share of the weight that falls on the first key, in rows that have others. */
-function firstShare({ weights, rows, numKeys, limits }) {
+function firstShare({ weights, rows, numKeys, counts }) {
   let sum = 0, count = 0;
   for (const head of weights)
     for (let r = 0; r < rows.length; r++)
-      if (limits[r] > 2) {
+      if (counts[r] > 2) {
         sum += head[r * numKeys];
         count++;
       }

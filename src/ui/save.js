@@ -27,12 +27,12 @@ const titleOf = ({ run, head, b }) => `${run.model.name}, `
 const printFloat = (value) => String(Number(value.toPrecision(8)));
 
 function makeCsv({ picture, run }) {
-  const { rows, numKeys, limits } = picture.sequence;
+  const { rows, numKeys, attends } = picture.sequence;
   const quote = (text) => `"${text.replaceAll('"', '""')}"`;
   const lines = [["", ...run.keyLabels.slice(0, numKeys)].map(quote).join(",")];
   rows.forEach((row, r) => {
     const cells = Array.from({ length: numKeys }, (_, k) =>
-      (k < limits[r] ? printFloat(picture.weights[r * numKeys + k]) : ""));
+      (attends(r, k) ? printFloat(picture.weights[r * numKeys + k]) : ""));
     lines.push([quote(run.queryLabels[row]), ...cells].join(","));
   });
   return lines.join("\r\n") + "\r\n";
@@ -40,9 +40,9 @@ function makeCsv({ picture, run }) {
 
 /* All heads of the sequence that is shown. Masked weights are null. */
 function makeJson({ run, b }) {
-  const { rows, numKeys, limits, weights } = run.sequences[b];
+  const { rows, numKeys, attends, weights } = run.sequences[b];
   const heads = weights.map((head) => rows.map((_, r) => Array.from({ length: numKeys }, (_unused, k) =>
-    (k < limits[r] ? Number(printFloat(head[r * numKeys + k])) : null))));
+    (attends(r, k) ? Number(printFloat(head[r * numKeys + k])) : null))));
   return JSON.stringify({ model: run.model.name, sequence: b, heads: run.heads,
     queries: rows.map((row) => run.queryLabels[row]), query_places: rows,
     keys: run.keyLabels.slice(0, numKeys), attention_weights: heads });
@@ -51,7 +51,7 @@ function makeJson({ run, b }) {
 /* The heatmap as SVG: vectors, or an image with labels when there are many cells. */
 function makeHeatmapSvg(shown, heatmap) {
   const { picture } = shown, { layout, width, height, image } = heatmap;
-  const { rows, numKeys, limits } = picture.sequence, { left, top, cellWidth, cellHeight } = layout;
+  const { rows, numKeys, attends } = picture.sequence, { left, top, cellWidth, cellHeight } = layout;
   const all = [left + width + layout.right, top + height + 2];
   const svg = makeSvg("svg", { viewBox: `0 0 ${all[0]} ${all[1]}`, width: all[0], height: all[1], role: "img",
     "aria-label": titleOf(shown) });
@@ -67,7 +67,9 @@ function makeHeatmapSvg(shown, heatmap) {
     svg.append(makeSvg("image", { x: left, y: top, width, height, href: image.toDataURL("image/png") }));
   } else {
     for (let r = 0; r < rows.length; r++)
-      for (let k = 0; k < limits[r]; k++) {
+      for (let k = 0; k < numKeys; k++) {
+        if (!attends(r, k))
+          continue;
         const weight = picture.weights[r * numKeys + k];
         svg.append(makeSvg("rect", { x: left + k * cellWidth, y: top + r * cellHeight, width: cellWidth,
           height: cellHeight, fill: picture.colours.css[picture.scale.index(weight)] },

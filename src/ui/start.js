@@ -10,12 +10,16 @@ function listenToControls() {
     event.preventDefault();
     compute();
   });
-  byId("model").addEventListener("change", () => {
-    Object.assign(state, { model: byId("model").value, text: "", causal: "", valid: "", labels: "",
+  const chooseModel = (name) => {
+    Object.assign(state, { model: name, text: "", causal: "", valid: "", labels: "",
       rows: "", heads: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
     showControls();
     compute();
+  };
+  byId("model").addEventListener("change", () => {
+    chooseModel(form.models.find((model) => optionOf(model) === byId("model").value).name);
   });
+  byId("layer").addEventListener("change", () => chooseModel(byId("layer").value));
   for (const name of INPUT_CONTROLS)
     byId(CONTROLS[name]).addEventListener("input", (event) => {
       const { value } = event.target;

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stepper.js: shows the steps of the chosen row, once the cursor rests. */
 
-/* Returns why a row has no steps, or null. */
-function refuseSteps(head, numKeys) {
+/* Returns why a row has no steps, or null. They are measured by requests of other keys,
+ * which only tell the scores of plain attention. */
+function refuseSteps({ model, mask }, head, numKeys) {
+  const { rope, norms, softcap, clip, sinks, distance_bias: bias, pre_norm: before } = model;
   if (head === "mean")
     return "Choose one head: the mean of the heads has no scores.";
+  if (rope || norms || softcap || clip || sinks || bias || (before && before.applied) || !mask.isPrefix)
+    return "Steps are shown for plain attention only: without positions, windows, norms and caps.";
   return numKeys <= STEPS_KEYS_MAX ? null
     : `This row has ${formatCount(numKeys)} keys; steps are shown for up to ${STEPS_KEYS_MAX}.`;
 }
 
 async function measureSteps() {
   const { run } = page, head = shownHead(), b = state.sequence, signal = beginTask("steps");
-  const refusal = refuseSteps(head, run.sequences[b].numKeys);
+  const refusal = refuseSteps(run, head, run.sequences[b].numKeys);
   page.measured = null;
   if (refusal) {
     byId("steps").replaceChildren();
@@ -41,9 +45,9 @@ function drawSteps() {
   byId("step-on").disabled = step === STEPS.length - 1;
   if (!row)
     return;
-  const { rows, numKeys, limits } = row.run.sequences[row.b];
+  const { rows, numKeys, counts } = row.run.sequences[row.b];
   byId("step-text").textContent = explainStep(step, { ...row, query: row.run.queryLabels[rows[row.r]],
-    limit: limits[row.r], numKeys });
+    limit: counts[row.r], numKeys });
   byId("steps").replaceChildren(makeSteps(step, row));
 }
 

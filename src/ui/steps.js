@@ -34,9 +34,9 @@ async function measureRow(run, b, r, head, signal) {
   const { model, request, sequences } = run, sequence = sequences[b];
   const query = rowsOf(request, "queries", b)[sequence.rows[r]];
   const keys = rowsOf(request, "keys", b), values = rowsOf(request, "values", b);
-  const limit = sequence.limits[r];
+  const limit = sequence.counts[r];
   const mask = Array.from({ length: model.num_heads }, (_, h) => Number(h === head));
-  const post = (fields, changes) => postAttention({ fields: { model: model.name, causal: false, ...fields },
+  const post = (fields, changes) => postAttention({ fields: { model: model.name, causal: false, window: 0, ...fields },
     binary: true }, changes, signal);
 
   const each = { queries: packRows(keys.map(() => [query])) };
@@ -76,11 +76,15 @@ const listNumbers = (numbers, places) => places.map((o) => formatNumber(numbers[
 const formatScore = (value) =>
   formatNumber(Number.isFinite(value) ? Math.round(value * 1e4) / 1e4 : value, 6);
 
+const isRootScale = ({ scale, head_size: size }) => Math.abs(scale * Math.sqrt(size) - 1) < 1e-6;
+const nameScale = (model) =>
+  (isRootScale(model) ? `÷ √${model.head_size}` : `× ${formatNumber(model.scale)}`);
+
 /* What each column shows: {title, cell(k), total}, the last not always. */
 function describeColumns({ run, b, r, weights, measured }) {
-  const { numKeys, limits } = run.sequences[b], limit = limits[r];
+  const { numKeys, counts } = run.sequences[b], limit = counts[r];
   const isAdditive = run.model.scoring === "additive";
-  const factor = isAdditive ? 1 : Math.sqrt(run.model.head_size);
+  const factor = isAdditive ? 1 : 1 / run.model.scale;
   const attended = measured.scaled.slice(0, limit);
   const largest = Math.max(...attended);
   const row = Array.from(weights.subarray(r * numKeys, (r + 1) * numKeys));
@@ -93,7 +97,7 @@ function describeColumns({ run, b, r, weights, measured }) {
 
   return {
     score: { title: isAdditive ? "score" : "q · k", cell: (k) => formatScore(measured.scaled[k] * factor) },
-    scaled: { title: isAdditive ? "not scaled" : `÷ √${run.model.head_size}`,
+    scaled: { title: isAdditive ? "not scaled" : nameScale(run.model),
       cell: (k) => formatScore(measured.scaled[k]) },
     masked: { title: "masked", cell: masked((k) => formatScore(measured.scaled[k])) },
     exp: { title: "exp(s − largest)",
@@ -117,6 +121,7 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
       : `Head ${head} multiplies its projection of the query “${query}” with that of each key. `
         + "The score of a key of zeros counts as 0.";
     case 1: return isAdditive ? "Additive scores are not scaled."
+      : !isRootScale(run.model) ? `A score is multiplied by ${formatNumber(run.model.scale)}, the model's own scale.`
       : `A score is divided by √${size}, the root of the head's size, so that it does not grow with it.`;
     case 2: return limit === numKeys ? "No key of this row is masked."
       : `${numKeys - limit} of ${numKeys} keys are masked: they are past valid_lens, or after the `
@@ -131,10 +136,10 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
 
 /* Returns the table of the steps up to `step`; columns of later ones are empty. */
 function makeSteps(step, { run, b, r, columns }) {
-  const { numKeys, limits } = run.sequences[b];
+  const { numKeys, counts } = run.sequences[b];
   const shown = STEPS.flatMap((each, i) => each.columns.map((name) => (i <= step ? columns[name]
     : { title: columns[name].title, cell: () => "" })));
-  const rows = Array.from({ length: numKeys }, (_, k) => make("tr", { class: k >= limits[r] ? "off" : null },
+  const rows = Array.from({ length: numKeys }, (_, k) => make("tr", { class: k >= counts[r] ? "off" : null },
     make("th", { scope: "row" }, run.keyLabels[k]),
     ...shown.map((column) => make("td", { class: "number" }, column.cell(k)))));
   const totals = make("tr", { hidden: !shown.some((column) => column.total) },

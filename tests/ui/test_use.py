@@ -14,8 +14,9 @@ import requests
 from playwright.sync_api import expect
 
 from safetensors_file import make_safetensors
+from server import ROOT, Server
 from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, forget_picture,
-                  move_by_keys, read_cell, read_number, read_table, save, wait_until)
+                  move_by_keys, read_cell, read_number, read_table, save, View, wait_until)
 
 HOSTILE = "<img/src=x/onerror=alert(1)>\"'&<script>alert(2)</script>"
 
@@ -429,3 +430,59 @@ def test_server_that_is_gone_is_reported(open_view):
     page.route("**/v1/attention", lambda route: route.abort())
     page.locator("#causal").select_option("false")
     expect_problem(page, "No reply")
+
+
+# --- layers of folders ---
+
+@pytest.fixture(scope="module")
+def folder_server():
+    """Layers of three stacks, and of one that has a window, sinks and rotary positions."""
+    folders = ROOT / "tests/data/hf"
+    with Server("--model", f"my.whisper={folders / 'whisper'}", "--model", f"oss={folders / 'gpt_oss'}",
+                "--demo") as running:
+        yield running
+
+
+@pytest.fixture
+def folder_page(browser, folder_server):
+    view = View(browser, folder_server)
+    yield view.open("#model=my.whisper.encoder.1")
+    view.close()
+
+
+def layer_names(page):
+    return page.locator("#layer option").all_inner_texts()
+
+
+def test_folder_is_chosen_and_then_its_layer(folder_page):
+    page, choice = folder_page, folder_page.locator("#model")
+    assert choice.locator("option").all_inner_texts()[:2] == ["my.whisper", "oss"]
+    assert layer_names(page) == ["encoder.0", "encoder.1", "decoder.0", "decoder.1", "decoder.0.cross",
+                                 "decoder.1.cross"]
+    expect(page.locator("#layer")).to_have_value("my.whisper.encoder.1")
+    expect(page.locator("#facts")).to_contain_text("of whisper")
+    page.locator("#layer").select_option("my.whisper.decoder.0.cross")
+    expect(page.locator("#facts")).to_contain_text("cross-attention")
+    expect(page.locator("#status")).to_contain_text("Computed")
+    assert not page.locator("#problem").is_visible()
+    choice.select_option(label="oss")
+    expect(page.locator("#facts")).to_contain_text(
+        "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks")
+    assert layer_names(page) == ["0", "1"]
+    expect(page.locator("#compare tbody tr")).to_have_count(4)
+    choice.select_option(label="journey")
+    expect(page.locator("#layer")).to_be_hidden()
+
+
+def test_keys_outside_the_window_are_masked(folder_page, folder_server):
+    page = folder_page
+    page.locator("#model").select_option(label="oss")
+    expect(page.locator("#facts")).to_contain_text("window 5")
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="JSON").click()
+    with open(taken.value.path()) as file:
+        weights = json.load(file)["attention_weights"][0]
+    for row, cells in enumerate(weights):
+        shown = [key for key, cell in enumerate(cells) if cell is not None]
+        assert shown == list(range(max(0, row - 4), row + 1))
+    expect(page.locator("#step-text")).to_contain_text("plain attention only")

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mask.js: which keys a row attends to, from what the request and the model say. */
+
+/* Returns how many keys row i of sequence b may attend to by valid_lens, for all forms of
+ * that field. */
+function readValid({ valid_lens: lens = null }, shape) {
+  if (isTensor(lens)) {
+    const numbers = numbersOf(lens), wide = lens.shape.length === 2 ? lens.shape[1] : 0;
+    const isFlat = lens.shape.length === 1 && shape.batched && lens.shape[0] !== shape.queryLens.length;
+    const begins = shape.queryLens.map((_, b) => shape.queryLens.slice(0, b).reduce((x, y) => x + y, 0));
+    if (lens.shape.length === 0)
+      return () => numbers[0];
+    if (wide > 0 || isFlat)
+      return (b, i) => numbers[isFlat ? begins[b] + i : b * wide + i];
+    return (b, i) => numbers[shape.batched ? b : i];
+  }
+  if (!Array.isArray(lens))
+    return (b) => lens ?? shape.keyLens[b];
+  if (!shape.batched)
+    return (_, i) => lens[i];
+  return (b, i) => (Array.isArray(lens[b]) ? lens[b][i] : lens[b]);
+}
+
+/* Returns the position of row i of sequence b, for all forms of that field. */
+function readPositions(value, lens) {
+  if (value === undefined || value === null)
+    return (_, i) => i;
+  if (Array.isArray(value))
+    return (b, i) => (Array.isArray(value[b]) ? value[b][i] : value[i]);
+
+  const numbers = numbersOf(value), begins = lens.map((_, b) => lens.slice(0, b).reduce((x, y) => x + y, 0));
+  const isOnce = value.shape.length === 1 && numbers.length === lens[0]; /* for all sequences */
+  return (b, i) => numbers[isOnce ? i : begins[b] + i];
+}
+
+/* Returns the mask of a request. `isPrefix` says that a row attends to the first keys. */
+function readMask(model, fields, shape) {
+  const isGiven = (value) => value !== undefined && value !== null;
+  const { positions } = fields;
+  const own = fields.key_positions ?? (fields.keys ? null : positions);
+  const window = Number(fields.window ?? model.window ?? 0);
+  return {
+    valid: readValid(fields, shape), window,
+    causal: isGiven(fields.causal) ? String(fields.causal) === "true" : model.causal,
+    query: readPositions(positions, shape.queryLens), key: readPositions(own, shape.keyLens),
+    isPrefix: window === 0 && !isGiven(positions) && !isGiven(own), hasSinks: model.sinks,
+  };
+}
+
+/* Returns {attends, counts} of some rows of sequence b. One that the mask leaves no key
+ * attends to all keys, unless sinks take its weight. */
+function maskRows(mask, b, places, numKeys) {
+  const { valid, window, causal, query, key, isPrefix, hasSinks } = mask;
+  const allows = (row, k) => {
+    const distance = query(b, row) - key(b, k);
+    return k < valid(b, row) && (!causal || distance >= 0)
+      && (window === 0 || (causal ? distance < window : Math.abs(distance) <= window));
+  };
+  const countKeys = (row) => {
+    if (isPrefix)
+      return causal ? Math.min(valid(b, row), row + 1) : valid(b, row);
+    let count = 0;
+    for (let k = 0; k < numKeys; k++)
+      count += allows(row, k);
+    return count;
+  };
+
+  const counts = Int32Array.from(places, (row) => countKeys(row) || (hasSinks ? 0 : numKeys));
+  const attends = isPrefix ? (r, k) => k < counts[r]
+    : (r, k) => counts[r] === numKeys || allows(places[r], k);
+  return { attends, counts };
+}
