@@ -22,6 +22,7 @@ void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_AR
     bool additive = info->scoring == ATTN_ADDITIVE;
     bool head_norm = info->head_norm != ATTN_NORM_NONE, whole = info->head_norm_whole;
     bool head_norm_bias = head_norm && info->head_norm_bias;
+
     const struct model_array arrays[NUM_ARRAYS] = {
         {"query.weight", &model->query_weight, true, hidden, info->query_size},
         {"query.bias", &model->query_bias, info->query_bias, hidden, 1},

@@ -86,7 +86,7 @@ enum { NUM_FIELDS = sizeof fields / sizeof fields[0] };
 /* --- writing --- */
 
 /* Prints a number; returns false when memory is short. */
-static bool print_number(double number, char ret_value[VALUE_SIZE]) {
+static bool print_entry_number(double number, char ret_value[VALUE_SIZE]) {
     json_t *json = json_real(number);
     size_t size = json_dumpb(json, ret_value, VALUE_SIZE - 1, JSON_ENCODE_ANY);
 
@@ -114,7 +114,7 @@ static bool print_field(const attn_model *model, const struct field *field,
         break;
     case FIELD_NUMBER:
         memcpy(&number, member, sizeof number);
-        return number > 0 ? print_number(number, ret_value) : true;
+        return number > 0 ? print_entry_number(number, ret_value) : true;
     case FIELD_FLAG:
         word = *(const bool *)member ? "true" : NULL;
         break;
@@ -209,7 +209,8 @@ static attn_status parse_number(const char *text, double *ret_number) {
 }
 
 /* Finds the word, or returns false. */
-static bool find_word(const struct field *field, const char *text, unsigned *ret_index) {
+static bool find_entry_word(const struct field *field, const char *text,
+                            unsigned *ret_index) {
     for (unsigned i = 0; field->words[i] != NULL; i++) {
         if (strcmp(field->words[i], text) != 0)
             continue;
@@ -248,12 +249,12 @@ static attn_status read_field(attn_model *model, const struct field *field,
         good = *(bool *)member = strcmp(text, "true") == 0;
         break;
     case FIELD_CHOICE:
-        good = find_word(field, text, &choice);
+        good = find_entry_word(field, text, &choice);
         if (good)
             memcpy(member, &choice, sizeof choice);
         break;
     case FIELD_WORD:
-        good = find_word(field, text, &choice);
+        good = find_entry_word(field, text, &choice);
         if (good)
             memcpy(member, &field->words[choice], sizeof field->words[choice]);
         break;
@@ -316,7 +317,7 @@ static attn_status read_entries(const struct safetensors *file, attn_model *ret_
                      wrong);
 }
 
-static int compare_with_name(const void *name, const void *tensor) {
+static int compare_array_name(const void *name, const void *tensor) {
     return strcmp(name, ((const struct safetensors_tensor *)tensor)->name);
 }
 
@@ -328,7 +329,7 @@ static attn_status find_array(const struct safetensors *file, const char *name,
     size_t count, rank = columns > 1 ? 2 : 1;
     const struct safetensors_tensor *all = safetensors_get_tensors(file, &count);
     const struct safetensors_tensor *tensor =
-        bsearch(name, all, count, sizeof *all, compare_with_name);
+        bsearch(name, all, count, sizeof *all, compare_array_name);
 
     if (tensor == NULL)
         return error_set(ret_error, ATTN_E_FORMAT,
@@ -398,8 +399,8 @@ static attn_status read_arrays(const void *context, attn_model *model,
 }
 
 /* Reads the entries and checks all shapes but those of the rotation, which are small. */
-static attn_status check_file(const struct safetensors *file, attn_model_info *ret_info,
-                              attn_error *ret_error) {
+static attn_status check_layer_file(const struct safetensors *file,
+                                    attn_model_info *ret_info, attn_error *ret_error) {
     struct model_array arrays[MODEL_ARRAYS];
     const struct safetensors_tensor *tensor;
     attn_model model;
@@ -421,7 +422,7 @@ attn_status layer_file_create_model(const char *name, const struct safetensors *
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
     attn_model_info info;
-    attn_status status = check_file(file, &info, ret_error);
+    attn_status status = check_layer_file(file, &info, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -437,7 +438,7 @@ attn_status layer_file_describe(const struct safetensors *file,
     attn_model_info info;
     attn_model *model = NULL;
 
-    attn_status status = check_file(file, &info, ret_error);
+    attn_status status = check_layer_file(file, &info, ret_error);
     if (status == ATTN_OK && check_weights)
         status = attn_model_create(&info, &model) == ATTN_OK
                      ? read_arrays(file, model, ret_error)
