@@ -32,7 +32,7 @@ static void handle_stop(int signal_number) {
     if (!atomic_load(&has_loaded))
         _exit(loading_code);
     if (atomic_exchange(&stop_requested, true)) {
-        log_from_handler(LOG_WARN, "a second signal ended attnd, requests were cut off");
+        log_from_handler(LOG_WARN, "a second signal ended attnd at once");
         _exit(EXIT_FAILURE);
     }
     wake_main_loop();
