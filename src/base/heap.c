@@ -4,6 +4,7 @@
  * blocks below it. */
 #include "base/heap.h"
 
+#include <stdint.h>
 #include <stdlib.h> /* __GLIBC__ */
 #include <sys/mman.h>
 
@@ -42,7 +43,11 @@ void *heap_alloc(size_t bytes) {
     if (bytes < HUGE_PAGES_BLOCK_MIN)
         return aligned_alloc(HEAP_ALIGNMENT, bytes);
 
-    void *block = aligned_alloc(HUGE_PAGE_BYTES, bytes);
+    /* Sanitizers hold callers to a multiple of the alignment. */
+    if (bytes > SIZE_MAX - HUGE_PAGE_BYTES)
+        return NULL;
+    size_t pages = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
+    void *block = aligned_alloc(HUGE_PAGE_BYTES, pages * HUGE_PAGE_BYTES);
 #ifdef MADV_HUGEPAGE
     if (block != NULL)
         madvise(block, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
