@@ -31,7 +31,7 @@ struct bench {
     const struct config *config;
     const struct bench_layer *layer;
     struct bench_report *report;
-    attn_model *models[ENGINES_MAX + 1]; /* for each engine that is timed, then NULL */
+    attn_model *models[ENGINES_MAX + 2]; /* of engines, and the bare one; then NULL */
     attn_request request;
     attn_parallel parallel;
     attn_result result;
@@ -217,14 +217,32 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
     return status;
 }
 
-/* Adds the baseline, which is single-threaded, where it can compute the layer. */
-static void add_baseline(struct bench *b) {
+/* Adds the layer of the first contender without some of its features as the baseline. */
+static attn_status add_bare(struct bench *b, attn_error *error) {
+    struct bench_report *r = b->report;
+    const struct bench_times *like = &r->contenders[0];
+    attn_model **model = &b->models[r->num_contenders];
+    const attn_engine_options engine = {like->name, like->cpu, like->precision, false};
+
+    attn_status status = bench_layer_create(b->layer, &engine, model, error);
+    if (status == ATTN_OK)
+        status = bench_layer_strip(*model, &engine, error);
+    r->has_baseline = true;
+    r->contenders[r->num_contenders++] = (struct bench_times){
+        .name = "bare", .cpu = like->cpu, .precision = like->precision};
+    return status;
+}
+
+/* Adds the tiles, which are single-threaded, as the baseline where they can compute the
+ * layer. */
+static void add_tiles(struct bench *b) {
     struct bench_report *r = b->report;
 
-    r->has_baseline = attn_tiles_support(b->models[0], &b->request);
-    if (r->has_baseline)
-        r->contenders[r->num_contenders++] =
-            (struct bench_times){.name = "cblas tiles", .cpu = "", .precision = "f32"};
+    if (r->has_baseline || !attn_tiles_support(b->models[0], &b->request))
+        return;
+    r->has_baseline = true;
+    r->contenders[r->num_contenders++] =
+        (struct bench_times){.name = "cblas tiles", .cpu = "", .precision = "f32"};
 }
 
 /* Copies the sizes of the layer to the report. Errors: ATTN_E_VALUE when it lacks the
@@ -351,6 +369,8 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     struct sched_pool *pool;
 
     attn_status status = make_contenders(b, error);
+    if (status == ATTN_OK && b->config->bench.bare)
+        status = add_bare(b, error);
     if (status == ATTN_OK)
         status = describe_layer(b, error);
     if (status == ATTN_OK)
@@ -360,7 +380,7 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     if (status != ATTN_OK)
         return status;
 
-    add_baseline(b);
+    add_tiles(b);
     bench_layer_count(b->models[0], &b->request, b->report);
     b->job.run = run_bench_job;
     b->job.client = &client;
@@ -375,7 +395,7 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
 }
 
 static void bench_deinit(struct bench *b) {
-    for (size_t i = 0; i < ENGINES_MAX; i++)
+    for (size_t i = 0; b->models[i] != NULL; i++)
         attn_model_destroy(b->models[i]);
     free(b->lens);
     free(b->positions);

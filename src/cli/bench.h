@@ -14,11 +14,11 @@
 /* What --part chooses, in the order of its words. */
 enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION };
 
-#define BENCH_CONTENDERS_MAX 4
+#define BENCH_CONTENDERS_MAX 4 /* three engines and a baseline */
 
 /* One of the contenders, which take turns, and its seconds in each round. */
 struct bench_times {
-    const char *name;      /* "native", "openblas", "cblas tiles" */
+    const char *name;      /* "native", "openblas", "cblas tiles", "bare" */
     const char *cpu;       /* instruction set; "" where BLAS chooses */
     const char *precision; /* "f32", "bf16" */
     bool by_head;          /* how projected keys and values lie, see struct plan */
@@ -60,7 +60,7 @@ struct bench_report {
     double done_flop;  /* those that it needs with the mask */
     size_t read_words; /* of projected keys and values that any query attends to */
     size_t num_rounds, num_contenders;
-    bool has_baseline; /* "cblas tiles", the last contender */
+    bool has_baseline; /* the last contender: "cblas tiles" or, with --bare, "bare" */
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
     /* Operations per second of multiply-adds alone, as precise as the first contender. */
     double peak[BENCH_ROUNDS_MAX];
@@ -73,6 +73,12 @@ struct bench_report {
 attn_status bench_layer_create(const struct bench_layer *layer,
                                const attn_engine_options *engine, attn_model **ret_model,
                                attn_error *ret_error);
+
+/* Takes rotary positions, norms and the softcap away from a model of
+ * bench_layer_create(), and makes its engine again. Errors: those of
+ * attn_model_set_engine(). */
+attn_status bench_layer_strip(attn_model *model, const attn_engine_options *engine,
+                              attn_error *ret_error);
 
 /* Sets the operations of the report's part, and the words that it reads. All sequences of
  * the request have the same lengths, valid_lens and positions, and those of keys are

@@ -4,6 +4,7 @@
 
 #include "base/noise.h"
 #include "config/model_spec.h"
+#include "math/mask.h"
 #include "math/model.h"
 #include "weights/families/folder.h"
 
@@ -52,6 +53,17 @@ attn_status bench_layer_create(const struct bench_layer *layer,
                                ret_error);
 }
 
+attn_status bench_layer_strip(attn_model *model, const attn_engine_options *engine,
+                              attn_error *ret_error) {
+    attn_model_info *info = &model->info;
+
+    info->pre_norm_applied = false;
+    info->head_norm = ATTN_NORM_NONE;
+    info->rope_size = 0;
+    info->softcap = 0;
+    return attn_model_set_engine(model, engine, ret_error);
+}
+
 /* Returns how many multiplications and additions the part needs, each counted as one. The
  * functions of single scores, such as exponentials, are not counted. `pairs` is the
  * number of pairs of a query and a key. */
@@ -78,39 +90,18 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
            outputs;
 }
 
-/* The keys first..end-1 of a sequence. */
-struct key_range {
-    size_t first, end;
-};
-
-/* Returns the keys that query `row` of the first sequence attends to. Key k is at
- * position k. */
-static struct key_range attended_keys(const attn_request *request, size_t row) {
-    size_t position = request->positions != NULL ? request->positions[row] : row;
-    size_t ahead = request->window, behind = request->window;
-    struct key_range keys = {0, request->valid_lens[0]};
-
-    if (request->causal) {
-        ahead = 0;
-        behind = request->window - 1; /* it counts the query's own position */
-    }
-    if ((request->causal || request->window > 0) && position + ahead + 1 < keys.end)
-        keys.end = position + ahead + 1;
-    if (request->window > 0 && position > behind)
-        keys.first = position - behind;
-    if (keys.first >= keys.end) /* none is valid, so it attends to all alike */
-        keys = (struct key_range){0, request->key_lens[0]};
-    return keys;
-}
-
 void bench_layer_count(const attn_model *model, const attn_request *request,
                        struct bench_report *report) {
     const attn_model_info *info = &model->info;
     double sequences = (double)report->sequences, pairs = 0;
-    struct key_range reached = {report->key_len, 0}; /* keys that any query attends to */
+    struct mask_keys reached = {report->key_len, 0}; /* those of any query */
+    struct mask mask;
 
+    mask_init(&mask, request, 0, 0, 0);
     for (size_t q = 0; q < report->query_len; q++) {
-        struct key_range keys = attended_keys(request, q);
+        struct mask_keys keys = mask_find_keys(&mask, q);
+        if (keys.first == keys.end) /* the query attends to all alike */
+            keys = (struct mask_keys){0, report->key_len};
         pairs += (double)(keys.end - keys.first);
         reached.first = keys.first < reached.first ? keys.first : reached.first;
         reached.end = keys.end > reached.end ? keys.end : reached.end;

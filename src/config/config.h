@@ -22,6 +22,7 @@ struct config_bench {
     bool causal;
     size_t fill; /* per cent of the keys that are valid */
     bool weights;
+    bool bare;    /* the baseline is the layer without some of its features */
     bool strided; /* projected keys and values are not head by head */
     bool wire;
     bool json;

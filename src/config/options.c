@@ -348,6 +348,13 @@ const struct option config_options[] = {
      .command = "bench",
      .instead = "for a causal model use --model NAME=FILE,causal=true",
      .command_line_only = true},
+    {.name = "bare",
+     .kind = OPTION_FLAG,
+     .offset = AT(bench.bare),
+     .help = "Compare with the same layer without rotary positions, norms and softcap, "
+             "instead of with a program that calls cblas.",
+     .command = "bench",
+     .command_line_only = true},
     {.name = "fill",
      .kind = OPTION_COUNT,
      .offset = AT(bench.fill),

@@ -11,7 +11,8 @@ from checkpoints import random_tensors, write_layer
 from safetensors_file import write_safetensors
 from server import run_attnd
 
-FOLDERS = Path(__file__).resolve().parents[1] / "data/hf"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ROOT / "tests/data/hf"
 
 
 def bench(*options):
@@ -137,6 +138,15 @@ def test_additive_scoring_has_no_baseline(tmp_path):
     assert report["done_gflop"] == pytest.approx(2 * 9 * 2 * (3 + 4) * 1e-9)
     text = run_attnd("bench", "--seconds", 1, *options).stdout
     assert "cblas tiles left out" in text and "x cblas" not in text, text
+
+
+def test_bare_layer_takes_the_place_of_the_baseline():
+    options = ["--model", f"g={FOLDERS / 'gpt2'},layers=0", "--shape", "1,3", "--bare"]
+    report, = bench(*options)
+    assert [r["name"] for r in report["results"]] == ["native", "openblas", "bare"]
+    assert report["results"][-1]["over_baseline"] == 1
+    text = run_attnd("bench", "--seconds", 1, *options).stdout
+    assert "1.00x bare" in text and "cblas" not in text, text
 
 
 def test_model_that_cannot_be_timed_says_why(tmp_path):
