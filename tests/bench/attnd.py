@@ -27,15 +27,17 @@ def structure(**fields):
 Error = structure(status=ctypes.c_int, text=ctypes.c_char * 480)
 ModelInfo = structure(name=ctypes.c_char * 65, engine=ctypes.c_char_p, cpu=ctypes.c_char_p,
                       precision=ctypes.c_char_p)
-Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p)
+Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p,
+                   serve_only=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
                     keys=ADDRESS, values=ADDRESS, valid_lens=ADDRESS, valid_lens_per_query=FLAG,
-                    causal=FLAG, head_mask=ADDRESS, need_weights=ctypes.c_int,
-                    weights_heads=ADDRESS, num_weights_heads=SIZE, weights_queries=ADDRESS,
-                    num_weights_queries=SIZE, parallel=ADDRESS)
-Result = structure(outputs=ADDRESS, weights=ADDRESS)
-Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, scratch_bytes=SIZE,
-                  flops=ctypes.c_double)
+                    positions=ADDRESS, key_positions=ADDRESS, causal=FLAG, window=SIZE,
+                    head_mask=ADDRESS, need_weights=ctypes.c_int, weights_heads=ADDRESS,
+                    num_weights_heads=SIZE, weights_queries=ADDRESS, num_weights_queries=SIZE,
+                    omit_outputs=FLAG, need_heads=FLAG, need_lse=FLAG, parallel=ADDRESS)
+Result = structure(outputs=ADDRESS, weights=ADDRESS, heads=ADDRESS, lse=ADDRESS)
+Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, heads=SIZE, lse=SIZE,
+                  scratch_bytes=SIZE, flops=ctypes.c_double)
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 

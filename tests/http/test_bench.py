@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnd bench: whether it measures what it reports, not how fast it is."""
 
+import ctypes
 import json
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,9 @@ from server import run_attnd
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ROOT / "tests/data/hf"
+sys.path.append(str(ROOT / "tests/bench"))
+
+import attnd
 
 
 def bench(*options):
@@ -195,3 +201,31 @@ def test_text_report_of_wire_has_rate_and_ratio():
     assert result.returncode == 0, result
     for word in ("MB/s", "ns a number", "x jansson", "x snprintf", "bytes each"):
         assert word in result.stdout
+
+
+
+# --- tests/bench, which calls the library by copies of its structs ---
+
+TYPES = {"size_t": ctypes.c_size_t, "bool": ctypes.c_bool, "double": ctypes.c_double}
+
+
+def read_members(name):
+    """Returns name and type of the members of a struct of the headers."""
+    text = "".join(path.read_text() for path in (ROOT / "include/attnd").glob("*.h"))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", text, re.DOTALL)[1]
+    for declaration in body.split(";")[:-1]:
+        kind, declarators = re.fullmatch(r"(?:const )?(\w+) (.*)", " ".join(declaration.split())).groups()
+        for declarator in declarators.split(", "):
+            member = declarator.removeprefix("*").split("[")[0]
+            if declarator.startswith("*"):
+                yield member, ctypes.c_char_p if kind == "char" else ctypes.c_void_p
+            elif kind != "char":
+                yield member, TYPES.get(kind, ctypes.c_int)
+
+
+@pytest.mark.parametrize("name,structure", [
+    ("attn_engine_options", attnd.Engine), ("attn_request", attnd.Request),
+    ("attn_result", attnd.Result), ("attn_sizes", attnd.Sizes)])
+def test_structs_of_the_comparisons_are_those_of_the_headers(name, structure):
+    assert structure._fields_ == list(read_members(name))
