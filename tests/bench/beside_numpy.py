@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -48,14 +49,19 @@ def make_request(problem, threads, port):  # threads: see Peer
     return run, lambda: parse_safetensors(reply)[0]["outputs"], "attnd over HTTP"
 
 
-def start_attnd(program, problem, folder):
-    """Serves the layer on a free port. Returns the process and the port."""
+def write_layer(problem, folder):
+    """Writes the layer to a file, and returns what --model says of it."""
     path = Path(folder) / "layer.safetensors"
     tensors = {f"W_{p}.weight": weight for p, weight in problem.weights.items()}
     tensors |= {f"W_{p}.bias": bias for p, bias in problem.biases.items()}
     write_safetensors(path, tensors)
+    return f"layer={path},num_heads={problem.shape.heads}"
+
+
+def start_attnd(program, model, *options):
+    """Serves `model` on a free port. Returns the process and the port."""
     server = subprocess.Popen(
-        [program, "--model", f"layer={path},num_heads={problem.shape.heads}", "--listen", "127.0.0.1:0"],
+        [program, "--model", model, "--listen", "127.0.0.1:0", *options],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     address = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", server.stdout.readline())
     if not address:
@@ -69,7 +75,8 @@ def measure(shape, rounds, port, expected):
     makers = {"attnd over HTTP": (make_request, {"port": port}),
               "numpy, all heads in one product": (make_numpy, {"by_head": False}),
               "numpy, head by head": (make_numpy, {"by_head": True})}
-    peers = {name: Peer(maker, "layer", shape, threads, {"threads": threads} | options)
+    peers = {name: Peer(maker, partial(make_problem, "layer", shape), threads,
+                        {"threads": threads} | options)
              for name, (maker, options) in makers.items()}
     for name, peer in peers.items():
         entry = peer.compare("f32", expected)
@@ -94,7 +101,7 @@ def main():
     run, outputs, _ = make_numpy(problem, dtype=np.float64)
     run()
     with tempfile.TemporaryDirectory() as folder:
-        server, port = start_attnd(arguments.attnd, problem, folder)
+        server, port = start_attnd(arguments.attnd, write_layer(problem, folder))
         try:
             times = measure(arguments.shape, arguments.rounds, port, outputs())
         finally:

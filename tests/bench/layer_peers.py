@@ -96,19 +96,24 @@ def make_onnx(problem):
         helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]).SerializeToString()
 
 
-def make_onnxruntime(problem, threads):
+def make_session(serialised, threads, inputs):
+    """Runs a serialised model whose `outputs` have the shape of `queries`, bound beforehand."""
     import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(make_onnx(problem), options,
+    session = onnxruntime.InferenceSession(serialised, options,
                                            providers=["CPUExecutionProvider"])
-    outputs = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(problem.queries))
+    outputs = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(inputs["queries"]))
     binding = session.io_binding()
-    for name, value in list_inputs(problem).items():
+    for name, value in inputs.items():
         binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value))
     binding.bind_ortvalue_output("outputs", outputs)
     return (lambda: session.run_with_iobinding(binding), outputs.numpy,
             f"ONNX Runtime {onnxruntime.__version__}")
+
+
+def make_onnxruntime(problem, threads):
+    return make_session(make_onnx(problem), threads, list_inputs(problem))
 
 
 def make_openvino(problem, threads, precision):

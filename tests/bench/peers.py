@@ -32,6 +32,7 @@ import platform
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -78,8 +79,8 @@ def compare_attnd(arguments, part, shape, expected):
         if precision != "f32" and lacks_precision(arguments.attnd):
             entry = {"precision": precision, "unavailable": "this attnd has no --precision"}
         else:
-            peer = Peer(make_attnd, part, shape, 1, {"library": str(arguments.library),
-                                                     "precision": precision})
+            peer = Peer(make_attnd, partial(make_problem, part, shape), 1,
+                        {"library": str(arguments.library), "precision": precision})
             entry = peer.compare(precision, expected)
             peer.close()
         entries[f"attnd {precision}"] = entry
@@ -115,7 +116,8 @@ def run_case(arguments, part, shape, threads, expected):
     case = {"part": part, "shape": shape, "threads": threads, "gflop": gflop}
     entries = compare_attnd(arguments, part, shape, expected)
     listed = list_peers(part, arguments.onednn)
-    peers = {name: Peer(maker, part, shape, threads, {"threads": threads} | options)
+    peers = {name: Peer(maker, partial(make_problem, part, shape), threads,
+                        {"threads": threads} | options)
              for name, (_, maker, options) in listed.items()}
     entries |= {name: peer.compare(listed[name].precision, expected)
                 for name, peer in peers.items()}

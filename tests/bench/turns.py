@@ -8,11 +8,12 @@ from statistics import median
 
 import numpy as np
 
-from problems import Unavailable, make_problem
+from problems import Unavailable
 
 TOLERANCE = {"f32": 1e-4, "bf16": 3e-2}  # relative to the largest output
 MIN_SECONDS = 0.01  # of one measurement; shorter work is repeated
 MIN_MEASUREMENTS = 5  # in a round
+MAX_SECONDS = 6  # after which no other measurement begins, however few there were
 
 
 def time_runs(run, seconds):
@@ -25,16 +26,17 @@ def time_runs(run, seconds):
         return elapsed / runs * 1e3
 
     measure()
-    times, end = [], time.perf_counter() + seconds
-    while len(times) < MIN_MEASUREMENTS or time.perf_counter() < end:
+    times, began = [], time.perf_counter()
+    while not times or (elapsed := time.perf_counter() - began) < seconds or (
+            len(times) < MIN_MEASUREMENTS and elapsed < max(seconds, MAX_SECONDS)):
         times.append(measure())
     return median(times)
 
 
-def serve(connection, maker, part, shape, options):
+def serve(connection, maker, make_problem, options):
     """Runs in the process of a peer. Sends the outputs, then a time for every number of seconds."""
     try:
-        run, outputs, detail = maker(make_problem(part, shape), **options)
+        run, outputs, detail = maker(make_problem(), **options)
         run()
         connection.send((np.array(outputs()), detail))
         while True:
@@ -48,14 +50,15 @@ def serve(connection, maker, part, shape, options):
 
 
 class Peer:
-    """A process that holds one contender, with `threads` threads for BLAS and OpenMP."""
+    """A process that holds one contender, with `threads` threads for BLAS and OpenMP. It makes its
+    problem itself, by a function that can be pickled."""
 
-    def __init__(self, maker, part, shape, threads, options):
+    def __init__(self, maker, make_problem, threads, options):
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
             os.environ[name] = str(threads)
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, maker, part, shape, options),
+        self.process = context.Process(target=serve, args=(other, maker, make_problem, options),
                                        daemon=True)
         self.process.start()
         other.close()
