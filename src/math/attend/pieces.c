@@ -208,14 +208,16 @@ static void clear_weights(const struct panel_work *work, const struct pieces *pi
 }
 
 /* Writes the outputs of row `c` from its weighted sum of values, which may be there
- * already. */
+ * already. Those of a head that is left out are 0, also where its group has no sums. */
 static void write_output(const struct panel_work *work, const struct query_panel *panel,
                          size_t c, const float *from, float sum) {
     const struct row_outputs row = work_outputs(work, panel, c);
     float factor = row.factor / sum;
 
-    for (size_t d = 0; d < panel->head_size; d++)
-        row.to[d] = row.factor != 0.0F ? from[d] * factor : 0.0F;
+    if (row.factor == 0.0F)
+        memset(row.to, 0, work->run->model->info.head_size * sizeof *row.to);
+    for (size_t d = 0; row.factor != 0.0F && d < panel->head_size; d++)
+        row.to[d] = from[d] * factor;
 }
 
 /* Finishes what follows from the merged results: weights, their sums and outputs. */
