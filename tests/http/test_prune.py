@@ -310,6 +310,30 @@ def test_layer_of_a_folder_is_pruned(tmp_path):
     assert difference <= 1e-6 * np.abs(want["outputs"]).max()
 
 
+def test_part_of_a_group_is_named_and_stays(tmp_path):
+    result = run_attnd("prune", f"{FOLDERS / 'llama'},layer=1", "--heads", "0", "--output", tmp_path / "p")
+    assert result.returncode == 2 and not (tmp_path / "p").exists()
+    assert result.stderr == "attnd: heads 0 to 1 share key head 0; remove all of them or none\n"
+
+
+@pytest.mark.parametrize("family, layer", [
+    ("llama", "1"), ("qwen3", "1"), ("gemma2", "0"), ("gpt_oss", "0"), ("phi3", "0"), ("gptj", "0"),
+    ("t5", "decoder.1"), ("bloom", "0"), ("falcon_rw", "0"), ("mpt", "0"), ("modernbert", "1")])
+def test_pruned_layer_keeps_what_its_family_has(family, layer, tmp_path):
+    """Key heads, rotations, norms, windows, softcaps, sinks and biases are in the file."""
+    folder, output = FOLDERS / family, tmp_path / "pruned.safetensors"
+    result = run_attnd("prune", f"{folder},layer={layer}", "--heads", "0,1", "--output", output)
+    assert (result.returncode, result.stderr) == (0, "")
+    num_heads = int(result.stdout.split()[-2])
+    queries = read_safetensors(folder / "cases.safetensors")[f"{layer}/queries"].tolist()
+    with Server("--model", f"whole={folder},layer={layer}", "--model", f"pruned={output}") as server:
+        want = server.attention({"model": f"whole.{layer}", "queries": queries,
+                                 "head_mask": [0, 0] + [1] * (num_heads - 2)}).json()
+        got = server.attention({"model": "pruned", "queries": queries}).json()
+    difference = np.abs(np.array(got["outputs"]) - np.array(want["outputs"])).max()
+    assert difference <= 1e-6 * np.abs(want["outputs"]).max()
+
+
 @pytest.mark.parametrize("options, words", [
     ("", "the folder has 6 layers; choose one, as in FOLDER,layer=encoder.0"),
     (",layers=1", "the folder has 3 layers; choose one, as in FOLDER,layer=encoder.1"),
