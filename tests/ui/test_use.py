@@ -432,14 +432,12 @@ def test_server_that_is_gone_is_reported(open_view):
     expect_problem(page, "No reply")
 
 
-# --- layers of folders ---
+# --- layers of folders, and their masks ---
 
 @pytest.fixture(scope="module")
 def folder_server():
-    """Layers of three stacks, and of one that has a window, sinks and rotary positions."""
-    folders = ROOT / "tests/data/hf"
-    with Server("--model", f"my.whisper={folders / 'whisper'}", "--model", f"oss={folders / 'gpt_oss'}",
-                "--demo") as running:
+    """A folder whose layers are of three kinds, and the demo models."""
+    with Server("--model", f"my.whisper={ROOT / 'tests/data/hf/whisper'}", "--demo") as running:
         yield running
 
 
@@ -450,39 +448,34 @@ def folder_page(browser, folder_server):
     view.close()
 
 
-def layer_names(page):
-    return page.locator("#layer option").all_inner_texts()
-
-
 def test_folder_is_chosen_and_then_its_layer(folder_page):
-    page, choice = folder_page, folder_page.locator("#model")
-    assert choice.locator("option").all_inner_texts()[:2] == ["my.whisper", "oss"]
-    assert layer_names(page) == ["encoder.0", "encoder.1", "decoder.0", "decoder.1", "decoder.0.cross",
-                                 "decoder.1.cross"]
-    expect(page.locator("#layer")).to_have_value("my.whisper.encoder.1")
-    expect(page.locator("#facts")).to_contain_text("of whisper")
-    page.locator("#layer").select_option("my.whisper.decoder.0.cross")
-    expect(page.locator("#facts")).to_contain_text("cross-attention")
-    expect(page.locator("#status")).to_contain_text("Computed")
-    assert not page.locator("#problem").is_visible()
-    choice.select_option(label="oss")
-    expect(page.locator("#facts")).to_contain_text(
-        "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks")
-    assert layer_names(page) == ["0", "1"]
-    expect(page.locator("#compare tbody tr")).to_have_count(4)
-    choice.select_option(label="journey")
-    expect(page.locator("#layer")).to_be_hidden()
-
-
-def test_keys_outside_the_window_are_masked(folder_page, folder_server):
     page = folder_page
-    page.locator("#model").select_option(label="oss")
-    expect(page.locator("#facts")).to_contain_text("window 5")
-    with page.expect_download() as taken:
-        page.get_by_role("button", name="JSON").click()
-    with open(taken.value.path()) as file:
-        weights = json.load(file)["attention_weights"][0]
-    for row, cells in enumerate(weights):
-        shown = [key for key, cell in enumerate(cells) if cell is not None]
-        assert shown == list(range(max(0, row - 4), row + 1))
+    assert page.locator("#model option").all_inner_texts()[:2] == ["my.whisper", "journey"]
+    assert page.locator("#layer option").all_inner_texts() == [
+        "encoder.0", "encoder.1", "decoder.0", "decoder.1", "decoder.0.cross", "decoder.1.cross"]
+    expect(page.locator("#layer")).to_have_value("my.whisper.encoder.1")
+    expect(page.locator("#facts")).to_contain_text("of whisper, for rows after ")
+    page.locator("#layer").select_option("my.whisper.decoder.0.cross")
+    expect(page.locator("#facts")).to_contain_text("of whisper, cross-attention")
+    expect(page.locator("#status")).to_contain_text("Computed")
+    expect(page.locator("#compare tbody tr")).to_have_count(3)
+    assert not page.locator("#problem").is_visible()
+    page.locator("#model").select_option("journey")
+    expect(page.locator("#layer")).to_be_hidden()
+    page.locator("#model").select_option(label="my.whisper")
+    expect(page.locator("#layer")).to_have_value("my.whisper.encoder.0")
+
+
+@pytest.mark.parametrize("changes, attended", [
+    ({"window": 2}, [[0], [0, 1], [1, 2], [2, 3]]),
+    ({"window": 1, "causal": False}, [[0, 1], [0, 1, 2], [1, 2, 3], [2, 3]]),
+    ({"positions": [3, 0, 1, 9], "window": 4}, [[0, 1, 2], [1], [1, 2], [3]]),
+    ({"key_positions": [5, 6, 1, 9]}, [[0, 1, 2, 3], [2], [2], [2]])])
+def test_keys_that_positions_and_windows_hide_are_masked(open_view, changes, attended):
+    page = open_view("#model=journey")
+    paste(page, json.dumps({"model": "journey", "queries": JOURNEY_ROWS[:4], "need": ["lse"], **changes}))
     expect(page.locator("#step-text")).to_contain_text("plain attention only")
+    saved = json.loads(save(page, "json")[1])
+    for row, cells in enumerate(saved["attention_weights"][0]):
+        assert [key for key, cell in enumerate(cells) if cell is not None] == attended[row]
+        assert all(cells[key] > 0 for key in attended[row])
