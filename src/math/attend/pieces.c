@@ -111,7 +111,8 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
 
     for (size_t c = 0; run->lse != NULL && c < work->num_queries; c++) {
         bool single = work->uniform[c];
-        double log2_sum = single ? (double)singles[c] : (double)max[c] + log2(sum[c]);
+        double log2_sum =
+            single ? (double)singles[c] : (double)max[c] + log2((double)sum[c]);
         double lse = work->keyless[c] ? (double)-INFINITY : log2_sum * log(2);
         size_t row = work->at.first_query + work_query(work, c);
 
