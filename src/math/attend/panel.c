@@ -26,7 +26,8 @@ static void clear_left_out(const struct panel_work *work,
                head_size * sizeof *panel->outputs);
 }
 
-/* The same for those heads of a group that have no rows. */
+/* The same for those heads of a group that have no rows. The others may still need their
+ * queries, which the outputs overwrite. */
 static void clear_group(const struct panel_work *work) {
     const struct run *run = work->run;
     size_t head_size = run->model->info.head_size, hidden = run->plan->hidden;
