@@ -143,6 +143,32 @@ static size_t bytes_of_a_thread(const struct kernels *kernels, bool native,
     return sizes.scratch_bytes > bytes ? (sizes.scratch_bytes - bytes) / num_threads : 0;
 }
 
+static void test_a_window_costs_little_of_a_long_sequence(void **state) {
+    const size_t len = 8192;
+    const attn_model model = {
+        .info = {.num_heads = 8,
+                 .num_kv_heads = 2,
+                 .head_size = 64,
+                 .query_size = 8,
+                 .key_size = 8,
+                 .value_size = 8,
+                 .out_size = 8,
+                 .output_projection = true},
+        .engine = {.kernels = kernels_available(0), .native = true, .score_size = 64},
+    };
+    attn_request request = {.num_sequences = 1, .query_lens = &len, .key_lens = &len};
+    attn_sizes full, causal, symmetric;
+    (void)state;
+
+    assert_int_equal(attn_plan(&model, &request, &full, NULL), ATTN_OK);
+    request.window = 512;
+    assert_int_equal(attn_plan(&model, &request, &symmetric, NULL), ATTN_OK);
+    request.causal = true;
+    assert_int_equal(attn_plan(&model, &request, &causal, NULL), ATTN_OK);
+    assert_true(causal.flops < 0.1 * full.flops && causal.flops > 0.05 * full.flops);
+    assert_true(symmetric.flops < 0.2 * full.flops && symmetric.flops > causal.flops);
+}
+
 static void test_many_keys_need_little_scratch_besides_projections(void **state) {
     (void)state;
     const struct kernels *kernels;
@@ -187,6 +213,7 @@ static void test_model_whose_sizes_wrap_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_of_a_plan_never_wrap),
+        cmocka_unit_test(test_a_window_costs_little_of_a_long_sequence),
         cmocka_unit_test(test_many_keys_need_little_scratch_besides_projections),
         cmocka_unit_test(test_model_whose_sizes_wrap_is_refused),
     };

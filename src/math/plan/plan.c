@@ -142,6 +142,18 @@ static attn_status plan_selection(const attn_model_info *info,
     return status;
 }
 
+/* Returns how many keys a query costs in a sequence: with a window those of its panel. An
+ * estimate; positions are taken to be consecutive. */
+static size_t count_read_keys(const attn_model *model, const attn_request *request,
+                              size_t key_len) {
+    size_t window = request->window, columns = model->engine.kernels->columns;
+
+    if (window == 0 || window >= key_len)
+        return key_len;
+    size_t keys = window * (request->causal ? 1 : 2) + columns + KEY_BLOCK;
+    return keys < key_len ? keys : key_len;
+}
+
 /* Adds what the attention of one sequence needs to the plan. */
 static bool plan_attention(const attn_model *model, const attn_request *request,
                            size_t sequence, struct plan *plan) {
@@ -149,7 +161,8 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
     size_t columns = model->engine.kernels->columns;
     size_t rows = request->query_lens[sequence], key_len = request->key_lens[sequence];
     size_t score_size = model->engine.score_size, result_size = info->head_size;
-    double pairs = (double)rows * (double)key_len, heads = (double)info->num_heads;
+    double read_keys = (double)count_read_keys(model, request, key_len);
+    double pairs = (double)rows * read_keys, heads = (double)info->num_heads;
 
     if (plan_is_direct(plan, model, request, sequence)) {
         plan->num_direct++;
@@ -172,7 +185,7 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
         rows *= plan->group; /* fewer than H columns */
     }
 
-    double flops = 2 * (double)key_len * ((double)score_size + (double)result_size);
+    double flops = 2 * read_keys * ((double)score_size + (double)result_size);
     double panel_flops = flops * (double)(rows < columns ? rows : columns);
     plan->items_flops += flops * (double)request->query_lens[sequence] * heads;
     if (panel_flops > plan->panel_flops)
