@@ -436,8 +436,10 @@ def test_server_that_is_gone_is_reported(open_view):
 
 @pytest.fixture(scope="module")
 def folder_server():
-    """A folder whose layers are of three kinds, and the demo models."""
-    with Server("--model", f"my.whisper={ROOT / 'tests/data/hf/whisper'}", "--demo") as running:
+    """Layers of three kinds, those of a family with windows, sinks and positions, and the demo."""
+    folders = ROOT / "tests/data/hf"
+    with Server("--model", f"my.whisper={folders / 'whisper'}", "--model", f"oss={folders / 'gpt_oss'}",
+                "--demo") as running:
         yield running
 
 
@@ -450,7 +452,7 @@ def folder_page(browser, folder_server):
 
 def test_folder_is_chosen_and_then_its_layer(folder_page):
     page = folder_page
-    assert page.locator("#model option").all_inner_texts()[:2] == ["my.whisper", "journey"]
+    assert page.locator("#model option").all_inner_texts()[:2] == ["my.whisper", "oss"]
     assert page.locator("#layer option").all_inner_texts() == [
         "encoder.0", "encoder.1", "decoder.0", "decoder.1", "decoder.0.cross", "decoder.1.cross"]
     expect(page.locator("#layer")).to_have_value("my.whisper.encoder.1")
@@ -464,6 +466,17 @@ def test_folder_is_chosen_and_then_its_layer(folder_page):
     expect(page.locator("#layer")).to_be_hidden()
     page.locator("#model").select_option(label="my.whisper")
     expect(page.locator("#layer")).to_have_value("my.whisper.encoder.0")
+
+
+def test_layer_of_a_folder_is_drawn_with_its_own_window(folder_page):
+    page = folder_page
+    page.locator("#model").select_option(label="oss")
+    expect(page.locator("#facts")).to_contain_text(
+        "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks, for rows after ")
+    expect(page.locator("#compare tbody tr")).to_have_count(4)
+    for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
+        shown = [key for key, cell in enumerate(cells) if cell is not None]
+        assert shown == list(range(max(0, row - 4), row + 1))
 
 
 @pytest.mark.parametrize("changes, attended", [
