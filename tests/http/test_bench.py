@@ -126,6 +126,23 @@ def test_every_layer_of_a_folder_is_timed_with_its_own_mask():
         [4 * 48 * count * 1e-9 for count in pairs])
 
 
+def test_shared_key_heads_and_windows_are_counted():
+    options = ["--model", f"g={FOLDERS / 'gemma2'},layers=0", "--engine", "native"]
+    layer, = bench(*options, "--shape", "1,7")
+    assert {key: layer[key] for key in ("width", "heads", "key_heads", "head_size", "window")} == {
+        "width": 48, "heads": 4, "key_heads": 2, "head_size": 16, "window": 5}
+    projections, pairs = 2 * 7 * 48 * 64 + 2 * 7 * 48 * 32, 1 + 2 + 3 + 4 + 5 + 5 + 5
+    assert layer["dense_gflop"] == pytest.approx((2 * projections + 4 * 7 * 7 * 64) * 1e-9)
+    assert layer["done_gflop"] == pytest.approx((2 * projections + 4 * pairs * 64) * 1e-9)
+    assert [r["name"] for r in layer["results"]] == ["native"]  # and no baseline
+
+    # The last query attends to five of its seven keys, in two heads that are read once.
+    query, = bench(*options, "--shape", "1,1,7", "--part", "attention")
+    native, = query["results"]
+    assert query["done_gflop"] == pytest.approx(4 * 5 * 64 * 1e-9)
+    assert native["gb_per_s"] * native["median_ms"] * 1e6 == pytest.approx(5 * 2 * 32 * 4, rel=1e-3)
+
+
 def test_precision_of_a_model_overrides_the_option():
     folder = f"g={FOLDERS / 'gpt2'},layers=0"
     report, = bench("--model", folder + ",precision=bf16", "--shape", "1,3")
@@ -153,6 +170,9 @@ def test_bare_layer_takes_the_place_of_the_baseline():
     assert report["results"][-1]["over_baseline"] == 1
     text = run_attnd("bench", "--seconds", 1, *options).stdout
     assert "1.00x bare" in text and "cblas" not in text, text
+    options[1] = f"g={FOLDERS / 'qwen3'},layers=0"
+    report, = bench(*options)
+    assert [r["name"] for r in report["results"]] == ["native", "openblas", "bare"]
 
 
 def test_model_that_cannot_be_timed_says_why(tmp_path):
