@@ -6,6 +6,7 @@ the page cache. It takes 2 GB below --folder, and writing it takes 8 GB of memor
 import clean_environment  # before numpy
 
 import argparse
+import os
 import subprocess
 import tempfile
 import time
@@ -20,12 +21,13 @@ GPT2_XL = Family("gpt2", 1600, 25, 25, 64)
 
 
 def time_start(program, folder, options):
+    """Returns the seconds until the server listens, and those of CPU time in all."""
     began = time.perf_counter()
     server, _ = start_attnd(program, f"xl={folder}", *options)
     elapsed = time.perf_counter() - began
     server.terminate()
-    server.wait()
-    return elapsed
+    _, _, usage = os.wait4(server.pid, 0)
+    return elapsed, usage.ru_utime + usage.ru_stime
 
 
 def main():
@@ -40,11 +42,12 @@ def main():
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         size = write_folder(folder, GPT2_XL, arguments.layers) * 1e-9
         subprocess.run(["cat", f"{folder}/model.safetensors"], stdout=subprocess.DEVNULL, check=True)
-        seconds = [time_start(arguments.attnd.resolve(), folder, ["--precision", arguments.precision])
-                   for _ in range(arguments.rounds)]
+        times = [time_start(arguments.attnd.resolve(), folder, ["--precision", arguments.precision])
+                 for _ in range(arguments.rounds)]
+    seconds, cpu = zip(*times)
     print(f"{arguments.layers} layers of width {GPT2_XL.width}, {size:.2f} GB of tensors, "
           f"{arguments.precision}: ready in {median(seconds):.2f} s ({min(seconds):.2f} to "
-          f"{max(seconds):.2f}), {size / median(seconds):.2f} GB/s")
+          f"{max(seconds):.2f}), {size / median(seconds):.2f} GB/s; {median(cpu):.2f} s of CPU time")
 
 
 if __name__ == "__main__":
