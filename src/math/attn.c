@@ -164,7 +164,6 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
     run_init(&run, model, request, &plan, scratch);
     if (!model->info.output_projection && !request->omit_outputs)
         run.context = result->outputs;
-    run.lse = request->need_lse ? result->lse : NULL;
     if (request->need_weights != ATTN_WEIGHTS_NONE)
         run.weights = result->weights;
     if (request->need_lse)
