@@ -110,12 +110,13 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
     const struct run *run = work->run;
 
     for (size_t c = 0; run->lse != NULL && c < work->num_queries; c++) {
-        bool single = work->uniform[c];
-        double log2_sum =
-            single ? (double)singles[c] : (double)max[c] + log2((double)sum[c]);
-        double lse = work->keyless[c] ? (double)-INFINITY : log2_sum * log(2);
+        double lse = (double)-INFINITY;
         size_t row = work->at.first_query + work_query(work, c);
 
+        if (!work->keyless[c] && work->uniform[c])
+            lse = (double)singles[c] * log(2);
+        else if (!work->keyless[c])
+            lse = ((double)max[c] + log2((double)sum[c])) * log(2);
         if (work->at.direct)
             lse += find_missing_score(work, c);
         run->lse[row * run->model->info.num_heads + work_head(work, c)] = (float)lse;
