@@ -247,7 +247,7 @@ static void add_tiles(struct bench *b) {
 
 /* Copies the sizes of the layer to the report. Errors: ATTN_E_VALUE when it lacks the
  * part that is timed. */
-static attn_status describe_layer(struct bench *b, attn_error *error) {
+static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
 
@@ -372,7 +372,7 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     if (status == ATTN_OK && b->config->bench.bare)
         status = add_bare(b, error);
     if (status == ATTN_OK)
-        status = describe_layer(b, error);
+        status = describe_timed_layer(b, error);
     if (status == ATTN_OK)
         status = make_request(b, error);
     if (status == ATTN_OK)

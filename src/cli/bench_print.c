@@ -24,12 +24,12 @@ static double share_of_peak(const struct bench_report *report, size_t c) {
 }
 
 /* Returns the bytes of keys and values, as if each was read once. */
-static double read_bytes(const struct bench_report *report) {
+static double count_read_bytes(const struct bench_report *report) {
     return (double)report->read_words * sizeof(float);
 }
 
 static double share_of_reading(const struct bench_report *report, size_t c) {
-    return share_of(report, c, read_bytes(report), report->reading);
+    return share_of(report, c, count_read_bytes(report), report->reading);
 }
 
 /* Returns how many times as fast contender `c` is as the baseline. */
@@ -80,6 +80,7 @@ void bench_print_text(const struct bench_report *report) {
     for (size_t c = 0; c < report->num_contenders; c++) {
         const struct bench_times *times = &report->contenders[c];
         struct bench_spread s = bench_spread(times->seconds, report->num_rounds);
+
         printf("  %-11s %-8s %-4s %9.3f ms (%.3f..%.3f) ", times->name, times->cpu,
                times->precision, s.median * 1e3, s.min * 1e3, s.max * 1e3);
         printf("%8.1f GFLOP/s  %.2f of peak", report->done_flop / s.median * 1e-9,
@@ -88,7 +89,8 @@ void bench_print_text(const struct bench_report *report) {
             printf("  %.2fx %s", over_baseline(report, c),
                    report->contenders[report->num_contenders - 1].name);
         if (report->part == BENCH_ATTENTION)
-            printf("%7.1f GB/s  %.2f of reading", read_bytes(report) / s.median * 1e-9,
+            printf("%7.1f GB/s  %.2f of reading",
+                   count_read_bytes(report) / s.median * 1e-9,
                    share_of_reading(report, c));
         printf("\n");
     }
@@ -135,7 +137,8 @@ void bench_print_json(const struct bench_report *report) {
         if (report->part == BENCH_ATTENTION)
             printf(",\"by_head\":%s,\"gb_per_s\":%.6f,\"of_reading\":%.4f",
                    times->by_head ? "true" : "false",
-                   read_bytes(report) / s.median * 1e-9, share_of_reading(report, c));
+                   count_read_bytes(report) / s.median * 1e-9,
+                   share_of_reading(report, c));
         printf("}");
     }
     printf("]}\n");

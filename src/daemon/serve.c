@@ -256,8 +256,8 @@ static attn_status secure_addresses(struct daemon *daemon, const struct config *
                      config->listen);
 }
 
-/* Checks the options that need more than their own text. */
-static attn_status read_options(struct daemon *daemon, const struct config *config,
+/* Applies the options that need more than their own text, and checks them. */
+static attn_status apply_config(struct daemon *daemon, const struct config *config,
                                 attn_error *error) {
     attn_status status = secure_addresses(daemon, config, error);
     if (status == ATTN_OK)
@@ -296,7 +296,7 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         log_failure(error.text);
         return EXIT_FAILURE;
     }
-    if (read_options(daemon, config, &error) != ATTN_OK) {
+    if (apply_config(daemon, config, &error) != ATTN_OK) {
         log_failure(error.text);
         return EXIT_USAGE;
     }

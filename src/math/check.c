@@ -96,8 +96,9 @@ struct attention_way {
 };
 
 /* Runs the kernel on the panel's queries, from query c on. */
-static void check_queries(const struct attention_check *check, struct attention_way way,
-                          size_t c, struct query_panel panel) {
+static void check_some_queries(const struct attention_check *check,
+                               struct attention_way way, size_t c,
+                               struct query_panel panel) {
     size_t columns = check->kernels->columns;
     size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
     float sinks[KERNEL_COLUMNS_MAX];
@@ -152,7 +153,7 @@ static double check_way(const struct attention_check *check, struct attention_wa
     double worst = 0;
 
     for (size_t c = 0; c < kernels->columns; c += way.num_queries)
-        check_queries(check, way, c, panel);
+        check_some_queries(check, way, c, panel);
     for (size_t i = 0; i < kernels->columns * check->head_size; i++) {
         double difference = fabs((double)check->outputs[i] - (double)expected[i]);
         if (!(difference <= worst))

@@ -57,7 +57,7 @@ static struct allowed find_allowed(const struct mask *mask, size_t query) {
 
 /* Returns how many of the first `count` keys, whose positions ascend, are before
  * `position`. */
-static size_t count_before(const struct mask *mask, size_t count, size_t position) {
+static size_t count_keys_before(const struct mask *mask, size_t count, size_t position) {
     size_t first = 0;
 
     if (mask->key_positions == NULL)
@@ -92,8 +92,8 @@ struct mask_keys mask_find_keys(const struct mask *mask, size_t query) {
                !is_allowed(allowed, mask->key_positions[keys.first]))
             keys.first++;
     } else if (mask->causal || mask->window > 0) {
-        keys.end = count_before(mask, valid, allowed.high + 1);
-        keys.first = count_before(mask, keys.end, allowed.low);
+        keys.end = count_keys_before(mask, valid, allowed.high + 1);
+        keys.first = count_keys_before(mask, keys.end, allowed.low);
     }
     return keys;
 }

@@ -115,7 +115,7 @@ static void weigh_keys(const struct tiles *t, const struct tiles_queries *q) {
 }
 
 /* As weigh_keys(), for the weighted sums of values, which overwrite the queries. */
-static void sum_values(const struct tiles *t, const struct tiles_queries *q) {
+static void tiles_sum_values(const struct tiles *t, const struct tiles_queries *q) {
     const struct tiles_head *head = q->head;
     size_t head_size = t->model->info.head_size, ld = head->key_len;
     const struct blas_matrix rest = {head->values.data + q->common * t->hidden,
@@ -142,7 +142,7 @@ static void tiles_head_run(const struct tiles *t, const struct tiles_head *head)
         select_queries(t, head, first, left < QUERIES_AT_ONCE ? left : QUERIES_AT_ONCE,
                        &queries);
         weigh_keys(t, &queries);
-        sum_values(t, &queries);
+        tiles_sum_values(t, &queries);
     }
 }
 

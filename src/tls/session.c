@@ -17,16 +17,23 @@ static int notice_finished(gnutls_session_t session, unsigned type, unsigned whe
         *(bool *)gnutls_db_get_ptr(session) = true;
     return GNUTLS_E_SUCCESS;
 }
+#endif
 
 void tls_session_watch(void *session, bool *established) {
+#if ATTND_TLS
     /* The pointer of a session store, which libmicrohttpd does not have. It uses the
      * session's own pointer itself. */
     gnutls_db_set_ptr(session, established);
     gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED,
                                        GNUTLS_HOOK_POST, notice_finished);
+#else
+    (void)session;
+    (void)established;
+#endif
 }
 
 bool tls_session_has_received(void *session) {
+#if ATTND_TLS
     /* TLS 1.3 counts records anew after the handshake. In 1.2 the client's last message
      * of it is the first that counts. */
     const unsigned first = gnutls_protocol_get_version(session) < GNUTLS_TLS1_3 ? 1 : 0;
@@ -39,27 +46,20 @@ bool tls_session_has_received(void *session) {
             return true;
     }
     return number[sizeof number - 1] > first;
+#else
+    (void)session;
+    return false;
+#endif
 }
 
 void tls_session_send_last(void *session, const char *data, size_t size) {
+#if ATTND_TLS
     ssize_t sent = gnutls_record_send(session, data, size);
     (void)sent; /* the connection ends anyway */
     gnutls_bye(session, GNUTLS_SHUT_WR);
-}
 #else
-void tls_session_watch(void *session, bool *established) {
-    (void)session;
-    (void)established;
-}
-
-bool tls_session_has_received(void *session) {
-    (void)session;
-    return false;
-}
-
-void tls_session_send_last(void *session, const char *data, size_t size) {
     (void)session;
     (void)data;
     (void)size;
-}
 #endif
+}

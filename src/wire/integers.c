@@ -51,8 +51,8 @@ static struct wire_place place_of(const struct wire_integers *tensor, size_t i) 
 }
 
 /* Writes number `i`, and returns its size. */
-static size_t print_number(const struct wire_integers *tensor, size_t i,
-                           char ret_text[NUMBER_BYTES]) {
+static size_t print_integer(const struct wire_integers *tensor, size_t i,
+                            char ret_text[NUMBER_BYTES]) {
     if (tensor->dtype->to_float == NULL)
         snprintf(ret_text, NUMBER_BYTES, "%" PRId64, read_integer(tensor, i));
     else if (isnan(read_float(tensor, i)))
@@ -74,7 +74,7 @@ bool wire_integers_read(const struct wire_integers *tensor, size_t i, size_t *re
     if (!isfinite(number) || number != floor(number)) {
         const struct wire_place place = place_of(tensor, i);
         char text[NUMBER_BYTES];
-        size_t digits = print_number(tensor, i, text);
+        size_t digits = print_integer(tensor, i, text);
         return wire_refuse_fraction(&place, text, digits, ret_problem);
     }
     *ret_number = number >= 0 && number < 0x1p63 ? (size_t)number : SIZE_MAX;
@@ -85,6 +85,6 @@ bool wire_integers_refuse(const struct wire_integers *tensor, size_t i, const ch
                           size_t min, size_t max, struct wire_problem *ret_problem) {
     const struct wire_place place = place_of(tensor, i);
     char text[NUMBER_BYTES];
-    size_t digits = print_number(tensor, i, text);
+    size_t digits = print_integer(tensor, i, text);
     return wire_refuse_int_range(&place, text, digits, limit, min, max, ret_problem);
 }

@@ -48,7 +48,7 @@ static void make_id(struct trace_source *source, char *ret_id) {
 }
 
 /* Copies `size` characters and ends them. */
-static void copy_text(char *ret_text, const char *text, size_t size) {
+static void copy_characters(char *ret_text, const char *text, size_t size) {
     memcpy(ret_text, text, size);
     ret_text[size] = '\0';
 }
@@ -61,11 +61,13 @@ void trace_begin(struct trace *ret_trace, struct MHD_Connection *connection,
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, TRACE_PARENT_HEADER);
 
     if (id != NULL && is_id(id))
-        copy_text(ret_trace->id, id, strlen(id));
+        copy_characters(ret_trace->id, id, strlen(id));
     else
         make_id(source, ret_trace->id);
 
     bool has_parent = parent != NULL && is_parent(parent);
-    copy_text(ret_trace->trace_id, has_parent ? parent + 3 : "", has_parent ? 32 : 0);
-    copy_text(ret_trace->span_id, has_parent ? parent + 36 : "", has_parent ? 16 : 0);
+    copy_characters(ret_trace->trace_id, has_parent ? parent + 3 : "",
+                    has_parent ? 32 : 0);
+    copy_characters(ret_trace->span_id, has_parent ? parent + 36 : "",
+                    has_parent ? 16 : 0);
 }

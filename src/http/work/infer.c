@@ -70,7 +70,7 @@ static int64_t estimate_rest(const struct inference *inference) {
 
 /* Decodes the body, and notes which model it is for. A body that names an unknown one is
  * not for the only one that is served. */
-static bool decode_body(struct inference *inference, struct wire_problem *problem) {
+static bool decode_and_note(struct inference *inference, struct wire_problem *problem) {
     bool decoded = inference_decode(inference, problem);
     if (inference->request.model != NULL || problem->error == WIRE_E_UNKNOWN_MODEL)
         exchange_note_model(inference->exchange, inference->request.model);
@@ -79,7 +79,7 @@ static bool decode_body(struct inference *inference, struct wire_problem *proble
 
 static bool decode_and_plan(struct inference *inference, struct wire_problem *problem) {
     return inference_check_deadline(inference, problem) &&
-           decode_body(inference, problem) &&
+           decode_and_note(inference, problem) &&
            inference_check_deadline(inference, problem) &&
            inference->exchange->codec.phases->plan(inference, problem);
 }

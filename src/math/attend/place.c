@@ -210,7 +210,7 @@ static struct placed_rows find_queries(const struct placing *p) {
 }
 
 /* Describes the projected keys of a sequence, as rows. */
-static struct placed_rows find_keys(const struct placing *p) {
+static struct placed_rows find_placed_keys(const struct placing *p) {
     const struct run *run = p->run;
     const struct plan *plan = run->plan;
     const attn_model *model = run->model;
@@ -241,7 +241,7 @@ static void place_items(const struct run *run, const struct sequence_position *a
     p.rotation = find_rotation(run, at, (double *)(void *)scratch);
     rotor_init(&p.rotor, &p.rotation, scratch + 2 * num_pairs);
     p.tile = scratch + plan->place_tile;
-    const struct placed_rows keys = find_keys(&p), queries = find_queries(&p);
+    const struct placed_rows keys = find_placed_keys(&p), queries = find_queries(&p);
 
     for (size_t item = items.first; item < items.end; item++) {
         bool of_keys = item < key_blocks;

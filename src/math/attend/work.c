@@ -49,8 +49,8 @@ static void find_keys(struct panel_work *work) {
 }
 
 /* Returns which of the scored heads the panels of a sequence are of. */
-static struct range find_slots(const struct run *run, const struct sequence_position *at,
-                               size_t head) {
+static struct range find_slot_range(const struct run *run,
+                                    const struct sequence_position *at, size_t head) {
     size_t first = head * run->plan->group, end = first + run->plan->group;
 
     if (at->direct)
@@ -66,7 +66,7 @@ void work_init(struct panel_work *work, const struct run *run,
                size_t panel, size_t thread) {
     const struct engine *engine = &run->model->engine;
     size_t columns = engine->kernels->columns;
-    const struct range slots = find_slots(run, at, head);
+    const struct range slots = find_slot_range(run, at, head);
     size_t rows = (slots.end - slots.first) * run->request->query_lens[at->sequence];
     size_t left = rows > panel * columns ? rows - panel * columns : 0;
 

@@ -36,7 +36,7 @@ void ref_clip(double clip, size_t size, double *numbers) {
 }
 
 /* Returns frequency a of a sequence of `length` positions. */
-static double find_frequency(const attn_model *model, size_t a, size_t length) {
+static double ref_find_frequency(const attn_model *model, size_t a, size_t length) {
     const struct model_rotation *rotation = &model->rotation;
     double size = (double)model->info.rope_size;
 
@@ -53,7 +53,7 @@ void ref_rotate(const attn_model *model, size_t position, size_t length, double 
     size_t half = model->info.rope_size / 2;
 
     for (size_t a = 0; a < half; a++) {
-        double angle = (double)position * find_frequency(model, a, length);
+        double angle = (double)position * ref_find_frequency(model, a, length);
         double cosine = model->rotation.magnitude * cos(angle);
         double sine = model->rotation.magnitude * sin(angle);
         double first = head[a], second = head[a + half];

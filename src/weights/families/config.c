@@ -292,7 +292,7 @@ attn_status config_get_text(const struct config_section *section, const char *ke
 }
 
 /* Returns whether `value` is one of VALUE|VALUE, the first `size` bytes of `allowed`. */
-static bool is_allowed(const json_t *value, const char *allowed, size_t size) {
+static bool is_listed(const json_t *value, const char *allowed, size_t size) {
     char text[KEY_SIZE] = "";
 
     if (json_is_string(value))
@@ -321,7 +321,7 @@ attn_status config_check_demands(const struct config_section *section,
         size_t size = strcspn(demands, " ");
 
         const json_t *value = find_in_section(section, key);
-        if (value != NULL && !json_is_null(value) && !is_allowed(value, demands, size)) {
+        if (value != NULL && !json_is_null(value) && !is_listed(value, demands, size)) {
             snprintf(expected, sizeof expected, "%.*s: attnd computes nothing else here",
                      (int)size, demands);
             return refuse_config_value(key, value, expected, ret_error);

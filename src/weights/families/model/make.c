@@ -100,8 +100,8 @@ static attn_status read_norm(const struct layer_norm *norm, size_t size,
     return status;
 }
 
-static attn_status read_norms(const struct layer *layer, attn_model *model,
-                              attn_error *ret_error) {
+static attn_status gather_norms(const struct layer *layer, attn_model *model,
+                                attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     size_t size = info->head_size;
     size_t queries = info->head_norm_whole ? info->num_heads * size : size;
@@ -170,7 +170,7 @@ attn_status layer_read_model(const void *context, attn_model *model,
 
     attn_status status = read_linears(layer, model, ret_error);
     if (status == ATTN_OK)
-        status = read_norms(layer, model, ret_error);
+        status = gather_norms(layer, model, ret_error);
     if (status == ATTN_OK && layer->rope.interleaved)
         status = separate_pairs(layer, model, ret_error);
     if (status == ATTN_OK && layer->rope.dims > 0)
