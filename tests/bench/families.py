@@ -157,8 +157,12 @@ def print_layers(arguments):
                         failed.append(f"{name}, {length}: {peer}: {entry['failed']}")
     print()
     for peer, note in notes.items():
-        text = f"{note.get('detail', peer)}: differs from float64 by {note['difference']:.0e} of the largest"
-        print(text + (f"; {note['unavailable']}" if "unavailable" in note else ""))
+        texts = []
+        if "detail" in note:
+            texts.append(f"differs from float64 by at most {note['difference']:.0e} of the largest")
+        if "unavailable" in note:
+            texts.append(f"not timed: {note['unavailable']}")
+        print(f"{note.get('detail', peer)}: {'; '.join(texts)}")
     return failed
 
 
