@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
 
 from checkpoints import LAYOUTS, random_checkpoint, write_layer
 from compare import assert_reply
-from reference import attend_request
+from reference import compute_request
 from server import Server, is_sanitized
 
 NUM_CLIENTS = 64
@@ -76,7 +76,7 @@ def make_requests(rng, checkpoints):
         request = {"model": name, "queries": query, "keys": key, "values": value,
                    "valid_lens": [int(rng.integers(0, length + 1)) for length in lens],
                    "causal": bool(i % 2), "need_weights": [False, "mean", True][i // 3 % 3]}
-        expected = attend_request(layer, request)
+        expected = compute_request(layer, request)
         cases.append((json.dumps(request).encode(), request, expected))
     return cases
 
