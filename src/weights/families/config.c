@@ -219,9 +219,10 @@ static attn_status refuse_config_value(const char *key, const json_t *value,
                      expected);
 }
 
-attn_status config_get_count(const struct config_section *section, const char *keys,
-                             size_t when_absent, size_t when_null, size_t *ret_count,
-                             attn_error *ret_error) {
+/* Reads a whole number that is at least `least`, which is 0 or 1. */
+static attn_status get_whole(const struct config_section *section, const char *keys,
+                             size_t least, size_t when_absent, size_t when_null,
+                             size_t *ret_count, attn_error *ret_error) {
     const json_t *value = NULL;
     char key[KEY_SIZE];
 
@@ -233,12 +234,26 @@ attn_status config_get_count(const struct config_section *section, const char *k
         return ATTN_OK;
     }
 
-    double number = json_number_value(value); /* 0 when it is not a number */
-    if (!(number >= 1 && number <= (double)CONFIG_COUNT_MAX) || floor(number) != number)
-        return refuse_config_value(key, value, "a whole number from 1 to 16777216",
+    double number = json_is_number(value) ? json_number_value(value) : -1;
+    if (!(number >= (double)least && number <= (double)CONFIG_COUNT_MAX) ||
+        floor(number) != number)
+        return refuse_config_value(key, value,
+                                   least == 0 ? "a whole number from 0 to 16777216"
+                                              : "a whole number from 1 to 16777216",
                                    ret_error);
     *ret_count = (size_t)number;
     return ATTN_OK;
+}
+
+attn_status config_get_count(const struct config_section *section, const char *keys,
+                             size_t when_absent, size_t when_null, size_t *ret_count,
+                             attn_error *ret_error) {
+    return get_whole(section, keys, 1, when_absent, when_null, ret_count, ret_error);
+}
+
+attn_status config_get_index(const struct config_section *section, const char *keys,
+                             size_t otherwise, size_t *ret_index, attn_error *ret_error) {
+    return get_whole(section, keys, 0, otherwise, otherwise, ret_index, ret_error);
 }
 
 attn_status config_get_number(const struct config_section *section, const char *keys,

@@ -53,6 +53,11 @@ attn_status config_get_count(const struct config_section *section, const char *k
                              size_t when_absent, size_t when_null, size_t *ret_count,
                              attn_error *ret_error);
 
+/* Reads a whole number from 0 to CONFIG_COUNT_MAX; `otherwise` when it is absent or
+ * null. */
+attn_status config_get_index(const struct config_section *section, const char *keys,
+                             size_t otherwise, size_t *ret_index, attn_error *ret_error);
+
 /* Reads a number that is finite and larger than 0. */
 attn_status config_get_number(const struct config_section *section, const char *keys,
                               double when_absent, double when_null, double *ret_number,

@@ -43,7 +43,8 @@ enum family_window {
     WINDOW_ALL,
     WINDOW_UNLESS_NTH, /* but layers N with (N + 1) % period == 0 */
     WINDOW_UNLESS_1ST, /* but layers N with N % period == 0 */
-    WINDOW_QWEN,       /* with use_sliding_window, layers from max_window_layers on */
+    WINDOW_QWEN,       /* layers from max_window_layers on */
+    WINDOW_QWEN2_MOE,  /* even layers before max_window_layers */
     WINDOW_GPT_NEO     /* as attention_types says */
 };
 
@@ -113,6 +114,7 @@ struct family {
     const struct layer_rope *rope_unset; /* the scaling when config.json has none */
 
     enum family_window window_rule;
+    const char *window_if; /* a key: layers have windows only where it is true */
     const char *window_keys;
     size_t window; /* when absent; 0: none */
     const char *period_keys;

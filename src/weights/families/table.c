@@ -122,13 +122,14 @@ static const struct layer_rope gpt_oss_rope = {
     .type = ROPE_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
 
-#define QWEN_WINDOW .window_rule = WINDOW_QWEN, .window_keys = "sliding_window", \
-                    .window = 4096
-#define QWEN3(type_name, h, w, n, kv, d) { \
+#define QWEN_WINDOW(rule) .window_rule = rule, .window_if = "use_sliding_window", \
+                          .window_keys = "sliding_window", .window = 4096
+#define QWEN3(type_name, h, w, n, kv, d, rule) { \
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, .bias_if = "qkvo", \
     .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = kv, \
     .head_size_keys = "head_dim", .head_size = d, RMS(1e-6), .query_norm = "q_norm", \
-    .key_norm = "k_norm", .head_norm_kind = NORM_RMS, ROPE_COMMON, QWEN_WINDOW, \
+    .key_norm = "k_norm", .head_norm_kind = NORM_RMS, ROPE_COMMON, \
+    QWEN_WINDOW(rule), \
     .ignored = OLD_ROTARY}
 #define GEMMA3(type_name, name, section_name, word) { \
     .type = type_name, .stacks = {STACK_GEMMA(name, section_name, word, 8, 2304, 26)}, \
@@ -264,14 +265,15 @@ static const struct family families[] = {
     {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_always = "qkv",
         .kv_keys = "num_key_value_heads", .kv_heads = 32,
         .head_size_keys = "head_dim", RMS(1e-6),
-        ROPE_COMMON, QWEN_WINDOW, .ignored = OLD_ROTARY},
+        ROPE_COMMON, QWEN_WINDOW(WINDOW_QWEN), .ignored = OLD_ROTARY},
     {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)}, .bias_if = "qkv",
         .bias_keys = "qkv_bias", .bias = true, .kv_keys = "num_key_value_heads",
         .kv_heads = 16,
-        .head_size_keys = "head_dim", RMS(1e-6), ROPE_COMMON, QWEN_WINDOW,
+        .head_size_keys = "head_dim", RMS(1e-6), ROPE_COMMON,
+        QWEN_WINDOW(WINDOW_QWEN2_MOE),
         .ignored = OLD_ROTARY},
-    QWEN3("qwen3", 32, 4096, 32, 32, 128),
-    QWEN3("qwen3_moe", 32, 2048, 24, 4, 0),
+    QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
+    QWEN3("qwen3_moe", 32, 2048, 24, 4, 0, WINDOW_ALL),
     {   .type = "gpt_neox",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "attention.", KEYS_COMMON,
                     .names = PACKED("query_key_value", "dense"),

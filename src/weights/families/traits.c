@@ -194,41 +194,44 @@ static attn_status read_gpt_neo_type(const struct traits *traits, bool *ret_loca
                      traits->index);
 }
 
+/* Qwen's rules, which max_window_layers belongs to. `window` is 0 where none is used. */
+static attn_status find_qwen_sliding(const struct traits *traits, size_t window,
+                                     bool *ret_sliding) {
+    size_t number;
+    attn_status status = config_get_index(traits->section, "max_window_layers", 28,
+                                          &number, traits->ret_error);
+    if (status != ATTN_OK)
+        return status;
+    if (traits->family->window_rule == WINDOW_QWEN)
+        *ret_sliding = window > 0 && traits->index >= number;
+    else
+        *ret_sliding = window > 0 && traits->index < number && traits->index % 2 == 0;
+    return ATTN_OK;
+}
+
 /* Finds whether the layer has a window, by the rule of its family. `window` is the one
  * that such layers have, or 0. */
-static attn_status find_sliding(const struct traits *traits, size_t *window,
+static attn_status find_sliding(const struct traits *traits, size_t window,
                                 bool *ret_sliding) {
     const struct family *family = traits->family;
     const json_t *types;
-    size_t period = family->period, first;
-    attn_status status;
+    size_t period = family->period;
 
     if (family->window_rule == WINDOW_ALL) {
-        *ret_sliding = *window > 0;
+        *ret_sliding = window > 0;
         return ATTN_OK;
     }
     if (family->window_rule == WINDOW_GPT_NEO)
         return read_gpt_neo_type(traits, ret_sliding);
-    if (family->window_rule == WINDOW_QWEN) {
-        bool used;
-        status = config_get_bool(traits->section, "use_sliding_window", false, &used,
-                                 traits->ret_error);
-        if (status != ATTN_OK)
-            return status;
-        *window = used ? *window : 0;
-    }
 
-    status = config_find(traits->section, "layer_types", &types, NULL, traits->ret_error);
+    attn_status status =
+        config_find(traits->section, "layer_types", &types, NULL, traits->ret_error);
     if (status != ATTN_OK)
         return status;
     if (types != NULL && !json_is_null(types))
         return read_layer_type(traits, types, ret_sliding);
-    if (family->window_rule == WINDOW_QWEN) {
-        status = config_get_count(traits->section, "max_window_layers", 28, 28, &first,
-                                  traits->ret_error);
-        *ret_sliding = *window > 0 && traits->index >= first;
-        return status;
-    }
+    if (family->window_rule == WINDOW_QWEN || family->window_rule == WINDOW_QWEN2_MOE)
+        return find_qwen_sliding(traits, window, ret_sliding);
     if (family->period_keys != NULL)
         status = config_get_count(traits->section, family->period_keys, period, period,
                                   &period, traits->ret_error);
@@ -240,15 +243,21 @@ static attn_status find_sliding(const struct traits *traits, size_t *window,
 static attn_status read_window(const struct traits *traits, struct layer *layer,
                                bool *ret_sliding) {
     const struct family *family = traits->family;
-    size_t window;
+    size_t window = 0;
+    bool used = true;
+    attn_status status = ATTN_OK;
 
     *ret_sliding = false;
     if (family->window_rule == WINDOW_NONE)
         return ATTN_OK;
-    attn_status status = config_get_count(traits->section, family->window_keys,
-                                          family->window, 0, &window, traits->ret_error);
+    if (family->window_if != NULL)
+        status = config_get_bool(traits->section, family->window_if, false, &used,
+                                 traits->ret_error);
+    if (status == ATTN_OK && used)
+        status = config_get_count(traits->section, family->window_keys, family->window, 0,
+                                  &window, traits->ret_error);
     if (status == ATTN_OK)
-        status = find_sliding(traits, &window, ret_sliding);
+        status = find_sliding(traits, window, ret_sliding);
     if (status != ATTN_OK || !*ret_sliding)
         return status;
     if (window == 0)
