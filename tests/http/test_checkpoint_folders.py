@@ -199,18 +199,25 @@ def test_folders_must_fit_into_memory_together(tmp_path):
                  ("attention.attention.key", "attention.k_proj"),
                  ("attention.attention.value", "attention.v_proj"),
                  ("attention.output.dense", "attention.o_proj")]),
+    ("vit", {"model_type": "dinov2"},
+     [("attention.attention.query", "attention.q_proj"), ("attention.attention.key", "attention.k_proj"),
+      ("attention.attention.value", "attention.v_proj"), ("attention.output.dense", "attention.o_proj"),
+      ("layernorm_before", "norm1")]),
     ("clip", "vision", [("vision_model.", "")]), ("clip", "text", [("text_model.", "")])])
 def test_names_of_version_5_are_the_same_weights(name, config, spelling, tmp_path):
     folder, part = copy_folder(name, tmp_path), "0"
-    if config:
+    is_tower = isinstance(config, str)
+    if is_tower:
         part = f"{config}.0"
         whole = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(
             whole[f"{config}_config"] | {"model_type": f"clip_{config}_model"}))
+    else:
+        change_config(folder, **config)
     tensors = read_safetensors(folder / "model.safetensors")
     renamed = {}
     for key, tensor in tensors.items():
-        if config and not key.startswith(f"{config}_model."):
+        if is_tower and not key.startswith(f"{config}_model."):
             continue
         for old, new in spelling:
             key = key.replace(old, new)

@@ -70,10 +70,10 @@
     .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
                 .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
                 SIZES(12, 768, 12)}}}
-#define VIT(name, norm_name, eps) \
+#define VIT(name, norm_name, eps, new_layer) \
     VIT_STACK(name, norm_name, eps, "encoder.layer.#.", \
               {"attention.query", "attention.key", "attention.value", "output.dense"}), \
-    VIT_STACK(name, norm_name, eps, "layers.#.", NAMES_PROJ("o_proj"))
+    VIT_STACK(name, norm_name, eps, new_layer, NAMES_PROJ("o_proj"))
 #define WAV2VEC2(name) { \
     .type = name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, \
     .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-5, \
@@ -207,11 +207,11 @@ static const struct family families[] = {
                     .width_keys = "dim hidden_size",
                     .layers_keys = "n_layers num_hidden_layers"}},
         .bias_always = "qkvo"},
-    VIT("vit", "layernorm_before", 1e-12),
-    VIT("deit", "layernorm_before", 1e-12),
-    VIT("vit_mae", "layernorm_before", 1e-12),
-    VIT("audio-spectrogram-transformer", "layernorm_before", 1e-12),
-    VIT("dinov2", "norm1", 1e-6),
+    VIT("vit", "layernorm_before", 1e-12, "layers.#."),
+    VIT("deit", "layernorm_before", 1e-12, "layers.#."),
+    VIT("vit_mae", "layernorm_before", 1e-12, "layers.#."),
+    VIT("audio-spectrogram-transformer", "layernorm_before", 1e-12, "layers.#."),
+    VIT("dinov2", "norm1", 1e-6, "encoder.layer.#."),
     {   TOWER("clip", 1e-5),
         .stacks = {STACK_TEXT("text.", "text_config", 8, 512, 12, MASK_CAUSAL),
                    STACK_VISION("vision.", "vision_config", 12, 768, 12)}},
