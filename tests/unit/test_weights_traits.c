@@ -162,6 +162,9 @@ static const struct trait_case {
     {"bert", "{\"is_decoder\": true}", 0, "12 12 64", "causal"},
     {"opt", "{\"do_layer_norm_before\": false}", 0, "12 12 64", "causal"},
     {"wav2vec2", "{\"do_stable_layer_norm\": true}", 0, "12 12 64", "layer norm before"},
+    /* which is a key of its class, but its class does not use it */
+    {"gemma3_text", "{\"attn_logit_softcapping\": 50}", 5, "8 4 256",
+     "causal, rope 1e+06 of 256, RMS norm (1+w) of each head, RMS norm (1+w) before"},
     {"gemma2", "{\"query_pre_attn_scalar\": 144}", 1, "8 4 256",
      "causal, rope 10000 of 256, scale 0.0833333, softcap 50, RMS norm (1+w) before"},
     {"phi", "{\"qk_layernorm\": true}", 0, "32 32 64",
@@ -211,6 +214,10 @@ static const struct trait_case {
     {"t5", "{\"relative_attention_num_buckets\": 3}", 0, NULL, "are not possible"},
     {"t5", "{\"relative_attention_max_distance\": 8}", 0, NULL, "are not possible"},
     {"mpt", "{\"attn_config\": {\"kv_n_heads\": 4}}", 0, NULL, "attn_config.kv_n_heads"},
+    {"gemma", "{\"use_bidirectional_attention\": true}", 0, NULL,
+     "use_bidirectional_attention is true, but must be false"},
+    {"gemma2", "{\"use_bidirectional_attention\": true}", 0, NULL,
+     "use_bidirectional_attention is true, but must be false"},
     {"bert", "{\"is_decoder\": 1}", 0, NULL, "is_decoder is 1"},
     {"gemma2", "{\"query_pre_attn_scalar\": 0}", 0, NULL, "query_pre_attn_scalar is 0"},
 };

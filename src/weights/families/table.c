@@ -22,10 +22,12 @@
     {.part = "", .layer = "layers.#.", .module = "self_attn.", \
      .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
      SIZES(h, w, n), .mask = MASK_CAUSAL}
-#define STACK_GEMMA(name, section_name, word, h, w, n) \
+#define STACK_GEMMA3(name, section_name, word, h, w, n) \
     {.part = name, .section = section_name, .under = word, .layer = "layers.#.", \
      .module = "self_attn.", .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm", \
      KEYS_COMMON, SIZES(h, w, n), .mask = MASK_UNLESS_BIDIRECTIONAL}
+/* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
+#define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
 #define ROPE_COMMON .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 10000
 #define RMS(value)  .norm_kind = NORM_RMS, .norm_eps_keys = "rms_norm_eps", \
                     .norm_eps = value
@@ -132,7 +134,7 @@ static const struct layer_rope gpt_oss_rope = {
     QWEN_WINDOW(rule), \
     .ignored = OLD_ROTARY}
 #define GEMMA3(type_name, name, section_name, word) { \
-    .type = type_name, .stacks = {STACK_GEMMA(name, section_name, word, 8, 2304, 26)}, \
+    .type = type_name, .stacks = {STACK_GEMMA3(name, section_name, word, 8, 2304, 26)}, \
     .bias_if = "qkvo", \
     .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4, \
     .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR, \
@@ -141,8 +143,7 @@ static const struct layer_rope gpt_oss_rope = {
     .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 1e6, \
     .rope_local_keys = "rope_local_base_freq", .rope_local_base = 10000, \
     .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 4096, \
-    .period_keys = "sliding_window_pattern _sliding_window_pattern", .period = 6, \
-    .softcap_keys = "attn_logit_softcapping"}
+    .period_keys = "sliding_window_pattern _sliding_window_pattern", .period = 6}
 
 /* With the keys of the code that came with the weights before transformers had it. */
 #define FALCON(type_name) \
@@ -324,13 +325,13 @@ static const struct family families[] = {
     {   FALCON("falcon"), .kv_rule = HEADS_MULTI_QUERY},
     {   FALCON("RefinedWebModel"), .kv_rule = HEADS_MULTI_QUERY}, /* falcon-7b */
     {   FALCON("RefinedWeb")}, /* falcon-40b, of the new architecture unsaid */
-    {   .type = "gemma", .stacks = {STACK_GEMMA("", NULL, NULL, 16, 3072, 28)},
+    {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)}, CAUSAL_GEMMA,
         .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 16,
         .head_size_keys = "head_dim", .head_size = 256, .norm_kind = NORM_RMS_PLUS_ONE,
         .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-6, ROPE_COMMON,
         .ignored = OLD_ROTARY},
-    {   .type = "gemma2", .stacks = {STACK_GEMMA("", NULL, NULL, 8, 2304, 26)},
+    {   .type = "gemma2", .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA,
         .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4,
         .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR,
