@@ -162,6 +162,9 @@ static const struct trait_case {
     {"bert", "{\"is_decoder\": true}", 0, "12 12 64", "causal"},
     {"opt", "{\"do_layer_norm_before\": false}", 0, "12 12 64", "causal"},
     {"wav2vec2", "{\"do_stable_layer_norm\": true}", 0, "12 12 64", "layer norm before"},
+    /* its class has always 32 of them */
+    {"mpnet", "{\"relative_attention_num_buckets\": 64}", 0, "12 12 64",
+     "bias of 32 buckets up to 128"},
     /* which is a key of its class, but its class does not use it */
     {"gemma3_text", "{\"attn_logit_softcapping\": 50}", 5, "8 4 256",
      "causal, rope 1e+06 of 256, RMS norm (1+w) of each head, RMS norm (1+w) before"},
@@ -213,6 +216,7 @@ static const struct trait_case {
     {"gpt_neo", "{\"attention_types\": {}}", 0, NULL, "attention_types must"},
     {"t5", "{\"relative_attention_num_buckets\": 3}", 0, NULL, "are not possible"},
     {"t5", "{\"relative_attention_max_distance\": 8}", 0, NULL, "are not possible"},
+    {"mpnet", "{\"relative_attention_num_buckets\": 31}", 0, NULL, "are not possible"},
     {"mpt", "{\"attn_config\": {\"kv_n_heads\": 4}}", 0, NULL, "attn_config.kv_n_heads"},
     {"gemma", "{\"use_bidirectional_attention\": true}", 0, NULL,
      "use_bidirectional_attention is true, but must be false"},

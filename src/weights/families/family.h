@@ -131,6 +131,7 @@ struct family {
     bool bias_outside; /* the table is not in a module, but under the prefix */
     const char *bias_max_keys;
     size_t bias_buckets, bias_distance; /* when absent */
+    bool bias_fixed; /* there are bias_buckets, however many rows the table has */
 };
 
 /* Returns the table; constant. */

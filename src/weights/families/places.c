@@ -257,7 +257,7 @@ static attn_status place_tables(const struct places *places) {
     }
     if (layer->bias.table == NULL)
         return refuse_missing_tensor(places, name);
-    return check_place(places, layer->bias.table, layer->bias.num_buckets,
+    return check_place(places, layer->bias.table, layer->bias.table_rows,
                        layer->num_heads);
 }
 

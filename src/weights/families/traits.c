@@ -328,18 +328,20 @@ static attn_status read_distance_bias(const struct traits *traits, struct layer 
     bias->max_distance = family->bias_distance;
     status = config_get_count(traits->section, "relative_attention_num_buckets",
                               family->bias_buckets, family->bias_buckets,
-                              &bias->num_buckets, traits->ret_error);
+                              &bias->table_rows, traits->ret_error);
     if (status == ATTN_OK && family->bias_max_keys != NULL)
         status = config_get_count(traits->section, family->bias_max_keys,
                                   family->bias_distance, family->bias_distance,
                                   &bias->max_distance, traits->ret_error);
     if (status != ATTN_OK)
         return status;
+    bias->num_buckets = family->bias_fixed ? family->bias_buckets : bias->table_rows;
     size_t exact = bias->num_buckets / (bias->both_sides ? 4 : 2);
-    if (exact == 0 || bias->max_distance <= exact)
+    if (exact == 0 || bias->max_distance <= exact ||
+        bias->num_buckets > bias->table_rows)
         return error_set(traits->ret_error, ATTN_E_VALUE,
                          "%zu buckets up to distance %zu are not possible",
-                         bias->num_buckets, bias->max_distance);
+                         bias->table_rows, bias->max_distance);
     return ATTN_OK;
 }
 
