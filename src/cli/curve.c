@@ -54,9 +54,8 @@ __attribute__((format(printf, 2, 3))) static void curve_print(struct curve *curv
         curve->status = buf_append_text(&curve->text, text);
 }
 
-/* Returns the change with `kept` heads. */
-static double curve_change(const struct curve *curve, size_t kept) {
-    size_t removed = (curve->num_heads - kept) / curve->group;
+/* Returns the change without `removed` groups of heads. */
+static double curve_change(const struct curve *curve, size_t removed) {
     return removed == 0 ? 0 : curve->changes[removed - 1];
 }
 
@@ -112,24 +111,25 @@ static void draw_point(struct curve *curve, const char *class, size_t kept,
                 plural_of(kept), change);
 }
 
-static void draw_points(struct curve *curve) {
+static void draw_points(struct curve *curve, size_t num_groups) {
     curve_print(curve, "<polyline class=\"curve\" points=\"");
-    for (size_t kept = 0; kept <= curve->num_heads; kept += curve->group)
-        curve_print(curve, "%s%.1f,%.1f", kept > 0 ? " " : "",
-                    curve_x(curve, (double)kept),
-                    curve_y(curve, curve_change(curve, kept)));
+    for (size_t g = 0; g <= num_groups; g++)
+        curve_print(curve, "%s%.1f,%.1f", g > 0 ? " " : "",
+                    curve_x(curve, (double)(g * curve->group)),
+                    curve_y(curve, curve_change(curve, num_groups - g)));
     curve_print(curve, "\"/>\n");
 
-    for (size_t kept = 0; kept <= curve->num_heads; kept += curve->group)
-        draw_point(curve, "point", kept, curve_change(curve, kept));
+    for (size_t g = 0; g <= num_groups; g++)
+        draw_point(curve, "point", g * curve->group, curve_change(curve, num_groups - g));
 }
 
 attn_status curve_write(const char *path, const double *changes, size_t num_heads,
                         size_t group, size_t kept, double change, attn_error *ret_error) {
     struct curve curve = {.changes = changes, .num_heads = num_heads, .group = group};
+    size_t num_groups = num_heads / group;
     double max = change;
 
-    for (size_t i = 0; i < num_heads / group; i++)
+    for (size_t i = 0; i < num_groups; i++)
         max = fmax(max, changes[i]);
     double step = max > 0 ? find_step(max, Y_TICKS) : 1;
     curve.highest = step * fmax(1, ceil(max / step - 0.001)); /* 1.0000001 is 1 */
@@ -143,7 +143,7 @@ attn_status curve_write(const char *path, const double *changes, size_t num_head
                 "of their norm</text>\n",
                 LEFT, kept, num_heads, plural_of(num_heads), change);
     draw_axes(&curve, step);
-    draw_points(&curve);
+    draw_points(&curve, num_groups);
     draw_point(&curve, "kept", kept, change);
     curve_print(&curve, "</svg>\n");
 

@@ -208,7 +208,7 @@ static void print_order(const struct pruning *pruning) {
 /* Looks at the heads over --data, orders them, and prints both. */
 static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     size_t num_heads = pruning->num_heads;
-    struct attn_heads groups;
+    struct attn_heads groups = {.num_heads = 0};
     attn_status status =
         heads_analyse(pruning->config, pruning->whole, &pruning->heads, error);
     if (status != ATTN_OK)

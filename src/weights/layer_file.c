@@ -170,7 +170,7 @@ attn_status layer_file_write(const attn_model *model, const char *path,
                 arrays[i].name, *arrays[i].pointer, arrays[i].rows, columns};
     }
 
-    float *parts = calloc(FREQUENCIES * NUM_PARTS * (pairs + 1), sizeof *parts);
+    float *parts = calloc((size_t)FREQUENCIES * NUM_PARTS * (pairs + 1), sizeof *parts);
     if (parts == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "not enough memory for its rotation");
     for (size_t i = 0; i < FREQUENCIES && pairs > 0; i++) {
@@ -331,15 +331,19 @@ static attn_status find_array(const struct safetensors *file, const char *name,
     const struct safetensors_tensor *tensor =
         bsearch(name, all, count, sizeof *all, compare_array_name);
 
-    if (tensor == NULL)
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "tensor '%s' is missing, which __metadata__ announces", name);
+    if (tensor == NULL) {
+        error_set(ret_error, ATTN_E_FORMAT,
+                  "tensor '%s' is missing, which __metadata__ announces", name);
+        return ATTN_E_FORMAT;
+    }
     if (tensor->rank != rank || tensor->shape[0] != rows ||
-        (rank == 2 && tensor->shape[1] != columns))
-        return error_set(ret_error, ATTN_E_SHAPE,
-                         "tensor '%s' has another shape than [%zu,%zu], which "
-                         "__metadata__ means",
-                         name, rows, columns);
+        (rank == 2 && tensor->shape[1] != columns)) {
+        error_set(ret_error, ATTN_E_SHAPE,
+                  "tensor '%s' has another shape than [%zu,%zu], which "
+                  "__metadata__ means",
+                  name, rows, columns);
+        return ATTN_E_SHAPE;
+    }
     *ret_tensor = tensor;
     return ATTN_OK;
 }

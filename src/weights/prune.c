@@ -134,7 +134,7 @@ attn_status prune_check(const attn_model_info *info, const bool *left_out,
 attn_status prune_create_model(const attn_model *model, const bool *left_out,
                                attn_model **ret_model, attn_error *ret_error) {
     attn_model_info info = model->info;
-    size_t group = info.num_heads / info.num_kv_heads;
+    const size_t num_kv_heads = info.num_kv_heads, group = info.num_heads / num_kv_heads;
     attn_model *pruned;
 
     attn_status status = prune_check(&info, left_out, ret_error);
@@ -142,21 +142,21 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
         return status;
     info.layout = PRUNED_LAYOUT;
     info.output_projection = true;
-    info.num_heads = 0;
-    for (size_t head = 0; head < model->info.num_heads; head++)
-        info.num_heads += left_out[head] ? 0 : 1;
-    info.num_kv_heads = info.num_heads / group;
+    for (size_t key_head = 0; key_head < num_kv_heads; key_head++)
+        info.num_kv_heads -= left_out[key_head * group] ? 1 : 0;
+    info.num_heads = info.num_kv_heads * group;
     status = attn_model_create(&info, &pruned);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "cannot create the pruned model: %s",
                          attn_status_text(status));
 
-    for (size_t head = 0, to = 0; head < model->info.num_heads; head++) {
-        if (left_out[head])
+    for (size_t from = 0, to = 0; from < num_kv_heads; from++) {
+        if (left_out[from * group])
             continue;
-        if (to % group == 0)
-            copy_key_head(model, head / group, pruned, to / group);
-        copy_head(model, head, pruned, to++);
+        copy_key_head(model, from, pruned, to);
+        for (size_t h = 0; h < group; h++)
+            copy_head(model, from * group + h, pruned, to * group + h);
+        to++;
     }
     copy_common(model, pruned);
     *ret_model = pruned;

@@ -74,15 +74,35 @@ static bool get_tcp_info(const struct connection *connection, struct tcp_info *r
     return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, ret_info, &size) == 0;
 }
 
+/* Frees a connection of `list`. */
+static void destroy_connection(struct connection_list *list,
+                               struct connection *connection) {
+    if (!connection->started && !connection->handshake.waits)
+        list->num_newcomers--;
+    handshakes_remove(&list->handshakes, &connection->handshake);
+    if (connection->previous != NULL)
+        connection->previous->next = connection->next;
+    else
+        list->first = connection->next;
+    if (connection->next != NULL)
+        connection->next->previous = connection->previous;
+
+    if (connection->has_place)
+        atomic_fetch_sub(&list->limits->num_connections, 1);
+    client_release(&list->limits->clients, connection->client);
+    tls_certificate_release(connection->certificate);
+    free(connection);
+}
+
 /* Ends the connection at once: libmicrohttpd sees an error and closes it. One that
  * libmicrohttpd does not have yet is freed. */
-static void end_connection(struct connection *connection) {
+static void end_connection(struct connection_list *list, struct connection *connection) {
     if (!connection->handshake.waits) {
         shutdown(connection->fd, SHUT_RDWR);
         return;
     }
     close(connection->fd);
-    connection_destroy(connection);
+    destroy_connection(list, connection);
 }
 
 /* Whether bytes of a request have arrived before its line was complete. */
@@ -111,7 +131,7 @@ static void end_late_connection(struct connection *connection, int64_t now) {
         detail = "the request line took longer than --header-timeout; send it at once";
 
     if (detail == NULL) {
-        end_connection(connection);
+        end_connection(connection->list, connection);
         return;
     }
     send_timeout_reply(connection, detail);
@@ -227,14 +247,14 @@ static bool take_any_place(struct connection_list *list, const struct client *cl
     if (other == NULL)
         return false;
     other->has_place = false;
-    end_connection(other);
+    end_connection(list, other);
     return true;
 }
 
 bool connection_end_one(struct connection_list *list) {
     struct connection *connection = find_dispensable(list, NULL);
     if (connection != NULL)
-        end_connection(connection);
+        end_connection(list, connection);
     return connection != NULL;
 }
 
@@ -294,7 +314,7 @@ struct connection *connection_take_waiting(struct connection_list *list) {
 
 void connection_end_waiting(struct connection_list *list) {
     while (list->handshakes.oldest != NULL)
-        end_connection((struct connection *)list->handshakes.oldest);
+        end_connection(list, (struct connection *)list->handshakes.oldest);
 }
 
 /* --- beginning and ending --- */
@@ -319,23 +339,7 @@ void connection_forget_newcomers(struct connection_list *list) {
 }
 
 void connection_destroy(struct connection *connection) {
-    struct connection_list *list = connection->list;
-
-    if (!connection->started && !connection->handshake.waits)
-        list->num_newcomers--;
-    handshakes_remove(&list->handshakes, &connection->handshake);
-    if (connection->previous != NULL)
-        connection->previous->next = connection->next;
-    else
-        list->first = connection->next;
-    if (connection->next != NULL)
-        connection->next->previous = connection->previous;
-
-    if (connection->has_place)
-        atomic_fetch_sub(&list->limits->num_connections, 1);
-    client_release(&list->limits->clients, connection->client);
-    tls_certificate_release(connection->certificate);
-    free(connection);
+    destroy_connection(connection->list, connection);
 }
 
 /* --- time --- */
@@ -468,18 +472,20 @@ void connection_sweep(struct connection_list *list) {
         bool late = !over && each->cut_at == 0 && is_late(each, now);
         looks_again |= each->unread;
         double hold = find_hold(each, now);
-        if (hold > largest) {
+
+        if (over) {
+            end_connection(list, each); /* may free it */
+            continue;
+        }
+        if (late)
+            end_late_connection(each, now); /* likewise */
+        else if (hold > largest) {
             largest = hold;
             slowest = each;
         }
-
-        if (over)
-            end_connection(each); /* may free it */
-        else if (late)
-            end_late_connection(each, now);
     }
     if (slowest != NULL &&
         memory_lacked_since(&list->limits->memory, now - 2 * SECOND_NS))
-        end_connection(slowest);
+        end_connection(list, slowest);
     list->swept = looks_again ? now - SECOND_NS + LOOK_AGAIN_NS : now;
 }

@@ -72,7 +72,8 @@ static void end_long_handshake(struct handshakes *handshakes) {
         if (each->since > latest)
             continue;
         size_t count = count_running(handshakes, each->client);
-        if (count > most || (count == most && each->since < found->since)) {
+        if (found == NULL || count > most ||
+            (count == most && each->since < found->since)) {
             found = each;
             most = count;
         }

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #define LANES 16
-#define CHUNK (16 * LANES) /* numbers that are summed in float32 */
+#define CHUNK ((size_t)16 * LANES) /* numbers that are summed in float32 */
 
 /* Returns the sum of x, or of (x - mean)^2. */
 static double sum_numbers(const float *x, size_t count, const float *mean) {
