@@ -175,7 +175,7 @@ static void test_slopes_are_those_of_alibi(void **state) {
          {0.6771277734684463, 0.620928906036742, 0.5693943173783458},
          16.252459007999395},
     };
-    const struct layer_bias bias = {.kind = BIAS_ALIBI, .alibi_max = 8};
+    const struct layer_bias bias = {.kind = BIAS_ALIBI};
     (void)state;
 
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
@@ -195,7 +195,7 @@ static void test_slopes_are_those_of_alibi(void **state) {
 /* Falcon rounds its slopes to bfloat16, and divides them by sqrt(D) as it does scores. */
 static void test_slopes_of_falcon_are_rounded_and_scaled(void **state) {
     static const float wanted[] = {0.83984375F, 0.59375F, 0.419921875F, 0.296875F};
-    const struct layer_bias bias = {.kind = BIAS_ALIBI_SCALED, .alibi_max = 8};
+    const struct layer_bias bias = {.kind = BIAS_ALIBI_SCALED};
     float slopes[25];
     (void)state;
 

@@ -65,6 +65,8 @@ static const struct spelling {
     {"starcoder2", "rope_parameters norm_epsilon use_bias", "{}"},
     {"vit", "layer_norm_eps qkv_bias", "{}"},
     {"wav2vec2", "do_stable_layer_norm layer_norm_eps", "{}"},
+    /* keys that the classes have and do not use */
+    {"mpt", "attn_config", "{\"attn_config\": {\"alibi_bias_max\": 16}}"},
 };
 
 /* Does something to all files of weights at `from`. */

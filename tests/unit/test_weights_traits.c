@@ -29,7 +29,7 @@ static const struct trait_case {
     {"gpt_neox", "{}", 0, "64 64 96", "causal, rope 10000 of 24, layer norm before"},
     {"gptj", "{}", 0, "16 16 256",
      "causal, rope interleaved 10000 of 64, layer norm before"},
-    {"bloom", "{}", 0, "8 8 8", "causal, alibi 8, layer norm before"},
+    {"bloom", "{}", 0, "8 8 8", "causal, alibi, layer norm before"},
     {"llama", "{}", 0, "32 32 128", "causal, rope 10000 of 128, RMS norm before"},
     {"mistral", "{}", 31, "32 8 128",
      "causal, rope 10000 of 128, window 4096, RMS norm before"},
@@ -54,7 +54,7 @@ static const struct trait_case {
     {"gpt_oss", "{}", 1, "64 8 64", "causal, rope yarn 150000 of 64, RMS norm before"},
     {"starcoder2", "{}", 0, "24 2 128", "causal, rope 10000 of 128, layer norm before"},
     {"falcon", "{}", 0, "71 1 64", "causal, rope 10000 of 64, layer norm before"},
-    {"mpt", "{}", 0, "16 16 128", "causal, alibi 8, layer norm before"},
+    {"mpt", "{}", 0, "16 16 128", "causal, alibi, layer norm before"},
     {"olmo2", "{}", 0, "32 32 128", "causal, rope 10000 of 128, RMS norm of all heads"},
     {"modernbert", "{}", 0, "12 12 64", "rope 160000 of 64"},
     {"modernbert", "{}", 1, "12 12 64",
@@ -73,7 +73,7 @@ static const struct trait_case {
     {"llama", "{\"rope_scaling\": null, \"head_dim\": null}", 0, "32 32 128",
      "causal, rope 10000 of 128, RMS norm before"},
     {"mpt", "{\"attn_config\": {\"clip_qkv\": null, \"softmax_scale\": null}}", 0,
-     "16 16 128", "causal, alibi 8, layer norm before"},
+     "16 16 128", "causal, alibi, layer norm before"},
 
     /* rotary keys of both versions; inside the object comes first */
     {"llama", "{\"rope_theta\": 5e5}", 0, "32 32 128",
@@ -177,11 +177,9 @@ static const struct trait_case {
     {"falcon", "{\"new_decoder_architecture\": true}", 0, "71 71 64",
      "causal, rope 10000 of 64, layer norm before"},
     {"falcon", "{\"multi_query\": false, \"alibi\": true}", 0, "71 71 64",
-     "causal, alibi 8, layer norm before"},
-    {"mpt",
-     "{\"attn_config\": {\"clip_qkv\": 6, \"softmax_scale\": 0.5, "
-     "\"alibi_bias_max\": 16}}",
-     0, "16 16 128", "causal, scale 0.5, clip 6, alibi 16, layer norm before"},
+     "causal, alibi, layer norm before"},
+    {"mpt", "{\"attn_config\": {\"clip_qkv\": 6, \"softmax_scale\": 0.5}}", 0,
+     "16 16 128", "causal, scale 0.5, clip 6, alibi, layer norm before"},
 
     /* refused, with the key */
     {"llama", "{\"rope_theta\": -1}", 0, NULL, "rope_theta is -1"},

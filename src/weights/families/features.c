@@ -44,7 +44,7 @@ static void describe_bias(struct word_list *list, const struct layer_bias *bias)
         break;
     case BIAS_ALIBI:
     case BIAS_ALIBI_SCALED:
-        list_add(list, "alibi %g", bias->alibi_max);
+        list_add(list, "alibi");
         break;
     case BIAS_BUCKETS:
         list_add(list, "bias of %zu buckets up to %zu", bias->num_buckets,

@@ -67,7 +67,6 @@ enum layer_bias_kind {
 
 struct layer_bias {
     enum layer_bias_kind kind;
-    double alibi_max;                  /* slopes are 2^(-alibi_max h/H); often 8 */
     const struct folder_tensor *table; /* [table_rows, H]; a row for each bucket first */
     size_t table_rows;
     size_t num_buckets;

@@ -413,8 +413,7 @@ static const struct family families[] = {
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
         .split = SPLIT_BLOCKS, .scale = SCALE_MPT, .norm_kind = NORM_LAYER,
         .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5,
-        .clip_keys = "attn_config.clip_qkv", .bias_kind = BIAS_ALIBI,
-        .bias_max_keys = "attn_config.alibi_bias_max", .bias_distance = 8},
+        .clip_keys = "attn_config.clip_qkv", .bias_kind = BIAS_ALIBI},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

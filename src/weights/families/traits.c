@@ -317,13 +317,8 @@ static attn_status read_distance_bias(const struct traits *traits, struct layer 
         return status;
 
     bias->kind = family->bias_kind;
-    if (bias->kind != BIAS_BUCKETS) {
-        bias->alibi_max = 8;
-        if (family->bias_max_keys != NULL)
-            status = config_get_number(traits->section, family->bias_max_keys, 8, 8,
-                                       &bias->alibi_max, traits->ret_error);
-        return status;
-    }
+    if (bias->kind != BIAS_BUCKETS)
+        return ATTN_OK;
     bias->both_sides = !layer->causal;
     bias->max_distance = family->bias_distance;
     status = config_get_count(traits->section, "relative_attention_num_buckets",

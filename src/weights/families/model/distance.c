@@ -30,7 +30,7 @@ void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads, doubl
     for (size_t h = 0; h < num_heads; h++) {
         double step = h < power ? (double)(h + 1) / (double)power
                                 : (double)(2 * (h - power) + 1) / (double)(2 * power);
-        double slope = exp2(-bias->alibi_max * step);
+        double slope = exp2(-8 * step);
         if (bias->kind == BIAS_ALIBI_SCALED)
             slope = (double)round_to_bf16((float)slope) * scale;
         ret_slopes[h] = (float)slope;
