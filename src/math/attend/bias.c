@@ -116,7 +116,8 @@ void bias_fill(const struct panel_work *work, size_t first, bool few,
                 run->plan->thread_bias,
     };
 
-    if (kind == ATTN_BIAS_NONE && !work->mask->by_pair)
+    if ((kind == ATTN_BIAS_NONE && !work->mask->by_pair) ||
+        tile.keys.first >= tile.keys.end) /* with sinks, rows may have no keys at all */
         return;
     panel->bias = tile.data;
     panel->bias_ld = few ? row : columns;
