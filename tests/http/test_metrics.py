@@ -263,10 +263,12 @@ def test_scrape_shows_a_busy_server_at_once(start_server, slow_model):
         assert scrape.value("attnd_queue_delay_seconds") > 0
         assert scrape.value("attnd_queue_delay_limit_seconds") == 3600
         assert scrape.value("attnd_requests_in_flight") == 5
-    # Their clients have left: one was computed, and the others waited.
+    # Their clients have left: one was computed, and the others waited. But the worker may begin
+    # another one before the server sees that its client has left, too.
     scrape = wait_for_value(server, 4, "attnd_requests_cancelled_total")
-    assert scrape.value("attnd_requests_cancelled_total", reason="waiting") == 3
-    assert scrape.value("attnd_requests_cancelled_total", reason="computing") == 1
+    waiting, computing = (scrape.value("attnd_requests_cancelled_total", reason=reason)
+                          for reason in ("waiting", "computing"))
+    assert waiting + computing == 4 and computing >= 1 and waiting >= 1
     assert scrape.sum("attnd_requests_expired_total") == 0
     (stats,) = server.get("/v2/models/slow/stats").json()["model_stats"]
     assert stats["inference_stats"]["fail"]["count"] == 4
