@@ -9,6 +9,7 @@
 
 #include "weights/families/folder.h"
 
+#include <attnd/attention.h>
 #include <math.h>
 
 #define FOLDERS TEST_DATA "/hf/"
@@ -125,6 +126,28 @@ static inline void free_layer_case(struct layer_case *layer_case) {
     free(layer_case->heads.values);
     free(layer_case->weights.values);
     free(layer_case->outputs.values);
+}
+
+/* Returns the request of a case, of two sequences, from `queries`. `lens` is memory for
+ * their lengths. */
+static inline attn_request make_case_request(const attn_model *model,
+                                             const struct layer_case *want,
+                                             const float *queries, size_t lens[2][2]) {
+    const attn_model_info *info = attn_model_get_info(model);
+    const float *keys = want->keys.values != NULL ? want->keys.values : queries;
+
+    assert_int_equal(want->num_sequences, 2);
+    lens[0][0] = lens[0][1] = want->num_queries;
+    lens[1][0] = lens[1][1] = want->num_keys;
+    return (attn_request){.num_sequences = 2,
+                          .query_lens = lens[0],
+                          .key_lens = lens[1],
+                          .queries = queries,
+                          .keys = keys,
+                          .values = keys,
+                          .causal = info->causal,
+                          .window = info->window,
+                          .need_weights = ATTN_WEIGHTS_ALL};
 }
 
 #endif

@@ -36,25 +36,13 @@ static inline double compare_doubles(const double *got, const struct case_tensor
 /* Runs a model on a case, from `queries`; returns the worst error. */
 static inline double run_case(const attn_model *model, const struct layer_case *want,
                               const float *queries) {
-    const attn_model_info *info = attn_model_get_info(model);
-    const float *keys = want->keys.values != NULL ? want->keys.values : queries;
-    size_t query_lens[2] = {want->num_queries, want->num_queries};
-    size_t key_lens[2] = {want->num_keys, want->num_keys};
-    attn_request request = {.num_sequences = want->num_sequences,
-                            .query_lens = query_lens,
-                            .key_lens = key_lens,
-                            .queries = queries,
-                            .keys = keys,
-                            .values = keys,
-                            .causal = info->causal,
-                            .window = info->window,
-                            .need_weights = ATTN_WEIGHTS_ALL};
+    size_t lens[2][2];
+    attn_request request = make_case_request(model, want, queries, lens);
     struct ref_result result = {
         .outputs = malloc(want->outputs.count * sizeof(double)),
         .weights = malloc(want->weights.count * sizeof(double)),
         .heads = malloc(want->heads.count * sizeof(double)),
     };
-    assert_int_equal(want->num_sequences, 2);
     assert_true(result.outputs != NULL && result.weights != NULL && result.heads != NULL);
     assert_int_equal(attn_ref_run(model, &request, &result), ATTN_OK);
     double worst = fmax(compare_doubles(result.outputs, &want->outputs),

@@ -7,7 +7,6 @@
 
 #include "weights/families/features.h"
 
-#include <attnd/attention.h>
 #include <attnd/library.h>
 
 static void test_layers_are_found_to_be_what_they_are(void **state) {
@@ -34,23 +33,11 @@ static void test_layers_are_found_to_be_what_they_are(void **state) {
 /* Runs the model of a layer on its case, from `queries`; returns the worst error. */
 static double run_case(const attn_model *model, const struct layer_case *want,
                        const float *queries) {
-    const attn_model_info *info = attn_model_get_info(model);
-    const float *keys = want->keys.values != NULL ? want->keys.values : queries;
-    size_t query_lens[2] = {want->num_queries, want->num_queries};
-    size_t key_lens[2] = {want->num_keys, want->num_keys};
-    attn_request request = {.num_sequences = want->num_sequences,
-                            .query_lens = query_lens,
-                            .key_lens = key_lens,
-                            .queries = queries,
-                            .keys = keys,
-                            .values = keys,
-                            .causal = info->causal,
-                            .window = info->window,
-                            .need_weights = ATTN_WEIGHTS_ALL,
-                            .need_heads = true};
+    size_t lens[2][2];
+    attn_request request = make_case_request(model, want, queries, lens);
     attn_sizes sizes;
 
-    assert_int_equal(want->num_sequences, 2);
+    request.need_heads = true;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     assert_int_equal(sizes.outputs, want->outputs.count);
     assert_int_equal(sizes.weights, want->weights.count);
