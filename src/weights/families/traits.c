@@ -332,8 +332,7 @@ static attn_status read_distance_bias(const struct traits *traits, struct layer 
         return status;
     bias->num_buckets = family->bias_fixed ? family->bias_buckets : bias->table_rows;
     size_t exact = bias->num_buckets / (bias->both_sides ? 4 : 2);
-    if (exact == 0 || bias->max_distance <= exact ||
-        bias->num_buckets > bias->table_rows)
+    if (exact == 0 || bias->max_distance <= exact || bias->num_buckets > bias->table_rows)
         return error_set(traits->ret_error, ATTN_E_VALUE,
                          "%zu buckets up to distance %zu are not possible",
                          bias->table_rows, bias->max_distance);
