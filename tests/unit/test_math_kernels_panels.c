@@ -11,6 +11,8 @@
 /* cmocka.h needs those above. */
 #include <cmocka.h>
 
+#include "every_set.h"
+
 #include "random_panel.h"
 
 #define CASES   400
@@ -291,15 +293,6 @@ int main(void) {
         cmocka_unit_test(test_a_sink_alone_leaves_nothing),
         cmocka_unit_test(test_a_query_whose_pairs_are_all_masked_gets_nothing),
     };
-    int failures = 0;
 
-    for (size_t i = 0; (kernels = kernels_available(i)) != NULL; i++) {
-        char name[64];
-
-        snprintf(name, sizeof name, "%s, %s", kernels->name,
-                 kernels->k_step == 2 ? "bf16" : "f32");
-        failures += _cmocka_run_group_tests(name, tests, sizeof tests / sizeof tests[0],
-                                            NULL, NULL);
-    }
-    return failures;
+    return run_with_every_set(tests, sizeof tests / sizeof tests[0]);
 }
