@@ -12,6 +12,10 @@ from server import BINARY, clean_environment, is_sanitized
 
 WIDTH = 2048
 WEIGHTS = 4 * WIDTH * WIDTH * 4  # 64 MiB
+# A loader may take this share of the weights besides: for its stack, the buffers of BLAS, huge pages
+# and the arenas of the C library, which differ by processor. It is less than a matrix and the 0.1
+# that loading takes everywhere, so one more copy of a matrix exceeds the bound.
+ROOM = 0.3
 # Prints the peak of the resident memory of a command, in KiB. It is a small process of its own,
 # since what a process had before exec() counts too.
 MEASURE = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
@@ -46,10 +50,10 @@ def wide_layers(tmp_path_factory):
 
 @pytest.mark.skipif(is_sanitized(), reason="sanitizers use memory of their own")
 @pytest.mark.parametrize("name, arguments, most", [
-    ("native", ["--check-config", "--engine", "native", "--model", "x={}/wide.safetensors"], 1.2),
-    ("openblas", ["--check-config", "--engine", "openblas", "--model", "x={}/wide.safetensors"], 1.2),
-    ("additive", ["--check-config", "--model", "x={}/additive/wide.safetensors"], 1.3),
-    ("two files", ["--check-config", "--model-dir", "{}"], 2.2),
+    ("native", ["--check-config", "--engine", "native", "--model", "x={}/wide.safetensors"], 1 + ROOM),
+    ("openblas", ["--check-config", "--engine", "openblas", "--model", "x={}/wide.safetensors"], 1 + ROOM),
+    ("additive", ["--check-config", "--model", "x={}/additive/wide.safetensors"], 1.1 + ROOM),
+    ("two files", ["--check-config", "--model-dir", "{}"], 2 * (1 + ROOM)),
     ("inspect", ["inspect", "{}/wide.safetensors"], 0.1)],
     ids=lambda value: value if isinstance(value, str) else "")
 def test_loading_takes_little_more_memory_than_the_weights(wide_layers, name, arguments, most):
