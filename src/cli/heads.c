@@ -107,9 +107,7 @@ int command_heads(const struct config *config, const struct config_texts *files)
     attn_error error;
 
     if (config->heads.data == NULL) {
-        error_set(&error, ATTN_E_VALUE,
-                  "--data is missing; name a file with the JSON of one "
-                  "POST /v1/attention on each line");
+        error_set(&error, ATTN_E_VALUE, "--data is missing; " REQUEST_FILE_REMEDY);
         return operand_report(&error, 2);
     }
     int exit_code = operand_load(config, files, &model);

@@ -45,8 +45,7 @@ static attn_status check_options(const struct config_heads *options, attn_error 
                          "--output is missing; name the file to write");
     if (options->data == NULL && (options->keep > 0 || options->curve != NULL))
         return error_set(error, ATTN_E_VALUE,
-                         "--data is missing, which %s needs; name a file with the JSON "
-                         "of one POST /v1/attention on each line",
+                         "--data is missing, which %s needs; " REQUEST_FILE_REMEDY,
                          options->keep > 0 ? "--keep" : "--curve");
     if (options->data != NULL && stat(options->data, &data) == 0 &&
         !S_ISREG(data.st_mode))

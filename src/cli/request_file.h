@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_file.h: the requests of a file, each on a line of its own. One of them is in
- * memory at a time. */
+/* request_file.h: the requests of a file: JSON, each on a line of its own, or one in
+ * safetensors. One of them is in memory at a time. */
 #ifndef ATTND_CLI_REQUEST_FILE_H
 #define ATTND_CLI_REQUEST_FILE_H
 
@@ -8,6 +8,11 @@
 #include "config/config.h"
 
 #include <attnd/attention.h>
+
+/* What --data must have, for errors. */
+#define REQUEST_FILE_REMEDY                                                              \
+    "name a file with the JSON of one POST /v1/attention on each line, or with one in "  \
+    "safetensors"
 
 /* The memory that a request may use; the arena is reset behind it. */
 struct request_memory {
@@ -21,19 +26,19 @@ void *request_alloc(struct request_memory *memory, size_t count, size_t size,
                     attn_error *ret_error);
 
 /* What is done with each request. It may change the batch, which is for the model, and
- * has no need_weights. */
+ * asks for nothing but outputs. */
 typedef attn_status request_use(void *context, attn_request *batch,
                                 struct request_memory *memory, attn_error *ret_error);
 
-/* Calls `use` with every request of the file --data, which are bodies of /v1/attention in
- * JSON, for `model`, whatever model they name. Blank lines are skipped. When that takes
- * long, lines on standard error say how far it has got; `done` is their verb, such as
- * "analysed".
+/* Calls `use` with every request of the file --data for `model`, whatever model they
+ * name. They are bodies of /v1/attention: JSON on each line, where blank lines are
+ * skipped, or one in safetensors. When that takes long, lines on standard error say how
+ * far it has got; `done` is their verb, such as "analysed".
  *
  * Errors, with one line that names the file, and the line and field at fault: those of
- * `use`; ATTN_E_IO; ATTN_E_FORMAT for a file without a request; ATTN_E_VALUE for a line
- * that is not a request, or too long (--max-body); ATTN_E_NOMEM, also for a request that
- * needs more than --max-memory. */
+ * `use`; ATTN_E_IO; ATTN_E_FORMAT for a file without a request, or of another program;
+ * ATTN_E_VALUE for what is not a request, too long (--max-body), or needs more than
+ * --max-memory; ATTN_E_NOMEM. */
 attn_status request_file_read(const struct config *config, const attn_model *model,
                               const char *done, request_use *use, void *context,
                               attn_error *ret_error);

@@ -405,8 +405,9 @@ const struct option config_options[] = {
      .offset = AT(heads.data),
      .metavar = "REQUESTS",
      .help = "File of requests to analyse the heads on: each line has the JSON of one "
-             "POST /v1/attention. The model that it names does not matter. "
-             "--max-body limits a line, and --max-memory what one request needs.",
+             "POST /v1/attention, or the file is one request in safetensors. The model "
+             "that it names does not matter. --max-body limits a request, and "
+             "--max-memory what it needs.",
      .command = "heads and prune",
      .command_line_only = true},
     {.name = "heads",

@@ -5,6 +5,7 @@
 #include "base/endian.h"
 #include "base/error.h"
 #include "base/finite.h"
+#include "safetensors/foreign.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,23 +20,6 @@
 
 /* Bytes read at once: a multiple of any element's size. */
 #define READ_CHUNK ((size_t)16 * 1024)
-
-#define PATH_QUOTED_MAX 90 /* bytes of a path in a command that an error shows */
-
-/* What refuses a file of torch.save(), and the Python that converts file sys.argv[1].
- * save_file() takes neither views nor shared memory. */
-#define REMEDY_TORCH "is a file of torch.save(); convert its state dict"
-#define SCRIPT_TORCH                                                                     \
-    "import sys, torch; from safetensors.torch import save_file; "                       \
-    "save_file({k: v.clone().contiguous() for k, v in torch.load(sys.argv[1], 'cpu', "   \
-    "weights_only=True).items()}, sys.argv[1] + '.safetensors')"
-#define SCRIPT_NUMPY                                                                     \
-    "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
-    "save_file({k: np.ascontiguousarray(v) for k, v in np.load(sys.argv[1]).items()}, "  \
-    "sys.argv[1] + '.safetensors')"
-#define REMEDY_PICKLE                                                                    \
-    "is a pickle of Python; load it with pickle.load() if you trust its origin, and "    \
-    "save its arrays under their names with save_file() of safetensors.numpy"
 
 struct safetensors {
     int fd;                      /* -1: `memory` is read */
@@ -90,73 +74,15 @@ static attn_status open_no_memory(attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to open the file");
 }
 
-/* Files of other programs, by their first bytes, and what makes safetensors of them. The
- * first row is also that of torch.save(): is_npz() decides. A pickle begins with 0x80 and
- * its protocol, as a header's size may; the opcode after them sets it apart. */
-static const struct {
-    const char *bytes;
-    size_t size;
-    const char *remedy;
-    const char *script; /* Python that does it, or NULL */
-} foreign_formats[] = {
-    {"PK\3\4", 4, "is an .npz file of NumPy; convert it", SCRIPT_NUMPY},
-    {"PK\3\4", 4, REMEDY_TORCH, SCRIPT_TORCH},
-    {"\x80\x02\x8a\nl\xfc\x9c\x46", 8, REMEDY_TORCH, SCRIPT_TORCH}, /* before 1.6 */
-    {"\x93NUMPY", 6,
-     "is an .npy file of NumPy, one array without a name; save all arrays of the layer "
-     "under their names with save_file() of safetensors.numpy",
-     NULL},
-    {"\x80\2}", 3, REMEDY_PICKLE, NULL},
-    {"\x80\3}", 3, REMEDY_PICKLE, NULL},
-    {"\x80\4\x95", 3, REMEDY_PICKLE, NULL},
-    {"\x80\5\x95", 3, REMEDY_PICKLE, NULL},
-    {"GGUF", 4,
-     "is a GGUF file; give attnd the safetensors file that it was converted from", NULL},
-    {"\x89HDF\r\n\x1a\n", 8,
-     "is an HDF5 file; read it with h5py or Keras, and save the kernels, transposed and "
-     "made contiguous, with save_file() of safetensors.numpy",
-     NULL},
-};
-
-/* Returns whether the archive of zip that begins with `bytes` is one of NumPy: the name
- * of its first file ends in ".npy". */
-static bool is_npz(const unsigned char *bytes, size_t size) {
-    enum { NAME_SIZE_AT = 26, NAME_AT = 30, SUFFIX = 4 };
-    size_t name_end = NAME_AT + (size_t)bytes[NAME_SIZE_AT];
-
-    return name_end >= NAME_AT + SUFFIX && name_end <= size &&
-           memcmp(bytes + name_end - SUFFIX, ".npy", SUFFIX) == 0;
-}
-
-/* Returns `path` if a shell takes it unchanged between single quotes and an error's line
- * has room for it twice, else FILE. */
-static const char *quotable_path(const char *path) {
-    size_t size = 0;
-    while (path[size] >= ' ' && path[size] <= '~' && path[size] != '\'')
-        size++;
-    return path[size] == '\0' && size <= PATH_QUOTED_MAX ? path : "FILE";
-}
-
 /* Puts a better error in the place of the one about a header when the file at `path` is
  * one that another program wrote. */
 static attn_status refuse_foreign(const struct safetensors *file, const char *path,
                                   attn_error *ret_error) {
-    unsigned char bytes[256] = {0};
+    unsigned char bytes[SAFETENSORS_FOREIGN_MAX];
     size_t size = file->size < sizeof bytes ? (size_t)file->size : sizeof bytes;
 
-    if (file_read_bytes(file, 0, size, bytes, NULL) != ATTN_OK)
-        return ATTN_E_FORMAT;
-    for (size_t i = 0; i < sizeof foreign_formats / sizeof foreign_formats[0]; i++) {
-        const char *remedy = foreign_formats[i].remedy;
-        const char *script = foreign_formats[i].script;
-        if (memcmp(bytes, foreign_formats[i].bytes, foreign_formats[i].size) != 0 ||
-            (i == 0 && !is_npz(bytes, size)))
-            continue;
-        if (script == NULL)
-            return error_set(ret_error, ATTN_E_FORMAT, "%s", remedy);
-        return error_set(ret_error, ATTN_E_FORMAT, "%s: python3 -c \"%s\" '%s'", remedy,
-                         script, quotable_path(path));
-    }
+    if (file_read_bytes(file, 0, size, bytes, NULL) == ATTN_OK)
+        safetensors_find_foreign(bytes, size, path, SAFETENSORS_OF_LAYER, ret_error);
     return ATTN_E_FORMAT;
 }
 

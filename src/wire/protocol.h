@@ -21,6 +21,7 @@ struct wire_input {
     size_t json_size; /* of the JSON that it begins with; WIRE_NO_SIZE: not stated */
     const attn_model *const *models; /* those that it may name; at least one */
     size_t num_models;
+    bool any_name;       /* the only model is meant, whatever the request names */
     struct arena *arena; /* for what is read */
     /* Reserves memory before it is allocated. Returns false with *ret_problem set when
      * there is not enough. */

@@ -136,6 +136,17 @@ def test_pruned_file_has_only_the_rows_and_columns_of_its_heads(tmp_path):
     assert (pruned["W_o.weight"] == whole["W_o.weight"][:, kept]).all()
 
 
+@pytest.mark.parametrize("words", ["outputs", "weights", "heads", "lse", "outputs,heads", "heads,lse"])
+def test_need_does_not_change_what_is_measured(tmp_path, layer, words):
+    data = tmp_path / "data"
+    data.write_text(json.dumps({"queries": layer[3][0]["queries"], "need": words.split(",")}))
+    result = run_attnd("prune", layer[0], "--heads", "1", "--data", data, "--output",
+                       tmp_path / "out")
+    assert (result.returncode, result.stderr) == (0, ""), result
+    predicted, measured = numbers(result.stdout)
+    assert predicted > 0.01 and abs(predicted - measured) <= 1e-5
+
+
 # --- what is refused ---
 
 REFUSED = {

@@ -159,6 +159,8 @@ bool wire_native_read(const struct wire_input *input, struct wire_request *ret_r
     if (!wire_native_scan(input->body, input->size, input->pace, &scan, ret_problem))
         return false;
 
+    if (input->any_name)
+        scan.members[WIRE_NATIVE_MODEL].start = NULL;
     size_t bytes = scan.decode_bytes;
     size_add_saturating(&bytes, head_marks_cost(input, &scan));
     return input->reserve(input->context, bytes, ret_problem) &&

@@ -405,8 +405,8 @@ static bool decode_body(const struct wire_input *input,
                                           .request = request};
     if (!find_tensors(header, &decoder.body) ||
         !find_options(header, decoder.options, ret_problem) ||
-        !wire_model_find(decoder.options[OPTION_MODEL], input->models, input->num_models,
-                         &request->model, ret_problem))
+        !wire_model_find(input->any_name ? NULL : decoder.options[OPTION_MODEL],
+                         input->models, input->num_models, &request->model, ret_problem))
         return false;
 
     size_t num_heads = attn_model_get_info(request->model)->num_heads;

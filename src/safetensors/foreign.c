@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* foreign.c: a table of first bytes, and of the Python that converts what has them. */
+#include "safetensors/foreign.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+#define PATH_QUOTED_MAX 90 /* bytes of a path in a command that an error shows */
+
+/* The Python that converts file sys.argv[1]. save_file() takes neither views nor shared
+ * memory. */
+#define SAVE_TO ", sys.argv[1] + '.safetensors')"
+#define SCRIPT_TORCH                                                                     \
+    "import sys, torch; from safetensors.torch import save_file; "                       \
+    "save_file({k: v.clone().contiguous() for k, v in torch.load(sys.argv[1], 'cpu', "   \
+    "weights_only=True).items()}" SAVE_TO
+#define SCRIPT_TORCH_TENSOR                                                              \
+    "import sys, torch; from safetensors.torch import save_file; "                       \
+    "save_file({'queries': torch.load(sys.argv[1], 'cpu', weights_only=True).clone()"    \
+    ".contiguous()}" SAVE_TO
+#define SCRIPT_NPZ                                                                       \
+    "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
+    "save_file({k: np.ascontiguousarray(v) for k, v in "                                 \
+    "np.load(sys.argv[1]).items()}" SAVE_TO
+#define SCRIPT_NPY                                                                       \
+    "import sys, numpy as np; from safetensors.numpy import save_file; "                 \
+    "save_file({'queries': np.ascontiguousarray(np.load(sys.argv[1]))}" SAVE_TO
+
+/* What makes safetensors of a file; `script` is Python that does it, or NULL. */
+struct remedy {
+    const char *text;
+    const char *script;
+};
+
+#define DICT_OF_TORCH                                                                    \
+    { "convert its state dict", SCRIPT_TORCH }
+#define TENSOR_OF_TORCH                                                                  \
+    { "convert its tensor, the queries", SCRIPT_TORCH_TENSOR }
+#define LOAD_PICKLE                                                                      \
+    {                                                                                    \
+        "load it with pickle.load() if you trust its origin, and save its arrays under " \
+        "their names with save_file() of safetensors.numpy",                             \
+            NULL                                                                         \
+    }
+
+/* Files of other programs, by their first bytes. The first row is also that of
+ * torch.save(): is_npz() decides. A pickle begins with 0x80 and its protocol, as a
+ * header's size may; the opcode after them sets it apart. A remedy for requests that has
+ * no text is that for layers. */
+static const struct {
+    const char *bytes;
+    size_t size;
+    const char *what;
+    struct remedy remedies[2]; /* by enum safetensors_use */
+} foreign_formats[] = {
+    {"PK\3\4",
+     4,
+     "an .npz file of NumPy",
+     {{"convert it", SCRIPT_NPZ},
+      {"convert it, with arrays called queries, keys and values", SCRIPT_NPZ}}},
+    {"PK\3\4", 4, "a file of torch.save()", {DICT_OF_TORCH, TENSOR_OF_TORCH}},
+    {"\x80\x02\x8a\nl\xfc\x9c\x46", /* before 1.6 */
+     8,
+     "a file of torch.save()",
+     {DICT_OF_TORCH, TENSOR_OF_TORCH}},
+    {"\x93NUMPY",
+     6,
+     "an .npy file of NumPy, one array without a name",
+     {{"save all arrays of the layer under their names with save_file() of "
+       "safetensors.numpy",
+       NULL},
+      {"convert it, the queries", SCRIPT_NPY}}},
+    {"\x80\2}", 3, "a pickle of Python", {LOAD_PICKLE}},
+    {"\x80\3}", 3, "a pickle of Python", {LOAD_PICKLE}},
+    {"\x80\4\x95", 3, "a pickle of Python", {LOAD_PICKLE}},
+    {"\x80\5\x95", 3, "a pickle of Python", {LOAD_PICKLE}},
+    {"GGUF",
+     4,
+     "a GGUF file",
+     {{"give attnd the safetensors file that it was converted from", NULL}}},
+    {"\x89HDF\r\n\x1a\n",
+     8,
+     "an HDF5 file",
+     {{"read it with h5py or Keras, and save the kernels, transposed and made "
+       "contiguous, with save_file() of safetensors.numpy",
+       NULL}}},
+};
+
+bool safetensors_is_likely(const unsigned char *bytes, size_t size) {
+    /* A header has less than 2^40 bytes, and begins with a brace. JSON has no zeros. */
+    return size >= SAFETENSORS_BEGIN_MIN && memcmp(bytes + 5, "\0\0\0{", 4) == 0;
+}
+
+/* Returns whether the archive of zip that begins with `bytes` is one of NumPy: the name
+ * of its first file ends in ".npy". */
+static bool is_npz(const unsigned char *bytes, size_t size) {
+    enum { NAME_SIZE_AT = 26, NAME_AT = 30, SUFFIX = 4 };
+    size_t name_end = size > NAME_AT ? NAME_AT + (size_t)bytes[NAME_SIZE_AT] : 0;
+
+    return name_end >= NAME_AT + SUFFIX && name_end <= size &&
+           memcmp(bytes + name_end - SUFFIX, ".npy", SUFFIX) == 0;
+}
+
+/* Returns `path` if a shell takes it unchanged between single quotes and an error's line
+ * has room for it twice, else FILE. */
+static const char *quotable_path(const char *path) {
+    size_t size = 0;
+    while (path[size] >= ' ' && path[size] <= '~' && path[size] != '\'')
+        size++;
+    return path[size] == '\0' && size <= PATH_QUOTED_MAX ? path : "FILE";
+}
+
+bool safetensors_find_foreign(const unsigned char *bytes, size_t size, const char *path,
+                              enum safetensors_use use, attn_error *ret_error) {
+    for (size_t i = 0; i < sizeof foreign_formats / sizeof foreign_formats[0]; i++) {
+        const struct remedy *remedy = &foreign_formats[i].remedies[use];
+        if (foreign_formats[i].size > size ||
+            memcmp(bytes, foreign_formats[i].bytes, foreign_formats[i].size) != 0 ||
+            (i == 0 && !is_npz(bytes, size)))
+            continue;
+
+        if (remedy->text == NULL)
+            remedy = &foreign_formats[i].remedies[SAFETENSORS_OF_LAYER];
+        error_set(ret_error, ATTN_E_FORMAT, "is %s; %s", foreign_formats[i].what,
+                  remedy->text);
+        if (remedy->script != NULL)
+            error_set(ret_error, ATTN_E_FORMAT, "is %s; %s: python3 -c \"%s\" '%s'",
+                      foreign_formats[i].what, remedy->text, remedy->script,
+                      quotable_path(path));
+        return true;
+    }
+    return false;
+}
