@@ -306,7 +306,7 @@ attn_status load_model(const struct config *config, const struct load_source *so
 }
 
 attn_status load_measure(const struct config *config, const struct load_source *source,
-                         size_t *ret_bytes, attn_error *ret_error) {
+                         attn_model_info *ret_info, attn_error *ret_error) {
     struct model_spec spec;
     attn_model_info info = {.bytes = 0};
     attn_status status = read_spec(source, &spec, ret_error);
@@ -325,7 +325,7 @@ attn_status load_measure(const struct config *config, const struct load_source *
                                      ret_error);
     model_spec_deinit(&spec);
     if (status == ATTN_OK)
-        *ret_bytes = info.bytes > info.memory ? info.bytes : info.memory;
+        *ret_info = info;
     return status;
 }
 

@@ -47,10 +47,11 @@ attn_status load_find_sources(const struct config *config,
 attn_status load_model(const struct config *config, const struct load_source *source,
                        attn_model **ret_model, attn_error *ret_error);
 
-/* Finds how many bytes of memory load_model() would need, from the header of the file
- * alone. Errors are as in load_model(). */
+/* Finds how many bytes load_model() would need, from the header of the file alone: sets
+ * memory, which the model would hold, and bytes, which its weights are while they are
+ * loaded. Both are 0 for a built-in model. Errors are as in load_model(). */
 attn_status load_measure(const struct config *config, const struct load_source *source,
-                         size_t *ret_bytes, attn_error *ret_error);
+                         attn_model_info *ret_info, attn_error *ret_error);
 
 /* Whether both are the same file with the same options, and it did not change. */
 bool load_is_same(const struct load_source *a, const struct load_source *b);

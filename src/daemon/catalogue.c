@@ -129,6 +129,8 @@ attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_erro
     attn_status status = find_entries(catalogue->config, entries, ret_error);
 
     if (status == ATTN_OK)
+        status = check_entries_fit(catalogue->config, entries, ret_error);
+    if (status == ATTN_OK)
         status = team_run(&(struct team_work){.count = entries->count,
                                               .run = load_or_skip,
                                               .report = log_progress,
@@ -157,11 +159,12 @@ attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_erro
  * free, and what is served already is not, since requests may use it still. */
 static attn_status check_memory(const struct catalogue *catalogue,
                                 const struct load_source *source, attn_error *ret_error) {
-    size_t bytes = 0;
-    attn_status status = load_measure(catalogue->config, source, &bytes, ret_error);
+    attn_model_info info;
+    attn_status status = load_measure(catalogue->config, source, &info, ret_error);
     if (status != ATTN_OK)
         return status;
 
+    size_t bytes = info.bytes > info.memory ? info.bytes : info.memory; /* to load it */
     size_t machine = machine_free_memory("");
     size_t kept = sched_budget_left(catalogue->budget);
     size_t left = machine > kept ? machine - kept : 0;

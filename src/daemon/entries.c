@@ -3,6 +3,8 @@
 #include "daemon/entries.h"
 
 #include "base/error.h"
+#include "base/machine.h"
+#include "base/size.h"
 #include "wire/json/value.h"
 
 #include <stdio.h>
@@ -42,6 +44,26 @@ attn_status find_entries(const struct config *config,
     *ret_entries = (struct catalogue_entries){items, sources.count};
     free(sources.items); /* their texts are the entries' now */
     return ATTN_OK;
+}
+
+attn_status check_entries_fit(const struct config *config,
+                              const struct catalogue_entries *entries,
+                              attn_error *ret_error) {
+    size_t memory = machine_memory(""), sum = 0;
+
+    for (size_t i = 0; i < entries->count; i++) {
+        attn_model_info info;
+        if (load_measure(config, &entries->items[i].source, &info, ret_error) ==
+                ATTN_OK &&
+            info.bytes <= memory)
+            size_add_saturating(&sum, info.memory);
+    }
+    if (sum <= memory)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_NOMEM,
+                     "the models need %zu bytes together, but this process may use %zu; "
+                     "name fewer of them, or use --precision bf16",
+                     sum, memory);
 }
 
 struct catalogue_entry *find_entry(struct catalogue_entry *items, size_t count,

@@ -29,6 +29,13 @@ struct catalogue_entries {
 attn_status find_entries(const struct config *config,
                          struct catalogue_entries *ret_entries, attn_error *ret_error);
 
+/* Checks, by their headers, that all models fit in the memory that this process may use.
+ * One that cannot be loaded at all does not count, since load_model() says why. Errors,
+ * with one line: ATTN_E_NOMEM. */
+attn_status check_entries_fit(const struct config *config,
+                              const struct catalogue_entries *entries,
+                              attn_error *ret_error);
+
 /* Frees the entries, and models that were not published. */
 void deinit_entries(struct catalogue_entries *entries);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/finite.h"
+#include "base/machine.h"
 #include "math/fold.h"
 #include "math/model.h"
 #include "weights/sizes.h"
@@ -274,11 +275,27 @@ attn_status assemble_description(const struct safetensors *file,
     return model_describe(&assembly.sizes.info, engine, ret_info, ret_error);
 }
 
+attn_status assemble_check_memory(const attn_model_info *info, attn_error *ret_error) {
+    attn_model_info described;
+    size_t memory = machine_memory("");
+    attn_status status = model_describe(info, NULL, &described, ret_error);
+
+    if (status != ATTN_OK || described.bytes <= memory)
+        return status;
+    return error_set(ret_error, ATTN_E_OVERFLOW,
+                     "its weights need %zu bytes as float32, but this process may use "
+                     "%zu; use a smaller model, or more memory",
+                     described.bytes, memory);
+}
+
 /* Creates a model with the weights of the source. */
 static attn_status load_weights(const struct weight_source *source,
                                 attn_model **ret_model, attn_error *ret_error) {
     attn_model *model;
-    attn_status status = attn_model_create(source->info, &model);
+    attn_status status = assemble_check_memory(source->info, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_model_create(source->info, &model);
     if (status != ATTN_OK) {
         error_set(ret_error, status, "cannot create a model of these sizes: %s",
                   attn_status_text(status));

@@ -444,6 +444,8 @@ attn_status layer_file_describe(const struct safetensors *file,
 
     attn_status status = check_layer_file(file, &info, ret_error);
     if (status == ATTN_OK && check_weights)
+        status = assemble_check_memory(&info, ret_error);
+    if (status == ATTN_OK && check_weights)
         status = attn_model_create(&info, &model) == ATTN_OK
                      ? read_arrays(file, model, ret_error)
                      : error_set(ret_error, ATTN_E_NOMEM, "not enough memory for it");

@@ -48,9 +48,9 @@ def index(server):
     return {entry["name"]: (entry["state"], entry["reason"]) for entry in reply.json()}
 
 
-def write_huge_layer(path):
-    """Writes the header of a layer of 256 GiB, and a hole for its weights."""
-    width, header, end = 131072, {"__metadata__": {"num_heads": "8"}}, 0
+def write_huge_layer(path, size=1 << 38):
+    """Writes the header of a layer of some `size` bytes, and a hole for its weights."""
+    width, header, end = int((size / 16) ** 0.5) // 8 * 8, {"__metadata__": {"num_heads": "8"}}, 0
     for name in ("W_q", "W_k", "W_v", "W_o"):
         size = width * width * 4
         header[f"{name}.weight"] = {"dtype": "F32", "shape": [width, width],

@@ -310,7 +310,7 @@ attn_status folder_check_models(const struct folder *folder,
         *bytes += sum;
         return ATTN_OK;
     }
-    return error_set(ret_error, ATTN_E_NOMEM,
+    return error_set(ret_error, sum > memory ? ATTN_E_OVERFLOW : ATTN_E_NOMEM,
                      "%sits %zu layers need %zu bytes, but this process may use %zu%s; "
                      "choose some with layers=0-%zu, or precision=bf16",
                      folder->path, folder->num_layers, sum, left,

@@ -60,7 +60,8 @@ attn_status folder_describe_model(const struct folder *folder, size_t i,
 
 /* Checks that all layers can be served at the same time in `memory` bytes, of which
  * *bytes are spoken for. Adds theirs to them. Errors, with one line: those of
- * folder_describe_model(); ATTN_E_NOMEM when they are too large. */
+ * folder_describe_model(); ATTN_E_OVERFLOW when they are larger than `memory`, and
+ * ATTN_E_NOMEM when they do not fit beside what is spoken for. */
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error);
