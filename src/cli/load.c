@@ -151,10 +151,11 @@ static bool has_model_suffix(const char *file) {
     return size > suffix && strcmp(file + size - suffix, MODEL_SUFFIX) == 0;
 }
 
-/* A file of one layer, or what may be a folder of many. */
+/* A file of one layer, or what may be a folder of many. Hidden ones are left out, such as
+ * the ._x.safetensors that macOS puts beside x.safetensors. */
 static int is_model_entry(const struct dirent *entry) {
-    return has_model_suffix(entry->d_name) ||
-           (entry->d_name[0] != '.' && entry->d_type != DT_REG);
+    return entry->d_name[0] != '.' &&
+           (has_model_suffix(entry->d_name) || entry->d_type != DT_REG);
 }
 
 /* Adds a file of --model-dir, or a folder in it that has a config.json. */

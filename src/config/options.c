@@ -35,7 +35,7 @@ const struct option config_options[] = {
      .metavar = "DIR",
      .help =
          "Load every *.safetensors file in DIR, under its name without the suffix, and "
-         "every folder with a config.json."},
+         "every folder with a config.json. Hidden ones are left out."},
     {.name = "skip-bad-models",
      .kind = OPTION_FLAG,
      .offset = AT(skip_bad_models),

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "config/file.h"
 #include "config/options.h"
 
 #include <ctype.h>
@@ -376,62 +377,13 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
     return ATTN_OK;
 }
 
-/* A file of options, which jansson reads piece by piece. */
-struct config_text {
-    FILE *file;
-    bool has_nul; /* jansson overlooks a NUL byte that follows a number */
-    int error;    /* errno of a read that failed, or 0 */
-};
-
-/* json_load_callback_t */
-static size_t read_config_text(void *buffer, size_t size, void *data) {
-    struct config_text *text = data;
-    size_t got = fread(buffer, 1, size, text->file);
-    text->has_nul = text->has_nul || memchr(buffer, '\0', got) != NULL;
-    if (ferror(text->file))
-        text->error = errno;
-    return got;
-}
-
-static attn_status refuse_file(struct option_reader *reader, const char *path,
-                               int error) {
-    return error_set(reader->error, ATTN_E_IO, "--config: cannot read %s: %s", path,
-                     strerror(error));
-}
-
-/* Parses the file. *ret_root is a new reference. */
-static attn_status load_config(struct option_reader *reader, const char *path,
-                               json_t **ret_root) {
-    struct config_text text = {.file = fopen(path, "r")};
-    if (text.file == NULL)
-        return refuse_file(reader, path, errno);
-
-    json_error_t json_error;
-    json_t *root =
-        json_load_callback(read_config_text, &text, JSON_REJECT_DUPLICATES, &json_error);
-    fclose(text.file);
-    if (root != NULL && !text.has_nul && text.error == 0) {
-        *ret_root = root;
-        return ATTN_OK;
-    }
-
-    json_decref(root);
-    if (text.error != 0)
-        return refuse_file(reader, path, text.error);
-    if (text.has_nul)
-        return error_set(reader->error, ATTN_E_FORMAT,
-                         "%s: has a NUL byte; write it as JSON in UTF-8", path);
-    return error_set(reader->error, ATTN_E_FORMAT, "%s:%d:%d: %s", path, json_error.line,
-                     json_error.column, json_error.text);
-}
-
 static void read_config_file(struct option_reader *reader) {
     const char *path = reader->config.file;
     json_t *root = NULL;
     if (path == NULL)
         return;
 
-    keep_first(reader, load_config(reader, path, &root));
+    keep_first(reader, config_file_read(path, &root, reader->error));
     if (root != NULL && !json_is_object(root))
         keep_first(reader, error_set(reader->error, ATTN_E_FORMAT,
                                      "%s: not a JSON object", path));

@@ -139,10 +139,13 @@ def test_commands_of_a_person_print_plain_text(arguments):
 
 
 def test_configuration_file_that_cannot_be_read_is_reported_with_the_reason(tmp_path):
-    for path, reason in ((tmp_path / "no.json", "No such file or directory"),
-                         (tmp_path, "Is a directory")):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, reason in ((tmp_path / "no.json", "cannot read {}: No such file or directory"),
+                         (tmp_path, "{} is not a regular file"), (pipe, "{} is not a regular file"),
+                         ("/dev/zero", "{} is not a regular file")):
         result = run_attnd("--config", path)
-        assert result.stderr == f"attnd: --config: cannot read {path}: {reason}\n", result
+        assert result.stderr == f"attnd: --config: {reason.format(path)}\n", result
 
 
 def test_option_without_its_value_exits_2():
@@ -274,6 +277,8 @@ def test_model_dir_names_models_after_their_files(start_server, tmp_path):
         write_layer(tmp_path / f"{name}.safetensors", 2, 3, 4)
     shutil.copy(GOLDEN / "two_stage_heads.safetensors", tmp_path / "three.safetensors")
     (tmp_path / "README.txt").write_text("not a model")
+    for name in ("._one.safetensors", ".two.safetensors", ".safetensors"):
+        (tmp_path / name).write_text("hidden, and not a model")
     server = start_server("--model-dir", tmp_path)
     names = sorted(model["name"] for model in server.get("/v1/models").json()["models"])
     assert names == ["one", "three", "two"]

@@ -165,7 +165,7 @@ static void test_every_unknown_or_malformed_option_is_named(void **state) {
     refuse_words("", "ATTND_WORKERS=two", "ATTND_WORKERS: 'two'");
     refuse_words("--config /no/such/file", "",
                  "/no/such/file: No such file or directory");
-    refuse_words("--config /", "", "/: Is a directory");
+    refuse_words("--config /", "", "/ is not a regular file");
 }
 
 static void refuse_file(const char *text, const char *expected) {
