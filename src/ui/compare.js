@@ -2,6 +2,9 @@
 /* compare.js: what POST v1/heads says of each head, and what it predicts for any set of
  * heads that are left out. */
 
+/* The tags of a head in words; those of the protocol are read by programs. */
+const nameTags = (tags) => tags.map((tag) => (tag === "self" ? "same token" : tag));
+
 /* A bar of a table's cell, `share` of its width. */
 function makeBar(share, text) {
   const fill = make("span", { class: "fill" });
@@ -19,7 +22,7 @@ function makeTable(report, off, numKeys) {
 
   const rows = report.heads.map((head, h) => make("tr", { class: off.has(h) ? "off" : null },
     make("th", { scope: "row" }, String(h)),
-    make("td", {}, head.tags.join(", ") || "–"),
+    make("td", {}, nameTags(head.tags).join(", ") || "–"),
     makeBar(head.entropy / entropyMax, head.entropy.toFixed(3)),
     makeBar(head.importance / most, head.importance.toFixed(3)),
     ...[head.mean_distance, head.mass_on_self, head.mass_on_previous, head.mass_on_first].map(

@@ -39,6 +39,8 @@ function setOptions(select, pairs, value) {
     select.selectedIndex = 0;
 }
 
+const splitWords = (text) => text.split(/\s+/).filter(Boolean);
+
 function debounce(ms, run) {
   let timer = 0;
   return (...values) => {

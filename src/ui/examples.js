@@ -72,11 +72,12 @@ function sentenceModel(model) {
 
 /* Returns {request, queryLabels} for a sentence, or throws a Problem at the field. */
 function makeSentence(model, known, text) {
-  const words = text.trim().split(/\s+/).filter(Boolean);
+  const words = splitWords(text);
   const unknown = words.find((word) => !known.words.includes(word));
   if (words.length === 0 || unknown !== undefined)
     throw new Problem({ title: "Unknown word", field: "text", detail: unknown === undefined
-      ? "write at least one word" : `'${unknown}' is not a word of this model; use those below` });
+      ? "write at least one word"
+      : `'${unknown}' is not a word of this model; use ${known.words.join(", ")}` });
   const queries = words.map((word, place) => known.embed(word, place));
   return { request: makeRequest({ model: model.name, queries }), queryLabels: words };
 }
@@ -117,7 +118,7 @@ function makeRandomInput(model, count, seed) {
 function makeExample(model, text) {
   const known = sentenceModel(model);
   if (known)
-    return { about: known.about, ...makeSentence(model, known, text || known.text) };
+    return { about: known.about, ...makeSentence(model, known, text) };
   if (model.name === "d2l")
     return { about: "Two sequences of 4 queries and 6 keys, as in chapter 11.5 of Dive into Deep "
       + "Learning; 3 and 2 of the keys are valid. The numbers are random.", ...makeD2l(model) };

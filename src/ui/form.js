@@ -4,18 +4,18 @@
 /* The controls whose values are texts or numbers of the state. */
 const CONTROLS = {
   source: "source", text: "text", count: "count", seed: "seed", own: "own",
-  causal: "causal", valid: "valid-lens", labels: "labels", rows: "rows", heads: "heads",
+  causal: "causal", window: "window", valid: "valid-lens", labels: "labels", rows: "rows", heads: "heads",
   scale: "scale", range: "range", lines: "lines",
 };
 
 /* Where errors of a field appear, and at which control. */
 const ERROR_PLACES = {
   model: ["model", "model"], text: ["text", "text"], causal: ["causal", "causal"],
-  valid_lens: ["valid-lens", "valid-lens"],
-  count: ["count", "count"], rows: ["rows", "rows"], weights_queries: ["rows", "rows"],
+  window: ["window", "window"], valid_lens: ["valid-lens", "valid-lens"],
+  count: ["count", "count"], seed: ["count", "seed"], rows: ["rows", "rows"], weights_queries: ["rows", "rows"],
   heads: ["heads", "heads"], weights_heads: ["heads", "heads"],
   queries: ["queries", "own"], keys: ["queries", "own"], values: ["queries", "own"],
-  positions: ["queries", "own"], key_positions: ["queries", "own"], window: ["queries", "own"],
+  positions: ["queries", "own"], key_positions: ["queries", "own"],
 };
 
 const form = { models: [], file: null /* a request that was read from a file */ };
@@ -61,13 +61,30 @@ function showControls() {
   }
 }
 
-function readValidLens(text) {
+/* Returns the integer of a field. It is checked here, since what is typed is more than the
+ * state can hold. */
+function readInteger(name) {
+  const { min, max, validity, valueAsNumber } = byId(CONTROLS[name]);
+  if (!validity.valid || Number.isNaN(valueAsNumber))
+    throw new Problem({ title: "Out of range", field: name,
+      detail: `write a whole number from ${min}${max ? ` to ${max}` : " on"}` });
+  return valueAsNumber;
+}
+
+/* Returns valid_lens as the server takes it for the shape of an input. One number, or a
+ * list of one, is for all sequences. */
+function readValidLens(text, shape) {
+  let lens = [];
   try {
-    return JSON.parse(text);
-  } catch {
+    lens = JSON.parse(`[${text}]`);
+  } catch { /* refused below */ }
+  const numbers = lens.flat(2);
+  if (!numbers.length || !numbers.every(Number.isFinite))
     throw new Problem({ title: "Malformed list", field: "valid_lens",
       detail: "write an integer, a list such as [3, 2], or a list of lists" });
-  }
+  if (numbers.length === 1 && shape)
+    return shape.batched ? shape.queryLens.map(() => numbers[0]) : numbers[0];
+  return lens.length === 1 ? lens[0] : lens;
 }
 
 /* The user's own request, without the fields that controls of the page have taken over. */
@@ -85,13 +102,15 @@ function readInput() {
   const model = chosenModel();
   const input = state.source === "own" ? readOwn(model)
     : state.source === "random" ? { about: "Random numbers of the model's sizes.",
-      ...makeRandomInput(model, Math.max(1, state.count), state.seed) }
-      : makeExample(model, state.text);
+      ...makeRandomInput(model, readInteger("count"), readInteger("seed")) }
+      : makeExample(model, byId("text").value);
   const { fields } = input.request;
   if (state.causal !== "")
     fields.causal = state.causal === "true";
+  if (byId("window").value !== "" || byId("window").validity.badInput)
+    fields.window = readInteger("window");
   if (state.valid.trim() !== "")
-    fields.valid_lens = readValidLens(state.valid);
+    fields.valid_lens = readValidLens(state.valid, shapeOf(fields));
   return input;
 }
 
@@ -103,7 +122,7 @@ function adoptOwn({ fields }) {
   state.heads = list(fields.weights_heads).join(", ");
   state.rows = list(fields.weights_queries).join(", ");
   state.off = list(fields.head_mask).flatMap((factor, h) => (factor === 0 ? [h] : [])).join(",");
-  state.causal = state.valid = "";
+  state.causal = state.window = state.valid = "";
   Object.assign(state, { sequence: 0, head: 0, row: -1, key: -1 });
 }
 
@@ -116,9 +135,10 @@ function clearProblems() {
   byId("main").classList.remove("stale");
 }
 
-/* Shows an error above the heads, and again beside the field concerned. onOffer(offer) is
- * called when the user takes an offer. */
+/* Shows an error above the heads, and again beside the field concerned, in place of what was
+ * wrong before. onOffer(offer) is called when the user takes an offer. */
 function showProblem(problem, onOffer) {
+  clearProblems();
   const box = byId("problem"), field = (problem.field ?? "").match(/^\w*/)[0];
   const text = problem.detail || problem.message;
   box.replaceChildren(make("strong", {}, problem.title ?? "Error"), " ", make("span", {}, text));

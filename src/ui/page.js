@@ -47,7 +47,7 @@ function scaleOf(b, head) {
   return makeScale(state.scale, max);
 }
 
-const tagsOf = (head) => page.report?.heads[head]?.tags ?? [];
+const tagsOf = (head) => nameTags(page.report?.heads[head]?.tags ?? []);
 
 function showTags() {
   byId("large-tags").replaceChildren(
@@ -293,6 +293,7 @@ function takeOffer({ rows, heads }) {
 /* What a layer of a folder has besides plain attention, in words. */
 function listFeatures(model) {
   const { num_kv_heads: shared, window, rope, norms, softcap, clip, distance_bias: bias, pre_norm: before } = model;
+  const norm = before && before.name.replace(/\.weight$/, "");
   return [
     shared < model.num_heads && `${formatCount(shared)} key heads`,
     window && `window ${formatCount(window)}`,
@@ -302,7 +303,7 @@ function listFeatures(model) {
     clip && `projections clipped at ${formatNumber(clip)}`,
     bias && `bias by distance (${bias})`,
     model.sinks && "sinks",
-    before && (before.applied ? `${before.name} is applied` : `for rows after ${before.name}`),
+    before && (before.applied ? `applies the norm ${norm} first` : `takes rows that the norm ${norm} has returned`),
   ].filter(Boolean).map((text) => `, ${text}`).join("");
 }
 
@@ -346,6 +347,7 @@ function showRun() {
   state.sequence = Math.min(state.sequence, run.sequences.length - 1);
   byId("sequence-label").hidden = run.sequences.length < 2;
   setOptions(byId("sequence"), run.sequences.map((_, b) => [b, String(b)]), state.sequence);
+  byId("labels-note").textContent = run.labelsNote;
   byId("status").textContent = `Computed: ${formatBytes(run.bytes)} in ${formatNumber(run.ms, 2)} ms`;
   showAdvice();
   drawLarge();

@@ -8,6 +8,7 @@
 
 const JSON_NUMBERS_MAX = 20000; /* made-up input with more numbers is sent in binary */
 const ROW_FIELDS = ["queries", "keys", "values"];
+const PLACE_IN_BODY = /^line \d+, column \d+: /; /* of a body that this page wrote */
 
 /* An error that the API replied with, or that the page has found in the same terms. */
 class Problem extends Error {
@@ -30,7 +31,8 @@ async function fetchReply(path, options = {}) {
     return reply;
   const text = await reply.text();
   try {
-    throw new Problem({ status: reply.status, title: reply.statusText, ...JSON.parse(text) });
+    const problem = JSON.parse(text), detail = String(problem.detail ?? "").replace(PLACE_IN_BODY, "");
+    throw new Problem({ status: reply.status, title: reply.statusText, ...problem, detail });
   } catch (error) {
     if (error instanceof Problem)
       throw error;
@@ -40,14 +42,15 @@ async function fetchReply(path, options = {}) {
 
 const fetchJson = async (path, options) => (await fetchReply(path, options)).json();
 
-/* A list of integers, or lists of them, as a tensor; ragged lists become one. */
+/* A list of integers, or lists of them, as a tensor; ragged lists become one. In F64 the
+ * server sees what is no integer, and refuses it. */
 function makeLens(value) {
   if (!Array.isArray(value))
-    return makeTensor("I32", [], [value]);
+    return makeTensor("F64", [], [value]);
   const nested = value.some(Array.isArray);
   const even = nested && value.every((row) => row.length === value[0].length);
   const shape = !nested ? [value.length] : even ? [value.length, value[0].length] : [value.flat().length];
-  return makeTensor("I32", shape, value.flat());
+  return makeTensor("F64", shape, value.flat());
 }
 
 /* Returns {type, body} of a request with some fields changed. A field that is null is left

@@ -68,13 +68,20 @@ function readSequences(reply, shape, mask, heads, rows) {
 }
 
 /* Splits "the dog | le chien" into labels of queries and of keys; those that are missing
- * are numbers. */
+ * are numbers. `labelsNote` says how many are missing, or too many. */
 function readLabels(text, names, shape) {
-  const [queries = [], keys = []] = text.split("|").map((part) => part.split(/\s+/).filter(Boolean));
+  const [queries = [], keys = []] = text.split("|").map(splitWords);
   const isSelf = shape.keyLens.every((length, b) => length === shape.queryLens[b]);
   const given = queries.length ? queries : names ?? [];
   const fill = (labels, lens) => Array.from({ length: Math.max(...lens) }, (_, i) => labels[i] ?? String(i));
+  const compare = ({ length }, rows, lens) => {
+    const count = Math.max(...lens);
+    return length === 0 || length === count ? []
+      : [`${length} ${length === 1 ? "label" : "labels"} for ${count} ${rows}: ${length < count ? "the others keep their numbers" : "the last are left out"}.`];
+  };
   return {
+    labelsNote: [...compare(queries, "queries", shape.queryLens),
+      ...compare(keys, "keys", shape.keyLens)].join(" "),
     queryLabels: fill(given, shape.queryLens),
     keyLabels: fill(keys.length ? keys : isSelf ? given : [], shape.keyLens),
   };

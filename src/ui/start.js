@@ -2,7 +2,8 @@
 /* start.js: listens to the controls, then computes what the address asks for. */
 
 /* What a change of a control needs. */
-const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "valid", "labels", "rows", "heads"];
+const INPUT_CONTROLS = ["source", "text", "count", "seed", "causal", "window", "valid", "labels",
+  "rows", "heads"];
 const PICTURE_CONTROLS = ["scale", "range"];
 
 function listenToControls() {
@@ -10,9 +11,15 @@ function listenToControls() {
     event.preventDefault();
     compute();
   });
+  byId("text").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter")
+      return;
+    event.preventDefault(); /* a sentence is one line, whatever room it takes */
+    compute();
+  });
   const chooseModel = (name) => {
-    Object.assign(state, { model: name, text: "", causal: "", valid: "", labels: "",
-      rows: "", heads: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
+    Object.assign(state, { model: name, text: "", causal: "", window: "", valid: "",
+      labels: "", rows: "", heads: "", off: "", sequence: 0, head: 0, row: -1, key: -1 });
     showControls();
     compute();
   };

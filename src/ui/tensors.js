@@ -50,7 +50,7 @@ function writeSafetensors(metadata, tensors) {
 }
 
 function makeTensor(dtype, shape, numbers) {
-  const array = dtype === "F32" ? Float32Array.from(numbers) : Int32Array.from(numbers);
+  const array = dtype === "F32" ? Float32Array.from(numbers) : Float64Array.from(numbers);
   return { dtype, shape, bytes: new Uint8Array(array.buffer) };
 }
 

@@ -36,9 +36,9 @@ def test_heads_of_the_example_have_the_tags_that_they_were_made_for(open_view):
     page = open_view()
     expect(page.locator("#grid .tags").first).not_to_be_empty()
     tags = page.locator("#grid .tags").all_inner_texts()
-    for head, made_for in enumerate(["previous token", "next token", "first token", None, "local window",
+    for head, made_for in enumerate(["previous token", "next token", "first token", "same token", "local window",
                                      "uniform", "long range", "causal prefix"]):
-        assert made_for is None or made_for in tags[head], (head, tags[head])
+        assert made_for in tags[head], (head, tags[head])
     assert page.locator("#large-tags").inner_text().strip() == "previous token"
 
 
@@ -127,6 +127,19 @@ def test_sentence_is_typed_from_the_words_of_the_model(open_view, model):
     assert [cell[2] for cell in hover_row(page) if cell[1] == 2] == [0, 1, 2]
     page.locator("#text").fill("one small step")
     assert "'small' is not a word" in expect_problem(page, "Unknown word", "text")
+
+
+@pytest.mark.parametrize("options", [{}, PHONE])
+def test_field_shows_the_whole_sentence(open_view, options):
+    page = open_view("#model=patterns", **options)
+    page.evaluate("document.getElementById('input-box').open = true")
+    field = page.locator("#text")
+    assert field.evaluate("field => field.scrollWidth <= field.clientWidth "
+                          "&& field.scrollHeight <= field.clientHeight")
+    field.fill("the cat")
+    field.press("Enter")
+    expect(page.locator("#row option")).to_have_count(2)
+    assert field.input_value() == "the cat"
 
 
 def test_lines_follow_the_row_and_show_all_rows(open_view):

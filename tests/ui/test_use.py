@@ -59,7 +59,7 @@ def test_report_is_that_of_the_server(open_view, server):
     expect(page.locator("#compare tbody tr")).to_have_count(2)
     for h, row in enumerate(read_table(page, "#compare table")[1:]):
         head = report["heads"][h]
-        assert row[:2] == [str(h), ", ".join(head["tags"]) or "–"]
+        assert row[:2] == [str(h), ", ".join(head["tags"]).replace("self", "same token") or "–"]
         shown = [read_number(cell) for cell in row[2:]]
         assert shown == pytest.approx([head[key] for key in (
             "entropy", "importance", "mean_distance", "mass_on_self", "mass_on_previous",
@@ -184,6 +184,76 @@ def test_bad_option_is_reported_at_its_field(open_view, control, value, title, p
     page = open_view("#model=journey")
     page.locator(f"#{control}").fill(value)
     expect_problem(page, title, place)
+
+
+def shown_errors(page):
+    """Returns the ids of the errors that are shown beside fields."""
+    return page.eval_on_selector_all("form .error:not([hidden])", "all => all.map(error => error.id)")
+
+
+def test_error_of_a_field_that_was_mended_does_not_stay(open_view):
+    page = open_view("#model=journey")
+    page.locator("#text").fill("Your journey ends")
+    expect_problem(page, "Unknown word", "text")
+    page.locator("#valid-lens").fill("abc")
+    page.locator("#text").fill("Your journey starts")
+    expect(page.locator("#problem")).to_contain_text("Malformed list")
+    assert shown_errors(page) == ["valid-lens-error"]
+    assert page.locator("[aria-invalid]").count() == 1
+
+
+@pytest.mark.parametrize("model, typed, same_as", [
+    ("d2l", "3", "[3, 3]"), ("d2l", "[3]", "[3, 3]"), ("d2l", "3, 2", "[3, 2]"),
+    ("journey", "[2]", "2"), ("journey", "[2,2,2,2,2,2]", "2")])
+def test_one_number_of_valid_keys_stands_for_all(open_view, model, typed, same_as):
+    saved = []
+    for valid in (typed, same_as):
+        page = open_view(f"#model={model}")
+        choose(page, "valid-lens", valid)
+        saved.append(json.loads(save(page, "json")[1])["attention_weights"])
+    assert saved[0] == saved[1] and any(None in row for head in saved[0] for row in head)
+
+
+@pytest.mark.parametrize("control, model, value, words", [
+    ("valid-lens", "d2l", "-1", "is -1, but its sequence has 6 keys; send 0 to 6"),
+    ("valid-lens", "d2l", "7", "is 7, but its sequence has 6 keys"),
+    ("valid-lens", "d2l", "2.5", "is 2.5; send a whole number"),
+    ("valid-lens", "wide&source=random&count=300", "2.5", "2.5"),  # a binary request
+    ("rows", "journey", "17", "there are 6 rows"),
+    ("heads", "journey", "5", "there are 2 heads"),
+    ("window", "journey", "-1", "write a whole number from 0 to 2147483647"),
+    ("window", "journey", "2.5", "write a whole number"),
+    ("count", "d2l&source=random", "0", "write a whole number from 1 on"),
+    ("count", "d2l&source=random", "-4", "write a whole number from 1 on"),
+    ("count", "d2l&source=random", "2.5", "write a whole number from 1 on"),
+    ("seed", "d2l&source=random", "-1", "write a whole number from 0"),
+    ("text", "journey", "  ", "write at least one word"),
+    ("text", "journey", "Your end", "use Your, journey, starts, with, one, step"),
+])
+def test_error_is_about_the_value_that_was_typed(open_view, control, model, value, words):
+    page = open_view(f"#model={model}")
+    page.locator(f"#{control}").fill(value)
+    text = expect_problem(page, "", {"seed": "count"}.get(control, control))
+    assert words in text and "column" not in text
+
+
+@pytest.mark.parametrize("labels, note", [
+    ("a b", "2 labels for 6 queries: the others keep their numbers."),
+    ("a b c d e f g", "7 labels for 6 queries: the last are left out."),
+    ("| x", "1 label for 6 keys: the others keep their numbers."),
+    ("a b c d e f", ""), ("", "")])
+def test_labels_too_few_or_too_many_are_told(open_view, labels, note):
+    page = open_view("#model=journey&labels=x")
+    choose(page, "labels", labels)
+    expect(page.locator("#labels-note")).to_have_text(note)
+
+
+def test_window_is_sent_and_drawn(open_view):
+    page = open_view("#model=journey")
+    choose(page, "window", "2")
+    for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
+        assert [key for key, cell in enumerate(cells) if cell is not None] == list(range(max(0, row - 1), row + 1))
+    wait_until(page, "() => location.hash.includes('window=2')")
 
 
 def test_dropped_json_is_computed(open_view, server):
@@ -456,7 +526,8 @@ def test_folder_is_chosen_and_then_its_layer(folder_page):
     assert page.locator("#layer option").all_inner_texts() == [
         "encoder.0", "encoder.1", "decoder.0", "decoder.1", "decoder.0.cross", "decoder.1.cross"]
     expect(page.locator("#layer")).to_have_value("my.whisper.encoder.1")
-    expect(page.locator("#facts")).to_contain_text("of whisper, for rows after ")
+    expect(page.locator("#facts")).to_contain_text(
+        "of whisper, takes rows that the norm encoder.layers.1.self_attn_layer_norm has returned")
     page.locator("#layer").select_option("my.whisper.decoder.0.cross")
     expect(page.locator("#facts")).to_contain_text("of whisper, cross-attention")
     expect(page.locator("#status")).to_contain_text("Computed")
@@ -472,7 +543,7 @@ def test_layer_of_a_folder_is_drawn_with_its_own_window(folder_page):
     page = folder_page
     page.locator("#model").select_option(label="oss")
     expect(page.locator("#facts")).to_contain_text(
-        "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks, for rows after ")
+        "of gpt_oss, causal, 2 key heads, window 5, rotary positions (yarn), sinks, takes rows that the norm ")
     expect(page.locator("#compare tbody tr")).to_have_count(4)
     for row, cells in enumerate(json.loads(save(page, "json")[1])["attention_weights"][0]):
         shown = [key for key, cell in enumerate(cells) if cell is not None]
