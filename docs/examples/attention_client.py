@@ -15,7 +15,9 @@ from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
 INDICES = ("weights_heads", "weights_queries")
-INTEGERS = ("valid_lens", *INDICES)
+INTEGERS = ("valid_lens", "positions", "key_positions", *INDICES)
+RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse"}  # by need
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits, for arrays that are not of ml_dtypes
 MAX_RETRIES = 5  # of a request whose reply has Retry-After: attnd is busy (429, 503)
 
 
@@ -44,21 +46,36 @@ class Client:
         self.session.mount("https://", HTTPAdapter(max_retries=retry))
 
     def attend(self, model, queries, **options):
-        """Returns outputs, and attention weights or None, as float32.
+        """Returns outputs, and attention weights or None, as float32. With `need`, a list of
+        "outputs", "weights", "heads" and "lse", returns a dict with an array for each word.
 
         `queries` is an array [Tq, width] or [B, Tq, width]. Outputs are [Tq, out_size] or
-        [B, Tq, out_size], weights [H, Tq, Tk] or [B, H, Tq, Tk], without H for "mean". A list of
-        arrays [Tq, width] is a ragged batch: the reply is then two lists, with an array for each
-        sequence. Options: keys, values, valid_lens, causal, need_weights (True or "mean"),
-        weights_heads and weights_queries (lists, or one index), head_mask, timeout_ms, priority."""
+        [B, Tq, out_size], weights [H, Tq, Tk] or [B, H, Tq, Tk], without H for "mean". Heads are
+        [Tq, H, head_size], lse [Tq, H], and with B before them. A list of arrays [Tq, width] is a
+        ragged batch: each result is then a list, with an array for each sequence.
+
+        Options: keys, values, valid_lens, causal, window, positions, key_positions, need,
+        need_weights (True or "mean"), weights_heads and weights_queries (lists, or one index),
+        head_mask, timeout_ms, priority. float16 and bfloat16 are sent as they are, other numbers
+        as float32."""
         fields = {"model": model, "queries": queries, **options}
+        return decode(*self.post("/v1/attention", fields), fields)
+
+    def heads(self, model, queries, **options):
+        """Returns what each head attends to: a list of H dicts, such as {"importance": 0.2,
+        "entropy": 1.3, ...}, and gram, an array [H, H]. docs/heads.md says what they mean. Takes
+        what `attend` takes."""
+        return decode_heads(*self.post("/v1/heads", {"model": model, "queries": queries, **options}))
+
+    def post(self, path, fields):
+        """Returns the status, the headers and the bytes of a reply."""
         body, headers = encode(fields, self.json)
         data = bytearray()
-        with self.session.post(self.url + "/v1/attention", data=body, headers=headers,
-                               timeout=self.timeout, stream=True) as reply:
+        with self.session.post(self.url + path, data=body, headers=headers, timeout=self.timeout,
+                               stream=True) as reply:
             for piece in reply.iter_content(1 << 20):
                 data += piece
-        return decode(reply.status_code, reply.headers, data, fields)
+        return reply.status_code, reply.headers, data
 
 
 class AsyncClient:
@@ -79,15 +96,21 @@ class AsyncClient:
 
     async def attend(self, model, queries, **options):
         fields = {"model": model, "queries": queries, **options}
+        return decode(*await self.post("/v1/attention", fields), fields)
+
+    async def heads(self, model, queries, **options):
+        fields = {"model": model, "queries": queries, **options}
+        return decode_heads(*await self.post("/v1/heads", fields))
+
+    async def post(self, path, fields):
         body, headers = encode(fields, self.json)
         for retries in range(MAX_RETRIES + 1):
             data = bytearray()
-            async with self.session.post(self.url + "/v1/attention", data=body,
-                                         headers=headers) as reply:
+            async with self.session.post(self.url + path, data=body, headers=headers) as reply:
                 async for piece in reply.content.iter_any():
                     data += piece
             if "Retry-After" not in reply.headers or retries == MAX_RETRIES:
-                return decode(reply.status, reply.headers, data, fields)
+                return reply.status, reply.headers, data
             await asyncio.sleep(int(reply.headers["Retry-After"]))
 
 
@@ -100,25 +123,49 @@ def encode(fields, as_json):
     """Returns the body of a request and its headers."""
     fields = {name: np.atleast_1d(value) if name in INDICES else value
               for name, value in fields.items() if value is not None}
+    if "need" in fields:
+        fields["need"] = need_words(fields)
     if as_json:
         return json.dumps(to_lists(fields)).encode(), {"Content-Type": "application/json"}
 
     tensors, options = {}, {}
-    for name, value in fields.items():
-        if name in SEQUENCES and is_list_of(value, 2):
-            value = join(name, value, "query_lens" if name == "queries" else "key_lens", tensors)
-        elif name == "valid_lens" and is_list_of(value, 1) and "query_lens" in tensors:
-            value = join(name, value, "query_lens", tensors)
+    for name in sorted(fields, key=lambda name: name not in SEQUENCES):  # lengths are in these
+        value, lens_name = fields[name], "query_lens"
+        if name in ("keys", "values") or name == "key_positions" and "key_lens" in tensors:
+            lens_name = "key_lens"
+        if name in SEQUENCES and is_list_of(value, 2) or \
+                name in INTEGERS and is_list_of(value, 1) and lens_name in tensors:
+            value = join(name, value, lens_name, tensors)
+
         if name in SEQUENCES or name == "head_mask":
-            tensors[name] = np.asarray(value, "<f4", order="C")
+            tensors[name] = to_rows(value)
         elif name in INTEGERS:
             value = np.asarray(value)
             is_float = value.dtype.kind == "f" and value.size > 0  # [] has numpy's default type
             tensors[name] = np.asarray(value, "<f8" if is_float else "<i8", order="C")
+        elif name == "need":
+            options[name] = ",".join(value)
         else:
             value = to_lists(value)
             options[name] = value if isinstance(value, str) else json.dumps(value)
     return to_safetensors(tensors, options), {"Content-Type": "application/vnd.safetensors"}
+
+
+def need_words(fields):
+    """Returns the list of what the reply shall have, which may be one word, or None."""
+    need = fields.get("need")
+    if need is None:
+        return None
+    return need.split(",") if isinstance(need, str) else list(need)
+
+
+def to_rows(value):
+    """Returns numbers as they are sent: 16 bits as they are, all others as float32."""
+    array = np.asarray(value)
+    if array.dtype.name == "bfloat16":  # of ml_dtypes
+        array = array.view(BFLOAT16)
+    is_half = array.dtype == BFLOAT16 or array.dtype.kind == "f" and array.itemsize == 2
+    return np.asarray(array, array.dtype.newbyteorder("<") if is_half else "<f4", order="C")
 
 
 def join(name, sequences, lens_name, tensors):
@@ -131,22 +178,38 @@ def join(name, sequences, lens_name, tensors):
 
 
 def decode(status, headers, data, fields):
-    """Returns the outputs and weights of a reply, or raises its error."""
-    if status != 200:
-        if headers.get("Content-Type") == "application/problem+json":
-            raise AttentionError(json.loads(data) | {"request_id": headers.get("X-Request-Id")})
-        detail = data[:1000].decode(errors="replace")  # from a proxy, or from another server
-        raise AttentionError({"status": status, "title": f"Status {status}", "detail": detail})
-
+    """Returns the results of a reply, or raises its error."""
+    check_status(status, headers, data)
     is_ragged = any(is_list_of(fields.get(name), 2) for name in SEQUENCES)
     if headers["Content-Type"] == "application/json":
         reply = json.loads(data)
-        return (to_arrays(reply["outputs"], is_ragged),
-                to_arrays(reply.get("attention_weights"), is_ragged))
-    tensors = from_safetensors(data)
-    if is_ragged:
-        return split_sequences(tensors, fields)
-    return tensors["outputs"], tensors.get("attention_weights")
+        results = {name: to_arrays(reply[name], is_ragged) for name in RESULTS.values() if name in reply}
+    else:
+        results = from_safetensors(data)
+        if is_ragged:
+            results = split_sequences(results, fields)
+
+    words = need_words(fields)
+    if words is not None:
+        return {word: results[RESULTS[word]] for word in words}
+    return results["outputs"], results.get("attention_weights")
+
+
+def decode_heads(status, headers, data):
+    """Returns the heads and gram of a reply, or raises its error."""
+    check_status(status, headers, data)
+    reply = json.loads(data)
+    return reply["heads"], np.array(reply["gram"])
+
+
+def check_status(status, headers, data):
+    """Raises the error of a reply that is one."""
+    if status == 200:
+        return
+    if headers.get("Content-Type") == "application/problem+json":
+        raise AttentionError(json.loads(data) | {"request_id": headers.get("X-Request-Id")})
+    detail = data[:1000].decode(errors="replace")  # from a proxy, or from another server
+    raise AttentionError({"status": status, "title": f"Status {status}", "detail": detail})
 
 
 def to_safetensors(tensors, metadata):
@@ -154,7 +217,7 @@ def to_safetensors(tensors, metadata):
     header, end = {"__metadata__": metadata}, 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
-        dtype = f"{tensor.dtype.kind}{8 * tensor.itemsize}".upper()  # F32, F64, I64
+        dtype = "BF16" if tensor.dtype == BFLOAT16 else f"{tensor.dtype.kind}{8 * tensor.itemsize}".upper()
         header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # where tensors are aligned, attnd does not copy them
@@ -171,11 +234,12 @@ def from_safetensors(data):
 
 
 def split_sequences(tensors, fields):
-    """Returns the outputs and weights of each sequence in the reply to a ragged batch."""
+    """Returns the results of each sequence in the reply to a ragged batch."""
     query_lens, weights = tensors["query_lens"], tensors.get("attention_weights")
-    outputs = np.split(tensors["outputs"], np.cumsum(query_lens)[:-1])
+    results = {name: np.split(tensors[name], np.cumsum(query_lens)[:-1])
+               for name in ("outputs", "heads", "lse") if name in tensors}
     if weights is None:
-        return outputs, None
+        return results
 
     key_lens, selected = tensors["key_lens"], fields.get("weights_queries")
     num_rows = query_lens if selected is None else np.full_like(query_lens, np.size(selected))
@@ -183,7 +247,9 @@ def split_sequences(tensors, fields):
     num_heads = weights.size // sizes.sum()
     weights = [piece.reshape(num_heads, rows, keys) for piece, rows, keys in
                zip(np.split(weights, np.cumsum(num_heads * sizes)[:-1]), num_rows, key_lens)]
-    return outputs, [piece[0] for piece in weights] if fields["need_weights"] == "mean" else weights
+    if fields.get("need_weights") == "mean":
+        weights = [piece[0] for piece in weights]
+    return results | {"attention_weights": weights}
 
 
 def to_lists(value):
@@ -192,14 +258,19 @@ def to_lists(value):
         return {name: to_lists(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, range)):
         return [to_lists(item) for item in value]
+    if hasattr(value, "dtype") and (value.dtype == BFLOAT16 or value.dtype.name == "bfloat16"):
+        value = (to_rows(value).view("<u2").astype("<u4") << 16).view("<f4")
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def to_arrays(value, is_ragged):
-    """float32, as it was computed: attnd prints what reads back to the same number."""
-    if value is None:
-        return None
-    return [np.float32(item) for item in value] if is_ragged else np.float32(value)
+    """float32, as it was computed: attnd prints what reads back to the same number. null, which
+    only lse has, is -inf in safetensors."""
+    if is_ragged:
+        return [to_arrays(item, False) for item in value]
+    array = np.array(value, np.float32)
+    array[np.isnan(array)] = -np.inf
+    return array
 
 
 def is_list_of(value, rank):

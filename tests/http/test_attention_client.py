@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import ml_dtypes  # tritonclient needs it, too
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -17,7 +18,7 @@ from server import ROOT
 sys.path.insert(0, str(ROOT / "docs/examples"))
 
 import attention_client
-from attention_client import AsyncClient, AttentionError, Client, encode
+from attention_client import BFLOAT16, AsyncClient, AttentionError, Client, encode
 
 RNG = np.random.default_rng(0)
 
@@ -26,18 +27,18 @@ def rows(*shape):
     return RNG.normal(size=(*shape, 100)).astype(np.float32)
 
 
-def attend_safetensors(url, *arguments, **options):
-    return Client(url).attend(*arguments, **options)
+def attend_safetensors(url, *arguments, method="attend", **options):
+    return getattr(Client(url), method)(*arguments, **options)
 
 
-def attend_json(url, *arguments, **options):
-    return Client(url, json=True).attend(*arguments, **options)
+def attend_json(url, *arguments, method="attend", **options):
+    return getattr(Client(url, json=True), method)(*arguments, **options)
 
 
-def attend_asyncio(url, *arguments, **options):
+def attend_asyncio(url, *arguments, method="attend", **options):
     async def attend():
         async with AsyncClient(url) as client:
-            return await client.attend(*arguments, **options)
+            return await getattr(client, method)(*arguments, **options)
     return asyncio.run(attend())
 
 
@@ -68,6 +69,11 @@ REQUESTS = {
     "ragged keys": {"queries": RAGGED, "keys": [rows(5), rows(2)], "values": [rows(5), rows(2)],
                     "need_weights": True},
     "ragged keys only": {"queries": rows(2, 3), "keys": [rows(5), rows(2)], "need_weights": True},
+    "positions": {"queries": rows(2, 3), "positions": [4, 1, 7], "causal": True, "window": 3},
+    "ragged positions": {"positions": [[3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]], "queries": RAGGED,
+                         "causal": True, "window": 2},
+    "ragged key positions": {"key_positions": [range(4, -1, -1), [7, 3]], "causal": True,
+                             "queries": RAGGED, "keys": [rows(5), rows(2)]},
     "one index": {"queries": rows(2, 3), "need_weights": True, "weights_heads": 2,
                   "weights_queries": np.int64(1)},
     "ragged with one index": {"queries": RAGGED, "need_weights": True, "weights_heads": 2,
@@ -86,7 +92,8 @@ def to_plain(value):
 
 
 def assert_same(got, expected, is_list):
-    """Compares shapes and float32, to the bit, of an array or of one for each sequence."""
+    """Compares shapes and float32, to the bit, of an array or of one for each sequence. What has no
+    number in JSON, null in lse, is -inf."""
     if expected is None:
         assert got is None
         return
@@ -94,6 +101,7 @@ def assert_same(got, expected, is_list):
     for array, wanted in zip(got if is_list else [got], expected if is_list else [expected],
                              strict=True):
         wanted = np.array(wanted, np.float32)
+        wanted[np.isnan(wanted)] = -np.inf
         assert array.dtype == np.float32 and array.shape == wanted.shape
         assert array.tobytes() == wanted.tobytes()
         array += 1  # readers may change what they got
@@ -112,6 +120,67 @@ def test_client_returns_the_numbers_of_plain_json(demo_server, attend, name):
     is_list = "ragged" in name
     assert_same(outputs, reply["outputs"], is_list)
     assert_same(weights, reply.get("attention_weights"), is_list)
+
+
+NEEDS = {
+    "every word": {"queries": rows(2, 3), "need": ["outputs", "weights", "heads", "lse"]},
+    "unbatched": {"queries": rows(3), "need": ("lse", "outputs"), "valid_lens": [0, 1, 3]},
+    "without outputs": {"queries": rows(2, 3), "need": ["weights"], "weights_heads": 2},
+    "one word": {"queries": rows(3), "need": "lse"},
+    "ragged": {"queries": RAGGED, "need": ["heads", "weights", "lse"], "valid_lens": [0, 5]},
+    "ragged lse": {"queries": RAGGED, "need": ["lse"]},
+    "ragged weights": {"queries": RAGGED, "need": ["weights"], "weights_queries": [3, 0]},
+}
+
+
+@each_way
+@pytest.mark.parametrize("name", NEEDS)
+def test_client_returns_what_is_needed(demo_server, attend, name):
+    options = dict(NEEDS[name])
+    fields = {key: to_plain(value) for key, value in options.items()}
+    words = [options["need"]] if isinstance(options["need"], str) else list(options["need"])
+    fields |= {key: [fields[key]] for key in ("weights_heads",) if key in fields} | {"need": words}
+    reply = demo_server.attention({"model": "d2l"} | fields).json()
+    got = attend(demo_server.url, "d2l", **options)
+    assert list(got) == words
+    for word in words:
+        assert_same(got[word], reply["attention_weights" if word == "weights" else word],
+                    "ragged" in name)
+
+
+@each_way
+def test_heads_returns_what_the_server_says(demo_server, attend):
+    options = {"queries": rows(2, 3), "causal": True, "need": ["lse"]}
+    fields = {key: to_plain(value) for key, value in options.items()}
+    reply = demo_server.heads({"model": "d2l"} | fields).json()
+    heads, gram = attend(demo_server.url, "d2l", method="heads", **options)
+    assert heads == reply["heads"] and len(heads) == 5
+    assert gram.shape == (5, 5) and gram.tolist() == reply["gram"]
+
+
+@each_way
+def test_heads_raises_its_error(demo_server, attend):
+    with pytest.raises(AttentionError, match="^Shape mismatch: queries are 99 wide"):
+        attend(demo_server.url, "d2l", np.zeros((4, 99)), method="heads")
+
+
+@each_way
+@pytest.mark.parametrize("name", ["float16", "big-endian", "bits", "ml_dtypes"])
+def test_numbers_of_16_bits_are_sent_as_they_are(demo_server, attend, name):
+    queries = rows(2, 4)[:, ::-1]
+    if name == "bits":
+        sent = (queries.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+        plain = (sent.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    else:
+        dtypes = {"float16": "<f2", "big-endian": ">f2", "ml_dtypes": ml_dtypes.bfloat16}
+        sent = queries.astype(dtypes[name])
+        plain = sent.astype(np.float32)
+    body, _ = encode({"queries": sent}, False)
+    assert len(body) < 300 + 2 * queries.size
+    for given, is_list in ((sent, False), ([sent[0], sent[1, :3]], True)):
+        expected = [plain[0], plain[1, :3]] if is_list else plain
+        outputs, _ = attend(demo_server.url, "d2l", given)
+        assert_same(outputs, Client(demo_server.url).attend("d2l", expected)[0], is_list)
 
 
 @each_way

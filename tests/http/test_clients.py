@@ -97,7 +97,8 @@ def replace_addresses(text, addresses):
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_snippets_print_what_the_page_shows(tmp_path):
     ran, addresses = 0, {}
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    for folder in ("tests", "docs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     with contextlib.ExitStack() as servers:
         for language, text, expected in read_page():
             if text.startswith("attnd "):
