@@ -385,27 +385,24 @@ static void *option_text(const char *text) {
     return (void *)(uintptr_t)text; /* libmicrohttpd does not write to it */
 }
 
-/* Starts the thread's daemon. It must be given a certificate, which no connection shows:
- * begin_tls() gives each the newest one. Returns NULL when that fails. */
+/* Starts the thread's daemon. It gets no certificate: begin_tls() gives each connection
+ * the newest one. Returns NULL when that fails. */
 static struct MHD_Daemon *choose_mhd_daemon(struct http_thread *thread) {
     static const char priorities[] =
-        "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE";
+        "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-AES-128-CBC:-AES-256-CBC:"
+        "%SERVER_PRECEDENCE"; /* with forward secrecy, and authenticated encryption */
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
-    struct tls_certificate *certificate =
-        thread->secrets != NULL ? secrets_acquire_certificate(thread->secrets) : NULL;
 
-    thread->speaks_tls = certificate != NULL;
+    thread->speaks_tls =
+        thread->secrets != NULL && secrets_has_certificate(thread->secrets);
     if (!thread->speaks_tls)
         return start_mhd_daemon(thread, 0, none);
 
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_PRIORITIES, 0, option_text(priorities)},
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, option_text(tls_certificate_chain(certificate))},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, option_text(tls_certificate_key(certificate))},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_certificate_find_none()},
         {MHD_OPTION_END, 0, NULL}};
-    struct MHD_Daemon *daemon = start_mhd_daemon(thread, MHD_USE_TLS, tls);
-    tls_certificate_release(certificate); /* its texts were read */
-    return daemon;
+    return start_mhd_daemon(thread, MHD_USE_TLS, tls);
 }
 
 attn_status http_thread_start(struct http_thread *thread, int listen_fd) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 
 #if ATTND_TLS
+#include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #endif
@@ -19,7 +20,6 @@
 
 struct tls_certificate {
     void *credentials; /* gnutls_certificate_credentials_t */
-    char *chain, *private_key;
     int64_t expiry;
     atomic_size_t num_users;
 };
@@ -29,38 +29,38 @@ bool tls_is_built(void) {
 }
 
 #if ATTND_TLS
-static gnutls_datum_t datum_of(char *text) {
-    return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
+/* GnuTLS does not write to the text. */
+static gnutls_datum_t datum_of(const char *text) {
+    return (gnutls_datum_t){(unsigned char *)(uintptr_t)text, (unsigned)strlen(text)};
 }
 
 /* Returns GNUTLS_E_SUCCESS, or what is wrong. */
-static int find_expiry(struct tls_certificate *certificate) {
-    const gnutls_datum_t chain = datum_of(certificate->chain);
+static int find_expiry(const gnutls_datum_t *chain, int64_t *ret_expiry) {
     gnutls_x509_crt_t first;
     int result = gnutls_x509_crt_init(&first);
     if (result != GNUTLS_E_SUCCESS)
         return result;
 
-    result = gnutls_x509_crt_import(first, &chain, GNUTLS_X509_FMT_PEM);
+    result = gnutls_x509_crt_import(first, chain, GNUTLS_X509_FMT_PEM);
     if (result == GNUTLS_E_SUCCESS)
-        certificate->expiry = gnutls_x509_crt_get_expiration_time(first);
+        *ret_expiry = gnutls_x509_crt_get_expiration_time(first);
     gnutls_x509_crt_deinit(first);
     return result;
 }
 
 /* Whether the text is a private key, whatever certificate it belongs to. */
-static bool is_private_key(char *text) {
-    const gnutls_datum_t datum = datum_of(text);
+static bool is_private_key(const gnutls_datum_t *text) {
     gnutls_x509_privkey_t key;
     if (gnutls_x509_privkey_init(&key) != GNUTLS_E_SUCCESS)
         return false;
-    int result = gnutls_x509_privkey_import2(key, &datum, GNUTLS_X509_FMT_PEM, NULL, 0);
+    int result = gnutls_x509_privkey_import2(key, text, GNUTLS_X509_FMT_PEM, NULL, 0);
     gnutls_x509_privkey_deinit(key);
     return result == GNUTLS_E_SUCCESS;
 }
 
 /* Reads both texts. Returns GNUTLS_E_SUCCESS, or what is wrong, and of what. */
-static int read_pem(struct tls_certificate *certificate, const char **ret_what) {
+static int read_pem(struct tls_certificate *certificate, const gnutls_datum_t *chain,
+                    const gnutls_datum_t *private_key, const char **ret_what) {
     gnutls_certificate_credentials_t credentials;
     int result = gnutls_certificate_allocate_credentials(&credentials);
     if (result != GNUTLS_E_SUCCESS)
@@ -69,27 +69,51 @@ static int read_pem(struct tls_certificate *certificate, const char **ret_what) 
 
     /* Reads the certificate first: GnuTLS 3.7 leaks memory of the next call when it
      * cannot. */
-    result = find_expiry(certificate);
+    result = find_expiry(chain, &certificate->expiry);
     if (result != GNUTLS_E_SUCCESS)
         return result;
-    const gnutls_datum_t chain = datum_of(certificate->chain);
-    const gnutls_datum_t key = datum_of(certificate->private_key);
-    result = gnutls_certificate_set_x509_key_mem(credentials, &chain, &key,
+    result = gnutls_certificate_set_x509_key_mem(credentials, chain, private_key,
                                                  GNUTLS_X509_FMT_PEM);
     if (result >= 0)
         return GNUTLS_E_SUCCESS;
-    if (!is_private_key(certificate->private_key))
+    if (!is_private_key(private_key))
         *ret_what = "private key";
     return result;
 }
+
+/* gnutls_certificate_retrieve_function2 */
+static int find_none(gnutls_session_t session, const gnutls_datum_t *authorities,
+                     int num_authorities, const gnutls_pk_algorithm_t *algorithms,
+                     int num_algorithms, gnutls_pcert_st **ret_chain,
+                     unsigned *ret_length, gnutls_privkey_t *ret_key) {
+    (void)session;
+    (void)authorities;
+    (void)num_authorities;
+    (void)algorithms;
+    (void)num_algorithms;
+    *ret_chain = NULL;
+    *ret_length = 0;
+    *ret_key = NULL;
+    return 0;
+}
 #endif
 
-/* Prepares a certificate whose texts are set. */
-static attn_status prepare_certificate(struct tls_certificate *certificate,
-                                       attn_error *ret_error) {
+void *tls_certificate_find_none(void) {
 #if ATTND_TLS
+    return (void *)(uintptr_t)find_none;
+#else
+    return NULL;
+#endif
+}
+
+/* Fills a certificate that is empty. */
+static attn_status fill_certificate(struct tls_certificate *certificate,
+                                    const char *chain, const char *private_key,
+                                    attn_error *ret_error) {
+#if ATTND_TLS
+    const gnutls_datum_t first = datum_of(chain), second = datum_of(private_key);
     const char *what = "certificate";
-    int result = read_pem(certificate, &what);
+    int result = read_pem(certificate, &first, &second, &what);
     if (result == GNUTLS_E_SUCCESS)
         return ATTN_OK;
     if (result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
@@ -100,6 +124,8 @@ static attn_status prepare_certificate(struct tls_certificate *certificate,
                      "the %s is not usable PEM: %s", what, gnutls_strerror(result));
 #else
     (void)certificate;
+    (void)chain;
+    (void)private_key;
     return error_set(ret_error, ATTN_E_VALUE, "this attnd was built without TLS");
 #endif
 }
@@ -109,29 +135,18 @@ static void destroy_certificate(struct tls_certificate *certificate) {
     if (certificate->credentials != NULL)
         gnutls_certificate_free_credentials(certificate->credentials);
 #endif
-    if (certificate->private_key != NULL)
-        explicit_bzero(certificate->private_key, strlen(certificate->private_key));
-    free(certificate->private_key);
-    free(certificate->chain);
     free(certificate);
 }
 
 attn_status tls_certificate_create(const char *chain, const char *private_key,
                                    struct tls_certificate **ret_certificate,
                                    attn_error *ret_error) {
-    attn_status status = ATTN_E_NOMEM;
     struct tls_certificate *certificate = calloc(1, sizeof *certificate);
     if (certificate == NULL)
-        return error_set(ret_error, status, "out of memory");
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
 
     atomic_init(&certificate->num_users, 1);
-    certificate->chain = strdup(chain);
-    certificate->private_key = strdup(private_key);
-    if (certificate->chain != NULL && certificate->private_key != NULL)
-        status = prepare_certificate(certificate, ret_error);
-    else
-        error_set(ret_error, status, "out of memory");
-
+    attn_status status = fill_certificate(certificate, chain, private_key, ret_error);
     if (status == ATTN_OK)
         *ret_certificate = certificate;
     else
@@ -147,14 +162,6 @@ struct tls_certificate *tls_certificate_acquire(struct tls_certificate *certific
 void tls_certificate_release(struct tls_certificate *certificate) {
     if (certificate != NULL && atomic_fetch_sub(&certificate->num_users, 1) == 1)
         destroy_certificate(certificate);
-}
-
-const char *tls_certificate_chain(const struct tls_certificate *certificate) {
-    return certificate->chain;
-}
-
-const char *tls_certificate_key(const struct tls_certificate *certificate) {
-    return certificate->private_key;
 }
 
 int64_t tls_certificate_expiry(const struct tls_certificate *certificate) {

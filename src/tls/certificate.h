@@ -28,9 +28,10 @@ struct tls_certificate *tls_certificate_acquire(struct tls_certificate *certific
 /* Counts one user less; the last frees it. Accepts NULL. Thread-safe. */
 void tls_certificate_release(struct tls_certificate *certificate);
 
-/* Borrow the two texts. */
-const char *tls_certificate_chain(const struct tls_certificate *certificate);
-const char *tls_certificate_key(const struct tls_certificate *certificate);
+/* Returns a function for MHD_OPTION_HTTPS_CERT_CALLBACK that finds no certificate: each
+ * session is given one by tls_certificate_use(), so libmicrohttpd needs no text of
+ * one. */
+void *tls_certificate_find_none(void);
 
 /* Returns when the certificate expires, in seconds since 1970. */
 int64_t tls_certificate_expiry(const struct tls_certificate *certificate);

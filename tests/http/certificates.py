@@ -7,6 +7,7 @@ import ssl
 import trustme
 
 HOST = "127.0.0.1"
+RSA = trustme.KeyType.RSA
 
 
 @functools.cache

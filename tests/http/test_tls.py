@@ -11,12 +11,13 @@ import ssl
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import requests
 
-from certificates import HOST, Certificate, authority, client_context
+from certificates import HOST, RSA, Certificate, authority, client_context
 from http1 import Connection, get_bytes, post_bytes
 from server import BINARY, Server, run_attnd
 
@@ -110,6 +111,22 @@ def test_older_versions_are_refused(server, version):
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = ssl.TLSVersion[version]
     context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(OSError):
+        TlsConnection(server.port, context=context)
+
+
+@pytest.mark.parametrize("ciphers", ["AES128-GCM-SHA256", "ECDHE-RSA-AES128-SHA"])
+def test_tls_1_2_is_spoken_with_forward_secrecy_and_authenticated_encryption_only(
+        files, start_server, ciphers):
+    """The certificate is RSA: without the second half an RSA client and a CBC client were served."""
+    files.put(key_type=RSA)
+    server = start_server("--demo", *files.options)
+    context = client_context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM")
+    with TlsConnection(server.port, context=context) as connection:
+        assert ask(connection).status == 200
+    context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
     with pytest.raises(OSError):
         TlsConnection(server.port, context=context)
 
@@ -336,6 +353,30 @@ def test_metrics_say_when_the_certificate_ends_and_what_was_not_reloaded(files, 
 
 
 # --- options ---
+
+def memory_of(process):
+    """Yields what is in the private memory of a process."""
+    with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
+            first, last = (int(text, 16) for text in line.split()[0].split("-"))
+            if line.split()[1].startswith("rw-p") and last - first < 1 << 30:
+                with contextlib.suppress(OSError):
+                    memory.seek(first)
+                    yield memory.read(last - first)
+
+
+def test_the_text_of_the_private_key_does_not_stay_in_memory(files, start_server):
+    files.put(key_type=RSA)
+    padding = "padding before the key, so that it is read in more than one piece\n" * 200
+    text = files.key.read_text()
+    files.key.write_text(padding + text)
+    server = start_server("--demo", *files.options)
+    lines = [line.encode() for line in text.splitlines() if len(line) == 64]
+    assert lines
+    reload(server, 2)
+    for memory in memory_of(server.process):
+        assert not any(line in memory for line in lines)
+
 
 def test_one_option_needs_the_other(files):
     for option in (files.options[:2], files.options[2:]):

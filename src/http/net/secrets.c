@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX ((size_t)1024 * 1024)
-#define READ_BYTES     ((size_t)4096)
 #define DAY_SECONDS    86400
 
 #define CHALLENGE "Bearer realm=\"attnd\""
@@ -40,15 +39,19 @@ static attn_status check_file(int fd, const char *option, const char *path,
     return ATTN_OK;
 }
 
-/* Reads an open file to its end. */
+/* Reads an open file to its end. The buffer never moves: it would leave what it holds
+ * behind, in memory that is free. */
 static attn_status read_to_end(int fd, const char *option, const char *path,
                                struct buf *text, attn_error *ret_error) {
+    if (buf_reserve(text, FILE_BYTES_MAX) != ATTN_OK)
+        return error_set(ret_error, ATTN_E_NOMEM, "%s: memory is short for %s", option,
+                         path);
     for (;;) {
-        if (buf_reserve(text, READ_BYTES) != ATTN_OK)
-            return error_set(ret_error, ATTN_E_NOMEM,
-                             "%s: %s is larger than 1 MiB, or memory is short", option,
-                             path);
-        ssize_t got = read(fd, text->data + text->size, READ_BYTES - 1);
+        size_t left = text->capacity - text->size;
+        if (left <= 1)
+            return error_set(ret_error, ATTN_E_VALUE, "%s: %s is larger than 1 MiB",
+                             option, path);
+        ssize_t got = read(fd, text->data + text->size, left - 1);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
