@@ -7,6 +7,7 @@
  * is taken or held then. */
 #include "base/log.h"
 
+#include "base/clock.h"
 #include "base/output.h"
 
 #include <poll.h>
@@ -196,16 +197,8 @@ void log_init(enum log_format format, enum log_level level) {
     log_fd = output_open(STDERR_FILENO);
 }
 
-enum log_format log_get_format(void) {
-    return log_format;
-}
-
-enum log_level log_get_level(void) {
-    return (enum log_level)atomic_load_explicit(&log_level, memory_order_relaxed);
-}
-
 bool log_enabled(enum log_level level) {
-    return level >= log_get_level();
+    return (int)level >= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
 /* Writes the line, or counts it as dropped. */
@@ -225,14 +218,17 @@ unsigned long long log_num_dropped(void) {
     return count;
 }
 
-void log_fields(enum log_level level, const char *message, const struct log_field *fields,
+void log_always(enum log_level level, const char *message, const struct log_field *fields,
                 size_t count) {
     struct log_line line;
-
-    if (!log_enabled(level))
-        return;
     make_line(&line, level, message, fields, count);
     write_line(&line);
+}
+
+void log_fields(enum log_level level, const char *message, const struct log_field *fields,
+                size_t count) {
+    if (log_enabled(level))
+        log_always(level, message, fields, count);
 }
 
 void log_from_handler(enum log_level level, const char *message) {
@@ -245,19 +241,30 @@ void log_from_handler(enum log_level level, const char *message) {
     (void)written; /* the count of dropped lines needs the lock */
 }
 
-void log_set_level(enum log_level level, const char *cause) {
+void log_toggle_debug(const char *cause) {
+    enum log_level level = log_enabled(LOG_DEBUG) ? first_level : LOG_DEBUG;
     const struct log_field fields[] = {LOG_TEXT("level", level_names[level]),
                                        LOG_TEXT("cause", cause)};
-    struct log_line line;
 
-    if ((enum log_level)atomic_exchange(&log_level, (int)level) == level)
-        return;
-    make_line(&line, LOG_INFO, "log level changed", fields, 2);
-    write_line(&line);
+    if (atomic_exchange(&log_level, (int)level) != (int)level)
+        log_always(LOG_INFO, "log level changed", fields, 2);
 }
 
-void log_toggle_debug(const char *cause) {
-    log_set_level(log_get_level() == LOG_DEBUG ? first_level : LOG_DEBUG, cause);
+void log_limit_count(struct log_limit *limit) {
+    atomic_fetch_add(&limit->num_events, 1);
+}
+
+size_t log_limit_take(struct log_limit *limit, int64_t period) {
+    if (atomic_load_explicit(&limit->num_events, memory_order_relaxed) == 0)
+        return 0;
+
+    /* The thread that moves `taken_at` writes the line. */
+    int64_t now = clock_now_ns();
+    int64_t last = atomic_load(&limit->taken_at);
+    if ((last != 0 && now - last < period) ||
+        !atomic_compare_exchange_strong(&limit->taken_at, &last, now))
+        return 0;
+    return atomic_exchange(&limit->num_events, 0);
 }
 
 void log_failure(const char *reason) {

@@ -11,8 +11,10 @@
 #ifndef ATTND_BASE_LOG_H
 #define ATTND_BASE_LOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
@@ -30,23 +32,19 @@ struct log_field {
 /* Call once, before other threads run. The default is text, with LOG_INFO and above. */
 void log_init(enum log_format format, enum log_level level);
 
-/* The least important level that is written. Any thread may call these. */
-enum log_level log_get_level(void);
-
-/* Changes that level for all threads. A line tells so, whatever the level; `cause` is who
- * asked. */
-void log_set_level(enum log_level level, const char *cause);
-
-/* Sets LOG_DEBUG or, where it is set, the level of log_init() again. */
+/* Makes LOG_DEBUG the least important level that is written or, where it is, the level of
+ * log_init() again. A line tells so, whatever the level; `cause` is who asked. */
 void log_toggle_debug(const char *cause);
-
-enum log_format log_get_format(void);
 
 /* Returns whether events of this level are written, for callers whose fields cost
  * time. */
 bool log_enabled(enum log_level level);
 
-/* Writes one event; called by log_write(). */
+/* Writes one event, whatever its level. */
+void log_always(enum log_level level, const char *message, const struct log_field *fields,
+                size_t count);
+
+/* Writes one event if its level is enabled; called by log_write(). */
 void log_fields(enum log_level level, const char *message, const struct log_field *fields,
                 size_t count);
 
@@ -55,6 +53,20 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
     log_fields((level), (message), (const struct log_field[]){__VA_ARGS__},              \
                sizeof((const struct log_field[]){__VA_ARGS__}) /                         \
                    sizeof(struct log_field))
+
+/* Counts events of which clients cause any number, so that one line in a period tells of
+ * them. Thread-safe. Zeroed, there were none. */
+struct log_limit {
+    atomic_size_t num_events;     /* that no line tells of yet */
+    atomic_int_fast64_t taken_at; /* clock_now_ns; 0: never */
+};
+
+/* Counts an event. */
+void log_limit_count(struct log_limit *limit);
+
+/* Returns how many events the caller writes a line about now, which no other caller gets;
+ * 0 when there were none, or when it returned some less than `period` ns ago. */
+size_t log_limit_take(struct log_limit *limit, int64_t period);
 
 /* Writes one event without fields from a signal handler: takes no lock. A line without
  * room is lost and not counted. */

@@ -298,7 +298,7 @@ const struct option config_options[] = {
      .metavar = "debug|info|warn|error",
      .choices = log_levels,
      .help = "Least important event to log; debug logs every request. SIGUSR1 changes to "
-             "debug and back, and POST /v2/logging to any level."},
+             "debug and back."},
     {.name = "access-log",
      .kind = OPTION_FLAG,
      .offset = AT(access_log),

@@ -201,12 +201,15 @@ static attn_status load_entry(const struct catalogue *catalogue,
 
     if (status == ATTN_OK) {
         entry->is_new = true;
-        log_model(entry->model);
-    } else {
-        set_reason(entry, ret_error->text);
+        if (!catalogue->is_quiet)
+            log_model(entry->model);
+        return status;
+    }
+
+    set_reason(entry, ret_error->text);
+    if (!catalogue->is_quiet)
         log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->source.name),
                   LOG_TEXT("reason", ret_error->text));
-    }
     return status;
 }
 
@@ -471,7 +474,8 @@ bool catalogue_unload(struct catalogue *catalogue, const char *name,
     entry->unloaded = true;
     set_reason(entry, "unloaded");
     if (catalogue_publish(catalogue) == ATTN_OK) {
-        log_write(LOG_INFO, "model unloaded", LOG_TEXT("name", entry->source.name));
+        if (!catalogue->is_quiet)
+            log_write(LOG_INFO, "model unloaded", LOG_TEXT("name", entry->source.name));
         return true;
     }
     *entry = before;

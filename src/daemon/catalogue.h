@@ -22,6 +22,7 @@ struct catalogue {
      * none have started. */
     struct sched_pool *pool;
     struct catalogue_entries entries;
+    bool is_quiet;      /* a load or an unload is not logged */
     size_t num_skipped; /* at start: files that --skip-bad-models left out */
 };
 

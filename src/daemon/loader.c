@@ -3,6 +3,7 @@
 #include "daemon/loader.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "daemon/notify.h"
 
 #include <attnd/library.h>
@@ -14,6 +15,8 @@
 #define NICENESS 10
 /* How often it looks for generations that nobody holds any more. */
 #define LOOK_SECONDS 1
+/* At most one line in this time tells of changes that clients asked for. */
+#define LOG_AGAIN_NS 1000000000
 /* How long loader_stop() waits for what the thread is busy with. */
 #define STOP_NS 100000000
 
@@ -23,6 +26,7 @@ struct loader {
     atomic_bool refuses;
     atomic_bool is_busy; /* with models */
     atomic_bool has_ended;
+    struct log_limit changes; /* by requests */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;  /* one of them has changed */
@@ -51,16 +55,29 @@ static struct served_change *take_change_locked(struct loader *loader) {
     return change;
 }
 
+/* Logs how many changes no line told of, unless it is too early. */
+static void report_changes(struct loader *loader) {
+    size_t count = log_limit_take(&loader->changes, LOG_AGAIN_NS);
+    if (count > 0)
+        log_write(LOG_INFO, "more models were loaded or unloaded",
+                  LOG_NUMBER("count", count));
+}
+
+/* Any number of changes may be asked for, so only the first of many is logged itself. */
 static void run_change(struct loader *loader, struct served_change *change) {
     struct wire_problem problem;
     bool done;
 
+    report_changes(loader);
+    log_limit_count(&loader->changes);
+    loader->catalogue->is_quiet = log_limit_take(&loader->changes, LOG_AGAIN_NS) == 0;
     if (atomic_load(&loader->refuses))
         done = wire_problem_set(&problem, WIRE_E_MODEL_NOT_CHANGED, "model",
                                 "attnd is stopping; ask another one");
     else
         done = (change->load ? catalogue_load : catalogue_unload)(loader->catalogue,
                                                                   change->name, &problem);
+    loader->catalogue->is_quiet = false;
     change->done(change, done ? NULL : &problem);
 }
 
@@ -94,6 +111,8 @@ static void *loader_main(void *argument) {
             run_reload(loader);
         if (change != NULL)
             run_change(loader, change);
+        else
+            report_changes(loader);
         atomic_store(&loader->is_busy, false);
         served_free_unused(loader->catalogue->served);
     }

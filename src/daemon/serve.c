@@ -34,6 +34,8 @@
  * may. */
 #define TRIM_MS    500
 #define TRIM_BYTES ((size_t)16 * 1024 * 1024)
+/* Signals that come faster are obeyed together, so that they do not fill the log. */
+#define OBEY_AGAIN_MS 100
 
 /* What daemon_serve() has started, in this order. */
 struct daemon {
@@ -184,20 +186,32 @@ static int report_alive(const struct daemon *daemon, int64_t *next) {
     return left_ms < TRIM_MS ? (int)left_ms : TRIM_MS;
 }
 
+/* Does what signals ask for; returns whether one did. */
+static bool obey_signals(struct daemon *daemon) {
+    bool reload = signals_take_reload(), debug = signals_take_debug();
+    if (reload) {
+        secrets_reload(&daemon->secrets);
+        loader_reload(daemon->loader);
+    }
+    if (debug)
+        log_toggle_debug("SIGUSR1");
+    return reload || debug;
+}
+
 /* Does what signals ask for, until one asks to stop. */
 static void run_until_stop(struct daemon *daemon) {
-    int64_t next_alive = clock_now_ns() + notify_alive_ns();
+    int64_t next_alive = clock_now_ns() + notify_alive_ns(), next_obeyed = 0;
 
     http_server_is_alive(daemon->server); /* the first interval begins */
     while (!signals_stop_requested()) {
-        if (signals_take_reload()) {
-            secrets_reload(&daemon->secrets);
-            loader_reload(daemon->loader);
+        int64_t left_ms = (next_obeyed - clock_now_ns()) / 1000000;
+        if (left_ms <= 0 && obey_signals(daemon)) {
+            left_ms = OBEY_AGAIN_MS;
+            next_obeyed = clock_now_ns() + OBEY_AGAIN_MS * (int64_t)1000000;
         }
-        if (signals_take_debug())
-            log_toggle_debug("SIGUSR1");
         heap_trim(TRIM_BYTES);
-        signals_wait(report_alive(daemon, &next_alive));
+        int wait_ms = report_alive(daemon, &next_alive);
+        signals_wait(left_ms > 0 && left_ms < wait_ms ? (int)left_ms : wait_ms);
     }
 }
 

@@ -26,9 +26,6 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
  * it. */
 bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* Likewise of POST /v2/logging; a GET needs no body. */
-bool logging_check(struct exchange *exchange, struct wire_problem *ret_problem);
-
 /* route.handle: each makes the reply, or submits the exchange to a worker or to the
  * thread that loads models. */
 void attention_handle(struct exchange *exchange);
@@ -47,7 +44,6 @@ void oip_handle_infer(struct exchange *exchange);
 void oip_handle_index(struct exchange *exchange);
 void oip_handle_load(struct exchange *exchange);
 void oip_handle_unload(struct exchange *exchange);
-void logging_handle(struct exchange *exchange);
 void page_handle(struct exchange *exchange); /* the three files of the page */
 void openapi_handle(struct exchange *exchange);
 void metrics_handle(struct exchange *exchange);

@@ -38,7 +38,6 @@ static const struct route routes[] = {
      ROUTE_NEEDS_KEY},
     {"/v2/repository/models/*/unload", "POST", oip_check_short, oip_handle_unload,
      ROUTE_NEEDS_KEY},
-    {"/v2/logging", "GET, HEAD, POST", logging_check, logging_handle, ROUTE_NEEDS_KEY},
     {"/openapi.json", READS, NULL, openapi_handle, ROUTE_NEEDS_KEY},
     {"/metrics", READS, NULL, metrics_handle, ROUTE_IS_METRICS},
 };

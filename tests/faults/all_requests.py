@@ -61,7 +61,6 @@ def make_requests():
         "OIP, binary": infer(True, outputs=binary_outputs, id="one"),
         "heads": post_bytes(body, path="/v1/heads"),
         "index": post_bytes(b'{"ready":true}', path="/v2/repository/index"),
-        "logging": post_bytes(b'{"log_error":true}', path="/v2/logging"),
     }
     gets = ("/v1/models", "/v1/models/journey", "/v2", "/v2/health/live", "/v2/health/ready",
             "/v2/models/stats", "/v2/models/journey", "/v2/models/journey/ready",

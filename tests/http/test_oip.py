@@ -287,7 +287,7 @@ def test_server_metadata_lists_the_extensions_tested_here(client):
     metadata = client.get_server_metadata()
     assert metadata["name"] == "attnd" and metadata["version"]
     assert metadata["extensions"] == ["binary_tensor_data", "statistics", "model_configuration",
-                                      "model_repository", "logging"]
+                                      "model_repository"]
 
 
 def test_tritonclient_sees_health(client):
@@ -413,7 +413,7 @@ REFUSED = {
              "415", "send the body without one"),
     "booleans": (lambda c: c.infer("d2l", [queries_of_ones("BOOL", bool)]), "400", "Wrong dtype"),
     "trace": (lambda c: c.get_trace_settings("d2l"), "404", "Unknown route"),
-    "log file": (lambda c: c.update_log_settings({"log_file": "x"}), "400", "Fixed setting"),
+    "log settings": (lambda c: c.update_log_settings({"log_info": False}), "404", "Unknown route"),
     "version": (lambda c: c.infer("d2l", [queries_of_ones()], model_version="2"), "404",
                 "Unknown version"),
 }

@@ -180,23 +180,23 @@ static void test_refusals_are_said_once_in_ten_seconds(void **state) {
     struct refusals refusals = {0};
 
     refusals_count(&refusals, WIRE_E_SHAPE_MISMATCH);
-    assert_int_equal(atomic_load(&refusals.num_unsaid), 0);
+    assert_int_equal(atomic_load(&refusals.limit.num_events), 0);
     refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.warned_at), 0);
+    assert_int_equal(atomic_load(&refusals.limit.taken_at), 0);
 
     for (enum wire_error error = 0; error < WIRE_NUM_ERRORS; error++)
         refusals_count(&refusals, error);
-    assert_int_equal(atomic_load(&refusals.num_unsaid), 6);
+    assert_int_equal(atomic_load(&refusals.limit.num_events), 6);
     refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.num_unsaid), 0);
+    assert_int_equal(atomic_load(&refusals.limit.num_events), 0);
     assert_int_equal(atomic_load(&refusals.unsaid[WIRE_E_QUEUE_FULL]), 0);
 
     refusals_count(&refusals, WIRE_E_QUEUE_FULL);
     refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.num_unsaid), 1);
-    atomic_fetch_sub(&refusals.warned_at, 11000000000);
+    assert_int_equal(atomic_load(&refusals.limit.num_events), 1);
+    atomic_fetch_sub(&refusals.limit.taken_at, 11000000000);
     refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.num_unsaid), 0);
+    assert_int_equal(atomic_load(&refusals.limit.num_events), 0);
 }
 
 static void test_metrics_report_that_memory_is_short(void **state) {

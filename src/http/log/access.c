@@ -51,11 +51,11 @@ static void add_stages(struct access_line *line, const struct request_facts *fac
 void access_log(const struct exchange *exchange) {
     const struct request_facts *facts = &exchange->facts;
     const struct trace *trace = &exchange->trace;
-    enum log_level level = exchange->options->access_log ? LOG_INFO : LOG_DEBUG;
+    bool always = exchange->options->access_log;
     struct access_line line = {.count = 0};
     char client[ADDRESS_PRINT_MAX];
 
-    if (!log_enabled(level))
+    if (!always && !log_enabled(LOG_DEBUG))
         return;
     address_print(&exchange->memory.client->address, client);
     add_text_field(&line, "id", trace->id);
@@ -75,7 +75,7 @@ void access_log(const struct exchange *exchange) {
     add_number_field(&line, "total_us", facts->total_ns / 1000);
     add_text_field(&line, "trace_id", trace->trace_id);
     add_text_field(&line, "span_id", trace->span_id);
-    log_fields(level, "request", line.fields, line.count);
+    log_always(always ? LOG_INFO : LOG_DEBUG, "request", line.fields, line.count);
 }
 
 /* Adds "NAME;dur=MS"; by hand, since five of snprintf() would take a microsecond. Returns

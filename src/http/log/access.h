@@ -11,8 +11,8 @@ struct exchange;
 #define ACCESS_TIMING_HEADER "Server-Timing"
 #define ACCESS_TIMING_MAX    256 /* bytes of its value, with the terminator */
 
-/* Writes one line about a request that has ended and whose facts are complete, if events
- * of its level are logged: LOG_INFO with --access-log, else LOG_DEBUG. */
+/* Writes one line about a request that has ended and whose facts are complete: at
+ * LOG_INFO, whatever is logged, with --access-log; else where LOG_DEBUG is. */
 void access_log(const struct exchange *exchange);
 
 /* Writes the value of Server-Timing: what each stage took in ms, and all of them so far.

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refusals.c: the thread that moves `warned_at` writes the line. */
+/* refusals.c: counts by reason beside the limit of their line. */
 #include "http/metrics/refusals.h"
-
-#include "base/clock.h"
-#include "base/log.h"
 
 #include <stdio.h>
 
@@ -24,19 +21,13 @@ const char *refusal_reason(enum wire_error error) {
 void refusals_count(struct refusals *refusals, enum wire_error error) {
     if (refusal_reason(error) == NULL)
         return;
-    /* In this order: what num_unsaid promises is found. */
+    /* In this order: what the limit promises is found. */
     atomic_fetch_add(&refusals->unsaid[error], 1);
-    atomic_fetch_add(&refusals->num_unsaid, 1);
+    log_limit_count(&refusals->limit);
 }
 
 void refusals_warn(struct refusals *refusals) {
-    if (atomic_load_explicit(&refusals->num_unsaid, memory_order_relaxed) == 0)
-        return;
-
-    int64_t now = clock_now_ns();
-    int64_t last = atomic_load(&refusals->warned_at);
-    if ((last != 0 && now - last < WARN_AGAIN_NS) ||
-        !atomic_compare_exchange_strong(&refusals->warned_at, &last, now))
+    if (log_limit_take(&refusals->limit, WARN_AGAIN_NS) == 0)
         return;
 
     char reasons[256] = "";
@@ -49,7 +40,7 @@ void refusals_warn(struct refusals *refusals) {
                                      refusal_reason((enum wire_error)i), count);
         total += count;
     }
-    atomic_fetch_sub(&refusals->num_unsaid, total);
-    log_write(LOG_WARN, "requests were refused", LOG_NUMBER("count", total),
-              LOG_TEXT("reasons", reasons));
+    if (total > 0) /* one that was counted meanwhile was said before */
+        log_write(LOG_WARN, "requests were refused", LOG_NUMBER("count", total),
+                  LOG_TEXT("reasons", reasons));
 }

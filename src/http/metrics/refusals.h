@@ -6,16 +6,15 @@
 #ifndef ATTND_HTTP_METRICS_REFUSALS_H
 #define ATTND_HTTP_METRICS_REFUSALS_H
 
+#include "base/log.h"
 #include "wire/problem.h"
 
 #include <stdatomic.h>
-#include <stdint.h>
 
 /* Zeroed, there were none. */
 struct refusals {
-    atomic_size_t num_unsaid;              /* since the last warning */
-    atomic_size_t unsaid[WIRE_NUM_ERRORS]; /* by error */
-    atomic_int_fast64_t warned_at;         /* clock_now_ns; 0: never */
+    struct log_limit limit;
+    atomic_size_t unsaid[WIRE_NUM_ERRORS]; /* since the last warning, by error */
 };
 
 /* Returns a word for an error that reports a limit of the server; NULL for others. */

@@ -32,8 +32,7 @@ attn_status wire_oip_print_server(struct buf *body) {
     return buf_append_text(body,
                            "{\"name\":\"attnd\",\"version\":\"" ATTND_VERSION
                            "\",\"extensions\":[\"binary_tensor_data\",\"statistics\","
-                           "\"model_configuration\",\"model_repository\","
-                           "\"logging\"]}");
+                           "\"model_configuration\",\"model_repository\"]}");
 }
 
 /* --- tensors --- */
