@@ -142,6 +142,18 @@ def test_memory_and_processors_are_limited(stack):
         assert host["Memory"] > 0 and host["NanoCpus"] > 0, "no limit"
 
 
+def test_metrics_are_at_the_admin_address_of_each_replica_alone(stack):
+    assert stack.get("/metrics")[0] == 404
+    proxy, = stack.containers("proxy")
+    for container in stack.containers("attnd"):
+        network, = stack.inspect(container)["NetworkSettings"]["Networks"].values()
+        metrics = stack.run_docker(
+            "exec", proxy, "bash", "-c",
+            f"exec 3<>/dev/tcp/{network['IPAddress']}/9090 && "
+            "printf 'GET /metrics HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n' >&3 && cat <&3")
+        assert " 200 " in metrics.splitlines()[0] and "attnd_models 4" in metrics, metrics
+
+
 def test_replicas_trust_their_network_and_limit_each_client(stack):
     for container in stack.containers("attnd"):
         details = stack.inspect(container)

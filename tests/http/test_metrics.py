@@ -110,12 +110,14 @@ def test_promtool_is_content_with_the_page(tmp_path):
     for expression in [*alerts, *queries.splitlines()]:
         rules += [f"      - record: a:{len(rules)}", f"        expr: '{expression}'"]
     (tmp_path / "rules.yml").write_text("\n".join(rules) + "\n")
-    (config,) = re.findall(r"^```yaml\n(scrape_configs:.*?)^```$", PAGE, re.M | re.S)
-    (tmp_path / "prometheus.yml").write_text("rule_files: [rules.yml]\n" + config)
-    check = subprocess.run([PROMTOOL, "check", "config", tmp_path / "prometheus.yml"], text=True,
-                           capture_output=True, timeout=60)
-    assert check.returncode == 0, check.stdout + check.stderr
-    assert f"{len(alerts) + len(queries.splitlines())} rules found" in check.stdout
+    configs = re.findall(r"^```yaml\n(?:# prometheus.yml\n)?(scrape_configs:.*?)^```$", PAGE, re.M | re.S)
+    assert len(configs) == 2  # one server, and the replicas of compose
+    for config in configs:
+        (tmp_path / "prometheus.yml").write_text("rule_files: [rules.yml]\n" + config)
+        check = subprocess.run([PROMTOOL, "check", "config", tmp_path / "prometheus.yml"], text=True,
+                               capture_output=True, timeout=60)
+        assert check.returncode == 0, check.stdout + check.stderr
+        assert f"{len(alerts) + len(queries.splitlines())} rules found" in check.stdout
 
 
 def test_sums_are_those_of_what_many_clients_sent(start_server):

@@ -97,6 +97,21 @@ def test_what_a_client_says_about_its_address_is_replaced():
             "x-forwarded-for: 127.0.0.1"]
 
 
+@pytest.mark.parametrize("target", ["/metrics", "/metrics?x=1", "http://proxy/metrics"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+def test_metrics_are_not_passed_on_to_clients(method, target):
+    with Replica() as one, Proxy((one.port,)) as proxy:
+        request = get_bytes(target).replace(b"GET", method.encode(), 1)
+        if method == "POST":
+            request = request[:-2] + b"Content-Length: 0\r\n\r\n"
+        with Connection(proxy.port) as connection:
+            connection.send(request)
+            reply = connection.read_reply(head_only=method == "HEAD")
+        assert reply.status == 404 and reply.headers["content-type"] == "application/problem+json"
+        assert method == "HEAD" or "admin address" in reply.json()["detail"]
+        assert not one.requests
+
+
 def test_a_small_body_that_does_not_arrive_gets_408_and_reaches_no_replica():
     with Replica() as one, Proxy((one.port,), {"http-request": "1s"}) as proxy:
         reply = exchange(proxy.port, post_bytes(b"x" * 100)[:-1])
