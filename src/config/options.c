@@ -204,20 +204,23 @@ const struct option config_options[] = {
     {.name = "max-body",
      .kind = OPTION_BYTES,
      .offset = AT(max_body),
-     .value = "64MiB",
+     .value = "65600KiB",
      .min = 1,
      .max = SIZE_MAX / 4,
      .metavar = "BYTES",
-     .help = "Largest request body; a larger one is refused with 413."},
+     .help =
+         "Largest request body; a larger one is refused with 413. The default has room "
+         "for 64 MiB of numbers and 64 KiB of what is around them."},
     {.name = "max-reply",
      .kind = OPTION_BYTES,
      .offset = AT(max_reply),
-     .value = "1GiB",
+     .value = "1048640KiB",
      .min = 1,
      .max = SIZE_MAX / 4,
      .metavar = "BYTES",
      .help = "Largest reply. A request whose reply could be larger is refused with 413 "
-             "before it is computed."},
+             "before it is computed. The default has room for 1 GiB of numbers and "
+             "64 KiB of what is around them."},
     {.name = "max-memory",
      .kind = OPTION_BYTES,
      .offset = AT(max_memory),

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """413: bodies over --max-body, however their size is sent. demo_server accepts 1 MiB."""
 
+import numpy as np
 import requests
 
+from checkpoints import write_layer
 from compare import assert_problem
 from http1 import Connection
+from safetensors_file import make_safetensors
 
 JSON = {"Content-Type": "application/json"}
 LIMIT = 1048576
@@ -86,3 +89,35 @@ def test_chunked_body_is_accepted_in_chunks_of_one_byte(demo_server):
         connection.send(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
         connection.send(b"".join(b"1\r\n%c\r\n" % byte for byte in SMALL_TEXT) + b"0\r\n\r\n")
         assert connection.read_reply().status == 200
+
+
+# --- round sizes, which the defaults have room for ---
+
+def post_tensors(server, queries, **metadata):
+    return requests.post(server.url + "/v1/attention", timeout=300,
+                         data=make_safetensors({"queries": queries}, metadata=metadata),
+                         headers={"Content-Type": "application/vnd.safetensors"})
+
+
+def test_hidden_states_of_4096_rows_and_columns_are_accepted(start_server, tmp_path):
+    path = tmp_path / "layer.safetensors"
+    write_layer(path, num_heads=1, head_size=1, query_size=4096)
+    server = start_server("--model", f"m={path}")
+    rows = np.zeros((4096, 4096), np.float32)
+    reply = post_tensors(server, rows)
+    assert reply.status_code == 200, reply.text
+    problem = assert_problem(post_tensors(server, np.zeros((4100, 4096), np.float32)), 413, "Body too large")
+    assert f"more than --max-body {2**26 + 2**16}; " in problem["detail"]
+
+
+def test_one_head_of_16384_tokens_is_not_over_the_limit_of_replies(start_server, tmp_path):
+    """1 GiB of weights is not computed here: their memory is refused, which is looked at later."""
+    path = tmp_path / "layer.safetensors"
+    write_layer(path, num_heads=1, head_size=1, query_size=1)
+    server = start_server("--model", f"m={path}", "--max-memory", "64MiB")
+    reply = post_tensors(server, np.zeros((16384, 1)), need="weights")
+    problem = assert_problem(reply, 413, "Request too large")
+    assert "--max-memory" in problem["detail"]
+    problem = assert_problem(post_tensors(server, np.zeros((16385, 1)), need="weights"), 413, "Reply too large")
+    assert f"more than --max-reply {2**30 + 2**16}; " in problem["detail"]
+    assert "or start attnd with a larger --max-reply" in problem["detail"]

@@ -277,7 +277,8 @@ def test_reply_over_the_limit_is_refused_with_remedies(start_server, layer_path)
     problem = assert_problem(server.attention(request), 413, "Reply too large")
     numbers = [int(number) for number in re.findall(r"\d+", problem["detail"])]
     assert limit in numbers and any(number > 4 * 200 * 200 * 8 for number in numbers), problem
-    for remedy in ('"need_weights": "mean"', "weights_heads", "weights_queries"):
+    for remedy in ('"need_weights": "mean"', "weights_heads", "weights_queries",
+                   "or start attnd with a larger --max-reply"):
         assert remedy in problem["detail"], problem
     for smaller in ({"need_weights": False}, {"weights_queries": [0, 199]},
                     {"weights_heads": [2], "weights_queries": list(range(40))}):

@@ -20,8 +20,8 @@ static bool heads_plan(struct inference *inference, struct wire_problem *problem
         ATTN_OK)
         return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
                                 "%s; send fewer or shorter sequences", error.text);
-    return inference_bound_reply(inference, wire_native_heads_bound(request->model),
-                                 "let attnd serve this model with a larger one", problem);
+    return inference_bound_reply(inference, wire_native_heads_bound(request->model), "",
+                                 problem);
 }
 
 static bool heads_compute(struct inference *inference, struct wire_problem *problem) {

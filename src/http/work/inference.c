@@ -98,8 +98,9 @@ bool inference_bound_reply(struct inference *inference, size_t bytes, const char
         return true;
     return wire_problem_set(
         problem, WIRE_E_REPLY_TOO_LARGE, NULL,
-        "the reply could have %zu bytes, more than --max-reply %zu; %s", bytes, max_reply,
-        smaller);
+        "the reply could have %zu bytes, more than --max-reply %zu; %s%sstart attnd with "
+        "a larger --max-reply",
+        bytes, max_reply, smaller, *smaller != '\0' ? ", or " : "");
 }
 
 bool inference_plan(struct inference *inference, struct wire_problem *problem) {

@@ -50,7 +50,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
 void inference_share(struct inference *inference);
 
 /* Sets the bound of the reply, and checks it against --max-reply. `smaller` says how to
- * ask for less. */
+ * ask for less, or is "". */
 bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
                            struct wire_problem *problem);
 

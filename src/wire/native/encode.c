@@ -169,5 +169,5 @@ const struct wire_writer wire_native_writer = {
     .begin = native_reply_begin,
     .fill = native_reply_fill,
     .smaller = "leave weights or heads out of need, ask for \"need_weights\": \"mean\", "
-               "select by weights_heads and weights_queries, or send fewer sequences",
+               "select by weights_heads and weights_queries, send fewer sequences",
 };

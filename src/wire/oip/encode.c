@@ -241,7 +241,7 @@ const struct wire_writer wire_oip_writer = {
     .smaller = "leave attention_weights or heads out of outputs, "
                "ask for \"need_weights\": \"mean\", "
                "select by weights_heads and weights_queries, "
-               "request binary data, or send fewer sequences",
+               "request binary data, send fewer sequences",
 };
 
 /* --- errors --- */

@@ -217,5 +217,5 @@ const struct wire_writer wire_safetensors_writer = {
     .begin = safetensors_reply_begin,
     .fill = safetensors_reply_fill,
     .smaller = "leave weights or heads out of need, set need_weights to mean, "
-               "select by weights_heads and weights_queries, or send fewer sequences",
+               "select by weights_heads and weights_queries, send fewer sequences",
 };
