@@ -116,7 +116,7 @@ static bool read_with_attnd(struct wire_text *text) {
     const struct wire_cursor cursor = {.body = text->body.data, .problem = &problem};
 
     arena_reset(&text->arena);
-    return wire_native_scan(text->body.data, text->body.size, NULL, &scan, &problem) &&
+    return wire_native_scan(text->body.data, text->body.size, &scan, &problem) &&
            wire_tensor_read(&cursor, &scan.members[WIRE_NATIVE_QUERIES], "queries",
                             WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED, &text->arena,
                             &tensor) &&

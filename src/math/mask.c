@@ -3,6 +3,7 @@
 #include "math/mask.h"
 
 #include "base/error.h"
+#include "base/pace.h"
 
 #include <stdint.h>
 
@@ -12,8 +13,12 @@ struct allowed {
 };
 
 static bool is_ascending(const size_t *positions, size_t count) {
-    for (size_t i = 1; i < count; i++) {
-        if (positions[i] < positions[i - 1])
+    for (size_t i = 1, start = 1; i < count; start = i) {
+        size_t end = count - i < PACE_PIECE ? count : i + PACE_PIECE;
+        while (i < end && positions[i] >= positions[i - 1])
+            i++;
+        pace_add(i - start);
+        if (i < end)
             return false;
     }
     return true;
@@ -80,21 +85,54 @@ bool mask_attends(const struct mask *mask, size_t query, size_t key) {
     return is_allowed(find_allowed(mask, query), mask_key_position(mask, key));
 }
 
-struct mask_keys mask_find_keys(const struct mask *mask, size_t query) {
+struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
     size_t valid = mask->valid_lens != NULL ? mask->valid_lens[query] : mask->valid_len;
     const struct allowed allowed = find_allowed(mask, query);
     struct mask_keys keys = {0, valid};
 
-    if (mask->by_pair) {
-        while (keys.end > 0 && !is_allowed(allowed, mask->key_positions[keys.end - 1]))
-            keys.end--;
-        while (keys.first < keys.end &&
-               !is_allowed(allowed, mask->key_positions[keys.first]))
-            keys.first++;
-    } else if (mask->causal || mask->window > 0) {
+    if (!mask->by_pair && (mask->causal || mask->window > 0)) {
         keys.end = count_keys_before(mask, valid, allowed.high + 1);
         keys.first = count_keys_before(mask, keys.end, allowed.low);
     }
+    return keys;
+}
+
+/* Returns the first key of a range that is allowed, or its end. */
+static size_t find_first(const size_t *positions, struct mask_keys keys,
+                         struct allowed allowed) {
+    for (size_t start = keys.first; start < keys.end; start = keys.first) {
+        size_t end = keys.end - start < PACE_PIECE ? keys.end : start + PACE_PIECE;
+        while (keys.first < end && !is_allowed(allowed, positions[keys.first]))
+            keys.first++;
+        pace_add(keys.first - start);
+        if (keys.first < end)
+            break;
+    }
+    return keys.first;
+}
+
+/* Returns where the last key that is allowed ends, or where the range begins. */
+static size_t find_end(const size_t *positions, struct mask_keys keys,
+                       struct allowed allowed) {
+    for (size_t start = keys.end; start > keys.first; start = keys.end) {
+        size_t end = start - keys.first < PACE_PIECE ? keys.first : start - PACE_PIECE;
+        while (keys.end > end && !is_allowed(allowed, positions[keys.end - 1]))
+            keys.end--;
+        pace_add(start - keys.end);
+        if (keys.end > end)
+            break;
+    }
+    return keys.end;
+}
+
+struct mask_keys mask_find_keys(const struct mask *mask, size_t query) {
+    struct mask_keys keys = mask_bound_keys(mask, query);
+
+    if (!mask->by_pair)
+        return keys;
+    const struct allowed allowed = find_allowed(mask, query);
+    keys.end = find_end(mask->key_positions, keys, allowed);
+    keys.first = find_first(mask->key_positions, keys, allowed);
     return keys;
 }
 

@@ -40,6 +40,10 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
  * mask->by_pair is set. */
 struct mask_keys mask_find_keys(const struct mask *mask, size_t query);
 
+/* Returns a range with all keys that a query attends to, at once or by bisection: where
+ * mask->by_pair is set, all that valid_lens allow. */
+struct mask_keys mask_bound_keys(const struct mask *mask, size_t query);
+
 /* Returns whether the positions of a query and a key allow that it attends to this. */
 bool mask_attends(const struct mask *mask, size_t query, size_t key);
 

@@ -4,7 +4,7 @@
 
 #include "base/endian.h"
 #include "base/error.h"
-#include "base/finite.h"
+#include "base/pace.h"
 #include "safetensors/foreign.h"
 
 #include <errno.h>
@@ -195,7 +195,7 @@ static attn_status check_values_finite(const struct safetensors_tensor *tensor,
                                        size_t index, const unsigned char *bytes,
                                        const float *values, size_t count,
                                        attn_error *ret_error) {
-    size_t i = finite_end(values, count);
+    size_t i = pace_finite_end(values, count);
     if (i == count)
         return ATTN_OK;
 

@@ -3,8 +3,18 @@
  * find it. All take tasks from one counter. The pool's lock guards the list, and is not
  * held while a task runs. */
 #include "base/clock.h"
+#include "base/pace.h"
 #include "sched/pool.h"
 #include "sched/pool_state.h"
+
+void sched_checkpoint(struct sched_worker *worker) {
+    sched_run_others(worker, 0);
+    pace_restart();
+}
+
+void reach_checkpoint(void *worker) {
+    sched_checkpoint(worker);
+}
 
 /* Runs tasks until none is left. Between two tasks the owner runs cheap jobs that wait. A
  * helper leaves when any job waits. */
@@ -20,6 +30,8 @@ static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
             loop->task(loop->data, index, worker->index);
         if (!helps)
             sched_checkpoint(worker);
+        else
+            pace_restart();
     }
 }
 
@@ -37,7 +49,9 @@ void help_loop_locked(struct sched_worker *worker, struct loop *loop) {
     pool->num_helping++;
     pthread_mutex_unlock(&pool->lock);
     int64_t begun = clock_now_ns();
+    struct pace pace = {0}, *before = pace_enter(&pace);
     run_loop_tasks(worker, loop);
+    pace_enter(before);
     atomic_fetch_add(&loop->owner->helped_ns, clock_now_ns() - begun);
     pthread_mutex_lock(&pool->lock);
     pool->num_helping--;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
+#include "base/pace.h"
 #include "sched/pool_state.h"
 
 #include <errno.h>
@@ -100,7 +101,11 @@ static void end_job_locked(struct sched_worker *worker) {
 
 /* Runs the job that the worker has begun. */
 static void run_job(struct sched_worker *worker) {
+    struct pace pace = {.checkpoint = reach_checkpoint, .context = worker};
+    struct pace *before = pace_enter(&pace);
+
     worker->job->run(worker->job, worker);
+    pace_enter(before);
     arena_reset(&worker->arena);
 }
 
@@ -216,10 +221,6 @@ static struct sched_worker *begin_inner_job(struct sched_worker *worker,
         begin_job_locked(inner, job);
     pthread_mutex_unlock(&pool->lock);
     return job != NULL ? inner : NULL;
-}
-
-void sched_checkpoint(struct sched_worker *worker) {
-    sched_run_others(worker, 0);
 }
 
 void sched_run_others(struct sched_worker *worker, uint64_t group) {

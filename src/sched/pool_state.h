@@ -67,6 +67,9 @@ static inline void relax_cpu(void) {
 #endif
 }
 
+/* pace.checkpoint of a worker, which is the context. */
+void reach_checkpoint(void *worker);
+
 /* Returns a loop with tasks left, or NULL. */
 struct loop *find_loop_locked(const struct sched_pool *pool);
 

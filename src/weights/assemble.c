@@ -5,8 +5,8 @@
 #include "weights/assemble.h"
 
 #include "base/error.h"
-#include "base/finite.h"
 #include "base/machine.h"
+#include "base/pace.h"
 #include "math/fold.h"
 #include "math/model.h"
 #include "weights/sizes.h"
@@ -86,11 +86,11 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
 
     fold_product(scratch->head, scratch->stage, NULL, head_size, stage_size, in_size,
                  ret_weight);
-    bool finite = finite_end(ret_weight, head_size * in_size) == head_size * in_size;
+    bool finite = pace_finite_end(ret_weight, head_size * in_size) == head_size * in_size;
     if (ret_bias != NULL) {
         fold_product(scratch->head, scratch->stage_bias, scratch->head_bias, head_size,
                      stage_size, 1, ret_bias);
-        finite = finite && finite_end(ret_bias, head_size) == head_size;
+        finite = finite && pace_finite_end(ret_bias, head_size) == head_size;
     }
     if (!finite)
         return error_set(assembly->ret_error, ATTN_E_VALUE,

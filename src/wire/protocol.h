@@ -7,7 +7,6 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 
@@ -27,7 +26,6 @@ struct wire_input {
      * there is not enough. */
     bool (*reserve)(void *context, size_t bytes, struct wire_problem *ret_problem);
     void *context;
-    struct wire_pace *pace; /* counts what is read; NULL: no checkpoints */
 };
 
 /* Reads and checks a request. Every size in ret_request has been checked, so that
@@ -56,12 +54,11 @@ struct wire_writer {
 
     /* Returns an encoder for the reply, which borrows only the model and the numbers of
      * `result`.
-     * `pace` counts the numbers that are checked, and may be NULL.
      * Checks everything that can fail, so that a reply that was begun can be finished.
      * Returns NULL with *ret_problem set: Result not finite, Out of memory. */
     void *(*begin)(struct arena *arena, const struct wire_request *request,
-                   const attn_result *result, struct wire_pace *pace,
-                   struct wire_reply_head *ret_head, struct wire_problem *ret_problem);
+                   const attn_result *result, struct wire_reply_head *ret_head,
+                   struct wire_problem *ret_problem);
 
     /* Writes the next piece to `piece`, which has room for `size` bytes, at least
      * WIRE_PIECE_MIN. Returns its size, 0 after the end. A piece with room for

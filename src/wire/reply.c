@@ -2,11 +2,15 @@
 /* reply.c: describes the tensors of a reply, and finds numbers that are not finite. */
 #include "wire/reply.h"
 
+#include "base/pace.h"
 #include "base/size.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Of what a reply has of one sequence. */
+#define SEQUENCE_STEPS 8
 
 const char *wire_result_name(enum wire_result which) {
     static const char *const names[] = {[WIRE_RESULT_OUTPUTS] = "outputs",
@@ -100,9 +104,11 @@ size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence)
 
 size_t wire_reply_count(const struct wire_reply_tensor *tensor) {
     size_t count = 0;
-    for (size_t b = 0; b < tensor->num_sequences; b++)
+    for (size_t b = 0; b < tensor->num_sequences; b++) {
+        pace_add(SEQUENCE_STEPS);
         count += wire_reply_planes(tensor, b) * wire_reply_rows(tensor, b) *
                  wire_reply_width(tensor, b);
+    }
     return count;
 }
 
@@ -121,7 +127,7 @@ size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
 static const size_t *copy_lens(struct arena *arena, const size_t *lens, size_t count) {
     size_t *copy = arena_alloc(arena, count, sizeof *copy);
     if (copy != NULL)
-        memcpy(copy, lens, count * sizeof *copy);
+        pace_copy(copy, lens, count * sizeof *copy);
     return copy;
 }
 
@@ -152,21 +158,21 @@ static bool refuse_result(const struct wire_reply_tensor *tensor,
 
 /* Returns the index of the first number that is not a result, or `count`. */
 static size_t find_bad_number(const struct wire_reply_tensor *tensor,
-                              const float *numbers, size_t count,
-                              struct wire_pace *pace) {
-    size_t i = wire_pace_finite_end(pace, numbers, count);
+                              const float *numbers, size_t count) {
+    size_t i = pace_finite_end(numbers, count);
     while (i < count && tensor->nullable && numbers[i] == -INFINITY)
-        i += 1 + wire_pace_finite_end(pace, numbers + i + 1, count - i - 1);
+        i += 1 + pace_finite_end(numbers + i + 1, count - i - 1);
     return i;
 }
 
 static bool check_reply_tensor(const struct wire_reply_tensor *tensor,
-                               struct wire_pace *pace, struct wire_problem *ret_problem) {
+                               struct wire_problem *ret_problem) {
     const float *numbers = tensor->numbers;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         size_t rows = wire_reply_rows(tensor, b), width = wire_reply_width(tensor, b);
         size_t plane = rows * width, count = wire_reply_planes(tensor, b) * plane;
-        size_t i = find_bad_number(tensor, numbers, count, pace);
+        pace_add(SEQUENCE_STEPS);
+        size_t i = find_bad_number(tensor, numbers, count);
         if (i < count) {
             const size_t index[] = {b, i / plane, i % plane / width, i % width};
             return refuse_result(tensor, index, ret_problem);
@@ -177,11 +183,11 @@ static bool check_reply_tensor(const struct wire_reply_tensor *tensor,
 }
 
 bool wire_reply_check(const struct wire_request *request, const attn_result *result,
-                      struct wire_pace *pace, struct wire_problem *ret_problem) {
+                      struct wire_problem *ret_problem) {
     struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     size_t count = wire_reply_list(request, result, tensors);
     for (size_t i = 0; i < count; i++) {
-        if (!check_reply_tensor(&tensors[i], pace, ret_problem))
+        if (!check_reply_tensor(&tensors[i], ret_problem))
             return false;
     }
     return true;
@@ -189,8 +195,7 @@ bool wire_reply_check(const struct wire_request *request, const attn_result *res
 
 void *wire_reply_begin(struct arena *arena, size_t size,
                        const struct wire_request *request, const attn_result *result,
-                       struct wire_pace *pace, struct wire_request *ret_kept,
-                       struct wire_problem *ret_problem) {
+                       struct wire_request *ret_kept, struct wire_problem *ret_problem) {
     const attn_request *batch = &request->batch;
     void *encoder = arena_alloc(arena, 1, size);
     const size_t *query_lens = copy_lens(arena, batch->query_lens, batch->num_sequences);
@@ -200,7 +205,7 @@ void *wire_reply_begin(struct arena *arena, size_t size,
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    if (!wire_reply_check(request, result, pace, ret_problem))
+    if (!wire_reply_check(request, result, ret_problem))
         return NULL;
 
     *ret_kept = *request;

@@ -4,7 +4,6 @@
 #define ATTND_WIRE_REPLY_H
 
 #include "base/arena.h"
-#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 
@@ -60,8 +59,7 @@ size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
  * uninitialised, or NULL with *ret_problem set: Result not finite, Out of memory. */
 void *wire_reply_begin(struct arena *arena, size_t size,
                        const struct wire_request *request, const attn_result *result,
-                       struct wire_pace *pace, struct wire_request *ret_kept,
-                       struct wire_problem *ret_problem);
+                       struct wire_request *ret_kept, struct wire_problem *ret_problem);
 
 /* Returns the bytes of the arena that wire_reply_begin() needs for the lengths; SIZE_MAX
  * when that is too large to be computed. */
@@ -69,8 +67,8 @@ size_t wire_reply_lens_bytes(const struct wire_request *request);
 
 /* Checks that all numbers of the tensors that the reply has are finite, since JSON has no
  * others. Returns false with *ret_problem set (Result not finite), which names the first
- * one that is not. `pace` counts the numbers, and may be NULL. */
+ * one that is not. */
 bool wire_reply_check(const struct wire_request *request, const attn_result *result,
-                      struct wire_pace *pace, struct wire_problem *ret_problem);
+                      struct wire_problem *ret_problem);
 
 #endif

@@ -3,6 +3,7 @@
 #include "wire/selection.h"
 
 #include "base/error.h"
+#include "base/pace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 static size_t shortest_query_len(const attn_request *batch) {
     size_t shortest = batch->query_lens[0];
     for (size_t b = 1; b < batch->num_sequences; b++) {
+        pace_add(1);
         if (batch->query_lens[b] < shortest)
             shortest = batch->query_lens[b];
     }
@@ -37,7 +39,7 @@ bool wire_indices_init(struct wire_indices *indices, const struct wire_request *
     indices->seen = arena_alloc(arena, indices->limit, sizeof *indices->seen);
     if (indices->seen == NULL)
         return wire_problem_set_no_memory(ret_problem);
-    memset(indices->seen, 0, indices->limit * sizeof *indices->seen);
+    pace_clear(indices->seen, indices->limit * sizeof *indices->seen);
     return true;
 }
 

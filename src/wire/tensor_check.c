@@ -3,7 +3,7 @@
 #include "wire/tensor_check.h"
 
 #include "base/error.h"
-#include "base/finite.h"
+#include "base/pace.h"
 #include "math/mask.h"
 #include "wire/models.h"
 #include "wire/refuse.h"
@@ -23,6 +23,7 @@ static void print_tensor_shape(char ret_json[WIRE_SHAPE_PRINT_MAX], bool batched
 
 size_t wire_tensor_len(const struct wire_tensor *tensor) {
     for (size_t b = 1; b < tensor->num_sequences; b++) {
+        pace_add(1);
         if (tensor->lens[b] != tensor->lens[0])
             return WIRE_SHAPE_ANY;
     }
@@ -71,6 +72,7 @@ static bool check_value_lens(const struct wire_tensors *tensors,
                              struct wire_problem *ret_problem) {
     const struct wire_tensor *keys = &tensors->keys, *values = &tensors->values;
     for (size_t b = 0; b < keys->num_sequences; b++) {
+        pace_add(1);
         if (values->lens[b] == keys->lens[b])
             continue;
         wire_problem_set(
@@ -92,6 +94,7 @@ static bool check_context(const struct wire_tensor *tensor, const char *field,
                           const attn_model_info *model,
                           struct wire_problem *ret_problem) {
     for (size_t b = 0; b < tensor->num_sequences && model->context_length > 0; b++) {
+        pace_add(1);
         if (tensor->lens[b] <= model->context_length)
             continue;
         wire_problem_set(ret_problem, WIRE_E_TOO_MANY_TOKENS, field,
@@ -233,14 +236,18 @@ bool wire_positions_repeat(const struct wire_positions *positions, const size_t 
     if (all == NULL)
         return wire_problem_set_no_memory(ret_problem);
     for (size_t b = 0; b < rows->num_sequences; b++)
-        memcpy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
+        pace_copy(all + b * rows->lens[0], list, rows->lens[0] * sizeof *list);
     *ret_list = all;
     return true;
 }
 
 /* --- finite numbers --- */
 
-/* Between which rows of a sequence all are that its queries attend to. */
+/* Steps of bisecting the keys of a query. */
+#define REACH_STEPS 32
+
+/* Between which rows of a sequence all are that its queries attend to. Where key
+ * positions have no order, only lengths count: comparing all pairs could take minutes. */
 struct reach {
     struct mask_keys keys, values;
 };
@@ -249,7 +256,8 @@ static struct reach find_reach(const struct mask *mask, size_t num_queries) {
     struct reach reach = {{mask->key_len, 0}, {0, mask->key_len}};
     bool any_uniform = false;
     for (size_t row = 0; row < num_queries; row++) {
-        const struct mask_keys keys = mask_find_keys(mask, row);
+        const struct mask_keys keys = mask_bound_keys(mask, row);
+        pace_add(REACH_STEPS);
         if (keys.first == keys.end) {
             any_uniform = true;
             continue;
@@ -269,7 +277,8 @@ static bool is_reached(const struct mask *mask, const struct reach *reach,
                        enum wire_tensor_id id, size_t row) {
     struct mask_keys rows = id == WIRE_TENSOR_KEYS ? reach->keys : reach->values;
     if (id == WIRE_TENSOR_QUERIES) {
-        rows = mask_find_keys(mask, row);
+        rows = mask_bound_keys(mask, row);
+        pace_add(REACH_STEPS);
         return rows.first < rows.end;
     }
     return rows.first <= row && row < rows.end;
@@ -278,7 +287,7 @@ static bool is_reached(const struct mask *mask, const struct reach *reach,
 /* Checks the rows of a tensor that the mask does not hide. */
 static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_id id,
                             const char *field, const attn_request *batch,
-                            struct wire_pace *pace, struct wire_problem *ret_problem) {
+                            struct wire_problem *ret_problem) {
     const float *numbers = tensor->rows;
     size_t first_query = 0, first_key = 0, first_row = 0, width = tensor->width;
 
@@ -288,7 +297,7 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
         const struct reach reach = find_reach(&mask, batch->query_lens[b]);
         for (size_t row = 0; row < tensor->lens[b]; row++, numbers += width) {
             bool reached = is_reached(&mask, &reach, id, row);
-            size_t i = reached ? finite_end(numbers, width) : width;
+            size_t i = reached ? pace_finite_end(numbers, width) : width;
             if (i < width) {
                 struct wire_place place = {field, 2, {row, i}, 0, 0};
                 if (tensor->packed)
@@ -297,8 +306,9 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
                     place = (struct wire_place){field, 3, {b, row, i}, 0, 0};
                 return wire_refuse_not_finite(&place, numbers[i], ret_problem);
             }
-            wire_pace_add(pace, width * sizeof *numbers);
+            pace_add(1);
         }
+        pace_add(REACH_STEPS);
         first_query += batch->query_lens[b];
         first_key += batch->key_lens[b];
         first_row += tensor->lens[b];
@@ -306,9 +316,9 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
     return true;
 }
 
-static bool is_finite(const struct wire_tensor *tensor, struct wire_pace *pace) {
+static bool is_finite(const struct wire_tensor *tensor) {
     size_t count = tensor->num_rows * tensor->width;
-    return wire_pace_finite_end(pace, tensor->rows, count) == count;
+    return pace_finite_end(tensor->rows, count) == count;
 }
 
 static bool check_head_mask_finite(const struct wire_request *request,
@@ -317,30 +327,29 @@ static bool check_head_mask_finite(const struct wire_request *request,
     size_t num_heads = attn_model_get_info(request->model)->num_heads, head;
     if (mask == NULL)
         return true;
-    head = finite_end(mask, num_heads);
+    head = pace_finite_end(mask, num_heads);
     const struct wire_place place = {"head_mask", 1, {head}, 0, 0};
     return head == num_heads || wire_refuse_not_finite(&place, mask[head], ret_problem);
 }
 
 bool wire_finite_check(const struct wire_tensors *tensors,
-                       const struct wire_request *request, struct wire_pace *pace,
+                       const struct wire_request *request,
                        struct wire_problem *ret_problem) {
     const attn_request *batch = &request->batch;
     if (!check_head_mask_finite(request, ret_problem))
         return false;
     /* Nearly always, there is nothing to hide. */
-    if (is_finite(&tensors->queries, pace) &&
-        (!tensors->keys_given || is_finite(&tensors->keys, pace)) &&
-        (!tensors->values_given || is_finite(&tensors->values, pace)))
+    if (is_finite(&tensors->queries) &&
+        (!tensors->keys_given || is_finite(&tensors->keys)) &&
+        (!tensors->values_given || is_finite(&tensors->values)))
         return true;
 
     const char *keys = tensors->keys_given ? "keys" : "queries";
     const char *values = tensors->values_given ? "values" : keys;
-    return check_sequences(&tensors->queries, WIRE_TENSOR_QUERIES, "queries", batch, pace,
+    return check_sequences(&tensors->queries, WIRE_TENSOR_QUERIES, "queries", batch,
                            ret_problem) &&
-           check_sequences(&tensors->keys, WIRE_TENSOR_KEYS, keys, batch, pace,
-                           ret_problem) &&
-           check_sequences(&tensors->values, WIRE_TENSOR_VALUES, values, batch, pace,
+           check_sequences(&tensors->keys, WIRE_TENSOR_KEYS, keys, batch, ret_problem) &&
+           check_sequences(&tensors->values, WIRE_TENSOR_VALUES, values, batch,
                            ret_problem);
 }
 

@@ -5,7 +5,6 @@
 #define ATTND_WIRE_TENSOR_CHECK_H
 
 #include "base/arena.h"
-#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/request.h"
 #include "wire/tensor.h"
@@ -79,10 +78,10 @@ bool wire_positions_repeat(const struct wire_positions *positions, const size_t 
 /* Checks that all numbers that can reach the results of a request are finite. The mask
  * hides rows of keys and values that no query of their sequence attends to, and queries
  * without a valid key, which attend to all values alike; their numbers may be anything.
- * Returns false with *ret_problem set: Out of range. `pace` counts the numbers, and may
- * be NULL. */
+ * Where key positions do not ascend, only valid_lens hide rows.
+ * Returns false with *ret_problem set: Out of range. */
 bool wire_finite_check(const struct wire_tensors *tensors,
-                       const struct wire_request *request, struct wire_pace *pace,
+                       const struct wire_request *request,
                        struct wire_problem *ret_problem);
 
 /* Checks that head_mask has one number for each head. Returns false with *ret_problem

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *body = fuzz_copy(data, size);
     arena_reset(&fixture->arena);
 
-    bool decoded = wire_native_scan(body, size, NULL, &scan, &fixture->problem);
+    bool decoded = wire_native_scan(body, size, &scan, &fixture->problem);
     if (decoded) {
         decoded = wire_native_decode(
             body, &scan, (const attn_model *const *)fixture->models, NUM_MODELS,

@@ -60,7 +60,7 @@ static void write_reply(const struct wire_request *request, struct arena *arena)
     const attn_result result = {numbers, numbers, numbers, numbers};
 
     size_t used = arena->used;
-    void *encoder = wire_oip_writer.begin(arena, request, &result, NULL, &head, &problem);
+    void *encoder = wire_oip_writer.begin(arena, request, &result, &head, &problem);
     fuzz_check(encoder != NULL, "a reply that cannot be begun");
     fuzz_check(arena->used - used <= wire_oip_writer.memory(request) + 4096 + 128,
                "more memory for the reply than was announced");

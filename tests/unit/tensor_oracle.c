@@ -182,7 +182,7 @@ bool oracle_tensor_read(const json_t *value, const char *field, size_t min, size
 
 bool oracle_read_text(const char *text, size_t size, struct arena *arena,
                       struct wire_tensor *ret_tensor, struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {text, text, text + size, ret_problem, NULL};
+    struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_span span;
     wire_cursor_next(&cursor);
     if (!wire_cursor_skip(&cursor, 1, &span))

@@ -116,7 +116,7 @@ static void test_values_of_another_size_than_the_keys_cannot_be_left_out(void **
     const attn_model *models[] = {wide};
     const char *body = "{\"queries\":[[1,2,3,4]]}";
     struct wire_native_scan scan;
-    assert_true(wire_native_scan(body, strlen(body), NULL, &scan, &fixture->problem));
+    assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
     assert_false(wire_native_decode(body, &scan, models, 1, &fixture->arena,
                                     &fixture->request, &fixture->problem));
     assert_string_equal(fixture->problem.title, "Missing key");
@@ -165,7 +165,7 @@ static void test_many_models_are_not_all_listed(void **state) {
     }
     const char *body = "{\"queries\":[[1,2,3,4]]}";
     struct wire_native_scan scan;
-    assert_true(wire_native_scan(body, strlen(body), NULL, &scan, &fixture->problem));
+    assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
     assert_false(wire_native_decode(body, &scan, (const attn_model *const *)models, 9,
                                     &fixture->arena, &fixture->request,
                                     &fixture->problem));
@@ -327,7 +327,7 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
         fail_alloc_at(nth);
         struct wire_native_scan scan;
         bool decoded =
-            wire_native_scan(body, strlen(body), NULL, &scan, &fixture->problem) &&
+            wire_native_scan(body, strlen(body), &scan, &fixture->problem) &&
             wire_native_decode(body, &scan, (const attn_model *const *)fixture->models,
                                NUM_MODELS, &arena, &fixture->request, &fixture->problem);
         bool failed = fail_alloc_stop();

@@ -28,7 +28,7 @@ static char *encode_in_pieces(const struct wire_request *request, float *outputs
         size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
     wire_native_encoder_init(&encoder, request, &result);
-    if (!wire_reply_check(request, &result, NULL, &problem))
+    if (!wire_reply_check(request, &result, &problem))
         fail_msg("%s: %s", problem.title, problem.detail);
     while ((written = wire_native_encoder_fill(&encoder, piece, size)) > 0) {
         assert_true(written <= size);
@@ -148,7 +148,7 @@ static void test_only_a_query_without_keys_may_lack_its_lse(void **state) {
         float lse[] = {-INFINITY, 0, -INFINITY, bad[i]};
         const attn_result result = {.lse = lse};
         struct wire_problem problem;
-        assert_false(wire_reply_check(&request, &result, NULL, &problem));
+        assert_false(wire_reply_check(&request, &result, &problem));
         assert_string_equal(problem.title, "Result not finite");
         assert_non_null(strstr(problem.detail, "lse[1][1] "));
     }
@@ -182,7 +182,7 @@ static void test_number_that_is_not_finite_is_refused_with_its_position(void **s
 
         request.batch.need_weights = cases[i].mean ? ATTN_WEIGHTS_MEAN : ATTN_WEIGHTS_ALL;
         const attn_result result = {.outputs = outputs, .weights = weights};
-        assert_false(wire_reply_check(&request, &result, NULL, &problem));
+        assert_false(wire_reply_check(&request, &result, &problem));
         assert_int_equal(problem.status, 422);
         assert_string_equal(problem.title, "Result not finite");
         if (strstr(problem.detail, cases[i].where) != problem.detail)

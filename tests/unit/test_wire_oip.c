@@ -265,9 +265,8 @@ static char *encode(struct fixture *fixture, const struct reply *reply, size_t p
 
     char *text = malloc(bound + WIRE_PIECE_MIN + piece);
     arena_reset(&fixture->arena);
-    void *encoder =
-        wire_oip_writer.begin(&fixture->arena, &reply->request, &reply->result, NULL,
-                              ret_head, &fixture->problem);
+    void *encoder = wire_oip_writer.begin(&fixture->arena, &reply->request,
+                                          &reply->result, ret_head, &fixture->problem);
     assert_non_null(encoder);
     while ((written = wire_oip_writer.fill(encoder, text + size, piece)) > 0) {
         assert_true(written <= piece);
@@ -335,7 +334,7 @@ static void test_number_that_is_not_finite_is_named(void **state) {
         size_t index = ((1 * 2 + 1) * LENGTH + 2) * LENGTH + 0; /* of 2 heads */
         reply.result.weights[index] = binary_bits % 2 == 0 ? NAN : -INFINITY;
         assert_null(wire_oip_writer.begin(&fixture->arena, &reply.request, &reply.result,
-                                          NULL, &head, &fixture->problem));
+                                          &head, &fixture->problem));
         assert_int_equal(fixture->problem.status, 422);
         assert_non_null(strstr(fixture->problem.detail, "attention_weights[1][1][2][0]"));
     }
@@ -409,7 +408,7 @@ static void test_every_failed_allocation_of_writing_is_reported(void **state) {
         struct arena arena;
         fixture_fill_arena(&arena, allocations);
         fail_alloc_at(1);
-        void *encoder = wire_oip_writer.begin(&arena, &reply.request, &reply.result, NULL,
+        void *encoder = wire_oip_writer.begin(&arena, &reply.request, &reply.result,
                                               &head, &fixture->problem);
         assert_true(fail_alloc_stop());
         assert_null(encoder);

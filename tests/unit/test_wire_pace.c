@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_wire_pace.c: a large request is read and checked in short pieces, whatever it
  * consists of. */
+#include "base/pace.h"
 #include "weights_file.h"
 #include "wire/oip/oip.h"
 #include "wire/safetensors/safetensors.h"
@@ -33,20 +34,22 @@ static bool allow_bytes(void *context, size_t bytes, struct wire_problem *ret_pr
 static size_t count_while_reading(struct fixture *fixture, wire_read *read,
                                   const void *body, size_t size, size_t json_size) {
     size_t count = 0;
-    struct wire_pace pace = {count_checkpoint, &count, 0};
+    struct pace pace = {.checkpoint = count_checkpoint, .context = &count};
     const struct wire_input input = {.body = body,
                                      .size = size,
                                      .json_size = json_size,
                                      .models = (const attn_model *const *)fixture->models,
                                      .num_models = 1,
                                      .arena = &fixture->arena,
-                                     .reserve = allow_bytes,
-                                     .pace = &pace};
+                                     .reserve = allow_bytes};
     arena_reset(&fixture->arena);
     fixture->problem.status = 200;
+    pace_enter(&pace);
     if (read(&input, &fixture->request, &fixture->problem))
         assert_int_equal(fixture->problem.status, 200);
-    assert_true(pace.bytes < WIRE_PACE_BYTES);
+    pace_enter(NULL);
+    assert_true(pace.steps < PACE_STEPS);
+    assert_true(pace.longest <= PACE_STEPS_MAX);
     return count;
 }
 
@@ -120,7 +123,7 @@ static void test_tensors_of_safetensors_are_converted_in_pieces(void **state) {
             count_while_reading(*state, wire_safetensors_read, body, size, WIRE_NO_SIZE);
         const struct fixture *fixture = *state;
         assert_int_equal(fixture->problem.status, 200);
-        assert_true(count >= NUM_NUMBERS / 262144);
+        assert_true(count >= NUM_NUMBERS / PACE_STEPS);
         free(body);
         free(zeros);
     }
@@ -136,7 +139,7 @@ static void test_binary_inputs_are_converted_in_pieces(void **state) {
     memcpy(body, json, json_size);
     size_t count = count_while_reading(*state, wire_oip_read, body, size, json_size);
     assert_int_equal(fixture->problem.status, 200);
-    assert_true(count >= NUM_NUMBERS / 262144);
+    assert_true(count >= NUM_NUMBERS / PACE_STEPS);
     free(body);
 }
 
@@ -155,13 +158,81 @@ static void test_results_are_checked_in_pieces(void **state) {
         const attn_result result = {.outputs = outputs};
         struct wire_reply_head head;
         size_t count = 0;
-        struct wire_pace pace = {count_checkpoint, &count, 0};
+        struct pace pace = {.checkpoint = count_checkpoint, .context = &count};
         arena_reset(&fixture->arena);
-        assert_non_null(writers[i]->begin(&fixture->arena, &request, &result, &pace,
-                                          &head, &fixture->problem));
-        assert_true(count >= NUM_NUMBERS / 262144);
+        pace_enter(&pace);
+        assert_non_null(writers[i]->begin(&fixture->arena, &request, &result, &head,
+                                          &fixture->problem));
+        pace_enter(NULL);
+        assert_true(pace.longest <= PACE_STEPS_MAX);
+        assert_true(count >= NUM_NUMBERS / PACE_STEPS);
     }
     free(outputs);
+}
+
+/* As long as all pairs were compared, 48 KB took 0.4 s. */
+static void test_hidden_numbers_are_found_without_comparing_all_pairs(void **state) {
+    enum { ROWS = 16384, ROW_BYTES = 4 * sizeof(float) + sizeof(int64_t) };
+    const struct fixture *fixture = *state;
+    char json[512];
+    unsigned char *data = calloc(ROWS, ROW_BYTES);
+    float *numbers = (float *)(void *)data, nan = strtof("nan", NULL);
+    size_t size;
+
+    memcpy(numbers + 4 * (ROWS - 1), &nan, sizeof nan);
+    for (size_t i = 0; i < ROWS; i++) { /* in an order that is none */
+        int64_t position = (int64_t)(i * 4999 % ROWS);
+        memcpy(data + ROWS * 4 * sizeof(float) + i * sizeof position, &position,
+               sizeof position);
+    }
+    int length = snprintf(json, sizeof json,
+                          "{\"__metadata__\":{\"model\":\"d2l\",\"window\":\"1\"},"
+                          "\"queries\":{\"dtype\":\"F32\",\"shape\":[%d,4],"
+                          "\"data_offsets\":[0,%d]},"
+                          "\"positions\":{\"dtype\":\"I64\",\"shape\":[%d],"
+                          "\"data_offsets\":[%d,%d]}}",
+                          ROWS, ROWS * 16, ROWS, ROWS * 16, ROWS * ROW_BYTES);
+    unsigned char *body =
+        file_make_raw(json, (size_t)length, data, (size_t)ROWS * ROW_BYTES, &size);
+    size_t count =
+        count_while_reading(*state, wire_safetensors_read, body, size, WIRE_NO_SIZE);
+
+    assert_int_equal(fixture->problem.error, WIRE_E_OUT_OF_RANGE);
+    assert_true(count <= 16 * size / PACE_STEPS);
+    free(body);
+    free(data);
+}
+
+/* Where binary data begins is known only when all numbers before it were printed. */
+static void test_json_before_binary_data_is_measured_in_pieces(void **state) {
+    static const struct wire_oip_reply both = {
+        .num_outputs = 2,
+        .outputs = {{.which = WIRE_RESULT_OUTPUTS}, {WIRE_RESULT_LSE, true}}};
+    struct fixture *fixture = *state;
+    const size_t lens[] = {NUM_NUMBERS / 4};
+    const struct wire_request request = {.model = fixture->models[MODEL_D2L],
+                                         .batch = {.num_sequences = 1,
+                                                   .query_lens = lens,
+                                                   .key_lens = lens,
+                                                   .need_lse = true},
+                                         .oip = &both};
+    float *numbers = malloc(NUM_NUMBERS * sizeof *numbers);
+    const attn_result result = {.outputs = numbers, .lse = numbers};
+    struct wire_reply_head head;
+    size_t count = 0;
+    struct pace pace = {.checkpoint = count_checkpoint, .context = &count};
+
+    for (size_t i = 0; i < NUM_NUMBERS; i++)
+        numbers[i] = 0.12345F;
+    arena_reset(&fixture->arena);
+    pace_enter(&pace);
+    assert_non_null(wire_oip_writer.begin(&fixture->arena, &request, &result, &head,
+                                          &fixture->problem));
+    pace_enter(NULL);
+    assert_true(head.json_size > NUM_NUMBERS * strlen("0.12345,"));
+    assert_true(pace.longest <= PACE_STEPS_MAX);
+    assert_true(pace.total > head.json_size);
+    free(numbers);
 }
 
 int main(void) {
@@ -170,6 +241,8 @@ int main(void) {
         cmocka_unit_test(test_tensors_of_safetensors_are_converted_in_pieces),
         cmocka_unit_test(test_binary_inputs_are_converted_in_pieces),
         cmocka_unit_test(test_results_are_checked_in_pieces),
+        cmocka_unit_test(test_hidden_numbers_are_found_without_comparing_all_pairs),
+        cmocka_unit_test(test_json_before_binary_data_is_measured_in_pieces),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

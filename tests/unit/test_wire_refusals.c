@@ -100,7 +100,7 @@ static int run_case(struct fixture *fixture, const char *folder) {
     memset(&untouched, 0xA5, sizeof untouched);
     memcpy(&request, &untouched, sizeof request);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(body, size, NULL, &scan, &fixture->problem) &&
+    bool decoded = wire_native_scan(body, size, &scan, &fixture->problem) &&
                    wire_native_decode(body, &scan, models, count, &fixture->arena,
                                       &request, &fixture->problem);
     free(body);

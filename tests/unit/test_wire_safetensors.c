@@ -131,8 +131,8 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
         struct wire_reply_head head;
         char text[4096], piece[1024];
         size_t used = 0, written;
-        void *encoder = wire_safetensors_writer.begin(
-            &fixture->arena, &fixture->request, &result, NULL, &head, &fixture->problem);
+        void *encoder = wire_safetensors_writer.begin(&fixture->arena, &fixture->request,
+                                                      &result, &head, &fixture->problem);
         assert_non_null(encoder);
         while ((written = wire_safetensors_writer.fill(encoder, piece, piece_size)) > 0) {
             memcpy(text + used, piece, written);

@@ -76,7 +76,7 @@ static struct cost measure(struct fixture *fixture, const char *body, size_t siz
     peak_bytes = 0;
     assert_int_equal(live_bytes, 0);
     struct wire_native_scan scan;
-    if (!wire_native_scan(body, size, NULL, &scan, &fixture->problem))
+    if (!wire_native_scan(body, size, &scan, &fixture->problem))
         return cost;
 
     cost.bound = scan.decode_bytes;
@@ -250,7 +250,7 @@ static void test_reserved_memory_holds_for_any_number_of_heads(void **state) {
 
 static size_t bound_of(struct fixture *fixture, const char *body) {
     struct wire_native_scan scan;
-    assert_true(wire_native_scan(body, strlen(body), NULL, &scan, &fixture->problem));
+    assert_true(wire_native_scan(body, strlen(body), &scan, &fixture->problem));
     return scan.decode_bytes;
 }
 
@@ -270,8 +270,7 @@ static void test_32_levels_are_accepted_and_33_are_not(void **state) {
         memset(out, '[', (size_t)lists);
         memset(out + lists, ']', (size_t)lists);
         strcpy(out + 2 * lists, "}");
-        bool passed =
-            wire_native_scan(body, strlen(body), NULL, &scan, &fixture->problem);
+        bool passed = wire_native_scan(body, strlen(body), &scan, &fixture->problem);
         assert_int_equal(passed, lists == 31);
     }
     assert_string_equal(fixture->problem.title, "Nested too deeply");
@@ -289,8 +288,7 @@ static void test_commas_and_lists_are_counted_at_every_offset(void **state) {
                 out += sprintf(out, i % 5 == 0 ? "[[1,Y_y2],{\",[\":3}]," : "7,");
             out += sprintf(out, "8]}");
             struct wire_native_scan scan;
-            if (!wire_native_scan(body, (size_t)(out - body), NULL, &scan,
-                                  &fixture->problem))
+            if (!wire_native_scan(body, (size_t)(out - body), &scan, &fixture->problem))
                 fail_msg("%s", fixture->problem.detail);
             const struct wire_span *span = &scan.members[WIRE_NATIVE_QUERIES];
             size_t lists = (numbers + 4) / 5;

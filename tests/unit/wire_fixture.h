@@ -78,7 +78,7 @@ static inline bool fixture_decode_bytes(struct fixture *fixture, const void *bod
     if (size > 0)
         memcpy(copy, body, size);
     arena_reset(&fixture->arena);
-    bool decoded = wire_native_scan(copy, size, NULL, &scan, &fixture->problem) &&
+    bool decoded = wire_native_scan(copy, size, &scan, &fixture->problem) &&
                    wire_native_decode(
                        copy, &scan, (const attn_model *const *)fixture->models,
                        num_models, &fixture->arena, &fixture->request, &fixture->problem);

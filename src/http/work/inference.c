@@ -11,12 +11,6 @@
  * in the arena. */
 #define STREAM_EXTRA_BYTES ((size_t)260 * 1024)
 
-/* wire_pace.checkpoint */
-static void look_for_cheap_jobs(void *context) {
-    const struct inference *inference = context;
-    sched_checkpoint(inference->worker);
-}
-
 /* wire_input.reserve */
 static bool reserve_for_input(void *context, size_t bytes,
                               struct wire_problem *ret_problem) {
@@ -25,9 +19,7 @@ static bool reserve_for_input(void *context, size_t bytes,
 
 void inference_init(struct inference *inference, struct exchange *exchange,
                     struct sched_worker *worker) {
-    *inference = (struct inference){.exchange = exchange,
-                                    .worker = worker,
-                                    .pace = {look_for_cheap_jobs, inference, 0}};
+    *inference = (struct inference){.exchange = exchange, .worker = worker};
 }
 
 bool inference_check_deadline(const struct inference *inference,
@@ -67,8 +59,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .num_models = codec->num_models,
                                      .arena = &exchange->decoded,
                                      .reserve = reserve_for_input,
-                                     .context = exchange,
-                                     .pace = &inference->pace};
+                                     .context = exchange};
 
     bool decoded = codec->read(&input, &inference->request, problem);
     inference->decode_ns = sched_used_ns(inference->worker);
@@ -218,9 +209,8 @@ static bool write_unstreamed(struct inference *inference, void *encoder) {
 static bool write_reply(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
     const struct wire_writer *writer = exchange->codec.writer;
-    void *encoder =
-        writer->begin(inference->reply_arena, &inference->request, &inference->result,
-                      &inference->pace, &exchange->head, problem);
+    void *encoder = writer->begin(inference->reply_arena, &inference->request,
+                                  &inference->result, &exchange->head, problem);
 
     if (encoder == NULL)
         return false;

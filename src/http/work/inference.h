@@ -10,7 +10,6 @@
 
 #include "http/exchange.h"
 #include "http/work/phases.h"
-#include "wire/pace.h"
 
 #include <attnd/heads.h>
 
@@ -20,7 +19,6 @@ struct inference {
     struct sched_worker *worker;
     struct wire_request request;
     attn_parallel parallel; /* of request.batch */
-    struct wire_pace pace;
     attn_sizes sizes;
     size_t reply_bound; /* bytes of text */
     bool streamed;

@@ -2,6 +2,7 @@
 /* cursor.c: skips values, and reports where and what a token is. */
 #include "wire/json/cursor.h"
 
+#include "base/pace.h"
 #include "wire/decimal/read.h"
 
 #include <stdio.h>
@@ -39,8 +40,8 @@ void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *pla
     place->line = 1;
     place->column = 0;
     for (const char *c = cursor->body, *end = token_end(cursor); c < end; c++) {
-        if ((size_t)(c - cursor->body) % WIRE_PACE_STEP == WIRE_PACE_STEP - 1)
-            wire_pace_add(cursor->pace, WIRE_PACE_STEP);
+        if ((size_t)(c - cursor->body) % PACE_PIECE == PACE_PIECE - 1)
+            pace_add(PACE_PIECE);
         if (*c == '\n') {
             place->line++;
             place->column = 0;
@@ -189,8 +190,7 @@ static const char *skip_blocks(const char *at, const char *end, size_t *commas) 
 
 /* Returns the end of the step that begins at `at`. */
 static const char *step_end(const struct wire_cursor *cursor, const char *at) {
-    return cursor->end - at > (ptrdiff_t)WIRE_PACE_STEP ? at + WIRE_PACE_STEP
-                                                        : cursor->end;
+    return cursor->end - at > (ptrdiff_t)PACE_PIECE ? at + PACE_PIECE : cursor->end;
 }
 
 /* Returns the next bracket, brace, quote, 'Y', '_', 'y' or DEL, or the end. Adds the
@@ -220,7 +220,7 @@ static void skip_values(struct wire_cursor *cursor, size_t *commas) {
         start = cursor->at;
         end = step_end(cursor, start);
         cursor->at = skip_plain(start, end, commas);
-        wire_pace_add(cursor->pace, (size_t)(cursor->at - start) + 1);
+        pace_add((size_t)(cursor->at - start) + 1);
     } while (cursor->at == end && end < cursor->end);
 }
 
@@ -233,7 +233,7 @@ static bool skip_string(struct wire_cursor *cursor) {
         end = step_end(cursor, start);
         while (cursor->at < end && *cursor->at != '"')
             cursor->at += *cursor->at == '\\' ? 2 : 1; /* at most 1 byte past `end` */
-        wire_pace_add(cursor->pace, (size_t)(cursor->at - start));
+        pace_add((size_t)(cursor->at - start));
     } while (cursor->at >= end && end < cursor->end);
 
     if (cursor->at < cursor->end) {

@@ -5,7 +5,6 @@
 #define ATTND_WIRE_JSON_CURSOR_H
 
 #include "wire/decimal/bytes.h"
-#include "wire/pace.h"
 #include "wire/refuse.h"
 
 #include <stdbool.h>
@@ -17,7 +16,6 @@ struct wire_cursor {
     const char *at;   /* the next byte */
     const char *end;  /* nothing from here on is read */
     struct wire_problem *problem;
-    struct wire_pace *pace; /* counts what is read; may be NULL */
 };
 
 /* The text of a value, and what was counted in it. */
@@ -30,8 +28,7 @@ struct wire_span {
 /* Returns a cursor at a value of the same text, which ends with the value. */
 static inline struct wire_cursor wire_cursor_at(const struct wire_cursor *cursor,
                                                 const struct wire_span *span) {
-    return (struct wire_cursor){cursor->body, span->start, span->end, cursor->problem,
-                                cursor->pace};
+    return (struct wire_cursor){cursor->body, span->start, span->end, cursor->problem};
 }
 
 /* Skips white space. Returns the next byte, or 0 at the end. */

@@ -2,10 +2,11 @@
 /* list.c: reads lists of numbers, and refuses anything else. */
 #include "wire/json/list.h"
 
+#include "base/pace.h"
 #include "wire/decimal/read.h"
 
-/* Numbers of up to 16 bytes fill a step of the pace. */
-#define NUMBERS_PER_STEP (WIRE_PACE_STEP / 16)
+/* Numbers of up to 16 bytes fill a piece. */
+#define NUMBERS_PER_STEP (PACE_PIECE / 16)
 
 /* No text in memory has so many digits that its other exponents matter. */
 #define EXPONENT_ENOUGH (INT64_MAX / 100)
@@ -126,7 +127,7 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
     }
     if (minus && *ret_number > 0)
         *ret_number = SIZE_MAX;
-    wire_pace_add(cursor->pace, (size_t)(ret_text->end - cursor->at) + 1);
+    pace_add((size_t)(ret_text->end - cursor->at) + 1);
     cursor->at = ret_text->end;
     return true;
 }
@@ -165,8 +166,7 @@ static bool refuse_element(const struct wire_cursor *cursor, struct wire_place *
 }
 
 /* wire_floats_read() in pieces; `out_end` is the end of the whole room. */
-static enum wire_stop read_numbers(struct wire_floats *floats, const float *out_end,
-                                   struct wire_pace *pace) {
+static enum wire_stop read_numbers(struct wire_floats *floats, const float *out_end) {
     enum wire_stop stop;
     do {
         const char *start = floats->at;
@@ -174,7 +174,7 @@ static enum wire_stop read_numbers(struct wire_floats *floats, const float *out_
         floats->out_end =
             floats->out + (room < NUMBERS_PER_STEP ? room : NUMBERS_PER_STEP);
         stop = wire_floats_read(floats);
-        wire_pace_add(pace, (size_t)(floats->at - start));
+        pace_add((size_t)(floats->at - start));
     } while (stop == WIRE_STOP_FULL && floats->out < out_end);
     return stop;
 }
@@ -185,7 +185,7 @@ bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *
         return false;
 
     struct wire_floats floats = {.at = cursor->at, .end = cursor->end, .out = out};
-    enum wire_stop stop = read_numbers(&floats, out_end, cursor->pace);
+    enum wire_stop stop = read_numbers(&floats, out_end);
     size_t count = (size_t)(floats.out - out);
     cursor->at = floats.at;
     if (stop != WIRE_STOP_CLOSED) {

@@ -128,7 +128,7 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem) {
     const struct native_decoder decoder = {
-        {body, body, body, ret_problem, scan->pace}, scan->members, arena};
+        {body, body, body, ret_problem}, scan->members, arena};
     struct wire_request request = {0};
     if (!native_read_model(&decoder, models, num_models, &request.model) ||
         !native_read_request(&decoder, attn_model_get_info(request.model), &request))
@@ -156,7 +156,7 @@ static size_t head_marks_cost(const struct wire_input *input,
 bool wire_native_read(const struct wire_input *input, struct wire_request *ret_request,
                       struct wire_problem *ret_problem) {
     struct wire_native_scan scan;
-    if (!wire_native_scan(input->body, input->size, input->pace, &scan, ret_problem))
+    if (!wire_native_scan(input->body, input->size, &scan, ret_problem))
         return false;
 
     if (input->any_name)

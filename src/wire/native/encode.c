@@ -3,6 +3,7 @@
  *
  * A piece may end after any number. The brackets around a row are written together with
  * it, so the encoder has only to remember the position of the next number. */
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/decimal/print.h"
 #include "wire/json/write.h"
@@ -124,9 +125,11 @@ size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece
 
 static size_t count_lists(const struct wire_reply_tensor *tensor) {
     size_t lists = tensor->num_sequences + 1;
-    for (size_t b = 0; b < tensor->num_sequences; b++)
+    for (size_t b = 0; b < tensor->num_sequences; b++) {
+        pace_add(4);
         size_add_mul_saturating(&lists, wire_reply_planes(tensor, b),
                                 wire_reply_rows(tensor, b) + 1);
+    }
     return lists;
 }
 
@@ -144,12 +147,12 @@ size_t wire_native_reply_bound(const struct wire_request *request) {
 /* --- struct wire_writer --- */
 
 static void *native_reply_begin(struct arena *arena, const struct wire_request *request,
-                                const attn_result *result, struct wire_pace *pace,
+                                const attn_result *result,
                                 struct wire_reply_head *ret_head,
                                 struct wire_problem *ret_problem) {
     struct wire_request kept;
-    struct wire_native_encoder *encoder = wire_reply_begin(
-        arena, sizeof *encoder, request, result, pace, &kept, ret_problem);
+    struct wire_native_encoder *encoder =
+        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
     if (encoder == NULL)
         return NULL;
 

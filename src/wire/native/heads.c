@@ -3,12 +3,14 @@
  * printed as a whole. */
 #include "wire/native/heads.h"
 
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/json/write.h"
 
 #include <math.h>
 
 #define NUMBER_BYTES 20  /* -1.234567891e-300 and a comma, or a bracket */
+#define NUMBER_STEPS 300 /* of printing one */
 #define HEAD_BYTES   256 /* of one head: its keys, six numbers and two tags */
 #define KEYS_BYTES   64  /* {"model":"","heads":[],"gram":[]} */
 
@@ -40,6 +42,7 @@ bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_p
 
 /* Adds a number, with 10 digits; null where it has no meaning. */
 static attn_status add_number(struct buf *reply, const char *before, double number) {
+    pace_add(NUMBER_STEPS);
     if (isnan(number))
         return wire_json_add_format(reply, "%snull", before);
     return wire_json_add_format(reply, "%s%.10g", before, number);

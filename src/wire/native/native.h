@@ -36,15 +36,13 @@ struct wire_native_scan {
     /* The most that decoding needs besides the body. If weights_heads is present and the
      * model has over 64 heads, add a byte for each head. */
     size_t decode_bytes;
-    struct wire_pace *pace; /* of scanning and decoding; may be NULL */
 };
 
 /* Finds the members of a body without reading their values, and how much memory reading
  * them needs, so that it can be reserved. Allocates nothing, except for a key that has
  * escapes. Returns false with *ret_problem set: Malformed JSON, Wrong type, Unknown key
  * or Duplicate key in the request's own object, or Nested too deeply. Thread-safe. */
-bool wire_native_scan(const char *body, size_t size, struct wire_pace *pace,
-                      struct wire_native_scan *ret_scan,
+bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem);
 
 /* Decodes a body that was scanned, and checks it against the model that it names, or the

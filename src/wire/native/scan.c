@@ -36,7 +36,7 @@ static size_t list_cost(const struct wire_span *span) {
 /* Returns the most bytes that reading positions needs. One list may stand for those of
  * all sequences of `rows`, the queries or keys. */
 static size_t positions_cost(const struct wire_span *span, const struct wire_span *rows) {
-    struct wire_cursor cursor = {rows->start, rows->start, rows->end, NULL, NULL};
+    struct wire_cursor cursor = {rows->start, rows->start, rows->end, NULL};
     size_t bytes = list_cost(span);
     if (rows->start != NULL && span->lists == 0 &&
         wire_cursor_levels(&cursor) == WIRE_LEVELS_BATCHED)
@@ -101,11 +101,10 @@ static size_t native_decode_cost(const struct wire_native_scan *scan) {
     return bytes;
 }
 
-bool wire_native_scan(const char *body, size_t size, struct wire_pace *pace,
-                      struct wire_native_scan *ret_scan,
+bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {body, body, body + size, ret_problem, pace};
-    struct wire_native_scan scan = {.pace = pace};
+    struct wire_cursor cursor = {body, body, body + size, ret_problem};
+    struct wire_native_scan scan = {0};
     if (!wire_body_open(&cursor, "queries") ||
         !wire_object_scan(&cursor, NULL, 1, &native_keys, scan.members) ||
         !wire_body_close(&cursor))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: decodes a request whose inputs were found: checks them against the model, and
  * reads their numbers. */
+#include "base/pace.h"
 #include "wire/json/value.h"
 #include "wire/oip/numbers.h"
 #include "wire/oip/scan.h"
@@ -37,8 +38,10 @@ static bool make_shape(const struct oip_decoder *decoder,
         arena_alloc(decoder->reader.arena, tensor->num_sequences, sizeof *tensor->lens);
     if (tensor->lens == NULL)
         return wire_problem_set_no_memory(decoder->reader.problem);
-    for (size_t b = 0; b < tensor->num_sequences; b++)
+    for (size_t b = 0; b < tensor->num_sequences; b++) {
+        pace_add(1);
         tensor->lens[b] = shape[0];
+    }
     return true;
 }
 
@@ -234,8 +237,7 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
         return false;
     for (size_t i = 0; i < WIRE_OIP_NUM_INPUTS; i++)
         request.in_body = request.in_body || scan->inputs[i].bytes != NULL;
-    if (!wire_finite_check(&tensors, &request, decoder->reader.pace,
-                           decoder->reader.problem))
+    if (!wire_finite_check(&tensors, &request, decoder->reader.problem))
         return false;
     *ret_request = request;
     return true;
@@ -244,10 +246,9 @@ static bool oip_decode(const struct oip_decoder *decoder, const attn_model *mode
 bool wire_oip_read(const struct wire_input *input, struct wire_request *ret_request,
                    struct wire_problem *ret_problem) {
     struct wire_oip_scan scan;
-    const struct oip_decoder decoder = {
-        {input->body, input->arena, ret_problem, input->pace},
-        &scan,
-        attn_model_get_info(input->models[0])};
+    const struct oip_decoder decoder = {{input->body, input->arena, ret_problem},
+                                        &scan,
+                                        attn_model_get_info(input->models[0])};
     return wire_oip_scan(input, &scan, ret_problem) &&
            input->reserve(input->context, scan.decode_bytes, ret_problem) &&
            oip_decode(&decoder, input->models[0], ret_request);

@@ -4,6 +4,7 @@
  * A reply is a sequence of a few segments. A segment is JSON that is ready from the
  * start, numbers that are printed as JSON, or binary data. */
 #include "base/endian.h"
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/decimal/print.h"
 #include "wire/json/write.h"
@@ -153,14 +154,16 @@ static size_t measure_segment(const struct segment *segment) {
         return segment->count;
 
     size_t bytes = segment->count - 1; /* commas */
-    for (size_t i = 0; i < segment->count; i++)
-        bytes += (size_t)(wire_json_put_number(text, numbers[i]) - text);
+    for (size_t i = 0; i < segment->count; i++) {
+        size_t size = (size_t)(wire_json_put_number(text, numbers[i]) - text);
+        bytes += size;
+        pace_add(size);
+    }
     return bytes;
 }
 
 static void *oip_reply_begin(struct arena *arena, const struct wire_request *request,
-                             const attn_result *result, struct wire_pace *pace,
-                             struct wire_reply_head *ret_head,
+                             const attn_result *result, struct wire_reply_head *ret_head,
                              struct wire_problem *ret_problem) {
     struct oip_encoder *encoder = arena_alloc(arena, 1, sizeof *encoder);
     char *text = arena_alloc(arena, text_bytes_max(request), 1);
@@ -168,7 +171,7 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
         wire_problem_set_no_memory(ret_problem);
         return NULL;
     }
-    if (!wire_reply_check(request, result, pace, ret_problem))
+    if (!wire_reply_check(request, result, ret_problem))
         return NULL;
 
     *encoder = (struct oip_encoder){0};

@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/integers.h"
 #include "wire/json/list.h"
@@ -95,8 +96,10 @@ static bool has_input_shape(const struct wire_tensor *tensor,
     const size_t *shape = input->shape + input->rank - 2; /* rows, width */
     size_t sequences = input->rank == WIRE_LEVELS_BATCHED ? input->shape[0] : 1;
     bool same = tensor->num_sequences == sequences && tensor->width == shape[1];
-    for (size_t b = 0; same && b < sequences; b++)
+    for (size_t b = 0; same && b < sequences; b++) {
+        pace_add(1);
         same = tensor->lens[b] == shape[0];
+    }
     return same;
 }
 
@@ -116,7 +119,7 @@ static const float *read_nested_floats(struct wire_cursor *cursor,
 static const float *read_json_floats(const struct wire_oip_reader *reader,
                                      const struct wire_oip_input *input) {
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
-                                 reader->problem, reader->pace};
+                                 reader->problem};
     bool flat = false;
     if (!find_data_levels(&cursor, input, &flat))
         return NULL;
@@ -130,8 +133,7 @@ static const float *convert_floats(const struct wire_oip_reader *reader,
     if (floats == NULL)
         wire_problem_set_no_memory(reader->problem);
     else
-        wire_pace_to_float(reader->pace, dtype_find(input->type->dtype), input->bytes,
-                           input->count, floats);
+        pace_to_float(dtype_find(input->type->dtype), input->bytes, input->count, floats);
     return floats;
 }
 
@@ -223,7 +225,7 @@ static bool read_binary_integers(const struct wire_oip_reader *reader,
         if (list->numbers[i] > list->max)
             return wire_integers_refuse(&integers, i, list->limit, 0, list->max,
                                         reader->problem);
-        wire_pace_add_number(reader->pace, i);
+        pace_add(sizeof(size_t));
     }
     return true;
 }
@@ -233,7 +235,7 @@ const size_t *wire_oip_read_integers(const struct wire_oip_reader *reader,
                                      const char *limit) {
     struct integer_list list = {.input = input, .max = max, .limit = limit};
     struct wire_cursor cursor = {reader->body, input->data.start, input->data.end,
-                                 reader->problem, reader->pace};
+                                 reader->problem};
     list.numbers = arena_alloc(reader->arena, input->count, sizeof *list.numbers);
     if (list.numbers == NULL) {
         wire_problem_set_no_memory(reader->problem);

@@ -10,7 +10,6 @@ struct wire_oip_reader {
     const char *body; /* for line and column */
     struct arena *arena;
     struct wire_problem *problem;
-    struct wire_pace *pace; /* may be NULL */
 };
 
 /* Returns the most bytes of an arena that reading the input needs; SIZE_MAX when that is

@@ -293,7 +293,7 @@ bool wire_oip_scan(const struct wire_input *input, struct wire_oip_scan *ret_sca
     bool split = input->json_size != WIRE_NO_SIZE;
     const char *body = input->body;
     const char *end = body + (split ? input->json_size : input->size);
-    struct wire_cursor cursor = {body, body, end, ret_problem, input->pace};
+    struct wire_cursor cursor = {body, body, end, ret_problem};
     struct wire_oip_scan scan = {.need_weights = ATTN_WEIGHTS_NONE};
     struct oip_options options = {0};
     struct input_list inputs = {scan.inputs, {NULL, 0}};
@@ -354,7 +354,7 @@ bool wire_oip_json_size(const char *value, size_t body_size, size_t *ret_json_si
 
 bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
                          struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {text, text, text + size, ret_problem, NULL};
+    struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_span ready;
 
     *ret_ready_only = false;
@@ -369,7 +369,7 @@ bool wire_oip_read_index(const char *text, size_t size, bool *ret_ready_only,
 
 bool wire_oip_read_change(const char *text, size_t size,
                           struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {text, text, text + size, ret_problem, NULL};
+    struct wire_cursor cursor = {text, text, text + size, ret_problem};
     struct wire_place place = {.field = "parameters"};
     struct wire_span parameters, dependents;
     bool ignored;

@@ -2,6 +2,7 @@
 /* selection.c: reads the indices that select attention weights. */
 #include "wire/oip/selection.h"
 
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/json/list.h"
 
@@ -53,7 +54,7 @@ static bool read_parameter(const struct wire_oip_reader *reader,
                            size_t *ret_count) {
     bool quoted = *text->start == '"'; /* a single index need not be a string */
     struct wire_cursor cursor = {reader->body, text->start + quoted, text->end - quoted,
-                                 reader->problem, reader->pace};
+                                 reader->problem};
     struct wire_place at = {.field = indices->field, .depth = 1};
     char limit[WIRE_INDICES_LIMIT_MAX], c;
     wire_indices_limit(indices, limit);
@@ -124,7 +125,7 @@ static bool oip_read_selection(const struct wire_oip_reader *reader,
     for (size_t i = 0; i < count; i++) {
         if (!wire_indices_add(&indices, i, list[i], reader->problem))
             return false;
-        wire_pace_add_number(reader->pace, i);
+        pace_add(sizeof(size_t));
     }
     wire_selection_set(request, which, list, count);
     return true;

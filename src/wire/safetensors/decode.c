@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c: decodes a request in safetensors: its header, its options and its tensors. */
 #include "base/error.h"
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/decimal/read.h"
 #include "wire/json/cost.h"
@@ -68,7 +69,7 @@ static bool refuse_body_format(const char *field, const char *defect,
 /* Reserves the memory that parsing the JSON needs. Finds what is nested too deeply. */
 static bool reserve_header(const struct wire_input *input, const char *json, size_t size,
                            struct wire_problem *ret_problem) {
-    struct wire_cursor cursor = {json, json, json + size, ret_problem, NULL};
+    struct wire_cursor cursor = {json, json, json + size, ret_problem};
     struct wire_span span;
     size_t bytes = size * TABLE_BYTES;
     if (json[0] != '{')
@@ -206,7 +207,7 @@ static bool read_number_option(const struct safetensors_decoder *decoder,
         return true;
 
     const struct wire_span span = {value, value + strlen(value), 0, 0};
-    const struct wire_cursor cursor = {value, value, span.end, problem, NULL};
+    const struct wire_cursor cursor = {value, value, span.end, problem};
     if (wire_number_end(span.start, span.end) != span.end) {
         wire_problem_set(problem, WIRE_E_WRONG_TYPE, option_names[option],
                          "%s in __metadata__ is '%.40s'; send a string with a number",
@@ -363,7 +364,7 @@ static bool read_selection(const struct safetensors_decoder *decoder,
         }
         if (!wire_indices_add(&indices, i, list[i], body->problem))
             return false;
-        wire_pace_add_number(body->pace, i);
+        pace_add(sizeof(size_t));
     }
     wire_selection_set(decoder->request, which, list, tensor->elements);
     return true;
@@ -391,7 +392,7 @@ static bool safetensors_read_request(const struct safetensors_decoder *decoder) 
            wire_safetensors_read_lens(body, &tensors.queries, &request->batch) &&
            wire_positions_read(wire_safetensors_read_positions, body, &tensors, info,
                                &request->batch, body->problem) &&
-           wire_finite_check(&tensors, request, body->pace, body->problem);
+           wire_finite_check(&tensors, request, body->problem);
 }
 
 /* Decodes a body whose header was parsed. */
@@ -400,8 +401,7 @@ static bool decode_body(const struct wire_input *input,
                         struct wire_request *request, struct wire_problem *ret_problem) {
     struct safetensors_decoder decoder = {.body = {.data = (const unsigned char *)data,
                                                    .arena = input->arena,
-                                                   .problem = ret_problem,
-                                                   .pace = input->pace},
+                                                   .problem = ret_problem},
                                           .request = request};
     if (!find_tensors(header, &decoder.body) ||
         !find_options(header, decoder.options, ret_problem) ||

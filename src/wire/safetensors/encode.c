@@ -3,6 +3,7 @@
  * batch has no padding, and the results. The lengths come first, so
  * that every tensor begins at a multiple of the size of its elements. */
 #include "base/endian.h"
+#include "base/pace.h"
 #include "base/size.h"
 #include "safetensors/header.h"
 #include "wire/json/write.h"
@@ -43,6 +44,7 @@ struct safetensors_encoder {
 
 static bool all_equal(const size_t *lens, size_t count) {
     for (size_t b = 1; b < count; b++) {
+        pace_add(1);
         if (lens[b] != lens[0])
             return false;
     }
@@ -166,12 +168,12 @@ static size_t safetensors_reply_bound(const struct wire_request *request) {
 
 static void *safetensors_reply_begin(struct arena *arena,
                                      const struct wire_request *request,
-                                     const attn_result *result, struct wire_pace *pace,
+                                     const attn_result *result,
                                      struct wire_reply_head *ret_head,
                                      struct wire_problem *ret_problem) {
     struct wire_request kept;
-    struct safetensors_encoder *encoder = wire_reply_begin(
-        arena, sizeof *encoder, request, result, pace, &kept, ret_problem);
+    struct safetensors_encoder *encoder =
+        wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
     if (encoder == NULL)
         return NULL;
 

@@ -3,6 +3,7 @@
 #include "wire/safetensors/lens.h"
 
 #include "base/error.h"
+#include "base/pace.h"
 #include "wire/refuse.h"
 
 #include <string.h>
@@ -69,7 +70,7 @@ static bool read_lens(const struct wire_safetensors_body *body,
         for (size_t end = i + count; i < end; i++) {
             char limit[WIRE_LENS_LIMIT_MAX];
             size_t max = batch->key_lens[b];
-            wire_pace_add_number(body->pace, i);
+            pace_add(sizeof(size_t));
             if (!wire_integers_read(integers, i, &lens[i], body->problem))
                 return false;
             if (lens[i] > max) {
@@ -150,7 +151,7 @@ bool wire_safetensors_read_positions(const void *context,
         if (list[i] > ATTN_POSITION_MAX)
             return wire_integers_refuse(&integers, i, WIRE_POSITION_LIMIT, 0,
                                         ATTN_POSITION_MAX, body->problem);
-        wire_pace_add_number(body->pace, i);
+        pace_add(sizeof(size_t));
     }
     *ret_list = list;
     return tensor->elements == positions->rows->num_rows ||

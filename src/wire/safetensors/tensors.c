@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/refuse.h"
 
@@ -177,8 +178,7 @@ bool wire_safetensors_read_floats(const struct wire_safetensors_body *body,
     float *numbers = arena_alloc(body->arena, tensor->elements, sizeof *numbers);
     if (numbers == NULL)
         return wire_problem_set_no_memory(body->problem);
-    wire_pace_to_float(body->pace, tensor->dtype, bytes_of(body, id), tensor->elements,
-                       numbers);
+    pace_to_float(tensor->dtype, bytes_of(body, id), tensor->elements, numbers);
     *ret_numbers = numbers;
     return true;
 }
@@ -248,7 +248,7 @@ static bool sum_lens(const struct wire_safetensors_body *body,
         }
         if (!size_add(sum, *len, &sum) || sum > INT64_MAX)
             sum = INT64_MAX;
-        wire_pace_add_number(body->pace, b);
+        pace_add(sizeof(size_t));
     }
     *ret_sum = sum;
     return true;
@@ -290,7 +290,7 @@ static bool make_equal_lens(const struct wire_safetensors_body *body,
         return wire_problem_set_no_memory(body->problem);
     for (size_t b = 0; b < num_sequences; b++) {
         tensor->lens[b] = tensor->num_rows / num_sequences;
-        wire_pace_add_number(body->pace, b);
+        pace_add(sizeof(size_t));
     }
     return true;
 }

@@ -9,7 +9,6 @@
 #include "base/arena.h"
 #include "safetensors/header.h"
 #include "wire/integers.h"
-#include "wire/pace.h"
 #include "wire/problem.h"
 #include "wire/tensor.h"
 
@@ -36,7 +35,6 @@ struct wire_safetensors_body {
     const unsigned char *data; /* the first byte of the body that follows the header */
     struct arena *arena;
     struct wire_problem *problem;
-    struct wire_pace *pace; /* may be NULL */
 };
 
 /* Returns the name of a tensor; constant. */
