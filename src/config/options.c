@@ -177,9 +177,10 @@ const struct option config_options[] = {
      .min = 1,
      .max = 1000000,
      .metavar = "N",
-     .help = "Connections open at one time. Beyond that, the one that has waited longest "
-             "for a request is closed for each new one. They hold at most a quarter "
-             "of --max-memory."},
+     .help =
+         "Connections open at one time. Beyond that, one that is idle or slow is closed "
+         "for each new one, or one of the client that has most. They hold at most a "
+         "quarter of --max-memory."},
     {.name = "max-per-client",
      .kind = OPTION_COUNT,
      .offset = AT(max_per_client),

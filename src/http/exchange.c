@@ -4,7 +4,6 @@
 #include "http/exchange.h"
 
 #include "base/clock.h"
-#include "base/container_of.h"
 #include "http/net/framing.h"
 #include "http/net/origin.h"
 #include "wire/media.h"
@@ -49,73 +48,6 @@ bool exchange_reserve(struct exchange *exchange, size_t bytes,
 
 void exchange_keep(struct exchange *exchange, size_t bytes) {
     memory_keep(&exchange->memory, bytes);
-}
-
-/* --- to a worker and back --- */
-
-void exchange_suspend(struct exchange *exchange) {
-    exchange->state = EXCHANGE_WITH_WORKER;
-    exchange->thread->num_suspended++;
-    atomic_fetch_add(&exchange->thread->num_with_workers, 1);
-    connection_begin_phase(exchange->peer, CONNECTION_WORKS);
-    atomic_store(&exchange->job.cancelled, false);
-    MHD_suspend_connection(exchange->connection);
-}
-
-/* The order matters: a worker may be done before this returns, and resuming a connection
- * that is not suspended is undefined. */
-void exchange_hand_over(struct exchange *exchange,
-                        void (*run)(struct sched_job *job, struct sched_worker *worker),
-                        void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
-    exchange->job.run = run;
-    exchange_suspend(exchange);
-    submit(exchange->options->pool, &exchange->job);
-}
-
-void exchange_submit(struct exchange *exchange,
-                     void (*run)(struct sched_job *job, struct sched_worker *worker)) {
-    struct sched_pool *pool = exchange->options->pool;
-
-    exchange->abandoned =
-        exchange->peer->hung_up && !exchange->options->ignore_client_abort;
-    if (exchange->abandoned)
-        return;
-    exchange->job.client = &exchange->memory.client->jobs;
-    if (!sched_reserve(pool, &exchange->job)) {
-        struct wire_problem problem;
-        wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
-                         "the requests that wait are as many as --queue allows, or take "
-                         "longer than --max-queue-delay; retry later");
-        exchange_set_problem(exchange, &problem);
-        return;
-    }
-    exchange_hand_over(exchange, run, sched_submit);
-}
-
-void exchange_reclaim(struct exchange *exchange) {
-    exchange->thread->num_suspended--;
-    exchange->state = EXCHANGE_REPLIES;
-    connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
-}
-
-void exchange_resume(struct exchange *exchange) {
-    struct http_thread *thread = exchange->thread;
-
-    /* The HTTP thread may free the exchange as soon as it is resumed. */
-    MHD_resume_connection(exchange->connection);
-    http_thread_wake(thread);
-    /* Last: after this the thread may stop its daemon, which the calls above still
-     * use. */
-    atomic_fetch_sub(&thread->num_with_workers, 1);
-}
-
-void exchange_client_left(struct exchange *exchange) {
-    if (exchange->state != EXCHANGE_WITH_WORKER || exchange->options->ignore_client_abort)
-        return;
-    if (sched_cancel(exchange->options->pool, &exchange->job)) {
-        exchange->abandoned = true;
-        exchange_resume(exchange);
-    }
 }
 
 /* --- the request --- */
@@ -268,6 +200,7 @@ static void find_client(struct exchange *exchange) {
     if (forwarded.found)
         client = client_acquire(&limits->clients, &forwarded.client);
     exchange->memory.client = client != NULL ? client : peer->client;
+    connection_set_holder(peer, exchange->memory.client);
 }
 
 /* Releases what find_client() has found. */
@@ -275,6 +208,7 @@ static void leave_client(struct exchange *exchange) {
     struct client *client = exchange->memory.client;
     if (exchange->counted)
         atomic_fetch_sub(&client->num_requests, 1);
+    connection_set_holder(exchange->peer, exchange->peer->client);
     if (client != exchange->peer->client)
         client_release(&exchange->peer->list->limits->clients, client);
 }
@@ -293,7 +227,8 @@ static bool count_request(struct exchange *exchange, struct wire_problem *proble
     atomic_fetch_sub(num_requests, 1);
     return wire_problem_set(problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
                             "as many requests of this client are in progress as "
-                            "--max-per-client %zu allows; retry later",
+                            "--max-per-client %zu allows; retry later, and if it is a "
+                            "proxy, start attnd with --trusted-proxy",
                             max);
 }
 
@@ -368,8 +303,19 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     return MHD_YES;
 }
 
+/* When a complete request has its turn. */
+static enum MHD_Result serve_request(struct exchange *exchange) {
+    if (exchange->route != NULL && !exchange->abandoned)
+        exchange->route->handle(exchange);
+    if (exchange->state == EXCHANGE_WITH_WORKER)
+        return MHD_YES;
+    return exchange->abandoned ? MHD_NO : exchange_send(exchange);
+}
+
 /* The last call before the reply, when the request is complete. */
 static enum MHD_Result finish_request(struct exchange *exchange) {
+    struct http_thread *thread = exchange->thread;
+
     if (exchange->peer->cut_at != 0) /* it got a 408 */
         return MHD_NO;
     if (!upload_end(&exchange->upload)) {
@@ -380,12 +326,11 @@ static enum MHD_Result finish_request(struct exchange *exchange) {
 
     exchange->state = EXCHANGE_REPLIES;
     exchange->accepted = true;
-    exchange->thread->num_accepted++;
-    if (exchange->route != NULL)
-        exchange->route->handle(exchange);
-    if (exchange->state == EXCHANGE_WITH_WORKER)
-        return MHD_YES;
-    return exchange->abandoned ? MHD_NO : exchange_send(exchange);
+    thread->num_accepted++;
+    if (turn_take(&thread->turns, exchange_flow(exchange)))
+        return serve_request(exchange);
+    exchange_wait_for_turn(exchange);
+    return MHD_YES;
 }
 
 static struct exchange *create_exchange(struct http_thread *thread,
@@ -435,6 +380,10 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
         exchange_reclaim(exchange);
+        if (exchange->deferred) {
+            exchange->deferred = false;
+            return serve_request(exchange);
+        }
         return exchange->abandoned ? MHD_NO : exchange_send(exchange);
     }
     if (*upload_data_size > 0) {

@@ -26,7 +26,7 @@ struct page_file;
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
     EXCHANGE_DISCARDS_BODY, /* the reply is known; bytes that arrive are dropped */
-    EXCHANGE_WITH_WORKER,   /* suspended */
+    EXCHANGE_WITH_WORKER,   /* suspended; or it waits for its turn */
     EXCHANGE_REPLIES        /* the reply is known and the request is complete */
 };
 
@@ -61,6 +61,8 @@ struct exchange {
     bool counted;                     /* in client.num_requests */
     bool accepted;                    /* the request is complete */
     bool abandoned;                   /* the client left before it was computed */
+    bool deferred;                    /* suspended until its turn comes */
+    struct turn turn;                 /* while it has not come */
     size_t discarded;                 /* bytes of a body that was refused */
     size_t max_discarded;             /* beyond which the connection is closed */
     char key_name[KEYS_NAME_MAX + 1]; /* of the key that was sent; "": none was needed */
@@ -153,6 +155,14 @@ void exchange_hand_over(struct exchange *exchange,
 /* On the HTTP thread, once the connection was resumed: the thread owns the exchange
  * again. */
 void exchange_reclaim(struct exchange *exchange);
+
+/* Returns the requests of its client on its HTTP thread. */
+struct turn_flow *exchange_flow(const struct exchange *exchange);
+
+/* Suspends the connection until exchange_give_turn(). The HTTP thread owns the exchange
+ * all the time. */
+void exchange_wait_for_turn(struct exchange *exchange);
+void exchange_give_turn(struct turn *turn);
 
 /* On the HTTP thread: the client will send nothing more. A job that waits is taken back,
  * and the connection is then closed. One that runs may end early. */

@@ -129,14 +129,14 @@ static size_t find_connection_bytes(const struct http_options *options) {
 /* Prepares connections of `bytes` each, which get at most one part in `share` of the
  * budget. There may be one at least. */
 static void begin_limits(struct connection_limits *limits,
-                         const struct http_options *options, size_t max_connections,
-                         size_t bytes, size_t share) {
+                         const struct http_options *options, size_t num_threads,
+                         size_t max_connections, size_t bytes, size_t share) {
     size_t by_memory = options->budget->limit / share / bytes;
 
     limits->options = options;
     limits->max_connections = lesser_of(max_connections, by_memory > 0 ? by_memory : 1);
     atomic_init(&limits->num_connections, 0);
-    client_table_init(&limits->clients);
+    client_table_init(&limits->clients, num_threads);
 }
 
 /* Finds how many connections there may be: --max-connections, as far as memory and
@@ -148,7 +148,8 @@ static void init_limits(struct http_server *server) {
     size_t bytes = find_connection_bytes(options);
     size_t by_descriptors = find_descriptors(options->num_threads + has_admin);
 
-    begin_limits(limits, options, options->max_connections, bytes, CONNECTIONS_SHARE);
+    begin_limits(limits, options, options->num_threads, options->max_connections, bytes,
+                 CONNECTIONS_SHARE);
     if (limits->max_connections < options->max_connections)
         log_write(LOG_WARN, "fewer connections, a quarter of --max-memory holds no more",
                   LOG_NUMBER("max_connections", limits->max_connections));
@@ -159,7 +160,7 @@ static void init_limits(struct http_server *server) {
     }
     memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
 
-    begin_limits(&server->admin_limits, options, has_admin ? ADMIN_CONNECTIONS : 0,
+    begin_limits(&server->admin_limits, options, 1, has_admin ? ADMIN_CONNECTIONS : 0,
                  MEMORY_CONNECTION_BYTES, ADMIN_SHARE);
     memory_init(&server->admin_limits.memory, options->budget,
                 server->admin_limits.max_connections * MEMORY_CONNECTION_BYTES);
@@ -203,13 +204,13 @@ static attn_status refuse_threads(attn_status status, size_t count,
 
 /* Returns what threads of both addresses have in common. */
 static struct http_thread prepare_thread(struct http_server *server, size_t index) {
-    return (struct http_thread){
-        .options = &server->options,
-        .callbacks = {exchange_handle, exchange_completed, exchange_client_left},
-        .metrics = server->metrics,
-        .counts = &server->metrics->threads[index],
-        .main_limits = &server->limits,
-        .refuses_ready = &server->refuses_ready};
+    return (struct http_thread){.options = &server->options,
+                                .callbacks = {exchange_handle, exchange_completed,
+                                              exchange_client_left, exchange_give_turn},
+                                .metrics = server->metrics,
+                                .counts = &server->metrics->threads[index],
+                                .main_limits = &server->limits,
+                                .refuses_ready = &server->refuses_ready};
 }
 
 /* Starts the threads of --listen. */
@@ -234,6 +235,7 @@ static attn_status start_threads(struct http_server *server, attn_error *ret_err
         thread->address = options->admin_listen != NULL ? ROUTE_AT_MAIN : ROUTE_AT_ONLY;
         thread->secrets = options->secrets;
         thread->connections.limits = &server->limits;
+        thread->connections.index = i;
         thread->draining = &server->draining;
         thread->deadline = &server->deadline;
         if (status != ATTN_OK)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "http/metrics/metrics.h"
 #include "http/net/framing.h"
+#include "http/net/places.h"
 #include "tls/session.h"
 
 #include <errno.h>
@@ -114,7 +115,13 @@ static void add_connection(struct http_thread *thread, int fd,
 
     if (connection == NULL) {
         close(fd);
-        log_refused_accept(thread, "every connection has a request in progress");
+        log_refused_accept(thread, strerror(ENOMEM));
+    } else if (!place_take(connection)) {
+        close(fd);
+        connection_destroy(connection);
+        log_refused_accept(thread, "every connection has a request in progress, and no "
+                                   "client has more of them than this one; if it is a "
+                                   "proxy, name it with --trusted-proxy");
     } else if (!thread->speaks_tls || connection_begin_handshake(connection)) {
         hand_over(thread, fd, peer, length);
     }
@@ -159,7 +166,7 @@ static size_t accept_waiting(struct http_thread *thread) {
             set_listens(thread, false); /* until the daemon has run */
         }
         if (is_exhausted(error))
-            connection_end_one(&thread->connections);
+            place_end_one(&thread->connections);
         break;
     }
     return count;
@@ -299,6 +306,15 @@ static bool wait_for_events(struct http_thread *thread, int ms, bool *ret_accept
     return count > 0;
 }
 
+/* Lets requests that wait for a turn be served in the next run. */
+static void give_turns(struct http_thread *thread) {
+    struct turn *turn;
+
+    turns_begin_round(&thread->turns);
+    while ((turn = turns_give(&thread->turns)) != NULL)
+        thread->callbacks.give_turn(turn);
+}
+
 /* Waits, runs the daemon, and then accepts, since connections that have ended leave their
  * places. Returns whether there was an event. */
 static bool run_once(struct http_thread *thread, int ms) {
@@ -310,6 +326,7 @@ static bool run_once(struct http_thread *thread, int ms) {
     if (atomic_load(thread->draining) && !thread->quiesced)
         stop_accepting(thread);
     MHD_run_wait(thread->daemon, 0);
+    give_turns(thread);
     forget_newcomers(thread);
     connection_sweep(&thread->connections);
     add_waiting(thread);

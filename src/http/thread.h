@@ -7,6 +7,7 @@
 #include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/net/secrets.h"
+#include "http/net/turns.h"
 #include "http/options.h"
 #include "http/routes.h"
 
@@ -15,12 +16,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* What is called for each request: by libmicrohttpd, with the http_thread as `cls`, and
- * when its client hangs up. */
+/* What is called for each request: by libmicrohttpd, with the http_thread as `cls`, when
+ * its client hangs up, and when the turn comes for which it waits. */
 struct http_callbacks {
     MHD_AccessHandlerCallback handle;
     MHD_RequestCompletedCallback completed;
     void (*client_left)(struct exchange *exchange);
+    void (*give_turn)(struct turn *turn);
 };
 
 struct http_thread {
@@ -56,6 +58,7 @@ struct http_thread {
     bool speaks_tls; /* on all its connections */
     bool listens;    /* listen_fd is watched */
     struct connection_list connections;
+    struct turns turns;    /* a round is a run of the daemon */
     size_t num_calls;      /* that libmicrohttpd has made */
     bool wants_run;        /* the daemon asks for the next run at once */
     size_t num_empty_runs; /* of the daemon that it asked for: no event, no call */

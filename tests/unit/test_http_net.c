@@ -144,7 +144,7 @@ static void test_client_is_shared_until_its_last_user_leaves(void **state) {
                          c = read_valid("2001:db8:0:1::1");
     (void)state;
 
-    client_table_init(&table);
+    client_table_init(&table, 1);
     struct client *first = client_acquire(&table, &a),
                   *second = client_acquire(&table, &b);
     struct client *other = client_acquire(&table, &c);
@@ -181,7 +181,7 @@ static void test_body_that_arrives_during_a_sweep_is_not_stuck(void **state) {
     int fds[2];
     (void)state;
 
-    client_table_init(&limits.clients);
+    client_table_init(&limits.clients, 1);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     struct connection *connection = connection_create(&list, fds[0], &unknown);
     assert_ptr_equal(connection_start(&list, fds[0]), connection);
@@ -462,7 +462,7 @@ static void test_lack_of_memory_is_reported(void **state) {
     assert_int_equal(problem.status, 503);
     end_scene(&scene);
 
-    client_table_init(&table);
+    client_table_init(&table, 1);
     fail_alloc_at(1);
     assert_null(client_acquire(&table, &address));
     assert_true(fail_alloc_stop());

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void client_table_init(struct client_table *table) {
+void client_table_init(struct client_table *table, size_t num_threads) {
+    table->num_threads = num_threads;
     memset(table->buckets, 0, sizeof table->buckets);
     pthread_mutex_init(&table->lock, NULL);
 }
@@ -32,16 +33,23 @@ static struct client **find_client_locked(struct client_table *table,
     return link;
 }
 
+static struct client *create_client(const struct address *address, size_t num_threads) {
+    struct client *client =
+        calloc(1, sizeof *client + num_threads * sizeof(struct turn_flow));
+    if (client == NULL)
+        return NULL;
+    client->address = *address;
+    client->flows = (struct turn_flow *)(client + 1);
+    return client;
+}
+
 struct client *client_acquire(struct client_table *table, const struct address *address) {
     const struct address key = address_of_client(address);
 
     pthread_mutex_lock(&table->lock);
     struct client **link = find_client_locked(table, &key);
-    if (*link == NULL) {
-        *link = calloc(1, sizeof **link);
-        if (*link != NULL)
-            (*link)->address = key;
-    }
+    if (*link == NULL)
+        *link = create_client(&key, table->num_threads);
     struct client *client = *link;
     if (client != NULL)
         client->num_users++;

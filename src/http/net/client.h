@@ -8,6 +8,7 @@
 #define ATTND_HTTP_NET_CLIENT_H
 
 #include "http/net/address.h"
+#include "http/net/turns.h"
 #include "sched/queue.h"
 
 #include <pthread.h>
@@ -22,14 +23,18 @@ struct client {
     struct sched_client jobs;   /* guarded by the pool's lock */
     atomic_size_t held;         /* bytes of the budget */
     atomic_size_t num_requests; /* in progress, without those refused with 429 */
+    atomic_size_t num_places;   /* of connections, see places.h */
+    struct turn_flow *flows;    /* [num_threads] behind it, each for its thread alone */
 };
 
 struct client_table {
+    size_t num_threads;
     pthread_mutex_t lock; /* guards the lists and num_users */
     struct client *buckets[CLIENT_BUCKETS];
 };
 
-void client_table_init(struct client_table *table);
+/* Prepares a table that `num_threads` HTTP threads use. */
+void client_table_init(struct client_table *table, size_t num_threads);
 void client_table_deinit(struct client_table *table);
 
 /* Finds or adds the client that `address` belongs to, and counts one user more. Returns

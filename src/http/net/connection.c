@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.c: places for connections, and their deadlines. */
+/* connection.c: connections of a thread, and their deadlines. */
 #include "http/net/connection.h"
 
 #include "base/clock.h"
@@ -18,9 +18,6 @@
 #define SECOND_NS ((int64_t)1000000000)
 /* When bytes are unread that libmicrohttpd may read at its next run. */
 #define LOOK_AGAIN_NS (SECOND_NS / 10)
-/* A client that connects gets at least this long for its request while others are idle
- * or slow. */
-#define YOUNG_NS SECOND_NS
 /* A thread that does not look at its connections for this long did not run. */
 #define PAUSE_NS (3 * SECOND_NS)
 /* How long a client may read nothing while memory is short. */
@@ -74,9 +71,9 @@ static bool get_tcp_info(const struct connection *connection, struct tcp_info *r
     return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, ret_info, &size) == 0;
 }
 
-/* Frees a connection of `list`. */
-static void destroy_connection(struct connection_list *list,
-                               struct connection *connection) {
+void connection_destroy(struct connection *connection) {
+    struct connection_list *list = connection->list;
+
     if (!connection->started && !connection->handshake.waits)
         list->num_newcomers--;
     handshakes_remove(&list->handshakes, &connection->handshake);
@@ -87,22 +84,22 @@ static void destroy_connection(struct connection_list *list,
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
 
-    if (connection->has_place)
+    if (connection->has_place) {
+        atomic_fetch_sub(&connection->holder->num_places, 1);
         atomic_fetch_sub(&list->limits->num_connections, 1);
+    }
     client_release(&list->limits->clients, connection->client);
     tls_certificate_release(connection->certificate);
     free(connection);
 }
 
-/* Ends the connection at once: libmicrohttpd sees an error and closes it. One that
- * libmicrohttpd does not have yet is freed. */
-static void end_connection(struct connection_list *list, struct connection *connection) {
+void connection_end(struct connection *connection) {
     if (!connection->handshake.waits) {
         shutdown(connection->fd, SHUT_RDWR);
         return;
     }
     close(connection->fd);
-    destroy_connection(list, connection);
+    connection_destroy(connection);
 }
 
 /* Whether bytes of a request have arrived before its line was complete. */
@@ -131,132 +128,14 @@ static void end_late_connection(struct connection *connection, int64_t now) {
         detail = "the request line took longer than --header-timeout; send it at once";
 
     if (detail == NULL) {
-        end_connection(connection->list, connection);
+        connection_end(connection);
         return;
     }
     send_timeout_reply(connection, detail);
     connection->cut_at = now;
 }
 
-/* --- places --- */
-
-/* How long the reply was read, and how much of it, since it was first looked at. */
-static int64_t get_reply_ns(const struct connection *connection, int64_t now) {
-    return connection->reply_ns + now - connection->since;
-}
-
-static uint64_t get_reply_bytes(const struct connection *connection) {
-    return connection->acked - connection->reply_acked;
-}
-
-/* How much a reply holds up others: what its client holds, by the time for each byte that
- * was read. Returns 0 during --header-timeout, and when it is read fast enough. */
-static double find_hold(const struct connection *connection, int64_t now) {
-    if (connection->phase != CONNECTION_REPLIES || !connection->reply_seen ||
-        connection->request == NULL || atomic_load(&connection->request->bytes) == 0)
-        return 0;
-
-    double grace = (double)connection->list->limits->options->header_timeout;
-    double seconds = (double)get_reply_ns(connection, now) / (double)SECOND_NS;
-    double bytes = (double)get_reply_bytes(connection);
-    double held = (double)atomic_load(&connection->request->client->held);
-    if (seconds < grace || bytes >= (seconds - grace) * held / HOLD_SECONDS)
-        return 0;
-    return seconds / (bytes + 1) * held;
-}
-
-/* How dispensable a connection is. Those of a higher class go first. */
-enum dispensable {
-    MUST_STAY, /* its request is complete, or it ends already */
-    IS_READ,   /* a reply, slowly, and its client has more requests than the newcomer */
-    RECEIVES,  /* a body, fast enough */
-    IS_YOUNG,  /* without a complete request for less than YOUNG_NS */
-    IS_SLOW,   /* for longer than that, or its body pauses for as long */
-    IS_IDLE,   /* has had a request and waits for the next one for longer than that */
-    IS_GONE    /* its client left, or was told that it took too long */
-};
-
-/* Whether the client of a reply has more requests in progress than `client` would. */
-static bool has_more_requests(const struct connection *connection,
-                              const struct client *client) {
-    return client != NULL && atomic_load(&connection->request->client->num_requests) >
-                                 atomic_load(&client->num_requests) + 1;
-}
-
-/* Returns the class of a connection for a newcomer of `client`; NULL: for no newcomer.
- * *ret_order is larger for those that go first. */
-static enum dispensable find_class(const struct connection *connection,
-                                   const struct client *client, int64_t now,
-                                   double *ret_order) {
-    int64_t elapsed = now - connection->since;
-    size_t min_rate = connection->list->limits->options->min_rate;
-    double seconds = (double)elapsed / (double)SECOND_NS;
-
-    *ret_order = seconds;
-    if (!connection->has_place)
-        return MUST_STAY;
-    if (connection->phase > CONNECTION_BODY) {
-        *ret_order = find_hold(connection, now);
-        return *ret_order > 0 && has_more_requests(connection, client) ? IS_READ
-                                                                       : MUST_STAY;
-    }
-    if (connection->cut_at != 0 || connection->hung_up)
-        return IS_GONE;
-    if (connection->phase != CONNECTION_BODY && elapsed < YOUNG_NS)
-        return IS_YOUNG;
-    if (connection->phase == CONNECTION_WAITS && connection->served)
-        return IS_IDLE;
-    if (connection->phase != CONNECTION_BODY || now - connection->moved_at > YOUNG_NS ||
-        (elapsed > YOUNG_NS && (double)connection->received < seconds * (double)min_rate))
-        return IS_SLOW;
-    *ret_order = seconds / ((double)connection->received + 1);
-    return RECEIVES;
-}
-
-static struct connection *find_dispensable(const struct connection_list *list,
-                                           const struct client *client) {
-    struct connection *found = NULL;
-    int64_t now = clock_now_ns();
-    enum dispensable best = MUST_STAY;
-    double largest = 0;
-
-    for (struct connection *each = list->first; each != NULL; each = each->next) {
-        double order;
-        enum dispensable class = find_class(each, client, now, &order);
-        if (class > best || (class == best && class > MUST_STAY && order > largest)) {
-            found = each;
-            best = class;
-            largest = order;
-        }
-    }
-    return found;
-}
-
-static bool take_place(struct connection_limits *limits) {
-    if (atomic_fetch_add(&limits->num_connections, 1) < limits->max_connections)
-        return true;
-    atomic_fetch_sub(&limits->num_connections, 1);
-    return false;
-}
-
-/* Takes a place, from another connection when none is free. */
-static bool take_any_place(struct connection_list *list, const struct client *client) {
-    if (take_place(list->limits))
-        return true;
-    struct connection *other = find_dispensable(list, client);
-    if (other == NULL)
-        return false;
-    other->has_place = false;
-    end_connection(list, other);
-    return true;
-}
-
-bool connection_end_one(struct connection_list *list) {
-    struct connection *connection = find_dispensable(list, NULL);
-    if (connection != NULL)
-        end_connection(list, connection);
-    return connection != NULL;
-}
+/* --- beginning --- */
 
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer) {
@@ -270,12 +149,12 @@ struct connection *connection_create(struct connection_list *list, int fd,
     connection->is_proxy =
         address_is_in(&address, list->limits->options->trusted_proxies);
     connection->client = client_acquire(&list->limits->clients, &address);
-    if (connection->client == NULL)
-        goto fail;
-    if (!take_any_place(list, connection->client))
-        goto fail;
+    if (connection->client == NULL) {
+        free(connection);
+        return NULL;
+    }
 
-    connection->has_place = true;
+    connection->holder = connection->client;
     connection_begin_phase(connection, CONNECTION_WAITS);
     connection->next = list->first;
     if (connection->next != NULL)
@@ -283,12 +162,6 @@ struct connection *connection_create(struct connection_list *list, int fd,
     list->first = connection;
     list->num_newcomers++;
     return connection;
-
-fail:
-    if (connection->client != NULL)
-        client_release(&list->limits->clients, connection->client);
-    free(connection);
-    return NULL;
 }
 
 /* --- TLS handshakes --- */
@@ -314,7 +187,7 @@ struct connection *connection_take_waiting(struct connection_list *list) {
 
 void connection_end_waiting(struct connection_list *list) {
     while (list->handshakes.oldest != NULL)
-        end_connection(list, (struct connection *)list->handshakes.oldest);
+        connection_end((struct connection *)list->handshakes.oldest);
 }
 
 /* --- beginning and ending --- */
@@ -338,19 +211,31 @@ void connection_forget_newcomers(struct connection_list *list) {
     }
 }
 
-void connection_destroy(struct connection *connection) {
-    destroy_connection(connection->list, connection);
+void connection_set_holder(struct connection *connection, struct client *holder) {
+    if (connection->has_place && holder != connection->holder) {
+        atomic_fetch_sub(&connection->holder->num_places, 1);
+        atomic_fetch_add(&holder->num_places, 1);
+    }
+    connection->holder = holder;
 }
 
 /* --- time --- */
 
+/* How long the replies were read, and how much of them, since they were first looked
+ * at. */
+static int64_t get_reply_ns(const struct connection *connection, int64_t now) {
+    return connection->reply_ns + now - connection->since;
+}
+
+static uint64_t get_reply_bytes(const struct connection *connection) {
+    return connection->acked - connection->reply_acked;
+}
+
 void connection_begin_phase(struct connection *connection, enum connection_phase phase) {
     int64_t now = clock_now_ns();
 
-    if (connection->phase == CONNECTION_REPLIES && phase == CONNECTION_WORKS)
-        connection->reply_ns = get_reply_ns(connection, now); /* a piece was sent */
-    else if (phase < CONNECTION_WORKS)
-        connection->reply_seen = false;
+    if (connection->phase == CONNECTION_REPLIES)
+        connection->reply_ns = get_reply_ns(connection, now);
     connection->phase = phase;
     connection->since = now;
     connection->received = 0;
@@ -359,9 +244,32 @@ void connection_begin_phase(struct connection *connection, enum connection_phase
         connection->served = true;
 }
 
+double connection_time_of_byte(const struct connection *connection, int64_t now) {
+    if (!connection->reply_seen)
+        return 0;
+    return (double)get_reply_ns(connection, now) /
+           ((double)get_reply_bytes(connection) + 1);
+}
+
 void connection_count_received(struct connection *connection, size_t bytes) {
     connection->received += bytes;
     connection->moved_at = clock_now_ns();
+}
+
+/* How much a reply holds up others: what its client holds, by the time for each byte that
+ * was read. Returns 0 during --header-timeout, and when it is read fast enough. */
+static double find_hold(const struct connection *connection, int64_t now) {
+    if (connection->phase != CONNECTION_REPLIES || !connection->reply_seen ||
+        connection->request == NULL || atomic_load(&connection->request->bytes) == 0)
+        return 0;
+
+    double grace = (double)connection->list->limits->options->header_timeout;
+    double seconds = (double)get_reply_ns(connection, now) / (double)SECOND_NS;
+    double bytes = (double)get_reply_bytes(connection);
+    double held = (double)atomic_load(&connection->request->client->held);
+    if (seconds < grace || bytes >= (seconds - grace) * held / HOLD_SECONDS)
+        return 0;
+    return seconds / (bytes + 1) * held;
 }
 
 /* Whether a body or reply is too slow: `bytes` are too few for the time that it took, or
@@ -412,6 +320,8 @@ static bool is_late(struct connection *connection, int64_t now) {
     const struct http_options *options = connection->list->limits->options;
     int64_t elapsed = now - connection->since;
 
+    if (connection->phase < CONNECTION_WORKS)
+        connection->reply_seen = false; /* its client has read the replies before */
     switch (connection->phase) {
     case CONNECTION_WAITS:
         return elapsed > SECOND_NS * (int64_t)(connection->served
@@ -474,7 +384,7 @@ void connection_sweep(struct connection_list *list) {
         double hold = find_hold(each, now);
 
         if (over) {
-            end_connection(list, each); /* may free it */
+            connection_end(each); /* may free it */
             continue;
         }
         if (late)
@@ -486,6 +396,6 @@ void connection_sweep(struct connection_list *list) {
     }
     if (slowest != NULL &&
         memory_lacked_since(&list->limits->memory, now - 2 * SECOND_NS))
-        end_connection(list, slowest);
+        connection_end(slowest);
     list->swept = looks_again ? now - SECOND_NS + LOOK_AGAIN_NS : now;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.h: the connections of one HTTP thread: how many there may be, which one goes
- * when there are too many, and how long each may take.
+/* connection.h: the connections of one HTTP thread, and how long each may take.
  *
  * A connection is used by its HTTP thread alone; only the counts that all threads share
  * are atomic. libmicrohttpd owns the socket. It could limit idle time alone, and does not
@@ -42,6 +41,7 @@ struct connection_limits {
 
 struct connection_list {
     struct connection_limits *limits;
+    size_t index;             /* of its thread, among those that share the limits */
     struct connection *first; /* the newest */
     size_t num_newcomers;     /* libmicrohttpd has them, but has not started them */
     int64_t swept;            /* clock_now_ns */
@@ -53,7 +53,8 @@ struct connection {
     struct connection *previous, *next;
     struct connection_list *list;
     int fd;
-    struct client *client;               /* the peer's */
+    struct client *client; /* the peer's */
+    struct client *holder; /* who holds its place: the client of the present request */
     struct tls_certificate *certificate; /* that the peer was shown; NULL: no TLS */
     void *session; /* gnutls_session_t of libmicrohttpd; NULL: no TLS, or not begun */
     struct framing_target target; /* of the present request */
@@ -67,24 +68,22 @@ struct connection {
     bool unread;      /* CONNECTION_BODY: bytes had arrived at the last look */
     int64_t moved_at; /* clock_now_ns, when bytes last moved */
     uint64_t acked;   /* bytes that the peer had confirmed at the last look */
-    /* Of the whole reply, of which CONNECTION_REPLIES may be one piece. Its time and
-     * bytes count from the first look, which does not cost each small reply a call. */
-    bool reply_seen;      /* it was looked at */
-    int64_t reply_ns;     /* how long earlier pieces were read */
+    /* Of all replies since the last look that found the connection waiting for its
+     * client, which gets the time of one reply for all requests that it pipelines. Time
+     * and bytes count from the first look, which costs each small reply no call. */
+    bool reply_seen;      /* one was looked at */
+    int64_t reply_ns;     /* how long earlier replies and pieces were read */
     uint64_t reply_acked; /* `acked` at the first look */
     bool started;         /* libmicrohttpd has begun to serve it */
-    bool has_place;       /* is counted in num_connections */
+    bool has_place;       /* is counted in num_connections; see places.h */
     bool is_proxy;        /* the peer is a trusted proxy, so others are its clients */
     bool served;          /* has had a request */
     bool hung_up;         /* the peer will send no more */
     int64_t cut_at;       /* when it was told that it took too long; 0: it was not */
 };
 
-/* Makes a connection of an accepted socket and takes a place for it. When there is none,
- * the most dispensable connection of the list is ended: one that is idle for a second,
- * else one whose headers or body are slow, else the one without a request that is oldest,
- * else the slowest body. A request that is complete is never ended. Returns NULL when
- * there is nothing to end. */
+/* Makes a connection of an accepted socket, without a place. Returns NULL when memory is
+ * short. */
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer);
 
@@ -110,14 +109,22 @@ void connection_forget_newcomers(struct connection_list *list);
 /* Frees the connection, but not its socket. */
 void connection_destroy(struct connection *connection);
 
-/* Ends the most dispensable connection of the list, because there are too few
- * descriptors. Returns false when there is none. */
-bool connection_end_one(struct connection_list *list);
+/* Ends the connection at once: libmicrohttpd sees an error and closes it. One that
+ * libmicrohttpd does not have yet is freed. */
+void connection_end(struct connection *connection);
+
+/* Lets another client hold the place of the connection. The client exists until it no
+ * longer does. */
+void connection_set_holder(struct connection *connection, struct client *holder);
 
 void connection_begin_phase(struct connection *connection, enum connection_phase phase);
 
 /* Counts bytes of a body. */
 void connection_count_received(struct connection *connection, size_t bytes);
+
+/* Returns how long each byte of its replies takes to be read, in nanoseconds: 0 before
+ * the first look at them. */
+double connection_time_of_byte(const struct connection *connection, int64_t now);
 
 /* Ends every connection that has taken too long. While memory is short, also ends one
  * whose reply would hold memory for long because it is read slowly: the slowest, weighted

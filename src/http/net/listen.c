@@ -13,8 +13,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BACKLOG 1024 /* connections that wait to be accepted */
-
 /* Splits `listen` into host and port. Returns ATTN_E_VALUE when it is malformed. */
 static attn_status parse_listen(const char *option, const char *listen,
                                 char host[static NI_MAXHOST],
@@ -94,7 +92,7 @@ static int open_listening(struct addrinfo *address, bool is_first) {
     if (fd < 0)
         return -1;
 
-    if (listen(fd, BACKLOG) != 0 ||
+    if (listen(fd, SOMAXCONN) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
         getsockname(fd, address->ai_addr, &address->ai_addrlen) != 0) {
         int error = errno;

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* places.h: which connection goes when all places are taken.
+ *
+ * The place of a connection is held by the client of its present request. While there is
+ * none, its peer holds it: a client, or a proxy. So a client has as many places as it can
+ * get, until another one wants one. */
+#ifndef ATTND_HTTP_NET_PLACES_H
+#define ATTND_HTTP_NET_PLACES_H
+
+#include "http/net/connection.h"
+
+/* Takes a place for a new connection. When there is none, another connection of its
+ * thread is ended, the first of these:
+ *
+ * 1. One that is gone, idle for a second, or slow. Of several, one of the client that
+ *    holds most places.
+ * 2. One of the client that holds most places, if the newcomer's client would hold fewer:
+ *    one that is young, or sends a body, or whose reply is read, or whose job waits or
+ *    runs. A newcomer also replaces a connection of its own client, unless the request
+ *    of that is complete.
+ *
+ * So a client that is alone loses no complete request, and no client keeps all places
+ * when others come. Returns false when none goes; the connection is then of no use. */
+bool place_take(struct connection *newcomer);
+
+/* Ends the most dispensable connection of the list, because there are too few
+ * descriptors: none whose request is complete. Returns false when there is none. */
+bool place_end_one(struct connection_list *list);
+
+#endif

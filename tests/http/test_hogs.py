@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client that takes as many places of connections, or turns of an HTTP thread, as it can, while
+another wants one for each of its requests. tests/load/hogs.py has the large forms."""
+
+import contextlib
+import json
+import selectors
+import signal
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+
+from certificates import Certificate, client_context
+from checkpoints import slow_request, write_slow_layer
+from http1 import Connection, get_bytes, post_bytes
+
+PLACES = 40
+REQUESTS = 8      # of the other client
+PIPELINED = 300
+SLICE = 280       # bytes that a reader takes ten times a second
+HOG = "127.0.0.2"
+SMALL = post_bytes(json.dumps({"model": "journey", "queries": [[1, 2, 3]]}).encode())
+LARGE = post_bytes(json.dumps({"model": "d2l", "queries": [[0.5] * 100] * 20}).encode())
+LIVE = get_bytes("/v2/health/live")
+
+
+class Reader:
+    """A connection that pipelines `request`, and reads slowly with a small receive buffer."""
+
+    def __init__(self, port, request, tls):
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        self.socket.settimeout(5)
+        self.socket.bind((HOG, 0))
+        self.rest = request * PIPELINED
+        self.num_bytes = 0
+        try:
+            self.socket.connect(("127.0.0.1", port))
+            if tls:
+                self.socket = client_context().wrap_socket(self.socket, server_hostname="127.0.0.1")
+            self.socket.setblocking(False)
+        except OSError:
+            self.socket.close()
+
+    def step(self):
+        """Returns False once the connection is closed."""
+        waits = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        if self.socket.fileno() < 0:
+            return False
+        try:
+            with contextlib.suppress(*waits):
+                self.rest = self.rest[self.socket.send(self.rest):] if self.rest else b""
+            with contextlib.suppress(*waits):
+                data = self.socket.recv(SLICE)
+                self.num_bytes += len(data)
+                return data != b""
+        except OSError:
+            return False
+        return True
+
+
+class Readers:
+    """`with Readers(...)` keeps `count` of them open in a thread; who is closed comes again."""
+
+    def __init__(self, port, request, count=PLACES, tls=False):
+        self.make = lambda: Reader(port, request, tls)
+        self.readers = [self.make() for _ in range(count)]
+        self.num_closed = 0
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stop.wait(0.1):
+            for i, reader in enumerate(self.readers):
+                if not reader.step():
+                    reader.socket.close()
+                    self.num_closed += 1
+                    self.readers[i] = self.make()
+
+    def wait_until_they_read(self, timeout=60):
+        """All of them, once their connections have settled."""
+        deadline = time.monotonic() + timeout
+        while not all(reader.num_bytes > 0 for reader in list(self.readers)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+        for reader in self.readers:
+            reader.socket.close()
+
+
+def exchange(port, request, tls=False):
+    """Sends a request on a connection of its own. Returns its reply; None: it was closed."""
+    with Connection(port) as connection:
+        if tls:
+            connection.socket = client_context().wrap_socket(connection.socket,
+                                                             server_hostname="127.0.0.1")
+        connection.send(request)
+        return connection.read_reply()
+
+
+def expect_service(port, requests, tls=False):
+    """Each of the requests is served, with the bytes that the first one got."""
+    expected = {}
+    for request in requests:
+        reply = exchange(port, request, tls)
+        assert reply is not None, "closed without a reply"
+        assert reply.status == 200
+        assert expected.setdefault(request, reply.body) == reply.body
+
+
+@pytest.fixture
+def keys(tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("test:0123456789abcdef\n")
+    path.chmod(0o600)
+    return path
+
+
+def with_key(request):
+    return request.replace(b"\r\n", b"\r\nAuthorization: Bearer 0123456789abcdef\r\n", 1)
+
+
+# --- places ---
+
+def page_tag(server):
+    return server.get("/ui.js").headers["etag"]
+
+
+ATTACKS = {
+    "page": get_bytes("/ui.js"),
+    "openapi": get_bytes("/openapi.json"),
+    "metrics": get_bytes("/metrics"),
+    "unknown path": get_bytes("/nothing"),
+    "models": get_bytes("/v1/models"),
+    "attention": LARGE,
+}
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("what", [*ATTACKS, "not modified"])
+def test_slow_readers_of_one_client_do_not_keep_out_others(start_server, what):
+    server = start_server("--demo", "--max-connections", PLACES)
+    request = ATTACKS.get(what) or get_bytes("/ui.js", f"If-None-Match: {page_tag(server)}")
+    with Readers(server.port, request) as readers:
+        readers.wait_until_they_read()
+        expect_service(server.port, [LIVE, SMALL] * (REQUESTS // 2))
+
+
+@pytest.mark.alone
+def test_slow_readers_without_a_key_do_not_keep_out_those_with_one(start_server, keys):
+    server = start_server("--demo", "--max-connections", PLACES, "--api-key-file", keys)
+    with Readers(server.port, get_bytes("/ui.js")) as readers:
+        readers.wait_until_they_read()
+        expect_service(server.port, [with_key(SMALL)] * REQUESTS)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("what", ["page", "attention"])
+def test_slow_readers_over_tls_do_not_keep_out_others(start_server, tmp_path, what):
+    Certificate().write(tmp_path / "cert.pem", tmp_path / "key.pem")
+    server = start_server("--demo", "--max-connections", PLACES, "--tls-cert",
+                          tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
+    with Readers(server.port, ATTACKS[what], tls=True) as readers:
+        readers.wait_until_they_read()
+        expect_service(server.port, [LIVE, SMALL] * (REQUESTS // 2), tls=True)
+
+
+@pytest.mark.alone
+def test_client_that_is_alone_may_have_all_places(start_server):
+    """Its own newcomers end none of its requests, and get no place."""
+    server = start_server("--demo", "--max-connections", PLACES)
+    with Readers(server.port, get_bytes("/ui.js")) as readers:
+        readers.wait_until_they_read()
+        for _ in range(REQUESTS):
+            with Connection(server.port, source=HOG) as newcomer:
+                newcomer.send(LIVE)
+                assert newcomer.read_reply() is None
+        assert readers.num_closed == 0
+    assert "name it with --trusted-proxy" in server.read_log()
+
+
+@pytest.mark.alone
+def test_job_that_runs_gives_way_to_another_client(start_server, tmp_path):
+    """Also where a client that hangs up would still get its reply."""
+    write_slow_layer(tmp_path / "slow.safetensors")
+    server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
+                          "--max-connections", 2, "--max-queue-delay", 60_000,
+                          "--ignore-client-abort")
+    jobs = [Connection(server.port, source=HOG, timeout=120) for _ in range(2)]
+    for job in jobs:
+        job.send(post_bytes(json.dumps(slow_request(tokens=3000)).encode()))
+    time.sleep(0.3)  # until they are complete
+    expect_service(server.port, [LIVE] * REQUESTS)
+    replies = [job.read_reply() for job in jobs]
+    assert sorted(reply.status if reply else 0 for reply in replies) == [0, 200]
+    for job in jobs:
+        job.socket.close()
+
+
+@pytest.mark.alone
+def test_clients_behind_a_proxy_hold_the_places_of_their_requests(start_server):
+    """All connections are of the proxy; those of the client with most requests give way."""
+    server = start_server("--demo", "--max-connections", PLACES, "--trusted-proxy", "127.0.0.0/8")
+    hog = get_bytes("/ui.js", "X-Forwarded-For: 10.0.0.1")
+    with Readers(server.port, hog) as readers:
+        readers.wait_until_they_read()
+        other = get_bytes("/v2/health/live", "X-Forwarded-For: 10.0.0.2")
+        expect_service(server.port, [other] * REQUESTS)
+
+
+# --- turns ---
+
+class Flood:
+    """`with Flood(...)` keeps `count` fast connections that pipeline 20 requests each, in a thread.
+    Who is closed comes again."""
+
+    def __init__(self, port, request, count):
+        self.port, self.batch, self.count = port, request * 20, count
+        self.selector = selectors.DefaultSelector()
+        self.num_bytes = 0
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def open(self):
+        connection = socket.socket()
+        connection.bind((HOG, 0))
+        connection.setblocking(False)
+        connection.connect_ex(("127.0.0.1", self.port))
+        self.selector.register(connection, selectors.EVENT_WRITE)
+
+    def step(self, connection, events):
+        try:
+            if events & selectors.EVENT_WRITE:
+                connection.send(self.batch)
+                self.selector.modify(connection, selectors.EVENT_READ)
+            else:
+                data = connection.recv(1 << 20)
+                self.num_bytes += len(data)
+                if data:
+                    self.selector.modify(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+                    return
+                raise ConnectionResetError
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.selector.unregister(connection)
+            connection.close()
+            self.open()
+
+    def run(self):
+        for _ in range(self.count):
+            self.open()
+        while not self.stop.is_set():
+            for key, events in self.selector.select(0.1):
+                self.step(key.fileobj, events)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+        for key in list(self.selector.get_map().values()):
+            key.fileobj.close()
+        self.selector.close()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("options", [(), ("--max-connections", 200)])
+@pytest.mark.parametrize("what", ["page", "metrics", "attention"])
+def test_fast_connections_of_one_client_do_not_keep_out_others(start_server, what, options):
+    server = start_server("--demo", *options)
+    with Flood(server.port, ATTACKS[what], 300) as flood:
+        while flood.num_bytes < 1000:
+            time.sleep(0.05)
+        expect_service(server.port, [LIVE, SMALL] * (REQUESTS // 2))
+
+
+@pytest.mark.alone
+def test_requests_that_come_at_once_are_served_by_turns_of_their_clients(start_server):
+    """The server is stopped until all have come, those of another client last. It logs them in the
+    order in which they are served."""
+    server = start_server("--demo", "--http-threads", 1, "--access-log")
+    hogs = [Connection(server.port, source=HOG) for _ in range(400)]
+    with Connection(server.port) as other:
+        for connection in [*hogs, other]:  # until the server has them all
+            connection.send(LIVE)
+            assert connection.read_reply().status == 200
+        server.process.send_signal(signal.SIGSTOP)
+        for connection in hogs:
+            connection.send(get_bytes("/v1/models"))
+        other.send(get_bytes("/v2/health/ready"))
+        server.process.send_signal(signal.SIGCONT)
+        assert other.read_reply().status == 200
+        for connection in hogs:
+            assert connection.read_reply().status == 200
+            connection.socket.close()
+    before = server.read_log().split("route=/v2/health/ready")[0]
+    assert before.count("route=/v1/models") < 200
+
+
+@pytest.mark.alone
+def test_requests_that_wait_for_their_turn_may_leave_and_are_served_by_a_stop(start_server):
+    """More than have a turn in one run, in one segment each. Half of the clients leave at once."""
+    server = start_server("--demo", "--grace", 60)
+    connections = [Connection(server.port) for _ in range(600)]
+    for connection in connections:
+        connection.send(SMALL * 2)
+    for connection in connections[::2]:
+        connection.socket.close()
+    stay = connections[1::2]
+    first = [connection.read_reply().status for connection in stay]
+    assert set(first) <= {200, 503}
+    server.stop(timeout=120)
+    for connection in stay:
+        reply = connection.read_reply()
+        assert reply is None or reply.status in (200, 503)
+        connection.socket.close()
+
+
+@pytest.mark.alone
+def test_client_that_is_alone_has_all_turns(start_server):
+    """Requests that wait for their turn are not lost, and keep their order."""
+    server = start_server("--demo", "--http-threads", 1)
+    connections = [Connection(server.port, timeout=120) for _ in range(300)]
+    for connection in connections:
+        connection.send((LIVE + get_bytes("/v1/models")) * 10)
+    for connection in connections:
+        for _ in range(10):
+            assert connection.read_reply().json() == {"live": True}
+            assert "models" in connection.read_reply().json()
+        connection.socket.close()

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_http_places.c: tests of which connection gives up its place, and of which request
+ * has its turn. */
+#include "http/net/places.h"
+#include "http/net/turns.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+/* cmocka.h needs the headers above. */
+#include <cmocka.h>
+
+#define SECOND_NS ((int64_t)1000000000)
+#define PLACES    4
+
+/* --- places --- */
+
+/* A thread with PLACES places, and the other ends of its connections. */
+struct scene {
+    struct address_ranges proxies;
+    struct http_options options;
+    struct connection_limits limits;
+    struct connection_list list;
+    int peers[16];
+    size_t num_peers;
+};
+
+static void begin_scene(struct scene *scene) {
+    *scene = (struct scene){
+        .options = {.header_timeout = 10, .idle_timeout = 60, .min_rate = 4096},
+        .limits = {.max_connections = PLACES}};
+    scene->options.trusted_proxies = &scene->proxies;
+    scene->limits.options = &scene->options;
+    scene->list.limits = &scene->limits;
+    client_table_init(&scene->limits.clients, 1);
+}
+
+/* Returns a connection of 10.0.0.`host` in `phase`; NULL: it got no place. */
+static struct connection *add(struct scene *scene, unsigned host,
+                              enum connection_phase phase) {
+    const struct sockaddr_in peer = {.sin_family = AF_INET,
+                                     .sin_addr.s_addr = htonl(0x0a000000 + host)};
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    scene->peers[scene->num_peers++] = fds[1];
+    struct connection *connection =
+        connection_create(&scene->list, fds[0], (const struct sockaddr *)&peer);
+    assert_non_null(connection);
+    if (!place_take(connection)) {
+        connection_destroy(connection);
+        close(fds[0]);
+        return NULL;
+    }
+    connection_start(&scene->list, fds[0]);
+    connection_begin_phase(connection, phase);
+    connection->served = phase > CONNECTION_WAITS;
+    return connection;
+}
+
+static void end_scene(struct scene *scene) {
+    while (scene->list.first != NULL) {
+        close(scene->list.first->fd);
+        connection_destroy(scene->list.first);
+    }
+    for (size_t i = 0; i < scene->num_peers; i++)
+        close(scene->peers[i]);
+    assert_int_equal(scene->limits.num_connections, 0);
+    client_table_deinit(&scene->limits.clients);
+}
+
+static void test_complete_requests_of_a_hog_give_way_to_others(void **state) {
+    struct connection *hog[PLACES];
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    for (size_t i = 0; i < PLACES; i++) {
+        hog[i] = add(&scene, 1, i % 2 == 0 ? CONNECTION_REPLIES : CONNECTION_WORKS);
+        hog[i]->since -= (int64_t)i * SECOND_NS; /* the first is the newest */
+    }
+    hog[2]->reply_seen = true; /* its reply was read slowly */
+    assert_non_null(add(&scene, 2, CONNECTION_WORKS));
+    assert_false(hog[2]->has_place);
+    assert_non_null(add(&scene, 3, CONNECTION_WORKS));
+    assert_false(hog[0]->has_place);
+    assert_true(hog[1]->has_place && hog[3]->has_place);
+
+    /* Two, one and one: each has its part. */
+    assert_null(add(&scene, 3, CONNECTION_WORKS));
+    assert_null(add(&scene, 1, CONNECTION_WORKS));
+    assert_non_null(add(&scene, 4, CONNECTION_WORKS));
+    assert_false(hog[1]->has_place); /* newer than the other */
+    assert_null(add(&scene, 5, CONNECTION_WORKS));
+    end_scene(&scene);
+}
+
+static void test_client_that_is_alone_loses_no_complete_request(void **state) {
+    struct connection *own[PLACES];
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    for (size_t i = 0; i < PLACES; i++)
+        own[i] = add(&scene, 1, CONNECTION_REPLIES);
+    assert_null(add(&scene, 1, CONNECTION_WAITS));
+    own[1]->phase = CONNECTION_BODY;
+    assert_non_null(add(&scene, 1, CONNECTION_WORKS));
+    assert_false(own[1]->has_place);
+    assert_true(own[0]->has_place && own[2]->has_place && own[3]->has_place);
+    end_scene(&scene);
+}
+
+static void test_newcomers_of_a_hog_do_not_replace_those_of_others(void **state) {
+    struct connection *hog[PLACES - 1];
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    struct connection *other = add(&scene, 2, CONNECTION_WAITS);
+    for (size_t i = 0; i < PLACES - 1; i++)
+        hog[i] = add(&scene, 1, CONNECTION_REPLIES);
+    assert_null(add(&scene, 1, CONNECTION_WAITS));
+    assert_true(other->has_place);
+
+    /* Both are idle. That of the client with most places goes, although for less long. */
+    other->since -= 9 * SECOND_NS;
+    other->served = true;
+    connection_begin_phase(hog[0], CONNECTION_WAITS);
+    hog[0]->since -= 2 * SECOND_NS;
+    assert_non_null(add(&scene, 3, CONNECTION_WORKS));
+    assert_true(other->has_place && !hog[0]->has_place);
+
+    /* Now only the other is idle, and gives way to anybody. */
+    assert_non_null(add(&scene, 1, CONNECTION_WORKS));
+    assert_false(other->has_place);
+    end_scene(&scene);
+}
+
+static void test_place_is_held_by_the_client_of_the_request(void **state) {
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    struct connection *proxied[PLACES];
+    for (size_t i = 0; i < PLACES; i++) /* all from one proxy */
+        proxied[i] = add(&scene, 9, CONNECTION_WORKS);
+    struct connection *hog = proxied[2];
+    connection_set_holder(proxied[1], hog->client);
+    assert_int_equal(hog->client->num_places, PLACES);
+
+    const struct address address = {.bytes = {1}};
+    struct client *client = client_acquire(&scene.limits.clients, &address);
+    connection_set_holder(proxied[0], client);
+    connection_set_holder(proxied[1], client);
+    connection_set_holder(proxied[2], client);
+    assert_int_equal(client->num_places, 3);
+    assert_int_equal(hog->client->num_places, 1);
+    assert_non_null(add(&scene, 9, CONNECTION_WORKS));
+    assert_int_equal(client->num_places, 2);
+    for (size_t i = 0; i < PLACES; i++)
+        connection_set_holder(proxied[i], proxied[i]->client);
+    assert_int_equal(client->num_places, 0);
+    client_release(&scene.limits.clients, client);
+    end_scene(&scene);
+}
+
+static void test_lack_of_descriptors_ends_no_complete_request(void **state) {
+    struct scene scene;
+    (void)state;
+
+    begin_scene(&scene);
+    for (size_t i = 0; i < PLACES - 1; i++)
+        add(&scene, 1, CONNECTION_WORKS);
+    assert_false(place_end_one(&scene.list));
+    add(&scene, 2, CONNECTION_BODY);
+    assert_true(place_end_one(&scene.list));
+    end_scene(&scene);
+}
+
+/* --- turns --- */
+
+/* Returns how many turns the flow gets in one go. */
+static size_t take_all(struct turns *turns, struct turn_flow *flow) {
+    size_t count = 0;
+    while (turn_take(turns, flow))
+        count++;
+    return count;
+}
+
+static void test_client_gets_its_share_of_a_round(void **state) {
+    struct turns turns = {0};
+    struct turn_flow flows[8] = {0};
+    (void)state;
+
+    for (size_t round = 0; round < 3; round++) {
+        size_t count = 0;
+        assert_int_equal(take_all(&turns, &flows[0]), TURNS_PER_CLIENT);
+        for (size_t i = 1; i < 8; i++)
+            count += take_all(&turns, &flows[i]);
+        assert_int_equal(count, TURNS_PER_ROUND - TURNS_PER_CLIENT);
+        turns_begin_round(&turns);
+        assert_null(turns_give(&turns));
+    }
+}
+
+static void test_requests_that_wait_get_turns_in_order_and_by_client(void **state) {
+    struct turns turns = {0};
+    struct turn_flow flows[2] = {0};
+    struct turn hog[TURNS_PER_CLIENT + 2] = {0}, other[2] = {0};
+    (void)state;
+
+    take_all(&turns, &flows[0]);
+    for (size_t i = 0; i < TURNS_PER_CLIENT + 2; i++)
+        turn_wait(&turns, &flows[0], &hog[i]);
+    for (size_t i = 0; i < 2; i++)
+        turn_wait(&turns, &flows[1], &other[i]);
+    turn_leave(&turns, &hog[1]);
+
+    turns_begin_round(&turns);
+    assert_ptr_equal(turns_give(&turns), &hog[0]);
+    assert_ptr_equal(turns_give(&turns), &other[0]);
+    assert_ptr_equal(turns_give(&turns), &hog[2]);
+    assert_ptr_equal(turns_give(&turns), &other[1]);
+    for (size_t i = 3; i < TURNS_PER_CLIENT + 1; i++)
+        assert_ptr_equal(turns_give(&turns), &hog[i]);
+    assert_null(turns_give(&turns));
+    assert_false(turn_take(&turns, &flows[0])); /* its share is used up, and one waits */
+    assert_true(turn_take(&turns, &flows[1]));
+
+    turns_begin_round(&turns);
+    assert_false(turn_take(&turns, &flows[0])); /* not before the one that waits */
+    assert_ptr_equal(turns_give(&turns), &hog[TURNS_PER_CLIENT + 1]);
+    assert_true(turn_take(&turns, &flows[0]));
+    assert_null(turns_give(&turns));
+}
+
+static void test_requests_that_leave_are_no_longer_served(void **state) {
+    struct turns turns = {0};
+    struct turn_flow flow = {0};
+    struct turn waiting[3] = {0};
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++)
+        turn_wait(&turns, &flow, &waiting[i]);
+    turn_leave(&turns, &waiting[2]);
+    turn_leave(&turns, &waiting[0]);
+    turns_begin_round(&turns);
+    assert_ptr_equal(turns_give(&turns), &waiting[1]);
+    assert_null(turns_give(&turns));
+    turn_wait(&turns, &flow, &waiting[0]);
+    turn_leave(&turns, &waiting[0]);
+    assert_null(turns_give(&turns));
+    assert_true(turn_take(&turns, &flow));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_complete_requests_of_a_hog_give_way_to_others),
+        cmocka_unit_test(test_client_that_is_alone_loses_no_complete_request),
+        cmocka_unit_test(test_newcomers_of_a_hog_do_not_replace_those_of_others),
+        cmocka_unit_test(test_place_is_held_by_the_client_of_the_request),
+        cmocka_unit_test(test_lack_of_descriptors_ends_no_complete_request),
+        cmocka_unit_test(test_client_gets_its_share_of_a_round),
+        cmocka_unit_test(test_requests_that_wait_get_turns_in_order_and_by_client),
+        cmocka_unit_test(test_requests_that_leave_are_no_longer_served),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
