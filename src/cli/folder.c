@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "cli/team.h"
 #include "weights/families/features.h"
 #include "weights/families/folder.h"
 
@@ -11,16 +12,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#define HUB_NAME_MAX 96 /* bytes of a model's name at Hugging Face, with its owner */
 
 attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_folder,
                              attn_error *ret_error) {
     struct stat stat_of_path;
     const attn_model_options *options = &spec->options;
-    bool is_folder =
-        stat(spec->path, &stat_of_path) == 0 && S_ISDIR(stat_of_path.st_mode);
+    bool exists = stat(spec->path, &stat_of_path) == 0;
+    bool is_folder = exists && S_ISDIR(stat_of_path.st_mode);
 
     *ret_folder = NULL;
-    if (!is_folder && (spec->layers != NULL || spec->layer != NULL || spec->pre_norm))
+    if (exists && !is_folder &&
+        (spec->layers != NULL || spec->layer != NULL || spec->pre_norm))
         return error_set(ret_error, ATTN_E_VALUE,
                          "%.160s: %s is for folders, but this is not one; leave it out",
                          spec->path,
@@ -64,20 +69,40 @@ attn_status folder_open_to_serve(const struct model_spec *spec,
     return status;
 }
 
+/* Returns whether a path could be the name of a model at Hugging Face, "gpt2" or
+ * "meta-llama/Llama-3.2-1B", and is not that of a file. */
+static bool is_hub_name(const char *path) {
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t owner = strspn(path, allowed), size = strlen(path);
+    size_t name = path[owner] == '/' ? strspn(path + owner + 1, allowed) : 0;
+    const char *suffix = strrchr(path, '.');
+    bool is_file = suffix != NULL && (strcmp(suffix, ".safetensors") == 0 || name == 0);
+
+    return owner > 0 && path[0] != '.' && !is_file && size <= HUB_NAME_MAX &&
+           (name == 0 ? size == owner : size == owner + 1 + name);
+}
+
 attn_status folder_hint(const char *path, attn_status status, attn_error *error) {
     char folder[PATH_MAX];
     const char *name = strrchr(path, '/');
     size_t size = name == NULL ? 0 : (size_t)(name - path);
+    size_t used = status != ATTN_OK ? strlen(error->text) : 0;
+    char *end = error->text + used;
 
-    if (status != ATTN_E_FORMAT ||
-        snprintf(folder, sizeof folder, "%.*s", (int)size, path) >= (int)sizeof folder ||
-        !folder_is_at(size > 0 ? folder : "."))
-        return status;
-    size_t used = strlen(error->text);
-    snprintf(error->text + used, sizeof error->text - used,
-             "; it is in a folder with config.json: give the folder instead");
+    if (status == ATTN_E_IO && access(path, F_OK) != 0 && is_hub_name(path))
+        snprintf(end, sizeof error->text - used,
+                 "; if that is a model of Hugging Face: hf download %s --local-dir %s",
+                 path, name != NULL ? name + 1 : path);
+    if (status == ATTN_E_FORMAT &&
+        snprintf(folder, sizeof folder, "%.*s", (int)size, path) < (int)sizeof folder &&
+        folder_is_at(size > 0 ? folder : "."))
+        snprintf(end, sizeof error->text - used,
+                 "; it is in a folder with config.json: give the folder instead");
     return status;
 }
+
+/* --- attnd inspect --- */
 
 /* Prints a row: what the layer is. */
 static attn_status print_layer(const struct folder *folder, size_t i,
@@ -96,26 +121,64 @@ static attn_status print_layer(const struct folder *folder, size_t i,
     return ATTN_OK;
 }
 
-attn_status folder_inspect_spec(const struct model_spec *spec,
-                                const attn_engine_options *engine, bool *ret_is_folder,
+/* The layers whose numbers are checked. */
+struct numbers_check {
+    const struct folder *folder;
+    size_t count;
+};
+
+/* team_work.run */
+static attn_status check_layer(void *context, size_t i, attn_error *ret_error) {
+    const struct numbers_check *check = context;
+    return folder_check_weights(check->folder, i, ret_error);
+}
+
+/* team_work.report */
+static void report_checked(void *context, size_t done) {
+    const struct numbers_check *check = context;
+    fprintf(stderr, "attnd: %zu of %zu layers checked\n", done, check->count);
+}
+
+/* Prints what the layers are, which needs no weights. */
+static attn_status print_layers(const char *path, const struct folder *folder,
+                                const attn_engine_options *engine,
                                 attn_error *ret_error) {
-    struct folder *folder;
     size_t count = 0;
     attn_error error;
-    attn_status status = folder_open_spec(spec, &folder, ret_error);
-
-    *ret_is_folder = folder != NULL;
-    if (folder == NULL)
-        return status;
+    attn_status status = ATTN_OK;
     const struct layer *layers = folder_get_layers(folder, &count);
-    printf("%s: family %s, %zu layer%s\n", spec->path, layers[0].family, count,
+
+    printf("%s: family %s, %zu layer%s\n", path, layers[0].family, count,
            plural_of(count));
     printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
            "features");
     for (size_t i = 0; i < count && status == ATTN_OK; i++)
         status = print_layer(folder, i, engine, &error);
     if (status != ATTN_OK)
-        error_set(ret_error, status, "%.160s: %s", spec->path, error.text);
+        error_set(ret_error, status, "%.160s: %s", path, error.text);
+    return status;
+}
+
+attn_status folder_inspect_spec(const struct model_spec *spec,
+                                const attn_engine_options *engine, bool *ret_is_folder,
+                                attn_error *ret_error) {
+    struct numbers_check check;
+    struct folder *folder;
+    attn_status status = folder_open_spec(spec, &folder, ret_error);
+
+    *ret_is_folder = folder != NULL;
+    if (folder == NULL)
+        return status;
+    status = print_layers(spec->path, folder, engine, ret_error);
+    fflush(stdout); /* the table is there while numbers are read */
+    check.folder = folder;
+    folder_get_layers(folder, &check.count);
+    if (status == ATTN_OK)
+        status = team_run(&(struct team_work){.count = check.count,
+                                              .run = check_layer,
+                                              .report = report_checked,
+                                              .context = &check},
+                          ret_error);
     folder_close(folder);
     return status;
 }

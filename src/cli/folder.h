@@ -22,13 +22,17 @@ attn_status folder_open_to_serve(const struct model_spec *spec,
                                  const attn_engine_options *engine, size_t *bytes,
                                  struct folder **ret_folder, attn_error *ret_error);
 
-/* Adds to an error about the file at `path` that its folder is what can be loaded, where
- * that has a config.json and the file does not fit any layout. Returns `status`. */
+/* Adds a remedy to an error about the file at `path`: that its folder is what can be
+ * loaded, where that has a config.json and the file does not fit any layout; or how to
+ * download a model, where there is no file and `path` could be its name at Hugging Face.
+ * Returns `status`. */
 attn_status folder_hint(const char *path, attn_status status, attn_error *error);
 
 /* Prints a line for each layer of a folder: what it has, and what of it attnd does not
- * compute. *ret_is_folder becomes false, and nothing is done, when the path is that of a
- * file. Errors are as in folder_open_spec(). */
+ * compute. Then reads all numbers of the layers to check them, on all CPUs; each second a
+ * line on standard error says how far that has got. *ret_is_folder becomes false, and
+ * nothing is done, when the path is that of a file. Errors are as in folder_open_spec()
+ * and folder_check_weights(). */
 attn_status folder_inspect_spec(const struct model_spec *spec,
                                 const attn_engine_options *engine, bool *ret_is_folder,
                                 attn_error *ret_error);

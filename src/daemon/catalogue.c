@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
-#include "daemon/team.h"
+#include "cli/team.h"
 #include "daemon/warm_up.h"
 #include "wire/json/value.h"
 

@@ -311,6 +311,15 @@ static attn_status load_weights(const struct weight_source *source,
     return ATTN_OK;
 }
 
+attn_status assemble_check_weights(const struct weight_source *source,
+                                   attn_error *ret_error) {
+    attn_model *model;
+    attn_status status = load_weights(source, &model, ret_error);
+    if (status == ATTN_OK)
+        attn_model_destroy(model);
+    return status;
+}
+
 /* Makes the engine of a model that serves only. When it disagrees with OpenBLAS, the
  * weights have been released, so the source is read once more, for OpenBLAS. */
 static attn_status prepare_to_serve(const struct weight_source *source,

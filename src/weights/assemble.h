@@ -26,6 +26,12 @@ attn_status assemble_from_source(const struct weight_source *source,
                                  const attn_engine_options *engine,
                                  attn_model **ret_model, attn_error *ret_error);
 
+/* Reads all weights once, to check them, in the memory that a model of them takes before
+ * its engine is made. Errors: those of assemble_check_memory(), source->read() and
+ * attn_model_create(). */
+attn_status assemble_check_weights(const struct weight_source *source,
+                                   attn_error *ret_error);
+
 /* Checks every shape, then creates the model, reads its weights and makes its engine.
  *
  * `info` gives name, causal, context_length and, unless 0, num_heads; the rest comes from

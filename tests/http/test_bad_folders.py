@@ -131,7 +131,7 @@ def test_sizes_that_overflow_are_refused(shape, words, tmp_path):
 @pytest.mark.parametrize("shard, words", [
     ("../llama/model-00001-of-00005.safetensors", "not the name of a file in this folder"),
     ("..", "not the name of a file"), ("", "not the name of a file"), (5, "not the name of a file"),
-    ("a\\b", "not the name of a file"), ("gone.safetensors", "gone.safetensors: cannot be opened"),
+    ("a\\b", "not the name of a file"), ("gone.safetensors", "gone.safetensors: cannot be opened: No such file or directory; copy the folder again"),
     ("config.json", "config.json: "), ("model-00002-of-00005.safetensors", "which lacks it")])
 def test_bad_index_is_refused(shard, words, tmp_path):
     folder = copy_folder("bert", tmp_path)
@@ -170,6 +170,7 @@ def test_missing_bias_is_refused(tmp_path):
     ("pytorch_model.bin", 'AutoModel.from_pretrained(sys.argv[1])'),
     ("pytorch_model.bin.index.json", 'AutoModel.from_pretrained(sys.argv[1])'),
     ("adapter_model.safetensors", "merge_and_unload"), ("consolidated.safetensors", "Meta and Mistral"),
+    ("model-Q4_K_M.gguf", "has weights in GGUF only; give the folder with safetensors"),
     ("other.txt", "has neither model.safetensors nor")])
 def test_folder_without_safetensors_says_what_to_do(file, words, tmp_path):
     folder = copy_folder("gpt2", tmp_path)
@@ -185,6 +186,35 @@ def test_folder_with_an_adapter_is_refused(tmp_path):
 
 def test_folder_without_config_is_refused(tmp_path):
     assert "is a directory without config.json" in refusal_of("--model", f"m={tmp_path}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK")  # transformers needs config.json, too
+    assert "is a directory without config.json" in refusal_of("--model", f"m={tmp_path}")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    assert "has weights in GGUF only; give the folder with safetensors" in refusal_of("--model", f"m={tmp_path}")
+
+
+@pytest.mark.parametrize("path", ["meta-llama/Llama-3.2-1B", "gpt2", "gpt2,layer=3"])
+def test_name_at_hugging_face_is_told_how_to_become_a_folder(path, tmp_path):
+    name = path.split(",")[0]
+    hint = f"; if that is a model of Hugging Face: hf download {name} --local-dir {name.split('/')[-1]}\n"
+    assert run_attnd("--check-config", "--model", f"m={path}", cwd=tmp_path).stderr.endswith(hint)
+    for command in ("inspect",), ("heads", "--data", "none.jsonl"):
+        result = run_attnd(command[0], path, *command[1:], cwd=tmp_path)
+        assert result.returncode == 1 and result.stderr.endswith(hint), result.stderr
+
+
+@pytest.mark.parametrize("path", ["x.safetensors", "a/x.safetensors", "./gpt2", "/gpt2", "a/b/c", "a b/c", "a/",
+                                  "x.npz", "a" * 97, "../gpt2"])
+def test_path_that_is_no_name_at_hugging_face_gets_no_hint(path, tmp_path):
+    result = run_attnd("inspect", path, cwd=tmp_path)
+    assert result.returncode == 1 and result.stderr.endswith("cannot be opened: No such file or directory\n")
+
+
+@pytest.mark.parametrize("folder, part, use", [
+    ("gpt2", "7", "0 to 2"), ("gpt2", "h.0", "0 to 2"), ("albert", "1", "0"),
+    ("whisper", "0", "encoder.0 to encoder.1, decoder.0 to decoder.1 or decoder.0.cross to decoder.1.cross")])
+def test_layer_that_there_is_not_is_refused_with_those_that_there_are(folder, part, use):
+    line = refusal_of("--model", f"m={FOLDERS / folder},layer={part}")
+    assert line.endswith(f": there is no layer={part}; use {use}\n"), line
 
 
 def test_weight_that_is_not_finite_is_refused(tmp_path):
@@ -197,6 +227,11 @@ def test_weight_that_is_not_finite_is_refused(tmp_path):
     rewrite(folder, spoil)
     line = refusal_of("--model", f"m={folder}")
     assert "layer 2: tensor 'h.2.attn.c_proj.weight': element 1 is nan" in line
+
+    inspected = run_attnd("inspect", folder, FOLDERS / "gpt_neo")
+    assert inspected.returncode == 1 and inspected.stderr == line, inspected
+    assert inspected.stdout.count("causal, ") == 5  # the layers of both folders
+    assert run_attnd("inspect", f"{folder},layers=0-1").returncode == 0
 
 
 def test_the_first_bad_layer_is_the_error(tmp_path):

@@ -348,7 +348,8 @@ def test_pruned_layer_keeps_what_its_family_has(family, layer, tmp_path):
 @pytest.mark.parametrize("options, words", [
     ("", "the folder has 6 layers; choose one, as in FOLDER,layer=encoder.0"),
     (",layers=1", "the folder has 3 layers; choose one, as in FOLDER,layer=encoder.1"),
-    (",layer=decoder.2", "there is no layer=decoder.2; attnd inspect lists the layers"),
+    (",layer=decoder.2", "there is no layer=decoder.2; use encoder.0 to encoder.1, "
+                         "decoder.0 to decoder.1 or decoder.0.cross to decoder.1.cross"),
     (",num_heads=3", "num_heads of a folder comes from its config.json")])
 def test_operand_that_is_not_one_layer_is_refused(options, words, tmp_path):
     result = run_attnd("prune", f"{FOLDERS / 'whisper'}{options}", "--heads", "0", "--output", tmp_path / "p")

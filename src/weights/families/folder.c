@@ -159,6 +159,30 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
     return ATTN_OK;
 }
 
+/* Refuses the name of a layer that no stack has, and lists those that there are. */
+static attn_status refuse_layer(const struct match *match, const char *name,
+                                attn_error *ret_error) {
+    char parts[MATCH_STACKS_MAX * 2 * (LAYER_PART_SIZE + 4)] = "", *out = parts;
+
+    for (size_t i = 0; i < match->num_stacks; i++) {
+        const struct match_stack *stack = &match->stacks[i];
+        char last[LAYER_PART_SIZE];
+        traits_name(stack, stack->num_layers - 1, last);
+        out += sprintf(out, "%s",
+                       i == 0                      ? ""
+                       : i + 1 < match->num_stacks ? ", "
+                                                   : " or ");
+        if (stack->num_layers > 1) {
+            char first[LAYER_PART_SIZE];
+            traits_name(stack, 0, first);
+            out += sprintf(out, "%s to ", first);
+        }
+        out += sprintf(out, "%s", last);
+    }
+    return error_set(ret_error, ATTN_E_VALUE, "there is no layer=%.80s; use %s", name,
+                     parts);
+}
+
 /* Finds all layers, once config and tensors are there. */
 static attn_status find_layers(struct folder *folder,
                                const struct folder_options *options,
@@ -185,9 +209,7 @@ static attn_status find_layers(struct folder *folder,
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
         status = add_stack(folder, &match, &match.stacks[i], options, ret_error);
     if (status == ATTN_OK && folder->num_layers == 0)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "there is no layer=%.80s; attnd inspect lists the layers",
-                         options->layer);
+        return refuse_layer(&match, options->layer, ret_error);
     if (status == ATTN_OK && folder->pre_norm)
         status = check_pre_norm(folder, &match, ret_error);
     return status;
@@ -233,9 +255,10 @@ attn_status folder_open(const char *path, const struct folder_options *options,
              cut ? path + size - (PATH_SHOWN_SIZE - 3) : path);
     attn_status status = config_read_file(path, CONFIG_FILE, &folder->config, &error);
     if (status == ATTN_OK && folder->config == NULL)
-        status = error_set(&error, ATTN_E_FORMAT,
-                           "is a directory without config.json; give the folder that "
-                           "save_pretrained() wrote");
+        status = folder_tensors_refuse(path,
+                                       "is a directory without config.json; give the "
+                                       "folder that save_pretrained() wrote",
+                                       &error);
     if (status == ATTN_OK && config_is_adapted(path))
         status = error_set(&error, ATTN_E_UNSUPPORTED,
                            "has an adapter (adapter_config.json); merge it with peft's "
@@ -317,10 +340,27 @@ attn_status folder_check_models(const struct folder *folder,
                      *bytes > 0 ? " beside other folders" : "", folder->num_layers / 2);
 }
 
+/* Names the folder and layer `i` in front of an error. */
+static attn_status name_layer(const struct folder *folder, size_t i,
+                              const attn_error *error, attn_error *ret_error) {
+    return error_set(ret_error, error->status, "%slayer %s: %s", folder->path,
+                     folder->layers[i].part, error->text);
+}
+
+attn_status folder_check_weights(const struct folder *folder, size_t i,
+                                 attn_error *ret_error) {
+    const attn_model_info info = describe_layer(folder, i);
+    const struct weight_source source = {
+        .info = &info, .read = layer_read_model, .context = &folder->layers[i]};
+    attn_error error;
+
+    attn_status status = assemble_check_weights(&source, &error);
+    return status == ATTN_OK ? status : name_layer(folder, i, &error, ret_error);
+}
+
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {
-    const struct layer *layer = &folder->layers[i];
     attn_model_info info = describe_layer(folder, i);
     attn_error error;
 
@@ -329,10 +369,7 @@ attn_status folder_create_model(const struct folder *folder, size_t i, const cha
         return status;
     memcpy(info.name, name, strlen(name) + 1);
     const struct weight_source source = {
-        .info = &info, .read = layer_read_model, .context = layer};
+        .info = &info, .read = layer_read_model, .context = &folder->layers[i]};
     status = assemble_from_source(&source, engine, ret_model, &error);
-    if (status == ATTN_OK)
-        return ATTN_OK;
-    return error_set(ret_error, status, "%slayer %s: %s", folder->path, layer->part,
-                     error.text);
+    return status == ATTN_OK ? status : name_layer(folder, i, &error, ret_error);
 }

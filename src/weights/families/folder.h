@@ -66,6 +66,11 @@ attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error);
 
+/* Reads all numbers of layer `i` once, to check them, in the memory that they take as
+ * float32. Errors: those of folder_create_model(), but for its engine. */
+attn_status folder_check_weights(const struct folder *folder, size_t i,
+                                 attn_error *ret_error);
+
 /* Creates the model of layer `i`, called `name`. The caller owns *ret_model; the folder
  * may be closed before. Errors: those of folder_describe_model() and
  * attn_model_load(). */

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "weights/families/config.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +66,8 @@ static attn_status open_shard(struct folder_tensors *tensors, const char *path,
 
     attn_status status = safetensors_open_file(file, &opened, &error);
     if (status != ATTN_OK)
-        return error_set(ret_error, status, "%.80s: %s", name, error.text);
+        return error_set(ret_error, status, "%.80s: %s%s", name, error.text,
+                         access(file, F_OK) != 0 ? "; copy the folder again" : "");
     files[tensors->num_files++] = opened;
     return ATTN_OK;
 }
@@ -191,24 +193,48 @@ static const struct {
      NULL},
 };
 
-/* Explains why the folder has no weights that attnd reads. */
-static attn_status refuse_no_weights(const char *path, attn_error *ret_error) {
+/* Returns whether the folder has a file of that name. */
+static bool has_file(const char *path, const char *name) {
+    char file[PATH_MAX];
+    return snprintf(file, sizeof file, "%s/%s", path, name) < (int)sizeof file &&
+           access(file, F_OK) == 0;
+}
+
+/* Returns whether the folder has a file whose name ends so. */
+static bool has_suffix(const char *path, const char *suffix) {
+    DIR *folder = opendir(path);
+    bool found = false;
+
+    for (const struct dirent *entry;
+         folder != NULL && !found && (entry = readdir(folder)) != NULL;) {
+        size_t size = strlen(entry->d_name), suffix_size = strlen(suffix);
+        found =
+            size > suffix_size && strcmp(entry->d_name + size - suffix_size, suffix) == 0;
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
+attn_status folder_tensors_refuse(const char *path, const char *otherwise,
+                                  attn_error *ret_error) {
     for (size_t i = 0; i < sizeof other_weights / sizeof other_weights[0]; i++) {
         const char *remedy = other_weights[i].remedy;
         const char *python = other_weights[i].python;
-        char file[PATH_MAX];
-        if (snprintf(file, sizeof file, "%s/%s", path, other_weights[i].name) >=
-                (int)sizeof file ||
-            access(file, F_OK) != 0)
+        if (!has_file(path, other_weights[i].name) ||
+            (python != NULL &&
+             !has_file(path, "config.json"))) /* transformers needs it */
             continue;
         if (python == NULL)
             return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s", remedy);
         return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s: python3 -c \"%s\" FOLDER",
                          remedy, python);
     }
-    return error_set(ret_error, ATTN_E_FORMAT,
-                     "has neither " ONE_FILE " nor " INDEX_FILE
-                     "; give the folder that save_pretrained() wrote");
+    if (has_suffix(path, ".gguf"))
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "has weights in GGUF only; give the folder with safetensors "
+                         "that they were converted from");
+    return error_set(ret_error, ATTN_E_FORMAT, "%s", otherwise);
 }
 
 attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_tensors,
@@ -228,7 +254,10 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
     if (status != ATTN_OK)
         return status;
     if (ret_tensors->index == NULL)
-        return refuse_no_weights(path, ret_error);
+        return folder_tensors_refuse(path,
+                                     "has neither " ONE_FILE " nor " INDEX_FILE
+                                     "; give the folder that save_pretrained() wrote",
+                                     ret_error);
     return list_shards(ret_tensors, path, ret_error);
 }
 

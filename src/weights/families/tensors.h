@@ -31,6 +31,11 @@ struct folder_tensors {
 attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_tensors,
                                 attn_error *ret_error);
 
+/* Refuses the folder at `path` for the weights of another program that it has, or else
+ * with the line `otherwise`. Returns ATTN_E_UNSUPPORTED or ATTN_E_FORMAT. */
+attn_status folder_tensors_refuse(const char *path, const char *otherwise,
+                                  attn_error *ret_error);
+
 /* The same for one file in memory, which is borrowed. */
 attn_status folder_tensors_open_memory(const void *memory, size_t size,
                                        struct folder_tensors *ret_tensors,

@@ -369,6 +369,12 @@ static attn_status read_biases(const struct traits *traits,
     return status;
 }
 
+void traits_name(const struct match_stack *stack, size_t index,
+                 char ret_part[LAYER_PART_SIZE]) {
+    snprintf(ret_part, LAYER_PART_SIZE, "%s%zu%s", stack->stack->part, index,
+             stack->stack->cross ? ".cross" : "");
+}
+
 attn_status traits_read(const struct match *match, const struct match_stack *stack,
                         size_t index, struct layer *ret_layer,
                         struct layer_biases *ret_biases, attn_error *ret_error) {
@@ -381,8 +387,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     bool sliding = false;
 
     layer.cross = stack->stack->cross;
-    snprintf(layer.part, sizeof layer.part, "%s%zu%s", stack->stack->part, index,
-             layer.cross ? ".cross" : "");
+    traits_name(stack, index, layer.part);
     attn_status status =
         config_check_demands(traits.section, match->family->demands, ret_error);
     if (status == ATTN_OK)

@@ -10,6 +10,10 @@ struct layer_biases {
     bool has[NUM_LAYER_LINEARS];
 };
 
+/* Writes what layer `index` of a stack is called behind the folder's name. */
+void traits_name(const struct match_stack *stack, size_t index,
+                 char ret_part[LAYER_PART_SIZE]);
+
 /* Fills in all of a layer but its tensors; norms have their kind and eps. Errors, with
  * one line that names the key: ATTN_E_VALUE, ATTN_E_UNSUPPORTED. */
 attn_status traits_read(const struct match *match, const struct match_stack *stack,

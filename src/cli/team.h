@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* team.h: threads that share tasks, to load models with all CPUs. */
-#ifndef ATTND_DAEMON_TEAM_H
-#define ATTND_DAEMON_TEAM_H
+#ifndef ATTND_CLI_TEAM_H
+#define ATTND_CLI_TEAM_H
 
 #include <attnd/status.h>
 #include <stddef.h>

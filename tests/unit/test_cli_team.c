@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_daemon_team.c: threads that share tasks. */
+/* test_cli_team.c: threads that share tasks. */
 #include "base/error.h"
-#include "daemon/team.h"
+#include "cli/team.h"
 
 /* cmocka.h needs these first */
 #include <setjmp.h>
