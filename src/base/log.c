@@ -8,8 +8,6 @@
 #include "base/log.h"
 
 #include "base/clock.h"
-#include "base/output.h"
-
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -229,6 +227,15 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
                 size_t count) {
     if (log_enabled(level))
         log_always(level, message, fields, count);
+}
+
+size_t log_print(char ret_line[OUTPUT_BYTES_MAX], enum log_level level,
+                 const char *message, struct log_field field) {
+    struct log_line line;
+
+    make_line(&line, level, message, &field, 1);
+    memcpy(ret_line, line.text, line.size);
+    return line.size;
 }
 
 void log_from_handler(enum log_level level, const char *message) {

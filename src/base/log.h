@@ -11,7 +11,9 @@
 #ifndef ATTND_BASE_LOG_H
 #define ATTND_BASE_LOG_H
 
+#include "base/output.h"
 #include <stdatomic.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -67,6 +69,11 @@ void log_limit_count(struct log_limit *limit);
 /* Returns how many events the caller writes a line about now, which no other caller gets;
  * 0 when there were none, or when it returned some less than `period` ns ago. */
 size_t log_limit_take(struct log_limit *limit, int64_t period);
+
+/* Prints one event with a field, newline included, into `ret_line` instead, whatever the
+ * level that is logged. Returns its size. */
+size_t log_print(char ret_line[OUTPUT_BYTES_MAX], enum log_level level,
+                 const char *message, struct log_field field);
 
 /* Writes one event without fields from a signal handler: takes no lock. A line without
  * room is lost and not counted. */

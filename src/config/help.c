@@ -194,10 +194,11 @@ void config_print_man(void) {
     print_troff(description);
     puts(
         "\n.PP\nOnce attnd serves, it prints one line on standard output:\n"
-        "\"listening on http://HOST:PORT\". The log goes to standard error and has this\n"
-        "address, too. SIGTERM and SIGINT stop attnd; it finishes the requests that it\n"
-        "has accepted, for \\-\\-grace seconds at most. SIGUSR1 logs debug\n"
-        "events, and a second one ends that.\n.SH COMMANDS");
+        "\"listening on http://HOST:PORT\", or with \\-\\-log\\-format json an event of\n"
+        "the log. That goes to standard error and has this address, too. SIGTERM\n"
+        "and SIGINT stop attnd; it finishes the requests that it has accepted, for\n"
+        "\\-\\-grace seconds at most. SIGUSR1 logs debug events, and a second one ends\n"
+        "that.\n.SH COMMANDS");
     for (size_t i = 0; i < NUM_COMMANDS; i++)
         print_man_item(command_infos[i].usage, NULL, command_infos[i].help);
 

@@ -173,14 +173,13 @@ const struct option config_options[] = {
     {.name = "max-connections",
      .kind = OPTION_COUNT,
      .offset = AT(max_connections),
-     .value = "4096",
-     .min = 1,
      .max = 1000000,
      .metavar = "N",
      .help =
          "Connections open at one time. Beyond that, one that is idle or slow is closed "
          "for each new one, or one of the client that has most. They hold at most a "
-         "quarter of --max-memory."},
+         "quarter of --max-memory. 0 means 4096, or as many as that quarter and the "
+         "limit of open files allow."},
     {.name = "max-per-client",
      .kind = OPTION_COUNT,
      .offset = AT(max_per_client),

@@ -51,6 +51,11 @@ struct daemon {
     struct loader *loader;
     struct served_changer changer;
     struct http_server *server;
+    /* For standard output; 0 bytes once it has taken them. */
+    char line[OUTPUT_BYTES_MAX];
+    size_t line_size;
+    int line_fd;
+    int64_t next_trim, next_obeyed; /* clock_now_ns; of do_chores() */
 };
 
 static size_t find_arena_keep(size_t max_memory, size_t workers) {
@@ -154,18 +159,57 @@ static attn_status start_daemon(struct daemon *daemon, const struct config *conf
     return status == ATTN_OK ? start_server(daemon, config, error) : status;
 }
 
-/* Prints the address as soon as standard output has room for it, unless a signal asks to
- * stop before. A standard output that fails is ignored: the log has the address, too. */
-static void print_address(const char *url) {
-    char line[NI_MAXHOST + 64];
+/* Makes the line that tells the address, in the format of the log. */
+static void begin_address(struct daemon *daemon, const struct config *config) {
+    const char *url = http_server_url(daemon->server);
 
-    int fd = output_open(STDOUT_FILENO);
-    int size = snprintf(line, sizeof line, "listening on %s\n", url);
-    while (output_write(fd, line, (size_t)size, 50) < 0 && errno == EAGAIN &&
-           !signals_stop_requested())
-        ;
-    if (fd != STDOUT_FILENO)
-        close(fd);
+    if (config->log_format == LOG_FORMAT_JSON)
+        daemon->line_size =
+            log_print(daemon->line, LOG_INFO, "listening", LOG_TEXT("url", url));
+    else
+        daemon->line_size =
+            (size_t)snprintf(daemon->line, sizeof daemon->line, "listening on %s\n", url);
+    daemon->line_fd = output_open(STDOUT_FILENO);
+}
+
+/* Prints that line once standard output has room for it. One that fails is ignored: the
+ * log has the address, too. */
+static void print_address(struct daemon *daemon) {
+    if (daemon->line_size == 0 ||
+        (output_write(daemon->line_fd, daemon->line, daemon->line_size, 0) < 0 &&
+         errno == EAGAIN))
+        return;
+    daemon->line_size = 0;
+    if (daemon->line_fd != STDOUT_FILENO)
+        close(daemon->line_fd);
+}
+
+/* Does what signals ask for; returns whether one did. Once attnd stops, nothing is read
+ * again. */
+static bool obey_signals(struct daemon *daemon) {
+    bool reload = signals_take_reload(), debug = signals_take_debug();
+    if (reload && !signals_stop_requested()) {
+        secrets_reload(&daemon->secrets);
+        loader_reload(daemon->loader);
+    }
+    if (debug)
+        log_toggle_debug("SIGUSR1");
+    return reload || debug;
+}
+
+/* What the main thread does beside its present step, until attnd ends; it may be called
+ * at any rate. */
+static void do_chores(void *context) {
+    struct daemon *daemon = context;
+    int64_t now = clock_now_ns();
+
+    print_address(daemon);
+    if (now >= daemon->next_obeyed && obey_signals(daemon))
+        daemon->next_obeyed = now + OBEY_AGAIN_MS * (int64_t)1000000;
+    if (now >= daemon->next_trim) {
+        heap_trim(TRIM_BYTES);
+        daemon->next_trim = now + (int64_t)TRIM_MS * 1000000;
+    }
 }
 
 /* Tells the service manager that attnd is alive, while its HTTP threads are. Returns how
@@ -186,31 +230,15 @@ static int report_alive(const struct daemon *daemon, int64_t *next) {
     return left_ms < TRIM_MS ? (int)left_ms : TRIM_MS;
 }
 
-/* Does what signals ask for; returns whether one did. */
-static bool obey_signals(struct daemon *daemon) {
-    bool reload = signals_take_reload(), debug = signals_take_debug();
-    if (reload) {
-        secrets_reload(&daemon->secrets);
-        loader_reload(daemon->loader);
-    }
-    if (debug)
-        log_toggle_debug("SIGUSR1");
-    return reload || debug;
-}
-
 /* Does what signals ask for, until one asks to stop. */
 static void run_until_stop(struct daemon *daemon) {
-    int64_t next_alive = clock_now_ns() + notify_alive_ns(), next_obeyed = 0;
+    int64_t next_alive = clock_now_ns() + notify_alive_ns();
 
     http_server_is_alive(daemon->server); /* the first interval begins */
     while (!signals_stop_requested()) {
-        int64_t left_ms = (next_obeyed - clock_now_ns()) / 1000000;
-        if (left_ms <= 0 && obey_signals(daemon)) {
-            left_ms = OBEY_AGAIN_MS;
-            next_obeyed = clock_now_ns() + OBEY_AGAIN_MS * (int64_t)1000000;
-        }
-        heap_trim(TRIM_BYTES);
+        do_chores(daemon);
         int wait_ms = report_alive(daemon, &next_alive);
+        int64_t left_ms = (daemon->next_obeyed - clock_now_ns()) / 1000000 + 1;
         signals_wait(left_ms > 0 && left_ms < wait_ms ? (int)left_ms : wait_ms);
     }
 }
@@ -226,8 +254,10 @@ static void leave(struct daemon *daemon, const struct config *config) {
     log_write(LOG_INFO, "stopping",
               LOG_NUMBER("readiness_delay", config->readiness_delay),
               LOG_NUMBER("grace", config->grace));
-    while (clock_now_ns() < end)
+    while (clock_now_ns() < end) {
+        do_chores(daemon);
         signals_wait(TRIM_MS);
+    }
 }
 
 /* Stops in order; returns the exit code. */
@@ -235,7 +265,7 @@ static int stop_daemon(struct daemon *daemon, const struct config *config) {
     leave(daemon, config);
     int64_t deadline = clock_now_ns() + (int64_t)config->grace * 1000000000;
 
-    if (!http_server_stop(daemon->server, deadline)) {
+    if (!http_server_stop(daemon->server, deadline, do_chores, daemon)) {
         log_write(LOG_ERROR, "grace period ended with requests unfinished",
                   LOG_NUMBER("grace", config->grace));
         _exit(EXIT_FAILURE); /* workers still run, so nothing can be released */
@@ -330,8 +360,8 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         log_failure(error.text);
         return EXIT_FAILURE;
     }
-    print_address(http_server_url(daemon->server));
     notify_ready();
+    begin_address(daemon, config);
     run_until_stop(daemon);
     return stop_daemon(daemon, config);
 }

@@ -20,7 +20,7 @@ struct http_options {
     const char *admin_listen; /* likewise; NULL: no admin address */
     const char *commit;       /* that follows the version, or NULL */
     size_t num_threads;       /* at least 1 */
-    size_t max_connections;   /* of all threads together */
+    size_t max_connections;   /* of all threads together; 0: the default */
     size_t header_timeout;    /* seconds; also the grace of bodies and replies */
     int64_t default_timeout;  /* ns, of requests that state none; 0: no limit */
     int64_t batch_delay;      /* ns that a request may wait for others to join */

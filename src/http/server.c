@@ -21,7 +21,8 @@
 #define LAST_WAIT_NS 1000000000 /* how long threads may take to end after the deadline */
 
 /* Connections get at most one part in so many of the budget, but room for one. */
-#define CONNECTIONS_SHARE 4
+#define CONNECTIONS_SHARE   4
+#define CONNECTIONS_DEFAULT ((size_t)4096)
 /* The connections of the admin address, and one part in so many of the budget that they
  * get at most. */
 #define ADMIN_CONNECTIONS 32
@@ -55,22 +56,34 @@ struct http_server {
     struct connection_limits admin_limits;
 };
 
-/* Joins a thread, unless it still runs at `deadline`. pthread_timedjoin_np() goes by the
- * wall clock, which may be set back; pthread_clockjoin_np() is unknown to thread
+/* How long is waited for threads that were told to end, and what is done meanwhile. */
+struct thread_wait {
+    int64_t deadline; /* clock_now_ns */
+    void (*chores)(void *context);
+    void *context;
+};
+
+static void do_nothing(void *context) {
+    (void)context;
+}
+
+/* Joins a thread, unless it still runs at the deadline. pthread_timedjoin_np() goes by
+ * the wall clock, which may be set back; pthread_clockjoin_np() is unknown to thread
  * sanitizers. */
-static bool join_until(pthread_t id, int64_t deadline) {
+static bool join_until(pthread_t id, const struct thread_wait *wait) {
     const struct timespec pause = {.tv_nsec = 2000000};
     while (pthread_tryjoin_np(id, NULL) != 0) {
-        if (clock_now_ns() > deadline)
+        if (clock_now_ns() > wait->deadline)
             return false;
+        wait->chores(wait->context);
         nanosleep(&pause, NULL);
     }
     return true;
 }
 
-/* Ends a thread that was told to. Returns false when it still runs at `deadline`. */
-static bool end_thread(struct http_thread *thread, int64_t deadline) {
-    if (join_until(thread->id, deadline)) {
+/* Ends a thread that was told to. Returns false when it still runs at the deadline. */
+static bool end_thread(struct http_thread *thread, const struct thread_wait *wait) {
+    if (join_until(thread->id, wait)) {
         http_thread_deinit(thread);
         return true;
     }
@@ -80,16 +93,19 @@ static bool end_thread(struct http_thread *thread, int64_t deadline) {
 
 /* Ends the thread of the admin address, which waits for no client. */
 static bool stop_admin(struct http_server *server) {
+    struct thread_wait wait = {.chores = do_nothing};
     if (!server->has_admin)
         return true;
     server->admin_deadline = clock_now_ns();
     atomic_store(&server->admin_draining, true);
     http_thread_wake(&server->admin);
-    return end_thread(&server->admin, server->admin_deadline + LAST_WAIT_NS);
+    wait.deadline = server->admin_deadline + LAST_WAIT_NS;
+    return end_thread(&server->admin, &wait);
 }
 
-/* As http_server_stop(), but waits for the threads until `wait_end`. */
-static bool stop_threads(struct http_server *server, int64_t deadline, int64_t wait_end) {
+/* As http_server_stop(), but waits for the threads as `wait` says. */
+static bool stop_threads(struct http_server *server, int64_t deadline,
+                         const struct thread_wait *wait) {
     server->deadline = deadline;
     atomic_store(&server->refuses_ready, true);
     atomic_store(&server->draining, true);
@@ -98,7 +114,7 @@ static bool stop_threads(struct http_server *server, int64_t deadline, int64_t w
 
     bool all_ended = true;
     for (size_t i = 0; i < server->num_started; i++)
-        all_ended = end_thread(&server->threads[i], wait_end) && all_ended;
+        all_ended = end_thread(&server->threads[i], wait) && all_ended;
     return stop_admin(server) && all_ended;
 }
 
@@ -148,14 +164,18 @@ static void init_limits(struct http_server *server) {
     size_t bytes = find_connection_bytes(options);
     size_t by_descriptors = find_descriptors(options->num_threads + has_admin);
 
-    begin_limits(limits, options, options->num_threads, options->max_connections, bytes,
-                 CONNECTIONS_SHARE);
-    if (limits->max_connections < options->max_connections)
-        log_write(LOG_WARN, "fewer connections, a quarter of --max-memory holds no more",
+    size_t wanted = options->max_connections;
+    enum log_level level = wanted > 0 ? LOG_WARN : LOG_INFO; /* who asks is warned */
+    if (wanted == 0)
+        wanted = CONNECTIONS_DEFAULT;
+
+    begin_limits(limits, options, options->num_threads, wanted, bytes, CONNECTIONS_SHARE);
+    if (limits->max_connections < wanted)
+        log_write(level, "fewer connections, a quarter of --max-memory holds no more",
                   LOG_NUMBER("max_connections", limits->max_connections));
     if (by_descriptors < limits->max_connections) {
         limits->max_connections = by_descriptors;
-        log_write(LOG_WARN, "fewer connections, the limit of open files allows no more",
+        log_write(level, "fewer connections, the limit of open files allows no more",
                   LOG_NUMBER("max_connections", by_descriptors));
     }
     memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
@@ -301,7 +321,8 @@ attn_status http_server_create(const struct http_options *options,
         return ATTN_OK;
     }
     /* Threads that serve a request already use the server until they end. */
-    stop_threads(server, clock_now_ns(), INT64_MAX);
+    const struct thread_wait wait = {.deadline = INT64_MAX, .chores = do_nothing};
+    stop_threads(server, clock_now_ns(), &wait);
     http_server_destroy(server);
     return status;
 }
@@ -337,8 +358,10 @@ bool http_server_is_alive(struct http_server *server) {
     return alive;
 }
 
-bool http_server_stop(struct http_server *server, int64_t deadline) {
-    return stop_threads(server, deadline, deadline + LAST_WAIT_NS);
+bool http_server_stop(struct http_server *server, int64_t deadline,
+                      void (*chores)(void *context), void *context) {
+    const struct thread_wait wait = {deadline + LAST_WAIT_NS, chores, context};
+    return stop_threads(server, deadline, &wait);
 }
 
 bool http_server_replied_to_all(const struct http_server *server) {

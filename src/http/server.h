@@ -32,12 +32,13 @@ bool http_server_is_alive(struct http_server *server);
 
 /* Stops accepting, replies to what was accepted, and ends the threads. That of the admin
  * address goes on until the others have ended. Past `deadline` (clock_now_ns), clients
- * that are still sending are cut off.
+ * that are still sending are cut off. Meanwhile it calls chores() every few ms.
  *
  * Returns false when a request is still being computed a second after the deadline. Then
  * the threads that have ended are joined, the others are detached, and the process may
  * only exit. */
-bool http_server_stop(struct http_server *server, int64_t deadline);
+bool http_server_stop(struct http_server *server, int64_t deadline,
+                      void (*chores)(void *context), void *context);
 
 /* Whether every request that had arrived complete got a reply. Call it after
  * http_server_stop() has returned true. */

@@ -56,11 +56,12 @@ class Server:
         os.close(log)
         readable, _, _ = select.select([self.process.stdout], [], [], 60)
         self.line = self.process.stdout.readline() if readable else "(nothing within 60 s)"
-        match = re.fullmatch(r"listening on (https?://127\.0\.0\.1:(\d+))\n", self.line)
+        match = re.fullmatch(r"listening on (https?://127\.0\.0\.1:(\d+))\n|"
+                             r'\{.*"message":"listening","url":"(https?://127\.0\.0\.1:(\d+))"\}\n', self.line)
         if not match:
             self.process.kill()
             raise AssertionError(f"attnd did not start: {self.line!r}\n{self.read_log()}")
-        self.url, self.port = match[1], int(match[2])
+        self.url, self.port = match[1] or match[3], int(match[2] or match[4])
         self.load = BackgroundLoad(self.port)
 
     def read_log(self):

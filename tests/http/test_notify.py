@@ -14,6 +14,7 @@ import pytest
 from checkpoints import write_layer
 from http1 import Connection, get_bytes
 from reload import reload, wait_for_log, wait_until
+from test_process import full_pipe, start_with_output
 
 
 class Manager:
@@ -67,6 +68,24 @@ def test_start_reload_and_stop_are_told(start_server, manager):
     assert manager.read() == "STOPPING=1"
     server.wait()
     assert manager.read_for(0.1) == []
+
+
+def test_full_standard_output_delays_nothing(tmp_path, manager):
+    """Who has started attnd may never read the line with its address."""
+    reader, writer = full_pipe()
+    log = tmp_path / "log"
+    process = start_with_output(writer, log, NOTIFY_SOCKET=manager.name)
+    assert manager.read() == "READY=1"
+    process.send_signal(signal.SIGHUP)
+    assert manager.read().startswith("RELOADING=1")
+    assert manager.read() == "READY=1"
+    process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: "log level changed level=debug" in log.read_text(), "debug")
+    process.terminate()
+    assert manager.read() == "STOPPING=1"
+    assert process.wait(60) == 0
+    os.close(reader)
+    os.close(writer)
 
 
 def test_nothing_is_ready_before_the_models_are_loaded(start_server, tmp_path, manager):

@@ -72,10 +72,10 @@ def test_full_standard_output_does_not_stop_the_server(tmp_path):
         assert process.wait(60) == 0
 
 
-def start_with_output(stdout, log_path):
+def start_with_output(stdout, log_path, **environment):
     with open(log_path, "w") as log:
         return subprocess.Popen([BINARY, "--demo", "--listen", "127.0.0.1:0"], stdout=stdout,
-                                stderr=log, env=clean_environment())
+                                stderr=log, env=clean_environment(**environment))
 
 
 def test_address_is_printed_once_a_full_pipe_has_room(tmp_path):
@@ -89,6 +89,18 @@ def test_address_is_printed_once_a_full_pipe_has_room(tmp_path):
         assert lines.readline().lstrip("#") == f"listening on {url}\n"
         process.terminate()
         assert process.wait(60) == 0
+
+
+def test_both_outputs_are_json_without_warnings_where_the_log_is(start_server, tmp_path):
+    """As in a container, where both are one; its memory is that of deploy/docker-compose.yml."""
+    write_layer(tmp_path / "x.safetensors", num_heads=2, head_size=3, query_size=4)
+    server = start_server("--demo", "--model-dir", tmp_path, "--max-memory", "512MiB",
+                          "--admin-listen", "127.0.0.1:0", ATTND_LOG_FORMAT="json")
+    line = json.loads(server.line)
+    assert (line["level"], line["message"], line["url"]) == ("info", "listening", server.url)
+    events = [json.loads(line) for line in server.read_log().splitlines()]
+    assert {event["level"] for event in events} == {"info"}, events
+    assert any(event["message"].startswith("fewer connections") for event in events), events
 
 
 def test_full_standard_output_does_not_delay_a_stop(tmp_path):
@@ -113,7 +125,7 @@ def start_with_log(log, *arguments):
     if not readable:
         process.kill()
         raise AssertionError("attnd did not start within 60 s")
-    return process, process.stdout.readline().split()[-1]
+    return process, json.loads(process.stdout.readline())["url"]
 
 
 def stop(process):

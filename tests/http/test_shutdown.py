@@ -16,7 +16,7 @@ from checkpoints import slow_request, write_slow_layer
 from compare import assert_close
 from http1 import Connection, get_bytes, post_bytes
 from reference import attend
-from reload import write_wide_layer
+from reload import wait_for_log, write_wide_layer
 from server import BINARY, clean_environment
 
 SMALL = {"model": "journey", "queries": [[1, 2, 3]]}
@@ -238,6 +238,21 @@ def test_request_of_the_last_moment_of_the_delay_gets_the_whole_grace(start_serv
     connections = [send_slow(server, seed, tokens=800) for seed in range(3)]  # more than the delay
     assert [connection.read_reply().status for connection in connections] == [200] * 3
     server.wait()
+
+
+@pytest.mark.parametrize("delay", [0, 1000], ids=["grace", "delay"])
+def test_sigusr1_is_obeyed_while_attnd_stops(start_server, delay):
+    server = start_server("--demo", "--http-threads", 1, "--readiness-delay", delay, "--grace", 1000)
+    with Connection(server.port) as half:
+        half.send(post_bytes(json.dumps(SMALL).encode())[:-5])
+        wait_until_read(server)
+        server.process.send_signal(signal.SIGTERM)
+        (wait_until_not_ready if delay else wait_until_draining)(server)
+        for level in ("debug", "info"):
+            server.process.send_signal(signal.SIGUSR1)
+            wait_for_log(server, f"log level changed level={level} cause=SIGUSR1")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 1
 
 
 @pytest.mark.parametrize("first, second", [(signal.SIGTERM, signal.SIGTERM),
