@@ -5,6 +5,7 @@ import json
 import re
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 import requests
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from checkpoints import write_layer
 from compare import assert_problem
 from http1 import Connection
-from oip import assert_error
+from oip import assert_error, pack, tensor
+from oip import post as post_oip
+from safetensors_file import make_safetensors
 from server import BINARY, ROOT, Server
 
 INVALID = ROOT / "tests/data/invalid/native"
@@ -188,3 +191,45 @@ def test_damaged_json_gets_a_result_or_a_problem(demo_server, data):
     assert response.status_code in (200, 400, 404), response.text
     if response.status_code != 200:
         assert_problem(response, response.status_code, response.json()["title"])
+
+
+# --- names that other programs use ---
+
+FOREIGN_NAMES = {
+    "is_causal": "use causal", "attn_mask": "attnd takes no mask matrix", "attn_bias": "no bias of scores",
+    "key_padding_mask": "use valid_lens", "attention_mask": "attnd takes no mask with holes",
+    "hidden_states": "use queries", "query": "use queries", "encoder_hidden_states": "use keys",
+    "value": "use values", "position_ids": "use positions", "sliding_window": "use window",
+    "output_attentions": "use need_weights", "seq_lens": "use valid_lens", "layer_head_mask": "use head_mask",
+    "head_num": "it belongs to the model; leave it out", "scale": "it belongs to the model; leave it out",
+    "dropout_p": "dropout is the identity here; leave it out",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN_NAMES)
+def test_name_of_another_program_is_refused_with_what_to_use(demo_server, name):
+    remedy, rows = FOREIGN_NAMES[name], np.zeros((2, 3), np.float32)
+    problem = assert_problem(demo_server.attention(SMALL | {name: 1}), 400, "Unknown key")
+    assert problem["field"] == name and f"'{name}' is not a key of a request; " in problem["detail"]
+    assert remedy in problem["detail"]
+
+    for tensors, metadata in (({"queries": rows, name: rows}, {}), ({"queries": rows}, {name: "1"})):
+        response = post(demo_server, make_safetensors(tensors, metadata={"model": "journey"} | metadata),
+                        Content_Type="application/vnd.safetensors")
+        problem = assert_problem(response, 400, "Unknown key")
+        assert problem["field"] == name and remedy in problem["detail"]
+        assert "options are strings in __metadata__" in problem["detail"]
+
+    queries = tensor("queries", rows)
+    for body, where in ((pack([queries, tensor(name, rows)]), "options are parameters"),
+                        (pack([queries], parameters={name: 1}), "tensors are inputs"),
+                        (pack([queries], **{name: 1}), "tensors are inputs, options are parameters")):
+        error = assert_error(post_oip(demo_server, "journey", *body), 400, "Unknown key")
+        assert remedy in error and where in error
+
+
+def test_key_of_an_input_gets_no_remedy_for_requests(demo_server):
+    queries, data = tensor("queries", np.zeros((2, 3), np.float32))
+    body = pack([(queries | {"key": 1}, data)])
+    error = assert_error(post_oip(demo_server, "journey", *body), 400, "Unknown key")
+    assert "'key' is not a key of an input; remove it, or use one of name, shape" in error

@@ -84,7 +84,7 @@ JSON_DEFECTS = {
     # names
     "no name": (queries(name=None), "inputs[0] has no name"),
     "name a number": (queries(name=1), "name is an integer; send a string"),
-    "unknown input": (queries(name="query"), "inputs[0] has the name 'query'; use one of queries"),
+    "unknown input": (queries(name="rows"), "inputs[0] has the name 'rows'; use one of queries"),
     "long name": (queries(name="q" * 100000), "Unknown key"),
     "name with a NUL": (queries(name="queries\0"), "Malformed JSON"),
     "duplicate input": (also(QUERIES), "inputs[1] has the name 'queries', which appears twice"),

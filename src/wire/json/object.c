@@ -4,6 +4,7 @@
 #include "wire/json/object.h"
 
 #include "wire/json/value.h"
+#include "wire/names.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -59,6 +60,11 @@ static bool refuse_unknown_key(const struct wire_keys *keys, const char *key,
                                struct wire_problem *ret_problem) {
     char known[KNOWN_BYTES_MAX];
     size_t used = 0;
+    const char *remedy = keys->where != NULL ? wire_name_remedy(key) : NULL;
+    if (remedy != NULL)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, key,
+                                "'%.64s' is not a key of %s; %s%s", key, keys->owner,
+                                remedy, keys->where);
     for (size_t i = 0; i < keys->count && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
                                  i > 0 ? ", " : "", keys->names[i]);

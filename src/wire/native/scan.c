@@ -9,6 +9,7 @@
 static const struct wire_keys native_keys = {
     .owner = "a request",
     .count = WIRE_NATIVE_NUM_MEMBERS,
+    .where = "",
     .names = {[WIRE_NATIVE_MODEL] = "model",
               [WIRE_NATIVE_QUERIES] = "queries",
               [WIRE_NATIVE_KEYS] = "keys",

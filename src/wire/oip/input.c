@@ -8,6 +8,7 @@
 #include "wire/integers.h"
 #include "wire/json/list.h"
 #include "wire/json/object.h"
+#include "wire/names.h"
 
 #include <stdio.h>
 
@@ -73,6 +74,11 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
 
     while (i < WIRE_OIP_NUM_INPUTS && strcmp(input_names[i], word) != 0)
         i++;
+    const char *remedy = wire_name_remedy(word);
+    if (i == WIRE_OIP_NUM_INPUTS && remedy != NULL)
+        return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
+                                "%s has the name '%.*s'; %s (options are parameters)",
+                                whose, NAME_SHOWN_MAX, word, remedy);
     if (i == WIRE_OIP_NUM_INPUTS)
         return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
                                 "%s has the name '%.*s'; use one of " KNOWN_INPUTS, whose,

@@ -26,6 +26,7 @@ enum { ID, PARAMETERS, INPUTS, OUTPUTS, NUM_MEMBERS };
 static const struct wire_keys request_keys = {
     .owner = "a request",
     .count = NUM_MEMBERS,
+    .where = " (tensors are inputs, options are parameters)",
     .names = {[ID] = "id",
               [PARAMETERS] = "parameters",
               [INPUTS] = "inputs",
@@ -47,6 +48,7 @@ enum {
 static const struct wire_keys parameter_keys = {
     .owner = "a request's parameters",
     .count = NUM_PARAMETERS,
+    .where = " (tensors are inputs)",
     .names = {[CAUSAL] = "causal",
               [WINDOW] = "window",
               [NEED_WEIGHTS] = "need_weights",

@@ -7,6 +7,7 @@
 #include "wire/json/cost.h"
 #include "wire/json/value.h"
 #include "wire/models.h"
+#include "wire/names.h"
 #include "wire/options.h"
 #include "wire/safetensors/lens.h"
 #include "wire/safetensors/safetensors.h"
@@ -118,13 +119,19 @@ static bool parse_body_header(const struct wire_input *input,
 
 /* --- names --- */
 
-/* Refuses a name; `advice` is what it is not, and what to do. */
-static bool refuse_name(const char *name, const char *advice,
+/* Refuses a name; `what` is what it is not, and `advice` what to do. */
+static bool refuse_name(const char *name, const char *what, const char *advice,
                         struct wire_problem *ret_problem) {
     char shown[sizeof ret_problem->field];
+    const char *remedy = wire_name_remedy(name);
     snprintf(shown, sizeof shown, "%s", name);
-    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown, "'%.64s' is not %s",
-                            shown, advice);
+    if (remedy != NULL)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown,
+                                "'%.64s' is not %s; %s (options are strings in "
+                                "__metadata__, all else is a tensor)",
+                                shown, what, remedy);
+    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown,
+                            "'%.64s' is not %s; %s", shown, what, advice);
 }
 
 static bool find_tensors(const struct safetensors_header *header,
@@ -138,11 +145,10 @@ static bool find_tensors(const struct safetensors_header *header,
             id++;
         if (id == WIRE_SAFETENSORS_NUM_TENSORS)
             return refuse_name(
-                tensor->name,
-                "a tensor of a request; remove it, or use one of queries, keys, values, "
-                "valid_lens, positions, key_positions, head_mask, weights_heads, "
-                "weights_queries, query_lens and key_lens (" OPTIONS_LIST
-                " are strings in __metadata__)",
+                tensor->name, "a tensor of a request",
+                "remove it, or use one of queries, keys, values, valid_lens, positions, "
+                "key_positions, head_mask, weights_heads, weights_queries, query_lens "
+                "and key_lens (" OPTIONS_LIST " are strings in __metadata__)",
                 body->problem);
         body->tensors[id] = tensor;
     }
@@ -164,9 +170,9 @@ static bool find_options(const struct safetensors_header *header,
         if (i < NUM_OPTIONS)
             options[i] = json_string_value(json_object_iter_value(at));
         else if (strcmp(key, "format") != 0) /* torch and others write it */
-            return refuse_name(key,
-                               "an option in __metadata__; remove it, or use one "
-                               "of " OPTIONS_LIST " (all else is a tensor)",
+            return refuse_name(key, "an option in __metadata__",
+                               "remove it, or use one of " OPTIONS_LIST
+                               " (all else is a tensor)",
                                ret_problem);
     }
     return true;

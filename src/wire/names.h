@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* names.h: what PyTorch, transformers and others call the fields of a request. */
+#ifndef ATTND_WIRE_NAMES_H
+#define ATTND_WIRE_NAMES_H
+
+/* Returns what to do about a field of that name, such as "use causal", or NULL when no
+ * other program is known to have it. Constant. Thread-safe. */
+const char *wire_name_remedy(const char *name);
+
+#endif
