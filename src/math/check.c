@@ -11,7 +11,6 @@
 
 /* Of masked panels. */
 #define CHECK_SOFTCAP 0.25F
-#define CHECK_SINK    4.0F
 #define CHECK_BIAS_LD ((size_t)2 * KEY_BLOCK) /* between rows of queries */
 
 /* A panel of noise, and what the kernels make of it. */
@@ -74,7 +73,7 @@ static void expect_outputs(const struct attention_check *check, size_t c,
 /* Computes what query c gets in a panel without masks, and in one with them. */
 static void expect_query(const struct attention_check *check, size_t c) {
     double weights[CHECK_KEYS], masked[CHECK_KEYS] = {0};
-    double sum = 0, masked_sum = exp((double)CHECK_SINK), cap = (double)CHECK_SOFTCAP;
+    double sum = 0, masked_sum = 0, cap = (double)CHECK_SOFTCAP;
 
     for (size_t k = 0; k < check_num_keys(c); k++) {
         double score = check_score(check, c, k);
@@ -88,7 +87,7 @@ static void expect_query(const struct attention_check *check, size_t c) {
 }
 
 /* One way to attend: a form of the kernel, so many queries at a time, how keys lie, and
- * whether with first keys, a softcap, a bias and sinks. */
+ * whether with first keys, a softcap and a bias. */
 struct attention_way {
     void (*attend)(const struct query_panel *panel);
     size_t num_queries;
@@ -101,7 +100,6 @@ static void check_some_queries(const struct attention_check *check,
                                struct query_panel panel) {
     size_t columns = check->kernels->columns;
     size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
-    float sinks[KERNEL_COLUMNS_MAX];
     bool by_query = way.attend != check->kernels->attend;
 
     panel.num_queries = columns - c < way.num_queries ? columns - c : way.num_queries;
@@ -110,12 +108,10 @@ static void check_some_queries(const struct attention_check *check,
     for (size_t i = 0; i < panel.num_queries; i++) {
         num_keys[i] = check_num_keys(c + i);
         first_keys[i] = check_first_key(c + i);
-        sinks[i] = CHECK_SINK;
     }
     panel.num_keys = num_keys;
     if (way.masked) {
         panel.first_keys = first_keys;
-        panel.sinks = sinks;
         panel.softcap = CHECK_SOFTCAP;
         panel.bias = by_query ? check->query_bias + c * CHECK_BIAS_LD : check->key_bias;
         panel.bias_ld = by_query ? CHECK_BIAS_LD : columns;

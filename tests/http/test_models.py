@@ -45,6 +45,14 @@ def test_list_and_single_model_agree(demo_server):
         assert demo_server.get("/v1/models/" + model["name"]).json() == model
 
 
+def test_additive_scores_have_no_scale(start_server, tmp_path):
+    write_layer(tmp_path / "additive.safetensors", num_heads=2, head_size=4, query_size=3,
+                additive_size=5)
+    server = start_server("--model", f"additive={tmp_path}/additive.safetensors")
+    model = server.get("/v1/models/additive").json()
+    assert (model["scoring"], model["scale"]) == ("additive", None)
+
+
 def test_query_string_changes_nothing(demo_server):
     assert (demo_server.get("/v1/models?x=1&y").json() == demo_server.get("/v1/models").json())
 

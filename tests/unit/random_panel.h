@@ -27,7 +27,6 @@ struct random_panel {
     size_t key_panels_ld;
     float *bias; /* [num_queries, key_len], or NULL */
     size_t first_keys[KERNEL_FEW_MAX], num_keys[KERNEL_FEW_MAX];
-    float sinks[KERNEL_FEW_MAX];
     bool uniform[KERNEL_FEW_MAX], wanted[KERNEL_FEW_MAX], piece;
 };
 
@@ -104,8 +103,8 @@ static void random_first_keys(uint64_t *seed, struct random_panel *p) {
     p->panel.first_keys = p->first_keys;
 }
 
-/* Draws a bias that masks no pair, few of them, or most, and perhaps all of a query's;
- * or those from some key on, as positions do. */
+/* Draws a bias that masks no pair, few of them, or most; or those from some key on, as
+ * positions do. In a piece it may mask all of a query's. */
 static void random_bias(uint64_t *seed, struct random_panel *p) {
     static const size_t shares[] = {0, 0, 1, 9, 10};
     size_t share = shares[random_between(seed, 0, 4)], key_len = p->panel.key_len;
@@ -116,6 +115,8 @@ static void random_bias(uint64_t *seed, struct random_panel *p) {
         if (i % key_len >= from && random_between(seed, 0, 9) < share)
             p->bias[i] = -INFINITY;
     }
+    for (size_t c = 0; !p->piece && c < p->panel.num_queries; c++)
+        p->bias[c * key_len + p->first_keys[c]] = 1;
 }
 
 /* Returns whether a query multiplies the values of a key. */
@@ -133,10 +134,6 @@ static void random_extras(uint64_t *seed, struct random_panel *p) {
         random_bias(seed, p);
     if (random_between(seed, 0, 2) == 0)
         p->panel.softcap = 0.1F * (float)random_between(seed, 1, 500);
-    if (random_between(seed, 0, 2) == 0) {
-        random_fill(seed, p->sinks, KERNEL_FEW_MAX);
-        p->panel.sinks = p->sinks;
-    }
 }
 
 /* Makes the values of some key infinite or NaN. Queries that do not attend to it must not
@@ -236,7 +233,7 @@ static void random_panel_init(uint64_t *seed, size_t num_queries, size_t head_si
         random_extras(seed, p);
     spoil_values(seed, p);
     spoil_keys(p);
-    if (panel->key_len == 1 && !p->piece && p->bias == NULL && panel->sinks == NULL)
+    if (panel->key_len == 1 && !p->piece && p->bias == NULL)
         memset(p->keys, 0xff, score_size * sizeof *p->keys); /* not even projected */
     fill_words(p);
     fill_key_panels(seed, p);
@@ -283,8 +280,6 @@ static void choose_queries(const struct random_panel *p, size_t first, size_t mo
     panel->outputs = results->outputs + first * panel->outputs_ld;
     if (panel->first_keys != NULL)
         panel->first_keys += first;
-    if (panel->sinks != NULL)
-        panel->sinks += first;
     panel->max = p->piece ? results->max + first : NULL;
     panel->sum = p->piece ? results->sum + first : NULL;
 }

@@ -2,6 +2,7 @@
 /* test_math_pieces.c: sequences that are summed in pieces of their keys, and how the
  * pieces are merged. */
 #include "math/attend/merge.h"
+#include "math/model.h"
 #include "math/ref/ref.h"
 #include "random_model.h"
 
@@ -114,7 +115,10 @@ static void test_no_piece_has_a_key(void **state) {
     const struct partial merged = partial_of(&total);
     partial_factors(kernels_get("auto", false), QUERIES, nothing.max, &merged, factors);
     for (size_t c = 0; c < QUERIES; c++)
-        assert_true(factors[c] == 0.0F);
+        assert_true(isnan(factors[c]));
+    total.sum[0] = INFINITY; /* that of a sink */
+    partial_factors(kernels_get("auto", false), 1, nothing.max, &merged, factors);
+    assert_true(factors[0] == 0.0F);
 }
 
 /* Each query has keys in another piece, or an output that overflowed. */
@@ -278,7 +282,8 @@ static attn_head_sums sum_plainly(const float *weights, size_t tokens) {
     return sums;
 }
 
-static void test_sums_of_weights_are_merged_too(void **state) {
+/* A sink has a part of the weights, but none of these sums. */
+static void compare_sums_of_weights(bool sinks) {
     enum { TOKENS = KERNEL_PIECE_KEYS + 50, HEADS = 1 };
     uint64_t seed = 20261133;
     const size_t len = TOKENS;
@@ -290,11 +295,13 @@ static void test_sums_of_weights_are_merged_too(void **state) {
                                   .out_size = 4,
                                   .num_heads = HEADS,
                                   .head_size = 4,
-                                  .output_projection = true};
+                                  .output_projection = true,
+                                  .sinks = sinks};
     attn_model *model = random_model(&seed, &info);
     float *x = malloc(TOKENS * 4 * sizeof *x);
     attn_sizes sizes;
-    (void)state;
+    if (sinks)
+        model->sinks[0] = 7; /* about half of the weight of a thousand keys */
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     random_fill(&seed, x, TOKENS * 4);
     attn_request request = {.num_sequences = 1,
@@ -326,6 +333,65 @@ static void test_sums_of_weights_are_merged_too(void **state) {
     attn_model_destroy(model);
 }
 
+static void test_sums_of_weights_are_merged_too(void **state) {
+    (void)state;
+    compare_sums_of_weights(false);
+    compare_sums_of_weights(true);
+}
+
+/* With a window, the keys of a panel may be in other pieces than those of a row. */
+static void test_sinks_do_not_let_rows_depend_on_their_panel(void **state) {
+    enum { WINDOW = 100, FIRST = 2380, ROWS = 60, TOKENS = 2500 };
+    uint64_t seed = 20261134;
+    const size_t one = 1, rows = ROWS, tokens = TOKENS;
+    const attn_model_info info = {.name = "sinks",
+                                  .layout = "test",
+                                  .query_size = 8,
+                                  .key_size = 8,
+                                  .value_size = 8,
+                                  .out_size = 8,
+                                  .num_heads = 2,
+                                  .head_size = 4,
+                                  .output_projection = true,
+                                  .sinks = true};
+    size_t positions[ROWS];
+    attn_sizes sizes, one_size;
+    (void)state;
+    if (strcmp(engine.engine, "native") != 0) {
+        print_message("only the native engine has the same bits for some rows\n");
+        skip();
+    }
+
+    attn_model *model = random_model(&seed, &info);
+    float *x = malloc(TOKENS * 8 * sizeof *x);
+    assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
+    random_fill(&seed, x, TOKENS * 8);
+    for (size_t q = 0; q < ROWS; q++)
+        positions[q] = FIRST + q;
+    attn_request request = {.num_sequences = 1,
+                            .query_lens = &rows,
+                            .key_lens = &tokens,
+                            .queries = x + (size_t)FIRST * 8,
+                            .keys = x,
+                            .values = x,
+                            .positions = positions,
+                            .causal = true,
+                            .window = WINDOW};
+    attn_result together = run(model, &request, &sizes);
+    for (size_t q = 0; q < ROWS; q++) {
+        attn_request alone = request;
+        alone.query_lens = &one;
+        alone.queries += q * 8;
+        alone.positions += q;
+        attn_result result = run(model, &alone, &one_size);
+        assert_memory_equal(result.outputs, together.outputs + q * 8, 8 * sizeof(float));
+        free_result(&result);
+    }
+    free_result(&together);
+    free(x);
+    attn_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest merging[] = {
         cmocka_unit_test(test_pieces_are_merged_as_if_they_were_one),
@@ -339,6 +405,7 @@ int main(void) {
         cmocka_unit_test(test_threads_do_not_change_a_bit_of_long_sequences),
         cmocka_unit_test(test_splits_of_queries_do_not_change_a_bit),
         cmocka_unit_test(test_sums_of_weights_are_merged_too),
+        cmocka_unit_test(test_sinks_do_not_let_rows_depend_on_their_panel),
     };
     return cmocka_run_group_tests(merging, init_library, NULL) +
            run_with_every_engine(layer, sizeof layer / sizeof layer[0]);

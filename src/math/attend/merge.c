@@ -54,6 +54,7 @@ void partial_factors(const struct kernels *kernels, size_t count, const float *p
         ret_factors[c] = piece_max[c] - total->max[c];
     kernels->exp2(ret_factors, count);
     for (size_t c = 0; c < count; c++)
-        ret_factors[c] =
-            piece_max[c] == -INFINITY ? 0.0F : ret_factors[c] / total->sum[c];
+        ret_factors[c] = piece_max[c] == -INFINITY && total->sum[c] > 0.0F
+                             ? 0.0F
+                             : ret_factors[c] / total->sum[c];
 }

@@ -29,7 +29,8 @@ void partial_merge(const struct kernels *kernels, size_t count, size_t size,
 
 /* Computes what the weights of a piece, relative to piece_max [count], are to be
  * multiplied by: 2^(piece_max - max) / sum of the total; 0 for a query without a key in
- * the piece. Count is at most KERNEL_COLUMNS_MAX. */
+ * the piece, but NaN where the total has a sum of 0. Count is at most
+ * KERNEL_COLUMNS_MAX. */
 void partial_factors(const struct kernels *kernels, size_t count, const float *piece_max,
                      const struct partial *total, float *ret_factors);
 

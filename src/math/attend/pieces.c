@@ -5,13 +5,15 @@
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 /* --- sums of weights --- */
 
 /* Adds what the queries of a panel attend to in a piece, or in all keys. `factors` are
- * those of the piece, NULL when weights and sums are final. */
+ * those of the piece, whose weights sum up to `weight_sums`; both are NULL when weights
+ * and sums are final. */
 static void add_panel_sums(const struct panel_work *work, const struct panel_sums *from,
                            const float *factors, const float *weight_sums,
                            bool first_piece, attn_head_sums *to) {
@@ -103,8 +105,37 @@ static double find_missing_score(const struct panel_work *work, size_t c) {
     return sum * run->model->info.scale;
 }
 
-/* Writes log-sum-exps where they are wanted. `max` and `sum` are those of all keys;
- * `singles` come from score_single_keys(). */
+/* --- sinks --- */
+
+/* Returns the sink of a row, as an exponent of 2. */
+static double find_sink(const struct panel_work *work, size_t c) {
+    return (double)work->run->model->sinks[work_head(work, c)] / log(2);
+}
+
+/* Adds the sinks to the sums of all keys, in a model that has them. It is the last step,
+ * so that it does not depend on how keys are divided. Where no score is in range, the
+ * sink takes all of the weight, unless it may itself be below them. */
+static void add_sinks(const struct panel_work *work, const float *max, float *sum) {
+    for (size_t c = 0; work->run->model->info.sinks && c < work->num_queries; c++) {
+        double sink = find_sink(work, c);
+
+        if (max[c] == -INFINITY && !work->keyless[c] && sink < -(double)FLT_MAX)
+            sum[c] = NAN;
+        sum[c] = (float)((double)sum[c] + exp2(sink - (double)max[c]));
+    }
+}
+
+/* Returns the logarithm of a sum, to base 2. */
+static double find_log_sum(const struct panel_work *work, size_t c, const float *max,
+                           const float *sum) {
+    if (isinf(sum[c]) && work->run->model->info.sinks)
+        return find_sink(work, c);
+    return (double)max[c] + log2((double)sum[c]);
+}
+
+/* Writes log-sum-exps where they are wanted. `max` and `sum` are those of all keys, and
+ * `sum` has the part of a sink; `singles` come from score_single_keys(). One that is out
+ * of range is NaN, since -INFINITY says that there is no valid key. */
 static void write_lse(const struct panel_work *work, const float *max, const float *sum,
                       const float *singles) {
     const struct run *run = work->run;
@@ -113,12 +144,14 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
         double lse = (double)-INFINITY;
         size_t row = work->at.first_query + work_query(work, c);
 
-        if (!work->keyless[c] && work->uniform[c])
-            lse = (double)singles[c] * log(2);
-        else if (!work->keyless[c])
-            lse = ((double)max[c] + log2((double)sum[c])) * log(2);
-        if (work->at.direct)
-            lse += find_missing_score(work, c);
+        if (!work->keyless[c]) {
+            lse = work->uniform[c] ? (double)singles[c] : find_log_sum(work, c, max, sum);
+            lse *= log(2);
+            if (work->at.direct)
+                lse += find_missing_score(work, c);
+            if (!(fabs(lse) <= (double)FLT_MAX))
+                lse = (double)NAN;
+        }
         run->lse[row * run->model->info.num_heads + work_head(work, c)] = (float)lse;
     }
 }
@@ -169,7 +202,6 @@ static void attend_piece(const struct panel_work *work, const struct query_panel
     }
     piece.first_keys = first_keys;
     piece.num_keys = num_keys;
-    piece.sinks = index == pieces->range.first ? whole->sinks : NULL;
     piece.weights = whole->weights != NULL ? weights : NULL;
     piece.position -= (ptrdiff_t)first;
     piece.max = pieces->max + index * pieces->step;
@@ -214,21 +246,23 @@ static void clear_weights(const struct panel_work *work, const struct pieces *pi
 static void write_output(const struct panel_work *work, const struct query_panel *panel,
                          size_t c, const float *from, float sum) {
     const struct row_outputs row = work_outputs(work, panel, c);
-    float factor = row.factor / sum;
+    float share = 1.0F / sum;
 
     if (row.factor == 0.0F)
         memset(row.to, 0, work->run->model->info.head_size * sizeof *row.to);
     for (size_t d = 0; row.factor != 0.0F && d < panel->head_size; d++)
-        row.to[d] = from[d] * factor;
+        row.to[d] = from[d] * share * row.factor;
 }
 
-/* Finishes what follows from the merged results: weights, their sums and outputs. */
+/* Finishes what follows from the merged results: weights, their sums, outputs and
+ * log-sum-exps. */
 static void finish_pieces(const struct panel_work *work, const struct query_panel *whole,
                           const struct pieces *pieces, const struct partial *total,
-                          attn_head_sums *sums) {
+                          const float *singles, attn_head_sums *sums) {
     size_t size = whole->head_size;
     float factors[KERNEL_COLUMNS_MAX];
 
+    add_sinks(work, total->max, total->sum);
     for (size_t i = pieces->range.first; i < pieces->range.end; i++) {
         partial_factors(work->kernels, work->num_queries, pieces->max + i * pieces->step,
                         total, factors);
@@ -244,6 +278,7 @@ static void finish_pieces(const struct panel_work *work, const struct query_pane
     for (size_t c = 0; c < work->num_queries; c++) {
         write_output(work, whole, c, total->outputs + c * size, total->sum[c]);
     }
+    write_lse(work, total->max, total->sum, singles);
 }
 
 /* The merged results of a panel, in the thread's scratch. */
@@ -279,36 +314,42 @@ static void attend_pieces(const struct panel_work *work, const struct query_pane
         attend_piece(work, whole, &pieces, i);
         partial_merge(work->kernels, work->num_queries, whole->head_size, &piece, &total);
     }
-    finish_pieces(work, whole, &pieces, &total, sums);
-    write_lse(work, total.max, total.sum, singles);
+    finish_pieces(work, whole, &pieces, &total, singles, sums);
 }
 
 /* Attends to all keys as one piece. */
 static void attend_whole(const struct panel_work *work, struct query_panel panel,
                          attn_head_sums *sums) {
     float max[KERNEL_COLUMNS_MAX], sum[KERNEL_COLUMNS_MAX], singles[KERNEL_COLUMNS_MAX];
+    float weight_sums[KERNEL_COLUMNS_MAX], shares[KERNEL_COLUMNS_MAX];
     struct panel_sums of_panel;
 
     panel.sums = sums != NULL ? &of_panel : NULL;
-    bool final = work->run->lse == NULL && !work->at.grouped;
+    bool final =
+        work->run->lse == NULL && !work->at.grouped && !work->run->model->info.sinks;
     if (!final) {
         panel.max = max;
         panel.sum = sum;
         score_single_keys(work, &panel, singles);
     }
     run_kernel(work, 0, &panel);
-    if (sums != NULL)
-        add_panel_sums(work, &of_panel, NULL, NULL, true, sums);
-    if (final)
+    if (final) {
+        if (sums != NULL)
+            add_panel_sums(work, &of_panel, NULL, NULL, true, sums);
         return;
+    }
 
+    memcpy(weight_sums, sum, sizeof sum);
+    add_sinks(work, max, sum);
     for (size_t c = 0; c < work->num_queries; c++) {
-        float share = 1.0F / sum[c];
+        shares[c] = 1.0F / sum[c];
         write_output(work, &panel, c, panel.outputs + c * panel.outputs_ld, sum[c]);
         for (size_t k = 0; work->weighs && work->weights[c] != NULL && k < panel.key_len;
              k++)
-            work->weights[c][k] *= share;
+            work->weights[c][k] *= shares[c];
     }
+    if (sums != NULL)
+        add_panel_sums(work, &of_panel, shares, weight_sums, true, sums);
     write_lse(work, max, sum, singles);
 }
 
@@ -354,6 +395,5 @@ void pieces_merge(const struct panel_work *work, const struct query_panel *whole
                                       pieces.outputs + i * pieces.outputs_step};
         partial_merge(work->kernels, work->num_queries, whole->head_size, &piece, &total);
     }
-    finish_pieces(work, whole, &pieces, &total, NULL);
-    write_lse(work, total.max, total.sum, singles);
+    finish_pieces(work, whole, &pieces, &total, singles, NULL);
 }

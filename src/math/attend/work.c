@@ -99,15 +99,11 @@ static float *find_weights(const struct panel_work *work, size_t c) {
 }
 
 void work_set_head(struct panel_work *work, size_t head) {
-    const float *sinks = work->run->model->sinks;
-
     work->head = head;
     work->weighs = false;
     for (size_t c = 0; c < work->num_queries; c++) {
         work->weights[c] = find_weights(work, c);
         work->weighs = work->weighs || work->weights[c] != NULL;
-        if (sinks != NULL)
-            work->sinks[c] = sinks[work_head(work, c)];
     }
 }
 
@@ -223,7 +219,6 @@ struct query_panel work_describe(const struct panel_work *work,
         .head_size = sums ? head_size : 0,
         .scale = (float)info->scale,
         .softcap = (float)info->softcap,
-        .sinks = info->sinks ? work->sinks : NULL,
         .factor = factor,
         .outputs = run->context + row * plan->hidden + head * head_size,
         .outputs_ld = plan->hidden,

@@ -31,7 +31,6 @@ struct panel_work {
     bool weighs; /* any of its weights are wanted */
     /* Where they go, [Tk] each; NULL where they are not wanted. */
     float *weights[KERNEL_COLUMNS_MAX];
-    float sinks[KERNEL_COLUMNS_MAX]; /* of each row, in a model with sinks */
 };
 
 /* Keys and values of one head of one sequence. */

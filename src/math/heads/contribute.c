@@ -6,7 +6,14 @@
 
 #include "math/mask.h"
 
+#include <math.h>
 #include <string.h>
+
+/* Squares of contributions are summed in float32. Outside of these limits they leave its
+ * range, or lose digits, and the strip is multiplied once more by a power of 2. */
+#define SQUARES_MIN  0x1p-90
+#define SMALL_FACTOR 0x1p90F
+#define LARGE_FACTOR 0x1p-75F
 
 /* One strip of rows on one thread; the arrays are in the thread's scratch. */
 struct strip {
@@ -15,6 +22,7 @@ struct strip {
     float *inputs; /* [H, PLAN_HEAD_ROWS, words of a head] z_h in words, 0 around them */
     float *parts;  /* [H + 1, PLAN_HEAD_ROWS, columns] c_h, and their sum with the bias */
     double *products; /* [H + 1, H + 1], those on and below the diagonal */
+    float factor;     /* on the parts; a power of 2 */
 };
 
 /* Returns the words of a row that head `head` has a part in. */
@@ -98,6 +106,8 @@ static void sum_parts(const struct strip *s, size_t first, size_t width) {
         for (size_t i = 0; i < size; i++)
             sum[i] += part[i];
     }
+    for (size_t i = 0; s->factor != 1.0F && i < (num_heads + 1) * size; i++)
+        s->parts[i] *= s->factor;
 }
 
 /* Multiplies what the heads add to the outputs. */
@@ -106,7 +116,7 @@ static void multiply_parts(const struct strip *s) {
     size_t columns = engine->kernels->columns, num_heads = s->run->model->info.num_heads;
     size_t size = s->rows * columns, out = engine->to_output.out;
 
-    copy_inputs(s);
+    memset(s->products, 0, (num_heads + 1) * (num_heads + 1) * sizeof *s->products);
     for (size_t first = 0; first < out; first += columns) {
         size_t width = out - first < columns ? out - first : columns;
         if (width < columns && !engine->native)
@@ -118,6 +128,35 @@ static void multiply_parts(const struct strip *s) {
     }
 }
 
+/* Returns the largest product of a part with itself; NaN or infinite if any is. */
+static double largest_square(const struct strip *s) {
+    size_t count = s->run->model->info.num_heads + 1;
+    double largest = 0, sum = 0;
+
+    for (size_t h = 0; h < count; h++) {
+        double square = s->products[h * count + h];
+        largest = square > largest ? square : largest;
+        sum += square;
+    }
+    return isfinite(sum) ? largest : sum;
+}
+
+/* Multiplies what the heads add to the outputs, in the range of float32. */
+static void multiply_in_range(struct strip *s) {
+    size_t count = s->run->model->info.num_heads + 1;
+
+    copy_inputs(s);
+    multiply_parts(s);
+    double largest = largest_square(s);
+    if (largest >= SQUARES_MIN && isfinite(largest))
+        return;
+
+    s->factor = largest < SQUARES_MIN ? SMALL_FACTOR : LARGE_FACTOR;
+    multiply_parts(s);
+    for (size_t i = 0; i < count * count; i++)
+        s->products[i] /= (double)s->factor * (double)s->factor;
+}
+
 /* Without an output projection, each head's outputs are columns of their own. */
 static void square_context(const struct strip *s) {
     size_t num_heads = s->run->model->info.num_heads;
@@ -125,6 +164,7 @@ static void square_context(const struct strip *s) {
     const float *row = s->run->context + s->first_row * s->run->plan->hidden;
     double *norm = &s->products[num_heads * (num_heads + 1) + num_heads];
 
+    memset(s->products, 0, (num_heads + 1) * (num_heads + 1) * sizeof *s->products);
     for (size_t r = 0; r < s->rows; r++) {
         for (size_t h = 0; h < num_heads; h++, row += head_size) {
             double sum = 0;
@@ -150,11 +190,11 @@ static void contribute_task(void *data, size_t index, size_t thread) {
         .inputs = scratch,
         .parts = scratch + plan->head_parts,
         .products = run->strip_products + index * count * count,
+        .factor = 1.0F,
     };
 
-    memset(s.products, 0, count * count * sizeof *s.products);
     if (run->model->info.output_projection)
-        multiply_parts(&s);
+        multiply_in_range(&s);
     else
         square_context(&s);
 }

@@ -71,8 +71,7 @@ struct query_panel {
                             column, [ceil(key_len / 2), head_size] */
     size_t values_ld;
     size_t key_len;
-    /* [num_queries] keys that each attends to: 1..key_len, or of a piece, or with sinks,
-     * also none */
+    /* [num_queries] keys that each attends to: 1..key_len, or of a piece also none */
     const size_t *num_keys;
     /* [num_queries] the first of them: below num_keys, or of a piece also equal to it;
      * NULL: 0. Blocks of keys before all of these cost nothing. */
@@ -85,15 +84,12 @@ struct query_panel {
     float softcap; /* c: a scaled score s becomes c tanh(s / c); 0: it does not */
     /* What is added then, or -INFINITY where a query does not attend to a key after all;
      * but not to the scores of a uniform query, which are 0. NULL: nothing. A query whose
-     * pairs are all masked gets weights and outputs of 0. attend() reads [key_len,
+     * pairs are all masked gets NaN, or of a piece 0. attend() reads [key_len,
      * columns] with bias_ld equal to columns, attend_few() [num_queries, key_len]. Rows
      * are bias_ld floats apart, which is a whole number of vectors. Only what is between
      * first_keys and num_keys is used. */
     const float *bias;
     size_t bias_ld;
-    /* [num_queries] a score that takes part in the softmax and has no key; NULL: none.
-     * When the keys are in pieces, the first piece has it. */
-    const float *sinks;
     float factor;   /* on the outputs; not 0 */
     float *outputs; /* [num_queries, head_size]; may be `queries` itself */
     size_t outputs_ld;
@@ -101,7 +97,8 @@ struct query_panel {
      * none is wanted. */
     float *const *weights;
     /* [num_queries] of a piece, to be written; or both NULL. The largest score is an
-     * exponent of 2, and -INFINITY where a query attends to no key and has no sink. */
+     * exponent of 2, and -INFINITY where a query attends to no key, or all of its scores
+     * are below the range of float32. */
     float *max, *sum;
     ptrdiff_t position;      /* of the first query, counted from the first key */
     struct panel_sums *sums; /* to be written; NULL: not wanted */

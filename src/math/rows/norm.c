@@ -1,35 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* norm.c: norms, with sums in lanes that a compiler can make vectors of. */
+/* norm.c: norms, with sums in lanes that a compiler can make vectors of. They are sums of
+ * float64, in which no square overflows. */
 #include "math/rows/norm.h"
 
 #include <math.h>
 
 #define LANES 16
-#define CHUNK ((size_t)16 * LANES) /* numbers that are summed in float32 */
 
 /* Returns the sum of x, or of (x - mean)^2. */
 static double sum_numbers(const float *x, size_t count, const float *mean) {
-    double total = 0;
+    double lanes[LANES] = {0}, total = 0;
+    size_t i = 0;
 
-    while (count > 0) {
-        size_t chunk = count < CHUNK ? count : CHUNK, i = 0;
-        float lanes[LANES] = {0};
-
-        for (; i + LANES <= chunk; i += LANES) {
-            for (size_t j = 0; j < LANES; j++) {
-                float number = mean != NULL ? x[i + j] - *mean : x[i + j];
-                lanes[j] += mean != NULL ? number * number : number;
-            }
-        }
-        for (size_t j = 0; i < chunk; i++, j++) {
-            float number = mean != NULL ? x[i] - *mean : x[i];
+    for (; i + LANES <= count; i += LANES) {
+        for (size_t j = 0; j < LANES; j++) {
+            double number = (double)(mean != NULL ? x[i + j] - *mean : x[i + j]);
             lanes[j] += mean != NULL ? number * number : number;
         }
-        for (size_t j = 0; j < LANES; j++)
-            total += (double)lanes[j];
-        x += chunk;
-        count -= chunk;
     }
+    for (size_t j = 0; i < count; i++, j++) {
+        double number = (double)(mean != NULL ? x[i] - *mean : x[i]);
+        lanes[j] += mean != NULL ? number * number : number;
+    }
+    for (size_t j = 0; j < LANES; j++)
+        total += lanes[j];
     return total;
 }
 
@@ -65,6 +59,6 @@ void norm_row(const struct norm *norm, const float *x, float *y) {
 void norm_clip(float clip, size_t count, float *x) {
     for (size_t i = 0; i < count; i++) {
         float number = x[i] > clip ? clip : x[i];
-        x[i] = number < -clip ? -clip : number;
+        x[i] = (number < -clip ? -clip : number) + (x[i] - x[i]);
     }
 }

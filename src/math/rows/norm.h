@@ -35,7 +35,8 @@ void norm_apply(const struct norm *norm, struct norm_scale by, size_t first, siz
 /* Norms a whole row. */
 void norm_row(const struct norm *norm, const float *x, float *y);
 
-/* Clamps numbers to -clip..clip. A NaN stays one. */
+/* Clamps numbers to -clip..clip. A NaN stays one, and an infinity becomes one: it may
+ * come of a sum that overflowed in passing. */
 void norm_clip(float clip, size_t count, float *x);
 
 #endif

@@ -75,7 +75,9 @@ static attn_status print_scores(const attn_model_info *info, struct buf *body) {
                                          [ATTN_BIAS_ALIBI] = "alibi",
                                          [ATTN_BIAS_BUCKETS] = "buckets"};
     double scale = info->scale;
-    if (info->scoring == ATTN_SCALED_DOT_PRODUCT && scale == 0)
+    if (info->scoring == ATTN_ADDITIVE)
+        scale = 0; /* which is printed as null */
+    else if (scale == 0)
         scale = 1 / sqrt((double)info->head_size);
 
     attn_status status = add_number_member(body, ",\"scale\":", scale);
