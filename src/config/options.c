@@ -321,7 +321,9 @@ const struct option config_options[] = {
     {.name = "check-config",
      .kind = OPTION_FLAG,
      .offset = AT(check_config),
-     .help = "Check every option and load every model, then exit.",
+     .help = "Check every option and load every model, then exit. Nothing listens, so "
+             "this can run beside an attnd that serves; whether the address is free, the "
+             "start says.",
      .command_line_only = true},
     {.name = "shape",
      .kind = OPTION_TEXTS,

@@ -104,17 +104,23 @@ static attn_status load_or_skip(void *context, size_t index, attn_error *ret_err
     return ATTN_OK;
 }
 
-/* Refuses a folder that gives no model, where no other option gives one either. */
-static attn_status refuse_no_models(const struct catalogue *catalogue,
-                                    attn_error *ret_error) {
+/* Warns of a folder without a model, where no other option gives one either: it may get
+ * some later. Refuses one whose models are all bad. */
+static attn_status check_any_model(const struct catalogue *catalogue,
+                                   attn_error *ret_error) {
     const char *folder = catalogue->config->model_dir;
+
+    if (count_loaded(&catalogue->entries) > 0)
+        return ATTN_OK;
     if (catalogue->num_skipped > 0)
         return error_set(ret_error, ATTN_E_VALUE,
-                         "--model-dir: all %zu *.safetensors in %s were skipped; "
+                         "--model-dir: all %zu models in %s were skipped; "
                          "correct one of them, the log says how",
                          catalogue->num_skipped, folder);
-    return error_set(ret_error, ATTN_E_VALUE, "--model-dir: no *.safetensors in %s",
-                     folder);
+    log_write(LOG_WARN, "no model yet", LOG_TEXT("model_dir", folder),
+              LOG_TEXT("remedy", "put *.safetensors files, or folders with a "
+                                 "config.json, there, and send SIGHUP"));
+    return ATTN_OK;
 }
 
 /* team_work.report */
@@ -139,8 +145,9 @@ attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_erro
     if (status != ATTN_OK)
         return status;
     catalogue->num_skipped = entries->count - count_loaded(entries);
-    if (count_loaded(entries) == 0)
-        return refuse_no_models(catalogue, ret_error);
+    status = check_any_model(catalogue, ret_error);
+    if (status != ATTN_OK)
+        return status;
 
     if (catalogue->num_skipped > 0)
         log_write(LOG_WARN, "models skipped",

@@ -27,9 +27,9 @@ struct catalogue {
 };
 
 /* Loads all models at start, and publishes nothing. Logs each model, and a warning for
- * each file that is skipped and how many were. Errors, with one line: ATTN_E_VALUE for
- * two models with the same name, for a folder without *.safetensors files, and when all
- * of them were skipped and no other model is left; ATTN_E_NOMEM when they do not fit in
+ * each file that is skipped and how many were, or when there is none. Errors, with one
+ * line: ATTN_E_VALUE for two models with the same name, and when all of a folder were
+ * skipped and no other model is left; ATTN_E_NOMEM when they do not fit in
  * memory together; else as load_find_sources() and load_model(). */
 attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_error);
 

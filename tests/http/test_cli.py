@@ -322,9 +322,26 @@ def test_model_dir_whose_files_are_all_bad_is_refused(tmp_path):
     options = ["--model-dir", tmp_path, "--skip-bad-models"]
     result = run_attnd("--check-config", *options)
     assert result.returncode == 1, result
-    assert f"attnd: --model-dir: all 1 *.safetensors in {tmp_path} were skipped" in result.stderr
+    assert f"attnd: --model-dir: all 1 models in {tmp_path} were skipped" in result.stderr
     result = run_attnd("--check-config", *options, "--demo")
     assert (result.returncode, result.stdout) == (0, "configuration ok: 4 models, 1 skipped\n")
+
+
+def test_model_dir_without_a_model_is_a_warning_that_names_what_it_takes(tmp_path):
+    result = run_attnd("--check-config", "--model-dir", tmp_path)
+    assert (result.returncode, result.stdout) == (0, "configuration ok: 0 models\n"), result
+    assert f"warn no model yet model_dir={tmp_path}" in result.stderr
+    assert "*.safetensors files, or folders with a config.json" in result.stderr
+    assert "no model yet" not in run_attnd("--check-config", "--model-dir", tmp_path, "--demo").stderr
+
+
+@pytest.mark.parametrize("option", ["--listen", "--admin-listen"])
+@pytest.mark.parametrize("port", ["65536", "99999", "99999999999999999999"])
+def test_port_out_of_range_is_said_to_be_so(option, port):
+    result = run_attnd("--demo", option, f"localhost:{port}")
+    assert result.returncode == 2, result
+    assert one_line(result.stderr) == (f"attnd: {option}: the port of 'localhost:{port}' is out of range; "
+                                       "it must be 0 to 65535\n"), result
 
 
 def test_broken_file_in_model_dir_is_named(tmp_path):

@@ -6,8 +6,10 @@ import os
 import re
 import signal
 import socket
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import requests
@@ -209,6 +211,30 @@ def test_what_is_no_file_is_refused(tmp_path):
     large = tmp_path / "large"
     large.write_text("#" * (1 << 20) + f"\nalice:{ALICE}\n")
     assert "larger than 1 MiB" in run_attnd("--demo", "--api-key-file", large).stderr
+
+
+@pytest.mark.parametrize("closed, words", [("keys", "chown {} FILE, or with LoadCredential= of systemd"),
+                                           ("folder", "open the folders on its path")])
+def test_file_that_may_not_be_read_says_for_whom_and_what_to_do(closed, words):
+    """Certificates and their keys are opened by the same function."""
+    user = os.geteuid() or 65532  # root can read every file
+    with tempfile.TemporaryDirectory() as root:  # unlike tmp_path, open to that user
+        os.chmod(root, 0o755)
+        path = Path(root) / "folder/keys"
+        path.parent.mkdir()
+        write_keys(path, f"alice:{ALICE}")
+        os.chmod(path.parent, 0o755)
+        (path if closed == "keys" else path.parent).chmod(0)
+        try:
+            result = run_attnd("--demo", "--api-key-file", path, user=user)
+        except PermissionError:
+            print(f"user {user} may not run attnd: nothing is tested")
+            return
+        finally:
+            path.parent.chmod(0o755)
+    assert result.returncode == 2, result
+    assert f"--api-key-file: user {user} cannot open {path}: Permission denied; " in result.stderr
+    assert words.format(user) in result.stderr, result
 
 
 # --- keys change ---

@@ -5,11 +5,13 @@ import shutil
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from http1 import Connection, get_bytes, post_bytes
 from proxy import Proxy
+from reload import wait_until
 from server import Server
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
@@ -143,3 +145,34 @@ def test_a_slow_large_body_holds_one_connection_of_the_proxy_and_no_other_client
             slow.send(post_bytes(b"x" * (1 << 20))[:100_000])
             for _ in range(5):
                 assert exchange(proxy.port, get_bytes("/v1/models")).status == 200
+
+
+def test_rolling_restart_of_two_servers_loses_no_request():
+    """As docs/operate.md says: each stops with a readiness delay, and starts again at its address."""
+    options = ("--demo", "--readiness-delay", 4, "--trusted-proxy", "127.0.0.1")
+    servers = [Server(*options) for _ in range(2)]
+    ports = [server.port for server in servers]
+    replies, ended = [], threading.Event()
+
+    def send():
+        while not ended.is_set():
+            reply = exchange(proxy.port, post_bytes(b'{"model":"journey","queries":[[1,2,3]]}'))
+            replies.append((reply.status, reply.headers.get("x-served-by")))
+
+    with Proxy(ports) as proxy, ThreadPoolExecutor(2) as clients:
+        loads = [clients.submit(send) for _ in range(2)]
+        try:
+            for number, port in enumerate(ports):
+                servers[number].stop()
+                servers[number] = Server(*options, listen=f"127.0.0.1:{port}")
+                seen = len(replies)
+                wait_until(lambda: any(name == f"attnd{number + 1}" for _, name in replies[seen:]), "it is back")
+        finally:
+            ended.set()
+        for load in loads:
+            load.result()
+    for server in servers:
+        server.process.kill()  # the delay is not of interest here
+        server.process.wait()
+    assert {status for status, _ in replies} == {200}
+    assert {name for _, name in replies} == {"attnd1", "attnd2"}

@@ -248,6 +248,21 @@ def test_folder_that_is_empty_or_gone_leaves_all_models(start_server, tmp_path):
     assert names(server) == ["a"] and server.get("/v2/health/ready").status_code == 200
 
 
+def test_server_that_starts_without_a_model_is_ready_once_it_has_one(start_server, tmp_path):
+    server = start_server("--model-dir", tmp_path)
+    for _ in range(2):
+        reply = server.get("/v2/health/ready")
+        assert (reply.status_code, reply.json()) == (503, {"ready": False, "reason": "no model is loaded"})
+        assert names(server) == [] and server.get("/v2/health/live").status_code == 200
+        reload(server)  # there is still none
+        wait_for_log(server, "models reloaded kept=0 added=0")
+    write_layer(tmp_path / "a.safetensors", 1, 4, 3)
+    reload(server)
+    wait_for_log(server, "models reloaded kept=0 added=1 replaced=0 removed=0 failed=0 unloaded=0")
+    assert server.get("/v2/health/ready").status_code == 200
+    assert server.attention({"queries": [[1, 2, 3]]}).status_code == 200
+
+
 def test_file_without_memory_for_it_leaves_the_model_that_is_served(start_server, tmp_path):
     path = tmp_path / "a.safetensors"
     write_layer(path, 1, 4, 3)

@@ -27,13 +27,17 @@ static attn_status parse_listen(const char *option, const char *listen,
 
     size_t port_size = colon != NULL ? strlen(colon + 1) : 0;
     if (colon == NULL || last <= first || last - first >= NI_MAXHOST || port_size == 0 ||
-        port_size > 5 || strspn(colon + 1, "0123456789") != port_size ||
-        atoi(colon + 1) > 65535 ||
+        strspn(colon + 1, "0123456789") != port_size ||
         (!brackets && memchr(first, ':', (size_t)(last - first)) != NULL))
         return error_set(
             ret_error, ATTN_E_VALUE,
             "%s: '%s' is not HOST:PORT; an IPv6 address needs brackets: [::1]:8080",
             option, listen);
+
+    if (port_size > 5 || atoi(colon + 1) > 65535)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s: the port of '%s' is out of range; it must be 0 to 65535",
+                         option, listen);
 
     memcpy(host, first, (size_t)(last - first));
     host[last - first] = '\0';

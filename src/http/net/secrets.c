@@ -22,6 +22,27 @@
 
 /* --- files --- */
 
+/* Explains why open() of a file at `path` failed with `number`. */
+static attn_status refuse_to_open(const char *option, const char *path, int number,
+                                  attn_error *ret_error) {
+    unsigned long user = (unsigned long)geteuid();
+    struct stat stat;
+
+    if (number != EACCES)
+        return error_set(ret_error, ATTN_E_IO, "%s: cannot open %s: %s", option, path,
+                         strerror(number));
+    /* lstat() needs no permission on the file, but on the folders before it */
+    if (lstat(path, &stat) != 0)
+        return error_set(ret_error, ATTN_E_IO,
+                         "%s: user %lu cannot open %s: %s; open the folders on its "
+                         "path, as in chmod a+x FOLDER",
+                         option, user, path, strerror(number));
+    return error_set(ret_error, ATTN_E_IO,
+                     "%s: user %lu cannot open %s: %s; let that user read it, as in "
+                     "chown %lu FILE, or with LoadCredential= of systemd",
+                     option, user, path, strerror(number), user);
+}
+
 /* Checks an open file before it is read. */
 static attn_status check_file(int fd, const char *option, const char *path,
                               attn_error *ret_error) {
@@ -70,8 +91,7 @@ static attn_status read_file(const char *option, const char *path, struct buf *t
     /* Opening a pipe would wait for its writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return error_set(ret_error, ATTN_E_IO, "%s: cannot open %s: %s", option, path,
-                         strerror(errno));
+        return refuse_to_open(option, path, errno, ret_error);
 
     attn_status status = check_file(fd, option, path, ret_error);
     if (status == ATTN_OK)
