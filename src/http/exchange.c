@@ -200,6 +200,7 @@ static void find_client(struct exchange *exchange) {
     if (forwarded.found)
         client = client_acquire(&limits->clients, &forwarded.client);
     exchange->memory.client = client != NULL ? client : peer->client;
+    exchange->job.client = &exchange->memory.client->jobs;
     connection_set_holder(peer, exchange->memory.client);
 }
 

@@ -152,6 +152,14 @@ static bool add_cors_headers(const struct exchange *exchange,
                       PREFLIGHT_SECONDS);
 }
 
+/* Returns after how many seconds the same request could be served. Too many of one client
+ * are soon fewer, whatever others do. */
+static unsigned find_retry_after(const struct exchange *exchange) {
+    if (exchange->status == MHD_HTTP_TOO_MANY_REQUESTS)
+        return 1;
+    return sched_retry_after(exchange->options->pool, &exchange->job);
+}
+
 /* Returns false when memory is short. */
 static bool add_headers(const struct exchange *exchange, struct MHD_Response *response) {
     const struct wire_reply_head *head = &exchange->head;
@@ -164,8 +172,7 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
     if (has_size)
         snprintf(size, sizeof size, "%zu", head->json_size);
     if (exchange->retry_later)
-        snprintf(seconds, sizeof seconds, "%u",
-                 sched_retry_after(exchange->options->pool));
+        snprintf(seconds, sizeof seconds, "%u", find_retry_after(exchange));
     return add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type) &&
            add_header(response, WIRE_OIP_SIZE_HEADER, has_size ? size : NULL) &&
            add_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION) &&

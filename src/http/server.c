@@ -152,7 +152,7 @@ static void begin_limits(struct connection_limits *limits,
     limits->options = options;
     limits->max_connections = lesser_of(max_connections, by_memory > 0 ? by_memory : 1);
     atomic_init(&limits->num_connections, 0);
-    client_table_init(&limits->clients, num_threads);
+    client_table_init(&limits->clients, num_threads, options->pool);
 }
 
 /* Finds how many connections there may be: --max-connections, as far as memory and

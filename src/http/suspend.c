@@ -31,7 +31,6 @@ void exchange_submit(struct exchange *exchange,
         exchange->peer->hung_up && !exchange->options->ignore_client_abort;
     if (exchange->abandoned)
         return;
-    exchange->job.client = &exchange->memory.client->jobs;
     if (!sched_reserve(pool, &exchange->job)) {
         struct wire_problem problem;
         wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,

@@ -17,14 +17,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define RETRY_AFTER_MAX 3600 /* seconds */
+#define RETRY_AFTER_MAX 30 /* seconds */
 /* Jobs of one client that may wait for each slot that is free. */
 #define CLIENT_FREE_SLOTS 8
 /* How long a worker keeps its arena while it has nothing to do. */
 #define KEEP_SECONDS     5
 #define INNER_KEEP_SHARE 8 /* of it, for each inner worker */
-/* A job runs inside another large one that has taken so many times as long already. */
-#define SHORTER_SHARE 8
 
 bool sched_job_is_over(const struct sched_job *job) {
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed) ||
@@ -71,18 +69,24 @@ static void publish_counts_locked(struct sched_pool *pool) {
     const size_t *num_jobs = pool->queue.num_jobs;
     atomic_store(&pool->num_cheap, num_jobs[SCHED_CHEAP]);
     atomic_store(&pool->num_queued, num_jobs[SCHED_CHEAP] + num_jobs[SCHED_LARGE]);
+    atomic_store(&pool->time, pool->queue.time);
 }
 
-/* Notes that a worker begins the job that it took from the queue. */
-static void begin_job_locked(struct sched_worker *worker, struct sched_job *job) {
+bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *client) {
+    int64_t time = atomic_load(&pool->time);
+    return client->flows[SCHED_CHEAP].tag > time || client->flows[SCHED_LARGE].tag > time;
+}
+
+void begin_job_locked(struct sched_worker *worker, struct sched_job *job) {
     struct sched_pool *pool = worker->pool;
 
     worker->job = job;
+    worker->client = job->client;
     worker->begun = clock_now_ns();
     worker->expected_end = worker->begun + job->cost;
     worker->tag = job->tag;
     worker->shares_loops = false;
-    worker->inner_ns = 0;
+    worker->inner_ns = worker->large_ns = 0;
     atomic_store(&worker->helped_ns, 0);
 
     pool->num_slots -= job->has_slot;
@@ -90,8 +94,7 @@ static void begin_job_locked(struct sched_worker *worker, struct sched_job *job)
     publish_counts_locked(pool);
 }
 
-/* Notes that the worker's job has ended, unless that was noted already. */
-static void end_job_locked(struct sched_worker *worker) {
+void end_job_locked(struct sched_worker *worker) {
     if (worker->job == NULL)
         return;
     worker->pool->num_running -= worker->is_outer;
@@ -99,8 +102,7 @@ static void end_job_locked(struct sched_worker *worker) {
     worker->expected_end = 0;
 }
 
-/* Runs the job that the worker has begun. */
-static void run_job(struct sched_worker *worker) {
+void run_job(struct sched_worker *worker) {
     struct pace pace = {.checkpoint = reach_checkpoint, .context = worker};
     struct pace *before = pace_enter(&pace);
 
@@ -192,54 +194,6 @@ int64_t sched_helped_ns(const struct sched_worker *worker) {
     return atomic_load(&worker->helped_ns);
 }
 
-/* Begins a job inside the worker's when it is its turn: a cheap one on the innermost
- * worker, else one that is much shorter than what the outer one has used. Inner jobs get
- * half of the time of the outer one at most, so that no number of them can hold it up for
- * long. A shorter one that would exceed the half does not begin: cheap ones would then
- * wait for as long as it took. Returns the worker that has the job, or NULL. */
-static struct sched_worker *begin_inner_job(struct sched_worker *worker,
-                                            uint64_t except) {
-    struct sched_pool *pool = worker->pool;
-    struct sched_worker *inner = worker->inner, *innermost = inner;
-    int64_t used = sched_used_ns(worker), left = used - worker->inner_ns;
-    int64_t max_cost = left < used / SHORTER_SHARE ? left : used / SHORTER_SHARE;
-    bool may_be_large = inner->inner != NULL && except == 0 && max_cost > SCHED_CHEAP_NS;
-
-    if (atomic_load(may_be_large ? &pool->num_queued : &pool->num_cheap) == 0 ||
-        left < -SCHED_CHEAP_NS)
-        return NULL;
-    while (innermost->inner != NULL)
-        innermost = innermost->inner;
-
-    pthread_mutex_lock(&pool->lock);
-    struct sched_job *job = queue_take_cheap(&pool->queue, worker->tag + used, except);
-    if (job != NULL)
-        inner = innermost;
-    else if (may_be_large)
-        job = queue_take_shorter(&pool->queue, worker->tag + used, max_cost);
-    if (job != NULL)
-        begin_job_locked(inner, job);
-    pthread_mutex_unlock(&pool->lock);
-    return job != NULL ? inner : NULL;
-}
-
-void sched_run_others(struct sched_worker *worker, uint64_t group) {
-    struct sched_worker *inner;
-
-    if (worker->is_outer)
-        sched_yield(); /* an HTTP thread needs a core for a moment only */
-    while (worker->inner != NULL && (inner = begin_inner_job(worker, group)) != NULL) {
-        run_job(inner);
-
-        int64_t took = clock_now_ns() - inner->begun;
-        pthread_mutex_lock(&worker->pool->lock);
-        end_job_locked(inner);
-        worker->inner_ns += took;
-        worker->expected_end += took;
-        pthread_mutex_unlock(&worker->pool->lock);
-    }
-}
-
 size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
                         struct sched_job **ret_jobs, size_t max) {
     struct sched_pool *pool = worker->pool;
@@ -257,10 +211,23 @@ void sched_share_loops(struct sched_worker *worker, bool shared) {
     worker->shares_loops = shared; /* the next loop is begun under the lock */
 }
 
+/* Returns the part of the cost that was counted for a job which nobody wants any more,
+ * and that it did not use. */
+static int64_t find_unused(const struct sched_worker *worker) {
+    int64_t unused = worker->expected_end - clock_now_ns();
+    bool is_over = worker->job != NULL && sched_job_is_over(worker->job);
+    return is_over && unused > SCHED_CHEAP_NS ? unused : 0;
+}
+
 void sched_end_job(struct sched_worker *worker) {
-    pthread_mutex_lock(&worker->pool->lock);
+    struct sched_pool *pool = worker->pool;
+
+    pthread_mutex_lock(&pool->lock);
+    int64_t unused = find_unused(worker);
+    if (unused > 0)
+        queue_refund(&pool->queue, worker->job->client, sched_used_ns(worker), unused);
     end_job_locked(worker);
-    pthread_mutex_unlock(&worker->pool->lock);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 bool sched_any_waits(const struct sched_worker *worker) {
@@ -271,6 +238,8 @@ void sched_go_on(struct sched_worker *worker, int64_t cost) {
     struct sched_pool *pool = worker->pool;
     int64_t now = clock_now_ns();
 
+    if (cost > SCHED_COST_MAX)
+        cost = SCHED_COST_MAX;
     pthread_mutex_lock(&pool->lock);
     worker->tag = queue_charge(&pool->queue, worker->job->client, cost);
     worker->expected_end = now + cost;
@@ -396,29 +365,32 @@ void sched_pool_destroy(struct sched_pool *pool) {
 
 /* --- submitting --- */
 
-/* Returns the time in ns before the running jobs let another of `cost` run: until they
- * end, or until they have used SHORTER_SHARE times as much. */
-static int64_t find_running_locked(const struct sched_pool *pool, int64_t cost) {
+/* Returns the time in ns, of all workers, before the running jobs end or let a large one
+ * run inside; NULL: before they end. */
+static int64_t find_running_locked(const struct sched_pool *pool,
+                                   const struct sched_job *job) {
     int64_t now = clock_now_ns(), sum = 0;
-    int64_t shorter = (cost < SCHED_COST_MAX ? cost : SCHED_COST_MAX) * SHORTER_SHARE;
 
     for (size_t i = 0; i < pool->options.num_workers; i++) {
         const struct sched_worker *worker = &pool->workers[i];
         int64_t left = worker->expected_end - now;
-        int64_t until_shorter = shorter - (now - worker->begun - worker->inner_ns);
-        left = until_shorter < left ? until_shorter : left;
+        if (left > 0 && job != NULL) {
+            int64_t wait = inner_find_wait(worker, job);
+            left = wait < left ? wait : left;
+        }
         sum += left > 0 ? left : 0;
     }
     return sum;
 }
 
-/* Whether the work before a job is done within max_delay. Cheap jobs do not wait for the
- * end of those that run. */
-static bool is_soon_locked(const struct sched_pool *pool, const struct sched_job *job) {
+/* Returns the time in ns that a job would wait. Cheap ones do not wait for the end of
+ * those that run. */
+static int64_t find_delay_locked(const struct sched_pool *pool,
+                                 const struct sched_job *job) {
     int64_t work = queue_work_before(&pool->queue, job);
     if (job->cost + job->later > SCHED_CHEAP_NS)
-        work += find_running_locked(pool, job->cost + job->later);
-    return work / (int64_t)pool->options.num_workers <= pool->options.max_delay;
+        work += find_running_locked(pool, job);
+    return work / (int64_t)pool->options.num_workers;
 }
 
 /* Whether the job's client may use one more slot. Its jobs are at most some times as many
@@ -436,7 +408,8 @@ static bool has_slot_locked(const struct sched_pool *pool, const struct sched_jo
 bool sched_reserve(struct sched_pool *pool, const struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
     bool idle = pool->num_running + pool->num_slots < pool->options.num_workers;
-    bool admitted = idle || (has_slot_locked(pool, job) && is_soon_locked(pool, job));
+    bool admitted = idle || (has_slot_locked(pool, job) &&
+                             find_delay_locked(pool, job) <= pool->options.max_delay);
     pool->num_slots += admitted;
     pthread_mutex_unlock(&pool->lock);
     return admitted;
@@ -479,7 +452,7 @@ struct sched_load sched_get_load(struct sched_pool *pool) {
     const struct sched_options *options = &pool->options;
 
     pthread_mutex_lock(&pool->lock);
-    int64_t work = queue_work(&pool->queue) + find_running_locked(pool, SCHED_COST_MAX);
+    int64_t work = queue_work(&pool->queue) + find_running_locked(pool, NULL);
     const struct sched_load load = {.num_workers = options->num_workers,
                                     .num_busy = pool->num_running + pool->num_helping,
                                     .num_queued = atomic_load(&pool->num_queued),
@@ -490,7 +463,9 @@ struct sched_load sched_get_load(struct sched_pool *pool) {
     return load;
 }
 
-unsigned sched_retry_after(struct sched_pool *pool) {
-    int64_t seconds = sched_get_load(pool).delay / 1000000000 + 1;
+unsigned sched_retry_after(struct sched_pool *pool, const struct sched_job *job) {
+    pthread_mutex_lock(&pool->lock);
+    int64_t seconds = find_delay_locked(pool, job) / 1000000000 + 1;
+    pthread_mutex_unlock(&pool->lock);
     return seconds < RETRY_AFTER_MAX ? (unsigned)seconds : RETRY_AFTER_MAX;
 }

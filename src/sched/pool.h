@@ -20,6 +20,8 @@ void sched_pool_destroy(struct sched_pool *pool);
 /* Reserves a slot for a job whose client and estimates are set; returns false when it
  * should not wait. An idle worker takes any job. Otherwise the queue may be full, or the
  * work before the job would take longer than max_delay; its own length does not count.
+ * Nor does the rest of a job of another client that runs: it lets a large one run inside
+ * once it has used max_delay.
  * The queue is full earlier for a client whose jobs wait in most of its slots, so that
  * others find one.
  * Each slot is then used by one sched_submit(). Thread-safe. */
@@ -45,6 +47,10 @@ bool sched_cancel(struct sched_pool *pool, struct sched_job *job);
 size_t sched_call_on_each(struct sched_pool *pool, void (*call)(void *context),
                           void *context, int64_t wait_ns);
 
+/* Whether a client none of whose jobs waits or runs has used more than its share, so that
+ * its next job comes after those of others. Thread-safe. */
+bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *client);
+
 /* How busy a pool is. */
 struct sched_load {
     size_t num_workers;
@@ -58,9 +64,9 @@ struct sched_load {
 /* Thread-safe. */
 struct sched_load sched_get_load(struct sched_pool *pool);
 
-/* Returns in how many whole seconds all present work is done, at least 1.
- * Thread-safe. */
-unsigned sched_retry_after(struct sched_pool *pool);
+/* Returns how many whole seconds a job whose client and estimates are set would wait, 1
+ * to 30. Thread-safe. */
+unsigned sched_retry_after(struct sched_pool *pool, const struct sched_job *job);
 
 /* Whether nobody wants the result of a job: it was cancelled, or its deadline is over. */
 bool sched_job_is_over(const struct sched_job *job);
@@ -92,7 +98,8 @@ size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_
 void sched_share_loops(struct sched_worker *worker, bool shared);
 
 /* Called before the result is handed over: the worker counts as idle from now on, so that
- * the next request of the same client is not refused for a job that has ended. */
+ * the next request of the same client is not refused for a job that has ended. One that
+ * is over early is charged to its client for what it has used. */
 void sched_end_job(struct sched_worker *worker);
 
 /* Return the time in ns that the job took so far: on its own thread, without inner jobs,

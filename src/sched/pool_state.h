@@ -56,6 +56,7 @@ struct sched_pool {
     atomic_size_t num_queued; /* jobs in the queue */
     atomic_size_t num_cheap;  /* those of them that are cheap */
     atomic_size_t num_loops;  /* loops that were ever put on the list */
+    atomic_int_fast64_t time; /* of the queue, virtual */
 };
 
 /* Called while spinning: lets the other hardware thread of this core run. */
@@ -69,6 +70,19 @@ static inline void relax_cpu(void) {
 
 /* pace.checkpoint of a worker, which is the context. */
 void reach_checkpoint(void *worker);
+
+/* Notes that a worker begins the job that it took from the queue. */
+void begin_job_locked(struct sched_worker *worker, struct sched_job *job);
+
+/* Runs the job that the worker has begun. */
+void run_job(struct sched_worker *worker);
+
+/* Notes that the worker's job has ended, unless that was noted already. */
+void end_job_locked(struct sched_worker *worker);
+
+/* Returns how long in ns the job of an outer worker must run until a large one that waits
+ * may run inside it; 0 or less: no longer. The caller holds the lock. */
+int64_t inner_find_wait(const struct sched_worker *worker, const struct sched_job *job);
 
 /* Returns a loop with tasks left, or NULL. */
 struct loop *find_loop_locked(const struct sched_pool *pool);

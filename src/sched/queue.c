@@ -162,14 +162,17 @@ struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached,
 }
 
 struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
-                                     int64_t max_cost) {
+                                     const struct sched_client *client, int64_t max_own,
+                                     int64_t max_other) {
     const struct sched_flow *ring = &queue->flows[SCHED_LARGE];
 
     reached = find_inner_end(queue, reached);
-    for (struct sched_flow *flow = ring->next; flow != ring && flow->tag < reached;
+    /* The next job of the client whose job runs begins at its very end. */
+    for (struct sched_flow *flow = ring->next; flow != ring && flow->tag <= reached;
          flow = flow->next) {
-        if (flow->first->cost + flow->first->later <= max_cost)
-            return take_from_flow(queue, flow, flow->first);
+        struct sched_job *job = flow->first;
+        if (job->cost + job->later <= (job->client == client ? max_own : max_other))
+            return take_from_flow(queue, flow, job);
     }
     return NULL;
 }
@@ -221,6 +224,23 @@ int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t c
     if (waits)
         link_flow(queue, flow, SCHED_LARGE);
     return tag;
+}
+
+void queue_refund(struct queue *queue, struct sched_client *client, int64_t used,
+                  int64_t unused) {
+    struct sched_flow *flow = &client->flows[SCHED_LARGE];
+    int64_t least = queue->time + used, tag = flow->tag - unused;
+    bool waits = flow->first != NULL;
+
+    if (tag < least)
+        tag = least;
+    if (tag >= flow->tag)
+        return;
+    if (waits)
+        unlink_flow(queue, flow);
+    flow->tag = tag;
+    if (waits)
+        link_flow(queue, flow, SCHED_LARGE);
 }
 
 void queue_forget_shares(struct queue *queue) {

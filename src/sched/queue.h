@@ -99,10 +99,12 @@ struct sched_job *queue_take(struct queue *queue);
  * the group `except`, unless it is 0. */
 struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached, uint64_t except);
 
-/* Likewise, but only a large job of at most `max_cost`, with what it will submit later,
- * and the next one of its flow. */
+/* Likewise, but only a large job that is the next one of its flow. With what it will
+ * submit later it costs `max_own` at most, or `max_other` when it is of another client
+ * than `client`. */
 struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
-                                     int64_t max_cost);
+                                     const struct sched_client *client, int64_t max_own,
+                                     int64_t max_other);
 
 /* Removes jobs of the group, of any client, and writes them to ret_jobs, which
  * has room for `max`. Returns how many; they have at most max_rows rows in all. */
@@ -111,6 +113,12 @@ size_t queue_take_group(struct queue *queue, uint64_t group, size_t max_rows,
 
 /* Counts a large job that runs without having waited. Returns its start tag. */
 int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t cost);
+
+/* Called when a large job ends for which `unused` was counted too much, because nobody
+ * waits for it any more. The client goes on ahead of virtual time by at least what the
+ * job has `used`: so the others have their turn before its next one. */
+void queue_refund(struct queue *queue, struct sched_client *client, int64_t used,
+                  int64_t unused);
 
 /* Called when a job is added to an idle pool: all past shares are forgotten. */
 void queue_forget_shares(struct queue *queue);

@@ -24,11 +24,13 @@ struct sched_worker {
     /* About the job that runs. The thread itself changes them under the pool's lock, and
      * reads them without it. */
     struct sched_job *job;
-    int64_t begun;        /* clock_now_ns */
-    int64_t expected_end; /* likewise; 0: no job runs */
-    int64_t tag;          /* its start tag */
-    bool shares_loops;    /* its loops compute results of other jobs too */
-    int64_t inner_ns;     /* that inner jobs took since it began */
+    const struct sched_client *client; /* of `job`, to be compared: it may be gone */
+    int64_t begun;                     /* clock_now_ns */
+    int64_t expected_end;              /* likewise; 0: no job runs */
+    int64_t tag;                       /* its start tag */
+    bool shares_loops;                 /* its loops compute results of other jobs too */
+    int64_t inner_ns;                  /* that inner jobs took since it began */
+    int64_t large_ns;                  /* those of them that were large */
 
     atomic_int_fast64_t helped_ns; /* that other threads worked for it */
     size_t called; /* the last sched_call_on_each() that it has seen; under the lock */

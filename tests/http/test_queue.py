@@ -10,8 +10,10 @@ import pytest
 import requests
 
 import oip
+from abandoner import Abandoner, get_status, slow_post
 from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_problem
+from http1 import Connection
 from safetensors_file import make_safetensors
 
 CHEAP = {"model": "d2l", "queries": [[1.0] * 100], "keys": [[1.0] * 100] * 2}
@@ -63,6 +65,68 @@ def test_large_requests_do_not_wait_behind_endless_cheap_ones(start_server, slow
             stop.set()
         for client in cheap:
             client.result()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("pause", [0.2, 1])
+def test_large_requests_are_served_beside_long_ones_that_are_abandoned(start_server, slow_model,
+                                                                       pause):
+    """Nearly all of them, on a machine of any speed. They were refused while a long one ran for
+    less than eight times as long as they need."""
+    server = start_server("--model", slow_model, "--workers", 1)
+    request = slow_post(tokens=1000)
+    with Abandoner(server.port, pause):
+        wait_until_a_worker_has_begun()
+        statuses = []
+        for _ in range(8):
+            statuses.append(get_status(server.port, request))
+            time.sleep(0.4)
+    assert statuses.count(200) >= 6, statuses
+
+
+def served_beside_others(server, keeps_connection, seconds=4):
+    """Returns the requests of a client with one at a time, and those of each of three others that
+    always have three."""
+    request, stop = slow_post(tokens=128), threading.Event()
+
+    def send(source, keeps):
+        count = 0
+        while not stop.is_set():
+            with Connection(server.port, 60, source) as connection:
+                while not stop.is_set():
+                    connection.send(request)
+                    count += connection.read_reply().status == 200
+                    if not keeps:
+                        break
+        return count
+
+    with ThreadPoolExecutor(10) as clients:
+        others = [clients.submit(send, f"127.0.0.{3 + i % 3}", True) for i in range(9)]
+        one = clients.submit(send, "127.0.0.2", keeps_connection)
+        time.sleep(seconds)
+        stop.set()
+        return one.result(), sum(other.result() for other in others) / 3
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("keeps_connection", [True, False])
+def test_who_connects_anew_for_each_request_gets_no_more_than_a_share(start_server, slow_model,
+                                                                      keeps_connection):
+    """It got nearly twice as much: its share ended with its last connection."""
+    server = start_server("--model", slow_model, "--workers", 1, "--max-queue-delay", 60000)
+    own, share = served_beside_others(server, keeps_connection)
+    assert own <= 1.3 * share + 4, (own, share)
+
+
+def test_retry_after_is_what_this_request_would_wait(start_server, slow_model):
+    """One request of minutes made that of everybody else say minutes."""
+    server = start_server("--model", slow_model, "--workers", 1, "--max-queue-delay", 0)
+    with Connection(server.port) as long:
+        long.send(slow_post(tokens=30000))
+        wait_until_a_worker_has_begun()
+        reply = server.attention(slow_request(tokens=30000))
+        assert_problem(reply, 503, "Queue full")
+        assert 1 <= int(reply.headers["Retry-After"]) <= 30
 
 
 def test_what_would_wait_too_long_is_refused_but_nothing_for_its_own_length(start_server,

@@ -404,7 +404,7 @@ def test_requests_of_one_client_beyond_its_limit_get_429(start_server):
         connection.send(post_bytes(SMALL))
         reply = connection.read_reply()
         assert (reply.status, reply.json()["title"]) == (429, "Too many requests")
-        assert int(reply.headers["retry-after"]) >= 1
+        assert reply.headers["retry-after"] == "1"
         assert finish(unfinished[0]) == 200
         connection.send(post_bytes(SMALL))
         assert connection.read_reply().status == 200

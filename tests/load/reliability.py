@@ -13,6 +13,7 @@ import shutil
 import sys
 
 import measure  # first: it adds tests/http to the path
+from abandon import abandoned
 from memory import bodies, fill, headers, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
@@ -34,6 +35,7 @@ MEASUREMENTS = {
     "bodies": bodies,
     "workers": workers,
     "fill": fill,
+    "abandoned": abandoned,
     "mixed": mixed,
     "sizes": sizes,
     "batching": batching,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_net.c: tests of addresses, clients and connections, and of which uploads
+/* test_http_net.c: tests of addresses and connections, and of which uploads
  * are dropped. */
 #include "fail_alloc.h"
 #include "http/net/connection.h"
@@ -136,30 +136,6 @@ static void test_listen_must_be_a_host_and_a_port(void **state) {
     assert_int_equal(listen_check("--listen", long_host, &error), ATTN_E_VALUE);
 }
 
-/* --- clients --- */
-
-static void test_client_is_shared_until_its_last_user_leaves(void **state) {
-    struct client_table table;
-    const struct address a = read_valid("2001:db8::1"), b = read_valid("2001:db8::2"),
-                         c = read_valid("2001:db8:0:1::1");
-    (void)state;
-
-    client_table_init(&table, 1);
-    struct client *first = client_acquire(&table, &a),
-                  *second = client_acquire(&table, &b);
-    struct client *other = client_acquire(&table, &c);
-    assert_ptr_equal(first, second);
-    assert_ptr_not_equal(first, other);
-    assert_int_equal(first->num_users, 2);
-
-    client_release(&table, other);
-    client_release(&table, first);
-    assert_ptr_equal(client_acquire(&table, &a), second);
-    client_release(&table, second);
-    client_release(&table, second);
-    client_table_deinit(&table);
-}
-
 /* --- connections --- */
 
 /* Sweeps as if the last time had been a second and a half ago. Returns whether the
@@ -181,7 +157,7 @@ static void test_body_that_arrives_during_a_sweep_is_not_stuck(void **state) {
     int fds[2];
     (void)state;
 
-    client_table_init(&limits.clients, 1);
+    client_table_init(&limits.clients, 1, NULL);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     struct connection *connection = connection_create(&list, fds[0], &unknown);
     assert_ptr_equal(connection_start(&list, fds[0]), connection);
@@ -462,7 +438,7 @@ static void test_lack_of_memory_is_reported(void **state) {
     assert_int_equal(problem.status, 503);
     end_scene(&scene);
 
-    client_table_init(&table, 1);
+    client_table_init(&table, 1, NULL);
     fail_alloc_at(1);
     assert_null(client_acquire(&table, &address));
     assert_true(fail_alloc_stop());
@@ -477,7 +453,6 @@ int main(void) {
         cmocka_unit_test(test_malformed_ranges_are_refused_with_their_text),
         cmocka_unit_test(test_a_socket_of_another_family_has_the_empty_address),
         cmocka_unit_test(test_listen_must_be_a_host_and_a_port),
-        cmocka_unit_test(test_client_is_shared_until_its_last_user_leaves),
         cmocka_unit_test(test_body_that_arrives_during_a_sweep_is_not_stuck),
         cmocka_unit_test(test_slowest_upload_is_dropped_first),
         cmocka_unit_test(test_upload_of_a_client_that_holds_much_is_dropped_first),

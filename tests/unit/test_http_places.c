@@ -38,7 +38,7 @@ static void begin_scene(struct scene *scene) {
     scene->options.trusted_proxies = &scene->proxies;
     scene->limits.options = &scene->options;
     scene->list.limits = &scene->limits;
-    client_table_init(&scene->limits.clients, 1);
+    client_table_init(&scene->limits.clients, 1, NULL);
 }
 
 /* Returns a connection of 10.0.0.`host` in `phase`; NULL: it got no place. */

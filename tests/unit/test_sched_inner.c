@@ -2,7 +2,8 @@
 /* test_sched_inner.c: tests of jobs that run inside larger ones. */
 #include "sched_fixture.h"
 
-static const struct sched_options one_worker = {.num_workers = 1, .queue_slots = 1};
+static const struct sched_options one_worker = {
+    .num_workers = 1, .queue_slots = 1, .max_delay = 100000000000};
 
 enum { INNER_TASKS = 20000 };
 
@@ -159,19 +160,86 @@ static void test_shorter_jobs_get_half_of_the_time_at_most(void **state) {
     assert_int_equal(num_beyond_half, 0);
 }
 
-static void test_a_short_job_is_admitted_beside_a_long_one(void **state) {
-    const struct sched_options half_a_second = {
-        .num_workers = 1, .queue_slots = 9, .max_delay = 500000000};
+static const struct sched_options half_a_second = {
+    .num_workers = 1, .queue_slots = 9, .max_delay = 500000000};
+
+static void test_a_job_waits_for_a_long_one_of_its_own_client_only(void **state) {
     struct sched_client other = {0};
-    const struct sched_job short_job = {.client = &other, .cost = 10000000},
-                           long_job = {.client = &other, .cost = 1000000000};
+    const struct sched_job short_job = {.client = &client, .cost = 10000000},
+                           long_job = {.client = &client, .cost = 1000000000},
+                           from_other = {.client = &other, .cost = 1000000000};
     struct sched_job large = {.cost = 1000000000000};
     struct sched_pool *pool = create_held_pool(&half_a_second, &large);
     (void)state;
 
     assert_true(sched_reserve(pool, &short_job));
     assert_false(sched_reserve(pool, &long_job));
+    assert_true(sched_reserve(pool, &from_other));
+    assert_int_equal(sched_retry_after(pool, &from_other), 1);
+    assert_in_range(sched_retry_after(pool, &long_job), 5, 9); /* 8 s less some */
     release_and_destroy(pool);
+}
+
+/* Runs until it has used max_delay, and looks for others all the while. */
+static void run_for_max_delay(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    add_step(1);
+    while (sched_used_ns(worker) <= half_a_second.max_delay) {
+        sched_checkpoint(worker);
+        usleep(1000);
+    }
+    sched_checkpoint(worker);
+    add_step(1);
+}
+
+static void run_as_second(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    assert_false(worker->is_outer);
+    add_step(2);
+}
+
+static void run_as_third(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    assert_true(worker->is_outer);
+    add_step(3);
+}
+
+/* Both cost as much: that of the same client waits until the end. */
+static void test_a_long_job_lets_another_client_in_after_max_delay(void **state) {
+    struct sched_job large = {
+        .run = run_for_max_delay, .client = &client, .cost = 100000000000};
+    struct sched_client other = {0};
+    struct sched_job own = {.run = run_as_third, .client = &client, .cost = 1000000000},
+                     from_other = {
+                         .run = run_as_second, .client = &other, .cost = 1000000000};
+    struct sched_pool *pool = create_pool(&half_a_second);
+    (void)state;
+
+    atomic_store(&large_steps, 0);
+    sched_resubmit(pool, &large);
+    sched_resubmit(pool, &own);
+    sched_resubmit(pool, &from_other);
+    sched_pool_destroy(pool);
+    assert_int_equal(atomic_load(&large_steps), 1213);
+}
+
+static void run_abandoned(struct sched_job *job, struct sched_worker *worker) {
+    hold_worker(job, worker);
+    sched_end_job(worker);
+}
+
+static void test_an_abandoned_job_is_charged_for_what_it_used(void **state) {
+    struct sched_job large = {
+        .run = run_abandoned, .client = &client, .cost = 100000000000};
+    struct sched_pool *pool = create_pool(&half_a_second);
+    (void)state;
+
+    sched_resubmit(pool, &large);
+    wait_for(&holds);
+    usleep(20000);
+    assert_false(sched_cancel(pool, &large));
+    release_and_destroy(pool); /* the pool is gone, the client is not */
+    assert_in_range(client.flows[SCHED_LARGE].tag, 50000000000 + 20000000, 99000000000);
 }
 
 int main(void) {
@@ -180,7 +248,9 @@ int main(void) {
         cmocka_unit_test(test_inner_jobs_do_not_run_inner_jobs),
         cmocka_unit_test(test_a_much_shorter_job_runs_inside_a_long_one),
         cmocka_unit_test(test_shorter_jobs_get_half_of_the_time_at_most),
-        cmocka_unit_test(test_a_short_job_is_admitted_beside_a_long_one),
+        cmocka_unit_test(test_a_job_waits_for_a_long_one_of_its_own_client_only),
+        cmocka_unit_test(test_a_long_job_lets_another_client_in_after_max_delay),
+        cmocka_unit_test(test_an_abandoned_job_is_charged_for_what_it_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,7 +162,9 @@ static void test_a_job_waits_only_behind_so_much_work(void **state) {
 
     assert_true(sched_reserve(pool, &large)); /* its own length does not count */
     sched_submit(pool, &large);
-    assert_int_equal(sched_retry_after(pool), 6);
+    assert_int_equal(sched_retry_after(pool, &same), 6);
+    assert_int_equal(sched_retry_after(pool, &cheap), 1);
+    assert_int_equal(sched_retry_after(pool, &from_other), 1);
     assert_false(sched_reserve(pool, &same));
     assert_false(sched_reserve(pool, &decoded_later));
     assert_true(sched_reserve(pool, &cheap));      /* passes the large ones */

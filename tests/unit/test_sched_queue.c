@@ -159,6 +159,10 @@ static void test_a_new_client_has_a_turn_inside_a_large_job_too(void **state) {
     assert_null(queue_take_cheap(&queue, 0, 0));
 }
 
+static struct sched_job *take_shorter(int64_t max_own_ms, int64_t max_other_ms) {
+    return queue_take_shorter(&queue, 0, &clients[0], max_own_ms * MS, max_other_ms * MS);
+}
+
 static void test_a_shorter_job_is_short_with_what_follows_it(void **state) {
     (void)state;
     add(0, 100);
@@ -168,9 +172,52 @@ static void test_a_shorter_job_is_short_with_what_follows_it(void **state) {
     queue_add(&queue, &two_parts);
     struct sched_job *shorter = add(2, 5);
 
-    assert_ptr_equal(queue_take_shorter(&queue, 0, 10 * MS), shorter);
-    assert_null(queue_take_shorter(&queue, 0, 10 * MS));
-    assert_ptr_equal(queue_take_shorter(&queue, 0, 103 * MS), &two_parts);
+    assert_ptr_equal(take_shorter(0, 10), shorter);
+    assert_null(take_shorter(0, 10));
+    assert_ptr_equal(take_shorter(0, 103), &two_parts);
+}
+
+static void test_a_shorter_job_may_be_longer_when_another_client_sent_it(void **state) {
+    (void)state;
+    add(0, 100);
+    take_client();
+    struct sched_job *own = add(0, 20), *other = add(1, 20);
+
+    assert_null(take_shorter(10, 19));
+    assert_ptr_equal(take_shorter(10, 20), other);
+    assert_null(take_shorter(19, 100));
+    assert_ptr_equal(take_shorter(20, 20), own);
+}
+
+static void test_a_client_is_charged_for_what_an_abandoned_job_used(void **state) {
+    (void)state;
+    add(0, 1000);
+    take_client();
+    add(1, 10);
+    queue_refund(&queue, &clients[0], 20 * MS, 980 * MS);
+    add(0, 10);
+    add(1, 10);
+    add(1, 10);
+
+    assert_int_equal(take_client(), 1);
+    assert_int_equal(take_client(), 1);
+    assert_int_equal(take_client(), 0); /* not behind 1000 ms of others */
+    assert_int_equal(take_client(), 1);
+}
+
+static void test_a_refund_moves_a_client_whose_jobs_wait(void **state) {
+    (void)state;
+    add(0, 1000);
+    take_client();
+    struct sched_job *own = add(0, 10);
+    add(1, 10);
+    add(1, 10);
+    queue_refund(&queue, &clients[0], 5 * MS, 995 * MS);
+
+    assert_int_equal(take_client(), 1);
+    assert_ptr_equal(queue_take(&queue), own);
+    assert_int_equal(take_client(), 1);
+    assert_int_equal(queue.num_flows, 0);
 }
 
 static void test_a_job_that_was_charged_counts_like_one_that_waited(void **state) {
@@ -288,6 +335,11 @@ int main(void) {
         cmocka_unit_test_setup(test_a_new_client_has_a_turn_inside_a_large_job_too,
                                set_up),
         cmocka_unit_test_setup(test_a_shorter_job_is_short_with_what_follows_it, set_up),
+        cmocka_unit_test_setup(
+            test_a_shorter_job_may_be_longer_when_another_client_sent_it, set_up),
+        cmocka_unit_test_setup(test_a_client_is_charged_for_what_an_abandoned_job_used,
+                               set_up),
+        cmocka_unit_test_setup(test_a_refund_moves_a_client_whose_jobs_wait, set_up),
         cmocka_unit_test_setup(test_a_job_that_was_charged_counts_like_one_that_waited,
                                set_up),
         cmocka_unit_test_setup(test_priority_orders_the_jobs_of_one_client_only, set_up),

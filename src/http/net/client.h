@@ -3,23 +3,28 @@
  *
  * A client is an address, see address_of_client(). Several HTTP threads may serve one
  * client, so there is one table for all of them, with a lock. A client lives while it has
- * users: connections, and requests that a proxy has forwarded for it. */
+ * users: connections, and requests that a proxy has forwarded for it. It lives on while
+ * it has used more of the workers than its share: who connects anew for each request gets
+ * no more than who keeps a connection. */
 #ifndef ATTND_HTTP_NET_CLIENT_H
 #define ATTND_HTTP_NET_CLIENT_H
 
 #include "http/net/address.h"
 #include "http/net/turns.h"
-#include "sched/queue.h"
+#include "sched/pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define CLIENT_BUCKETS 1024
+#define CLIENT_BUCKETS  1024
+#define CLIENT_KEPT_MAX 4096 /* clients without users */
 
 struct client {
     struct client *next; /* in its bucket */
+    /* While it has no users: those that lost theirs before and after it. */
+    struct client *previous_kept, *next_kept;
     struct address address;
-    size_t num_users;           /* guarded by the table's lock, as is `next` */
+    size_t num_users;           /* guarded by the table's lock, as are the links */
     struct sched_client jobs;   /* guarded by the pool's lock */
     atomic_size_t held;         /* bytes of the budget */
     atomic_size_t num_requests; /* in progress, without those refused with 429 */
@@ -29,19 +34,27 @@ struct client {
 
 struct client_table {
     size_t num_threads;
-    pthread_mutex_t lock; /* guards the lists and num_users */
+    const struct sched_pool *pool; /* borrowed; whose shares count; NULL: none */
+    pthread_mutex_t lock;          /* guards what follows, and num_users */
     struct client *buckets[CLIENT_BUCKETS];
+    struct client *oldest_kept, *newest_kept;
+    size_t num_kept;
 };
 
 /* Prepares a table that `num_threads` HTTP threads use. */
-void client_table_init(struct client_table *table, size_t num_threads);
+void client_table_init(struct client_table *table, size_t num_threads,
+                       const struct sched_pool *pool);
+
+/* Frees the clients that are left, which have no users. */
 void client_table_deinit(struct client_table *table);
 
 /* Finds or adds the client that `address` belongs to, and counts one user more. Returns
  * NULL when memory is short. Thread-safe. */
 struct client *client_acquire(struct client_table *table, const struct address *address);
 
-/* Counts one user less, and frees the client after the last one. Thread-safe. */
+/* Counts one user less. After the last one, none of the client's jobs may wait or run. It
+ * is freed at once, or by a later call when it is no longer ahead of its share.
+ * Thread-safe. */
 void client_release(struct client_table *table, struct client *client);
 
 #endif
