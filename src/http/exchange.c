@@ -413,6 +413,7 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     exchange->thread->num_accepted -= exchange->accepted ? 1 : 0;
     buf_deinit(&exchange->body);
     buf_deinit(&exchange->reply);
+    served_text_release(exchange->shared);
     arena_deinit(&exchange->decoded);
     stream_deinit(&exchange->stream);
     memory_keep(&exchange->memory, 0);

@@ -80,6 +80,7 @@ struct exchange {
     struct http_stream stream; /* when it has begun, it replaces `reply` */
     const char *constant;      /* [constant_size], likewise; NULL: none */
     size_t constant_size;
+    struct served_text *shared;   /* has the bytes of `constant`; NULL: they last */
     const struct page_file *page; /* whose headers the reply has; NULL: none */
     bool page_gzip;
     struct wire_reply_head head;
@@ -109,15 +110,18 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
 /* Makes a problem the reply. */
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem);
 
-/* Makes the JSON in exchange->reply the reply. `status` is the result of writing it; when
- * it is not ATTN_OK, the reply is a 503 instead. */
+/* Makes the JSON in exchange->reply the reply, and reserves its bytes. `status` is the
+ * result of writing it; when it is not ATTN_OK, or memory is short, the reply is a 503
+ * instead. */
 void exchange_set_json(struct exchange *exchange, attn_status status, int http_status);
 
-/* Likewise for text of another type. */
-void exchange_set_text(struct exchange *exchange, attn_status status,
-                       const char *content_type, int http_status);
+/* Makes the text of the generation the reply, as served_get_text() finds it. */
+void exchange_set_shared(struct exchange *exchange, enum served_text_id id,
+                         int64_t max_age,
+                         attn_status (*print)(void *context, struct buf *text),
+                         void *context, const char *content_type);
 
-/* Makes `bytes` the reply, which are part of the binary. */
+/* Makes `bytes` the reply, which outlive the server. */
 void exchange_set_constant(struct exchange *exchange, const char *content_type,
                            const char *bytes, size_t size);
 

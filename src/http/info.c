@@ -8,17 +8,20 @@
 #include "wire/native/describe.h"
 
 #include <stdint.h>
+#include <string.h>
 
 /* docs/openapi.json, embedded by openapi.S. */
 extern const char attnd_openapi[];
 extern const uint64_t attnd_openapi_size;
 
+static attn_status print_models(void *context, struct buf *text) {
+    const struct served *served = context;
+    return wire_native_print_models(served->models, served->num_models, text);
+}
+
 void models_handle_list(struct exchange *exchange) {
-    const struct served *served = exchange->served;
-    exchange_set_json(
-        exchange,
-        wire_native_print_models(served->models, served->num_models, &exchange->reply),
-        MHD_HTTP_OK);
+    exchange_set_shared(exchange, SERVED_MODELS, SERVED_FOREVER, print_models,
+                        exchange->served, WIRE_MEDIA_TYPE_JSON);
 }
 
 void models_handle_one(struct exchange *exchange) {
@@ -30,9 +33,14 @@ void models_handle_one(struct exchange *exchange) {
                       MHD_HTTP_OK);
 }
 
+/* Constants, since a lack of memory must not make a probe fail. */
+static void set_health(struct exchange *exchange, const char *text, int status) {
+    exchange_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, text, strlen(text));
+    exchange->status = status;
+}
+
 void health_handle_live(struct exchange *exchange) {
-    exchange_set_json(exchange, buf_append_text(&exchange->reply, "{\"live\":true}"),
-                      MHD_HTTP_OK);
+    set_health(exchange, "{\"live\":true}", MHD_HTTP_OK);
 }
 
 void health_handle_ready(struct exchange *exchange) {
@@ -45,8 +53,7 @@ void health_handle_ready(struct exchange *exchange) {
         text = "{\"ready\":false,\"reason\":\"no model is loaded\"}";
     else
         ready = true;
-    exchange_set_json(exchange, buf_append_text(&exchange->reply, text),
-                      ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
+    set_health(exchange, text, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
 void openapi_handle(struct exchange *exchange) {

@@ -161,48 +161,67 @@ void oip_handle_ready(struct exchange *exchange) {
                       ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
-/* Makes the reply the statistics of `count` models, from index `first` on. */
-static void reply_stats(struct exchange *exchange, size_t first, size_t count) {
+/* Adds the statistics of `count` models, from index `first` on. */
+static attn_status print_stats(const struct served *served, size_t first, size_t count,
+                               struct buf *text) {
     struct wire_oip_statistics *statistics = calloc(count + 1, sizeof *statistics);
-    attn_status status = ATTN_E_NOMEM;
+    if (statistics == NULL)
+        return ATTN_E_NOMEM;
 
-    for (size_t i = 0; i < count && statistics != NULL; i++)
-        model_stats_get(exchange->served->stats[first + i], &statistics[i]);
-    if (statistics != NULL)
-        status = wire_oip_print_statistics(exchange->served->models + first, statistics,
-                                           count, &exchange->reply);
+    for (size_t i = 0; i < count; i++)
+        model_stats_get(served->stats[first + i], &statistics[i]);
+    attn_status status =
+        wire_oip_print_statistics(served->models + first, statistics, count, text);
     free(statistics);
-    exchange_set_json(exchange, status, MHD_HTTP_OK);
+    return status;
 }
 
 void oip_handle_stats(struct exchange *exchange) {
     size_t i;
     if (find_path_model(exchange, &i))
-        reply_stats(exchange, i, 1);
+        exchange_set_json(exchange, print_stats(exchange->served, i, 1, &exchange->reply),
+                          MHD_HTTP_OK);
+}
+
+static attn_status print_all_stats(void *context, struct buf *text) {
+    const struct served *served = context;
+    return print_stats(served, 0, served->num_models, text);
 }
 
 void oip_handle_all_stats(struct exchange *exchange) {
-    reply_stats(exchange, 0, exchange->served->num_models);
+    exchange_set_shared(exchange, SERVED_STATISTICS, SERVED_RECENT_NS, print_all_stats,
+                        exchange->served, WIRE_MEDIA_TYPE_JSON);
 }
 
 /* --- the repository --- */
 
+/* What an index is printed from. */
+struct index_source {
+    const struct served *served;
+    bool draining, ready_only;
+};
+
+static attn_status print_index(void *context, struct buf *text) {
+    const struct index_source *source = context;
+    return wire_oip_print_index(source->served->listings, source->served->num_listings,
+                                source->draining, source->ready_only, text);
+}
+
 void oip_handle_index(struct exchange *exchange) {
-    const struct served *served = exchange->served;
     const struct buf *body = &exchange->body;
-    bool ready_only;
+    struct index_source source = {exchange->served, is_draining(exchange), false};
     struct wire_problem problem;
 
     if (!wire_oip_read_index(body->data != NULL ? body->data : "", body->size,
-                             &ready_only, &problem)) {
+                             &source.ready_only, &problem)) {
         exchange_set_problem(exchange, &problem);
         return;
     }
-    exchange_set_json(exchange,
-                      wire_oip_print_index(served->listings, served->num_listings,
-                                           is_draining(exchange), ready_only,
-                                           &exchange->reply),
-                      MHD_HTTP_OK);
+    enum served_text_id id = SERVED_INDEX +
+                             (source.draining ? SERVED_INDEX_DRAINING : 0) +
+                             (source.ready_only ? SERVED_INDEX_READY_ONLY : 0);
+    exchange_set_shared(exchange, id, SERVED_FOREVER, print_index, &source,
+                        WIRE_MEDIA_TYPE_JSON);
 }
 
 /* A request to load or unload a model. Allocated in exchange->decoded. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* page.c: the page at /, with its style and its script. The binary has them in gzip form
- * (see src/ui), and inflates them for a client that does not accept gzip. */
+ * (see src/ui), and inflates them at start for clients that do not accept gzip. */
 #include "http/page.h"
 
 #include "base/endian.h"
@@ -30,7 +30,7 @@ struct page_file {
     const struct page_text *gzip;
 };
 
-static const struct page_file files[] = {
+static const struct page_file files[PAGE_NUM_FILES] = {
     {"/", "text/html; charset=utf-8", &attnd_ui_html},
     {"/ui.css", "text/css; charset=utf-8", &attnd_ui_css},
     {"/ui.js", "text/javascript; charset=utf-8", &attnd_ui_js},
@@ -113,40 +113,37 @@ static bool knows_form(struct exchange *exchange, const struct page_file *file,
     return known != NULL && (strcmp(known, "*") == 0 || strstr(known, etag) != NULL);
 }
 
-/* Appends `size` bytes, all of a gzip file of the binary. Returns ATTN_OK or
- * ATTN_E_NOMEM. */
-static attn_status inflate_file(const struct page_text *gzip, uint32_t size,
-                                struct buf *out) {
+/* Inflates a gzip file of the binary to `out`, which has room for its `size` bytes. */
+static bool inflate_file(const struct page_text *gzip, size_t size, char *out) {
     z_stream stream = {.next_in = (const Bytef *)gzip->bytes,
-                       .avail_in = (uInt)gzip->size};
+                       .avail_in = (uInt)gzip->size,
+                       .next_out = (Bytef *)out,
+                       .avail_out = (uInt)size};
 
-    if (buf_reserve(out, size) != ATTN_OK ||
-        inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) /* 16: with the header of gzip */
-        return ATTN_E_NOMEM;
-
-    stream.next_out = (Bytef *)out->data + out->size;
-    stream.avail_out = size;
+    if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) /* 16: with the header of gzip */
+        return false;
     int result = inflate(&stream, Z_FINISH);
     inflateEnd(&stream);
-    out->size += stream.total_out;
-    return result == Z_STREAM_END ? ATTN_OK : ATTN_E_NOMEM;
+    return result == Z_STREAM_END;
 }
 
-/* Makes the file without compression the reply. Many slow readers may hold one each, so
- * its bytes count against --max-memory. */
-static void set_inflated(struct exchange *exchange, const struct page_file *file) {
-    const struct page_text *gzip = file->gzip;
-    struct wire_problem problem;
-    uint32_t size; /* the last four bytes (RFC 1952, section 2.3.1) */
+attn_status page_init(struct page *page) {
+    for (size_t i = 0; i < PAGE_NUM_FILES; i++) {
+        const struct page_text *gzip = files[i].gzip;
+        uint32_t size; /* the last four bytes (RFC 1952, section 2.3.1) */
 
-    memcpy(&size, gzip->bytes + gzip->size - sizeof size, sizeof size);
-    if (!exchange_reserve(exchange, size, &problem)) {
-        exchange_set_problem(exchange, &problem);
-        return;
+        memcpy(&size, gzip->bytes + gzip->size - sizeof size, sizeof size);
+        page->sizes[i] = size;
+        page->texts[i] = malloc(size);
+        if (page->texts[i] == NULL || !inflate_file(gzip, size, page->texts[i]))
+            return ATTN_E_NOMEM;
     }
-    buf_init(&exchange->reply, size);
-    exchange_set_text(exchange, inflate_file(gzip, size, &exchange->reply),
-                      file->content_type, MHD_HTTP_OK);
+    return ATTN_OK;
+}
+
+void page_deinit(struct page *page) {
+    for (size_t i = 0; i < PAGE_NUM_FILES; i++)
+        free(page->texts[i]);
 }
 
 void page_handle(struct exchange *exchange) {
@@ -165,18 +162,17 @@ void page_handle(struct exchange *exchange) {
     }
 
     bool gzip = accepts_gzip(exchange);
-    const char *bytes = file->gzip->bytes;
-    size_t size = (size_t)file->gzip->size;
+    const struct page *page = exchange->thread->page;
+    size_t i = (size_t)(file - files);
     exchange->page = file;
     exchange->page_gzip = gzip;
-    if (gzip)
-        exchange_set_constant(exchange, file->content_type, bytes, size);
-    else
-        set_inflated(exchange, file);
+    exchange_set_constant(exchange, file->content_type,
+                          gzip ? file->gzip->bytes : page->texts[i],
+                          gzip ? (size_t)file->gzip->size : page->sizes[i]);
 
     /* Its Content-Length is that of the content which libmicrohttpd leaves out (RFC 9110,
      * section 8.6). */
-    if (exchange->status == MHD_HTTP_OK && knows_form(exchange, file, gzip)) {
+    if (knows_form(exchange, file, gzip)) {
         exchange->status = MHD_HTTP_NOT_MODIFIED;
         exchange->head.content_type = NULL;
     }

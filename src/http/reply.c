@@ -28,7 +28,8 @@ static struct wire_reply_head plain_head(const char *content_type) {
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply);
     exchange->page = NULL;
-    if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK)
+    if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK ||
+        buf_set_capacity(&exchange->reply, exchange->reply.size) != ATTN_OK)
         buf_deinit(&exchange->reply); /* exchange_send() then sends a constant text */
     exchange->status = problem->status;
     exchange->facts.error = problem->error;
@@ -37,20 +38,46 @@ void exchange_set_problem(struct exchange *exchange, const struct wire_problem *
                             problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
 }
 
-void exchange_set_text(struct exchange *exchange, attn_status status,
-                       const char *content_type, int http_status) {
-    if (status != ATTN_OK) {
-        struct wire_problem problem;
-        wire_problem_set_no_memory(&problem);
+static void set_no_memory(struct exchange *exchange) {
+    struct wire_problem problem;
+    wire_problem_set_no_memory(&problem);
+    exchange_set_problem(exchange, &problem);
+}
+
+void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
+    struct buf *reply = &exchange->reply;
+    struct wire_problem problem;
+
+    if (status != ATTN_OK || buf_set_capacity(reply, reply->size) != ATTN_OK) {
+        set_no_memory(exchange);
+        return;
+    }
+    if (!exchange_reserve(exchange, reply->size, &problem)) {
         exchange_set_problem(exchange, &problem);
         return;
     }
     exchange->status = http_status;
-    exchange->head = plain_head(content_type);
+    exchange->head = plain_head(WIRE_MEDIA_TYPE_JSON);
 }
 
-void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
-    exchange_set_text(exchange, status, WIRE_MEDIA_TYPE_JSON, http_status);
+/* Many slow readers may make it outlive the generation, so each has its bytes reserved as
+ * if they were its own. */
+void exchange_set_shared(struct exchange *exchange, enum served_text_id id,
+                         int64_t max_age,
+                         attn_status (*print)(void *context, struct buf *text),
+                         void *context, const char *content_type) {
+    struct wire_problem problem;
+    if (served_get_text(exchange->served, id, max_age, print, context,
+                        &exchange->shared) != ATTN_OK) {
+        set_no_memory(exchange);
+        return;
+    }
+    if (!exchange_reserve(exchange, exchange->shared->text.size, &problem)) {
+        exchange_set_problem(exchange, &problem);
+        return;
+    }
+    exchange_set_constant(exchange, content_type, exchange->shared->text.data,
+                          exchange->shared->text.size);
 }
 
 void exchange_set_constant(struct exchange *exchange, const char *content_type,

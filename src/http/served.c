@@ -58,6 +58,9 @@ static bool has_stats(const struct served *first, const struct model_stats *stat
 /* --- creating and freeing --- */
 
 static void free_served(struct served *served) {
+    for (size_t i = 0; i < SERVED_NUM_TEXTS; i++)
+        served_text_release(served->texts[i].text);
+    pthread_mutex_destroy(&served->lock);
     estimate_destroy(served->estimate);
     free(served->models);
     free(served->stats);
@@ -99,6 +102,7 @@ static struct served *create_served(const struct served *current,
     if (served == NULL)
         return NULL;
 
+    pthread_mutex_init(&served->lock, NULL);
     served->models = calloc(set->num_models + 1, sizeof *served->models);
     served->stats = calloc(set->num_models + 1, sizeof *served->stats);
     served->listings = calloc(set->num_listings + 1, sizeof *served->listings);
@@ -123,6 +127,73 @@ fail:
     }
     free_served(served);
     return NULL;
+}
+
+/* --- texts --- */
+
+/* Returns a text whose printing began at `oldest` or later, or NULL. */
+static struct served_text *hold_text(struct served *served, enum served_text_id id,
+                                     int64_t oldest) {
+    struct served_text *text = NULL;
+
+    pthread_mutex_lock(&served->lock);
+    if (served->texts[id].text != NULL && served->texts[id].begun >= oldest) {
+        text = served->texts[id].text;
+        atomic_fetch_add(&text->num_holders, 1);
+    }
+    pthread_mutex_unlock(&served->lock);
+    return text;
+}
+
+/* Keeps a text that the caller holds, unless there is a later one. */
+static void keep_text(struct served *served, enum served_text_id id,
+                      struct served_text *text, int64_t begun) {
+    struct served_text *former = NULL;
+
+    pthread_mutex_lock(&served->lock);
+    if (served->texts[id].text == NULL || served->texts[id].begun < begun) {
+        former = served->texts[id].text;
+        served->texts[id].text = text;
+        served->texts[id].begun = begun;
+        atomic_fetch_add(&text->num_holders, 1);
+    }
+    pthread_mutex_unlock(&served->lock);
+    served_text_release(former);
+}
+
+attn_status served_get_text(struct served *served, enum served_text_id id,
+                            int64_t max_age,
+                            attn_status (*print)(void *context, struct buf *text),
+                            void *context, struct served_text **ret_text) {
+    int64_t now = clock_now_ns();
+    struct served_text *text = hold_text(served, id, now - max_age);
+    if (text != NULL) {
+        *ret_text = text;
+        return ATTN_OK;
+    }
+
+    text = calloc(1, sizeof *text);
+    if (text == NULL)
+        return ATTN_E_NOMEM;
+    atomic_init(&text->num_holders, 1);
+    buf_init(&text->text, SIZE_MAX);
+    attn_status status = print(context, &text->text);
+    if (status == ATTN_OK)
+        status = buf_set_capacity(&text->text, text->text.size);
+    if (status != ATTN_OK) {
+        served_text_release(text);
+        return status;
+    }
+    keep_text(served, id, text, now);
+    *ret_text = text;
+    return ATTN_OK;
+}
+
+void served_text_release(struct served_text *text) {
+    if (text == NULL || atomic_fetch_sub(&text->num_holders, 1) > 1)
+        return;
+    buf_deinit(&text->text);
+    free(text);
 }
 
 /* --- publishing --- */

@@ -7,6 +7,7 @@
 #ifndef ATTND_HTTP_SERVED_H
 #define ATTND_HTTP_SERVED_H
 
+#include "base/buf.h"
 #include "http/model_stats.h"
 #include "http/work/estimate.h"
 #include "wire/problem.h"
@@ -14,6 +15,28 @@
 #include <attnd/model.h>
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* A text that several replies share. It does not change once it is printed. */
+struct served_text {
+    struct buf text;
+    atomic_size_t num_holders; /* replies, and the generation that keeps it */
+};
+
+/* The texts that a generation keeps. */
+enum served_text_id {
+    SERVED_MODELS,
+    SERVED_INDEX, /* of the repository; four of them, see the enum below */
+    SERVED_STATISTICS = SERVED_INDEX + 4,
+    SERVED_METRICS,
+    SERVED_NUM_TEXTS
+};
+
+/* Added to SERVED_INDEX. */
+enum served_index { SERVED_INDEX_READY_ONLY = 1, SERVED_INDEX_DRAINING = 2 };
+
+/* How old a text may be: one that does not change, and one that counts. */
+#define SERVED_FOREVER   INT64_MAX
+#define SERVED_RECENT_NS ((int64_t)100000000)
 
 struct served {
     const attn_model *
@@ -24,6 +47,11 @@ struct served {
     struct estimate *estimate;
     struct wire_oip_listing *listings; /* [num_listings], of all that is configured */
     size_t num_listings;
+    pthread_mutex_t lock; /* guards `texts`, and that one is held when it is read */
+    struct {
+        struct served_text *text; /* NULL: none yet */
+        int64_t begun;            /* clock_now_ns, when its printing began */
+    } texts[SERVED_NUM_TEXTS];
     struct served *earlier;    /* the generation before, while it is held */
     atomic_size_t num_holders; /* exchanges, and served_models while it is current */
 };
@@ -64,6 +92,18 @@ void served_free_unused(struct served_models *all);
  * Thread-safe. */
 struct served *served_acquire(struct served_models *all);
 void served_release(struct served *served);
+
+/* Finds a text that is at most `max_age` ns old, or prints one, which others then find.
+ * No lock is held while it is printed, so several threads may print at one time. The
+ * caller holds *ret_text until served_text_release(), though the generation may end
+ * before. Returns ATTN_E_NOMEM, or what `print` returns. Thread-safe. */
+attn_status served_get_text(struct served *served, enum served_text_id id,
+                            int64_t max_age,
+                            attn_status (*print)(void *context, struct buf *text),
+                            void *context, struct served_text **ret_text);
+
+/* Frees a text when nobody else holds it. Accepts NULL. */
+void served_text_release(struct served_text *text);
 
 /* Counts a reload that left a model as it was, or without its newest file. */
 void served_count_failed_reload(struct served_models *all);

@@ -9,6 +9,7 @@
 #include "http/metrics/metrics.h"
 #include "http/net/framing.h"
 #include "http/net/listen.h"
+#include "http/page.h"
 #include "http/thread.h"
 
 #include <stdio.h>
@@ -40,6 +41,7 @@ struct http_server {
     char url[URL_SIZE];
     struct http_thread *threads; /* [num_threads] */
     struct metrics *metrics;
+    struct page page;
     /* [num_threads + 1], at the last http_server_is_alive(); the last is of `admin` */
     size_t *num_rounds;
     size_t num_started;
@@ -195,7 +197,8 @@ static attn_status create_state(struct http_server *server) {
     server->num_rounds = calloc(num_threads + 1, sizeof *server->num_rounds);
     if (server->threads == NULL || server->num_rounds == NULL)
         return ATTN_E_NOMEM;
-    return metrics_create(num_threads + num_admin, &server->metrics);
+    attn_status status = metrics_create(num_threads + num_admin, &server->metrics);
+    return status == ATTN_OK ? page_init(&server->page) : status;
 }
 
 /* Refuses a budget without room for one connection at each address. */
@@ -228,6 +231,7 @@ static struct http_thread prepare_thread(struct http_server *server, size_t inde
                                 .callbacks = {exchange_handle, exchange_completed,
                                               exchange_client_left, exchange_give_turn},
                                 .metrics = server->metrics,
+                                .page = &server->page,
                                 .counts = &server->metrics->threads[index],
                                 .main_limits = &server->limits,
                                 .refuses_ready = &server->refuses_ready};
@@ -381,6 +385,7 @@ void http_server_destroy(struct http_server *server) {
     client_table_deinit(&server->admin_limits.clients);
     free(server->threads);
     metrics_destroy(server->metrics);
+    page_deinit(&server->page);
     free(server->num_rounds);
     free(server);
 }

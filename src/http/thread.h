@@ -25,6 +25,8 @@ struct http_callbacks {
     void (*give_turn)(struct turn *turn);
 };
 
+struct page;
+
 struct http_thread {
     const struct http_options *options;
     enum route_address address; /* where it accepts */
@@ -42,6 +44,7 @@ struct http_thread {
     atomic_size_t num_with_workers;
     atomic_bool woken;             /* wake_fd was written to, and not read since */
     struct metrics *metrics;       /* owned by the server */
+    const struct page *page;       /* likewise */
     struct metrics_thread *counts; /* this thread's, of `metrics` */
     /* Of the server's main address, which metrics show. */
     const struct connection_limits *main_limits;

@@ -6,10 +6,19 @@ import time
 from prometheus_client.parser import text_string_to_metric_families
 
 
+AGE = 0.1  # seconds that counters which a reply shows may be old
+
+
+def wait_for_counters():
+    """What was counted before is in replies after."""
+    time.sleep(1.1 * AGE)
+
+
 class Scrape:
     """One reply of GET /metrics."""
 
     def __init__(self, server):
+        wait_for_counters()
         self.reply = server.get("/metrics")
         assert self.reply.status_code == 200, self.reply.text
         self.families = list(text_string_to_metric_families(self.reply.text))

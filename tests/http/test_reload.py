@@ -16,6 +16,7 @@ from http1 import Connection, get_bytes, post_bytes
 from reload import (context_lengths, index, names, reload, replace, wait_for_log, wait_until,
                     write_huge_layer, write_wide_layer)
 from safetensors_file import write_safetensors
+from scrape import wait_for_counters
 from server import BINARY, clean_environment, is_sanitized
 
 NUM_RELOADS = 200
@@ -110,6 +111,7 @@ def test_reloads_under_load_lose_nothing_and_mix_nothing(start_server, tmp_path)
     # The counters of a model go on from generation to generation.
     sent = {name: 2 + sum(client.count for client in clients if client.request == kinds[name])
             for name in kinds}
+    wait_for_counters()
     stats = {entry["name"]: entry["inference_stats"]["success"]["count"]
              for entry in server.get("/v2/models/stats").json()["model_stats"]}
     assert stats == {"x": sent["x"] + sent["long"], "y": sent["y"]}

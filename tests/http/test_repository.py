@@ -12,6 +12,7 @@ from tritonclient.utils import InferenceServerException
 from checkpoints import write_layer
 from http1 import Connection
 from reload import index, names, replace, wait_for_log, write_huge_layer, write_wide_layer
+from scrape import Scrape
 
 ROW = {"queries": [[1, 2, 3]]}
 
@@ -91,6 +92,19 @@ def test_last_model_may_be_unloaded(server):
     change(server, "load", "b")
     assert server.get("/v2/health/ready").status_code == 200
     assert server.attention(ROW).status_code == 200
+
+
+def test_counters_of_a_model_begin_again_when_it_was_unloaded(server):
+    def count():
+        return Scrape(server).sum("attnd_requests_total", route="/v1/attention", model="b", status="200")
+    assert server.attention(ROW | {"model": "b"}).status_code == 200
+    assert count() == 1
+    change(server, "unload", "b")
+    assert count() == 0
+    change(server, "load", "b")
+    assert count() == 0
+    assert server.attention(ROW | {"model": "b"}).status_code == 200
+    assert count() == 1
 
 
 @pytest.mark.parametrize("verb", ["load", "unload"])

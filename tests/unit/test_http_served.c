@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
@@ -89,6 +90,102 @@ static void test_generation_may_be_empty(void **state) {
     served_release(served);
 }
 
+/* Prints how often it was called; `context` counts. */
+static attn_status print_count(void *context, struct buf *text) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", ++*(int *)context);
+    return buf_append_text(text, number);
+}
+
+static void test_text_is_printed_anew_when_it_is_too_old(void **state) {
+    struct served_models *all = *state;
+    attn_model *model = new_model("d2l");
+    assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    struct served *served = served_acquire(all);
+    struct served_text *texts[4];
+    int count = 0;
+
+    assert_int_equal(served_get_text(served, SERVED_MODELS, SERVED_FOREVER, print_count,
+                                     &count, &texts[0]),
+                     ATTN_OK);
+    assert_int_equal(served_get_text(served, SERVED_MODELS, SERVED_FOREVER, print_count,
+                                     &count, &texts[1]),
+                     ATTN_OK);
+    assert_ptr_equal(texts[0], texts[1]);
+    assert_int_equal(texts[0]->text.size, 1);
+    assert_int_equal(texts[0]->text.capacity, 1);
+
+    assert_int_equal(
+        served_get_text(served, SERVED_MODELS, 0, print_count, &count, &texts[2]),
+        ATTN_OK);
+    assert_int_equal(served_get_text(served, SERVED_INDEX, SERVED_FOREVER, print_count,
+                                     &count, &texts[3]),
+                     ATTN_OK);
+    assert_int_equal(count, 3);
+    served_release(served);
+    publish(all, NULL, 0);
+    served_free_unused(all); /* readers keep what they send */
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(texts[i]->text.data[0], "1123"[i]);
+        served_text_release(texts[i]);
+    }
+}
+
+/* One thread prints while another has printed a later text, which stays. */
+static attn_status print_twice(void *context, struct buf *text) {
+    struct served *served = context;
+    struct served_text *later;
+    int count = 1;
+
+    while (served_get_text(served, SERVED_METRICS, 0, print_count, &count, &later) !=
+           ATTN_OK)
+        ;
+    served_text_release(later);
+    return buf_append_text(text, "1");
+}
+
+static void test_later_text_is_kept(void **state) {
+    struct served_models *all = *state;
+    attn_model *model = new_model("d2l");
+    assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    struct served *served = served_acquire(all);
+    struct served_text *first, *kept;
+
+    assert_int_equal(
+        served_get_text(served, SERVED_METRICS, 0, print_twice, served, &first), ATTN_OK);
+    assert_int_equal(served_get_text(served, SERVED_METRICS, SERVED_FOREVER, print_twice,
+                                     served, &kept),
+                     ATTN_OK);
+    assert_int_equal(first->text.data[0], '1');
+    assert_int_equal(kept->text.data[0], '2');
+    served_text_release(first);
+    served_text_release(kept);
+    served_release(served);
+}
+
+static void test_text_is_not_kept_when_memory_is_short(void **state) {
+    struct served_models *all = *state;
+    attn_model *model = new_model("d2l");
+    assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    struct served *served = served_acquire(all);
+
+    for (size_t nth = 1;; nth++) {
+        struct served_text *text = NULL;
+        int count = 0;
+        fail_alloc_at(nth);
+        attn_status status = served_get_text(served, SERVED_STATISTICS, SERVED_FOREVER,
+                                             print_count, &count, &text);
+        if (!fail_alloc_stop()) {
+            assert_int_equal(status, ATTN_OK);
+            served_text_release(text);
+            break;
+        }
+        assert_int_equal(status, ATTN_E_NOMEM);
+        assert_null(served->texts[SERVED_STATISTICS].text);
+    }
+    served_release(served);
+}
+
 static void test_what_is_served_stays_when_memory_is_short(void **state) {
     struct served_models *all = *state;
     attn_model *models[] = {new_model("d2l"), new_model("journey")};
@@ -115,6 +212,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_generation_lives_while_it_is_held, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_generation_may_be_empty, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_text_is_printed_anew_when_it_is_too_old,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_later_text_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_text_is_not_kept_when_memory_is_short,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_served_stays_when_memory_is_short,
                                         set_up, tear_down),
     };

@@ -285,11 +285,12 @@ static void print_build(struct obs_text *text, const struct http_options *option
     obs_text_value(text, &label, 1, 1);
 }
 
-void metrics_handle(struct exchange *exchange) {
+static attn_status print_metrics(void *context, struct buf *body) {
+    struct exchange *exchange = context;
     const struct metrics *metrics = exchange->thread->metrics;
     struct obs_text text;
 
-    obs_text_init(&text, &exchange->reply);
+    obs_text_init(&text, body);
     print_build(&text, exchange->options);
     print_present(&text, exchange);
     print_models(&text, exchange->served);
@@ -298,5 +299,11 @@ void metrics_handle(struct exchange *exchange) {
     print_reasons(&text, metrics);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
         print_histogram(&text, metrics, i);
-    exchange_set_text(exchange, text.status, OBS_TEXT_MEDIA_TYPE, MHD_HTTP_OK);
+    return text.status;
+}
+
+void metrics_handle(struct exchange *exchange) {
+    bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
+    exchange_set_shared(exchange, SERVED_METRICS, is_admin ? 0 : SERVED_RECENT_NS,
+                        print_metrics, exchange, OBS_TEXT_MEDIA_TYPE);
 }

@@ -23,9 +23,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* What a connection holds without a request: libmicrohttpd's buffer, and structs. */
+/* What a connection holds without a request: libmicrohttpd's buffer, structs, and the
+ * text of an error. */
 #define MEMORY_CONNECTION_POOL  ((size_t)64 * 1024)
-#define MEMORY_CONNECTION_BYTES (MEMORY_CONNECTION_POOL + 2048)
+#define MEMORY_CONNECTION_BYTES (MEMORY_CONNECTION_POOL + 4096)
 /* What it holds in addition over TLS: its session, with a record for each direction. */
 #define MEMORY_TLS_BYTES ((size_t)40 * 1024)
 
