@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout_misfit.c: looks for the option, or the names, with which a layout would fit. */
+#include "weights/layout_misfit.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Prefixes under which a layout fits, as an error shows them. */
+struct suggestion {
+    char text[160]; /* "prefix=a., prefix=b., ..." */
+    size_t size;    /* of the text; sizeof text once no more is shown */
+    size_t count;   /* of all prefixes */
+};
+
+static void suggest_prefix(struct suggestion *suggestion, const char *prefix) {
+    static const char more[] = ", ...";
+    size_t room = sizeof suggestion->text - suggestion->size;
+    const char *comma = suggestion->count++ > 0 ? ", " : "";
+
+    if (room == 0)
+        return;
+    if (strlen(comma) + strlen("prefix=") + strlen(prefix) + sizeof more <= room) {
+        suggestion->size += (size_t)snprintf(suggestion->text + suggestion->size, room,
+                                             "%sprefix=%s", comma, prefix);
+        return;
+    }
+    memcpy(suggestion->text + suggestion->size, more, sizeof more);
+    suggestion->size = sizeof suggestion->text;
+}
+
+/* Returns whether `name` begins with `prefix` and a dot; `prefix` may have that dot, or
+ * be empty. */
+static bool is_under(const char *name, const char *prefix) {
+    size_t size = strlen(prefix);
+    return strncmp(name, prefix, size) == 0 &&
+           (size == 0 || prefix[size - 1] == '.' || name[size] == '.');
+}
+
+/* Collects the prefixes under which `layout` fits, in the order of the tensors; with
+ * `under`, only those that name a module under that prefix. */
+static void find_prefixes(const struct safetensors *file, const struct layout *layout,
+                          const char *under, struct suggestion *ret_suggestion) {
+    size_t count;
+    const struct safetensors_tensor *tensors = safetensors_get_tensors(file, &count);
+    char first[LAYOUT_NAME_SIZE];
+    size_t first_size = strlen(layout_required_name(layout, 0, first));
+
+    *ret_suggestion = (struct suggestion){.size = 0};
+    for (size_t i = 0; i < count; i++) {
+        size_t size = strlen(tensors[i].name);
+        if (size < first_size || strcmp(tensors[i].name + size - first_size, first) != 0)
+            continue;
+
+        char prefix[100]; /* so that an error's line has room for it */
+        size -= first_size;
+        if (size >= sizeof prefix)
+            continue;
+        memcpy(prefix, tensors[i].name, size);
+        prefix[size] = '\0';
+
+        struct tensor_view view = tensor_view_make(file, prefix);
+        if (is_under(prefix, under) && layout_fits(layout, &view))
+            suggest_prefix(ret_suggestion, prefix);
+    }
+}
+
+/* Refuses `prefix` when a layout called `name`, or any where that is NULL, fits under
+ * another one; else returns ATTN_OK. The modules under the prefix come first: a dot or a
+ * last word may have been forgotten, and another block is not what was asked for. */
+static attn_status refuse_prefix(const struct safetensors *file, const char *prefix,
+                                 const char *name, attn_error *ret_error) {
+    const char *const scopes[] = {prefix, ""};
+
+    for (size_t scope = 0; scope < 2; scope++) {
+        for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
+            struct suggestion suggestion;
+            if (!layout_is_called(&layout_table[i], name))
+                continue;
+            find_prefixes(file, &layout_table[i], scopes[scope], &suggestion);
+            if (suggestion.count == 0)
+                continue;
+            if (suggestion.count == 1 && scope == 0)
+                return error_set(ret_error, ATTN_E_FORMAT,
+                                 "no layout fits with prefix '%.80s', "
+                                 "but layout %s fits with another; write %s",
+                                 prefix, layout_table[i].name, suggestion.text);
+            return error_set(
+                ret_error, ATTN_E_FORMAT,
+                "no layout fits with prefix '%.80s'; choose one that layout %s "
+                "fits with (%zu in all): %s",
+                prefix, layout_table[i].name, suggestion.count, suggestion.text);
+        }
+    }
+    return ATTN_OK;
+}
+
+/* Refuses names without ".weight" when a layout called `name`, or any where that is NULL,
+ * would fit with it; else returns ATTN_OK. */
+static attn_status refuse_short_names(const struct tensor_view *view, const char *name,
+                                      attn_error *ret_error) {
+    for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
+        const struct safetensors_tensor *first = NULL;
+        char required[LAYOUT_NAME_SIZE];
+        bool fits = layout_is_called(&layout_table[i], name);
+
+        for (size_t nth = 0;
+             fits && layout_required_name(&layout_table[i], nth, required); nth++) {
+            if (tensor_view_find(view, required) != NULL)
+                continue;
+            char *end = strstr(required, ".weight");
+            if (end != NULL)
+                *end = '\0';
+            const struct safetensors_tensor *tensor = tensor_view_find(view, required);
+            if (first == NULL)
+                first = tensor;
+            fits = tensor != NULL;
+        }
+        if (fits && first != NULL)
+            return error_set(ret_error, ATTN_E_FORMAT,
+                             "no layout fits: tensor '%.80s' would be '%.80s.weight' of "
+                             "layout %s; save it, and others like it, under such a name",
+                             first->name, first->name, layout_table[i].name);
+    }
+    return ATTN_OK;
+}
+
+attn_status layout_refuse_unrecognised(const struct safetensors *file,
+                                       const struct tensor_view *view, const char *prefix,
+                                       const char *name, attn_error *ret_error) {
+    const struct layout *nearest = NULL;
+    size_t nearest_present = 0, nearest_absent = 0;
+    char nearest_missing[LAYOUT_NAME_SIZE] = "";
+
+    attn_status status = refuse_prefix(file, prefix, name, ret_error);
+    if (status == ATTN_OK)
+        status = refuse_short_names(view, name, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    /* Where no prefix helps, the nearest layout is the one with the most tensors here. */
+    for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
+        if (!layout_is_called(&layout_table[i], name))
+            continue;
+        char missing[LAYOUT_NAME_SIZE];
+        size_t absent,
+            present = layout_count_present(&layout_table[i], view, &absent, missing);
+        if (nearest == NULL || present > nearest_present ||
+            (present == nearest_present && present > 0 && absent < nearest_absent)) {
+            nearest = &layout_table[i];
+            nearest_present = present;
+            nearest_absent = absent;
+            memcpy(nearest_missing, missing, sizeof missing);
+        }
+    }
+
+    if (nearest == NULL)
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "layout '%.40s' is unknown; known are " LAYOUT_NAMES, name);
+    if (view->count == 0)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "no tensor has a name that begins with prefix '%.80s'", prefix);
+    if (nearest_present == 0 && name == NULL)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "no layout fits: tensor '%.80s' and the others "
+                         "have no name that one of " LAYOUT_NAMES " uses",
+                         view->tensors[0].name);
+
+    const char *start =
+        name == NULL ? "no layout fits; the nearest is" : "the tensors do not fit";
+    return error_set(ret_error, ATTN_E_FORMAT,
+                     "%s layout %s, which lacks tensor '%.80s%s' "
+                     "(%zu of its %zu weights are present)",
+                     start, nearest->name, prefix, nearest_missing, nearest_present,
+                     nearest_present + nearest_absent);
+}
+
+attn_status layout_refuse_ambiguous(const struct layout *a, const struct layout *b,
+                                    attn_error *ret_error) {
+    char name_a[LAYOUT_NAME_SIZE], name_b[LAYOUT_NAME_SIZE];
+
+    layout_required_name(a, 0, name_a);
+    layout_required_name(b, 0, name_b);
+    if (strcmp(a->name, b->name) == 0)
+        return error_set(ret_error, ATTN_E_FORMAT,
+                         "layout %s has either '%s' or '%s', but both are present; "
+                         "remove the one that is not used",
+                         a->name, name_a, name_b);
+    return error_set(ret_error, ATTN_E_FORMAT,
+                     "layouts %s ('%s') and %s ('%s') both fit; "
+                     "write layout=%s or layout=%s",
+                     a->name, name_a, b->name, name_b, a->name, b->name);
+}
