@@ -211,13 +211,20 @@ static attn_status check_values_finite(const struct safetensors_tensor *tensor,
                      isfinite(value) ? "too large for float32" : "not a finite number");
 }
 
+attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
+                                    attn_error *ret_error) {
+    if (tensor->dtype->to_float != NULL)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                     "tensor '%.80s' has dtype %s; store it as F32, F16, BF16 or F64",
+                     tensor->name, tensor->dtype->name);
+}
+
 attn_status safetensors_read(const struct safetensors *file,
                              const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error) {
-    if (tensor->dtype->to_float == NULL)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "tensor '%.80s' has dtype %s; store it as F32, F16, BF16 or F64",
-                         tensor->name, tensor->dtype->name);
+    if (safetensors_check_dtype(tensor, ret_error) != ATTN_OK)
+        return ATTN_E_UNSUPPORTED;
 
     unsigned char chunk[READ_CHUNK];
     size_t element_size = tensor->dtype->bits / 8;

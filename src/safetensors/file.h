@@ -30,6 +30,11 @@ const struct safetensors_tensor *safetensors_get_tensors(const struct safetensor
 /* Borrows the text of `key` in __metadata__; NULL when there is none. */
 const char *safetensors_get_metadata(const struct safetensors *file, const char *key);
 
+/* Checks that safetensors_read() knows the dtype of a tensor. Errors, with one line that
+ * names the tensor and the remedy: ATTN_E_UNSUPPORTED. */
+attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
+                                    attn_error *ret_error);
+
 /* Reads elements first .. first+count-1 of a tensor of this file, which must be within
  * it, as float32. Errors, with one line that names the tensor and the element:
  * ATTN_E_UNSUPPORTED for a dtype other than F32, F16, BF16 or F64, ATTN_E_VALUE for a

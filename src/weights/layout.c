@@ -7,23 +7,6 @@
 
 #include <string.h>
 
-static bool layout_knows(const struct layout *layout, const char *name) {
-    size_t head;
-
-    for (size_t i = 0; i < NUM_LINEARS; i++) {
-        const struct linear_names *linear = &layout->linears[i];
-        if ((linear->weight != NULL &&
-             layout_name_matches(name, linear->weight, &head)) ||
-            (linear->bias != NULL && layout_name_matches(name, linear->bias, &head)))
-            return true;
-    }
-    if (layout->ignored != NULL && layout_name_matches(name, layout->ignored, &head))
-        return true;
-    return strcmp(name, LAYOUT_ADDITIVE_QUERY) == 0 ||
-           strcmp(name, LAYOUT_ADDITIVE_KEY) == 0 ||
-           strcmp(name, LAYOUT_ADDITIVE_SCORE) == 0;
-}
-
 /* Refuses tensors that change the results in a way that attnd does not compute. */
 static attn_status check_refused(const struct layout *layout,
                                  const struct tensor_view *view, attn_error *ret_error) {
@@ -61,13 +44,18 @@ attn_status layout_recognise(const struct safetensors *file, const char *prefix,
     attn_status status = check_refused(found, &view, ret_error);
     if (status != ATTN_OK)
         return status;
-    for (size_t i = 0; name == NULL && i < view.count; i++) {
-        if (!layout_knows(found, view.tensors[i].name + view.prefix_size))
-            return error_set(ret_error, ATTN_E_FORMAT,
-                             "tensor '%.80s' is not part of layout %s and might change "
-                             "the results; remove it, or write layout=%s to ignore it",
-                             view.tensors[i].name, found->name, found->name);
+    for (size_t i = 0; i < view.count && status == ATTN_OK; i++) {
+        const struct safetensors_tensor *tensor = &view.tensors[i];
+        if (layout_uses(found, tensor->name + view.prefix_size))
+            status = safetensors_check_dtype(tensor, ret_error);
+        else if (name == NULL && !layout_knows(found, tensor->name + view.prefix_size))
+            status = error_set(ret_error, ATTN_E_FORMAT,
+                               "tensor '%.80s' is not part of layout %s and might change "
+                               "the results; remove it, or write layout=%s to ignore it",
+                               tensor->name, found->name, found->name);
     }
+    if (status != ATTN_OK)
+        return status;
 
     *ret_layout = found;
     *ret_view = view;

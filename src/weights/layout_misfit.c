@@ -96,34 +96,93 @@ static attn_status refuse_prefix(const struct safetensors *file, const char *pre
     return ATTN_OK;
 }
 
-/* Refuses names without ".weight" when a layout called `name`, or any where that is NULL,
- * would fit with it; else returns ATTN_OK. */
+#define ONE_HEAD "heads.0." /* what the name of a single head's tensor lacks */
+
+/* Returns the tensor that stands for a required name under a shorter one, or NULL:
+ * without ".weight", as a parameter of one's own is called (*ret_bare); without
+ * ONE_HEAD, as that of a single head is (*ret_alone). */
+static const struct safetensors_tensor *find_short(const struct tensor_view *view,
+                                                   const struct layout *layout,
+                                                   const char *required, bool *ret_bare,
+                                                   bool *ret_alone) {
+    bool per_head = layout->linears[LINEAR_QUERY].weight == NULL &&
+                    strncmp(required, ONE_HEAD, strlen(ONE_HEAD)) == 0;
+
+    for (int form = 0; form < 4; form++) {
+        bool bare = form & 1, alone = form & 2;
+        char name[LAYOUT_NAME_SIZE];
+        if (alone && !per_head)
+            break;
+        snprintf(name, sizeof name, "%s", required + (alone ? strlen(ONE_HEAD) : 0));
+        char *end = strstr(name, ".weight");
+        if (bare && end != NULL)
+            *end = '\0';
+
+        const struct safetensors_tensor *found = tensor_view_find(view, name);
+        if (found == NULL)
+            continue;
+        *ret_bare = *ret_bare || (bare && end != NULL);
+        *ret_alone = *ret_alone || alone;
+        return found;
+    }
+    return NULL;
+}
+
+/* Refuses shorter names when a layout called `name`, or any where that is NULL, would fit
+ * with the full ones; else returns ATTN_OK. */
 static attn_status refuse_short_names(const struct tensor_view *view, const char *name,
                                       attn_error *ret_error) {
     for (size_t i = 0; i < LAYOUT_TABLE_SIZE; i++) {
+        const struct layout *layout = &layout_table[i];
         const struct safetensors_tensor *first = NULL;
-        char required[LAYOUT_NAME_SIZE];
-        bool fits = layout_is_called(&layout_table[i], name);
+        char required[LAYOUT_NAME_SIZE], full[LAYOUT_NAME_SIZE] = "";
+        bool fits = layout_is_called(layout, name), bare = false, alone = false;
 
-        for (size_t nth = 0;
-             fits && layout_required_name(&layout_table[i], nth, required); nth++) {
-            if (tensor_view_find(view, required) != NULL)
-                continue;
-            char *end = strstr(required, ".weight");
-            if (end != NULL)
-                *end = '\0';
-            const struct safetensors_tensor *tensor = tensor_view_find(view, required);
-            if (first == NULL)
-                first = tensor;
+        for (size_t nth = 0; fits && layout_required_name(layout, nth, required); nth++) {
+            const struct safetensors_tensor *tensor =
+                find_short(view, layout, required, &bare, &alone);
             fits = tensor != NULL;
+            if (first == NULL && fits &&
+                strcmp(tensor->name + view->prefix_size, required) != 0) {
+                first = tensor;
+                memcpy(full, required, sizeof full);
+            }
         }
         if (fits && first != NULL)
-            return error_set(ret_error, ATTN_E_FORMAT,
-                             "no layout fits: tensor '%.80s' would be '%.80s.weight' of "
-                             "layout %s; save it, and others like it, under such a name",
-                             first->name, first->name, layout_table[i].name);
+            return error_set(
+                ret_error, ATTN_E_FORMAT,
+                "no layout fits: tensor '%.80s' would be '%.*s%s' of layout %s%s; save "
+                "it, and others like it, under such a name%s%s",
+                first->name, view->prefix_size < 80 ? (int)view->prefix_size : 80,
+                first->name, full, layout->name,
+                alone ? ", as that of a single head without an output projection" : "",
+                bare ? " and as [out, in]: transposed where y = x W, by "
+                       "np.ascontiguousarray(w.T)"
+                     : "",
+                alone && layout->causal ? "; write causal=false if it has no mask" : "");
     }
     return ATTN_OK;
+}
+
+#define NAMES_SHOWN 3 /* tensors that an error lists */
+
+/* Writes the first names in the view that `layout` does not know: "'a', 'b' and 7 more".
+ * Knows none where the layout is NULL. The text is empty when there is none. */
+static void list_unknown(const struct tensor_view *view, const struct layout *layout,
+                         char ret_text[NAMES_SHOWN * 48 + 32]) {
+    size_t count = 0;
+    char *out = ret_text;
+
+    *out = '\0';
+    for (size_t i = 0; i < view->count; i++) {
+        const char *name = view->tensors[i].name;
+        if (layout != NULL && layout_knows(layout, name + view->prefix_size))
+            continue;
+        if (count++ < NAMES_SHOWN)
+            out += sprintf(out, "%s'%.40s'", count > 1 ? ", " : "", name);
+    }
+    if (count > NAMES_SHOWN)
+        sprintf(out, " and %zu more", count - NAMES_SHOWN);
 }
 
 attn_status layout_refuse_unrecognised(const struct safetensors *file,
@@ -161,19 +220,24 @@ attn_status layout_refuse_unrecognised(const struct safetensors *file,
     if (view->count == 0)
         return error_set(ret_error, ATTN_E_FORMAT,
                          "no tensor has a name that begins with prefix '%.80s'", prefix);
-    if (nearest_present == 0 && name == NULL)
+
+    char others[NAMES_SHOWN * 48 + 32];
+    bool none = nearest_present == 0 && name == NULL;
+    list_unknown(view, none ? NULL : nearest, others);
+    if (none)
         return error_set(ret_error, ATTN_E_FORMAT,
-                         "no layout fits: tensor '%.80s' and the others "
-                         "have no name that one of " LAYOUT_NAMES " uses",
-                         view->tensors[0].name);
+                         "no layout fits: the file has %s, but no name that one "
+                         "of " LAYOUT_NAMES " uses",
+                         others);
 
     const char *start =
         name == NULL ? "no layout fits; the nearest is" : "the tensors do not fit";
     return error_set(ret_error, ATTN_E_FORMAT,
-                     "%s layout %s, which lacks tensor '%.80s%s' "
-                     "(%zu of its %zu weights are present)",
+                     "%s layout %s, which lacks tensor '%.80s%s' (%zu of its %zu weights "
+                     "are present)%s%s",
                      start, nearest->name, prefix, nearest_missing, nearest_present,
-                     nearest_present + nearest_absent);
+                     nearest_present + nearest_absent,
+                     others[0] != '\0' ? "; what it does not know is " : "", others);
 }
 
 attn_status layout_refuse_ambiguous(const struct layout *a, const struct layout *b,

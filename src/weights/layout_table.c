@@ -187,3 +187,24 @@ bool layout_fits(const struct layout *layout, const struct tensor_view *view) {
 bool layout_is_called(const struct layout *layout, const char *name) {
     return name == NULL || strcmp(layout->name, name) == 0;
 }
+
+bool layout_uses(const struct layout *layout, const char *name) {
+    size_t head;
+
+    for (size_t i = 0; i < NUM_LINEARS; i++) {
+        const struct linear_names *linear = &layout->linears[i];
+        if ((linear->weight != NULL &&
+             layout_name_matches(name, linear->weight, &head)) ||
+            (linear->bias != NULL && layout_name_matches(name, linear->bias, &head)))
+            return true;
+    }
+    return strcmp(name, LAYOUT_ADDITIVE_QUERY) == 0 ||
+           strcmp(name, LAYOUT_ADDITIVE_KEY) == 0 ||
+           strcmp(name, LAYOUT_ADDITIVE_SCORE) == 0;
+}
+
+bool layout_knows(const struct layout *layout, const char *name) {
+    size_t head;
+    return layout_uses(layout, name) ||
+           (layout->ignored != NULL && layout_name_matches(name, layout->ignored, &head));
+}

@@ -60,8 +60,10 @@ struct tensor_view tensor_view_make(const struct safetensors *file, const char *
 /* --- the table --- */
 
 #define LAYOUT_TABLE_SIZE 6
-#define LAYOUT_NAMES      "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage"
 #define LAYOUT_NAME_SIZE  64 /* bytes of a tensor's name, terminator included */
+
+/* What the layouts are called, for errors. */
+#define LAYOUT_NAMES "d2l, torch, llms_from_scratch, llms_from_scratch_wrapper, two_stage"
 
 extern const struct layout layout_table[LAYOUT_TABLE_SIZE];
 
@@ -84,6 +86,11 @@ const char *layout_required_name(const struct layout *layout, size_t nth,
  * ret_missing the name of the first that it lacks, where there is one. */
 size_t layout_count_present(const struct layout *layout, const struct tensor_view *view,
                             size_t *ret_absent, char ret_missing[LAYOUT_NAME_SIZE]);
+
+/* Returns whether the layout reads a tensor of that name, or knows one that it ignores,
+ * too. */
+bool layout_uses(const struct layout *layout, const char *name);
+bool layout_knows(const struct layout *layout, const char *name);
 
 /* Returns whether the view has every required tensor. */
 bool layout_fits(const struct layout *layout, const struct tensor_view *view);

@@ -57,14 +57,18 @@ static attn_status check_shape(const struct sizing *sizing,
     if (fits)
         return ATTN_OK;
 
+    bool turned = rank == 2 && tensor->rank == 2 && (rows != ANY || columns != ANY) &&
+                  (rows == ANY || tensor->shape[1] == rows) &&
+                  (columns == ANY || tensor->shape[0] == columns);
     char want[64], got[64];
     format_shape(expected, rank, true, want, sizeof want);
     format_shape(tensor->shape, tensor->rank, false, got, sizeof got);
     if (tensor->rank == rank && tensor->elements == 0)
         reason = "it must not be empty";
     return error_set(sizing->ret_error, ATTN_E_SHAPE,
-                     "tensor '%.80s' has shape %s, expected %s: %s", tensor->name, got,
-                     want, reason);
+                     "tensor '%.80s' has shape %s, expected %s: %s%s", tensor->name, got,
+                     want, reason,
+                     turned && tensor->elements > 0 ? "; is it transposed?" : "");
 }
 
 /* Sizes in_proj_weight, which has the rows of query, key and value in one tensor. */
@@ -76,6 +80,8 @@ static attn_status size_packed(struct sizing *sizing, size_t which,
         return status;
 
     size_t embed = weight->shape[1], rows;
+    if (embed % 3 == 0 && embed / 3 == weight->shape[0]) /* transposed */
+        embed = weight->shape[0];
     if (!size_mul(embed, 3, &rows))
         return error_set(sizing->ret_error, ATTN_E_OVERFLOW,
                          "tensor '%.80s' is too large", weight->name);

@@ -117,7 +117,15 @@ static void test_a_prefix_that_would_fit_is_suggested(void **state) {
     must_refuse(&other, &(attn_model_options){.prefix = "nowhere."}, ATTN_E_FORMAT,
                 "no tensor has a name that begins with prefix 'nowhere.'", "");
     must_refuse(&other, &(attn_model_options){0}, ATTN_E_FORMAT,
-                "tensor 'tok_emb.weight'", "have no name that one of d2l, torch");
+                "the file has 'tok_emb.weight', but no name",
+                "that one of d2l, torch, llms");
+    for (int i = 0; i < 5; i++) {
+        char name[] = "0.weight";
+        name[0] = (char)('0' + i);
+        file_add_f32(&other, name, 2, 2, 1);
+    }
+    must_refuse(&other, &(attn_model_options){0}, ATTN_E_FORMAT,
+                "has '0.weight', '1.weight', '2.weight' and 3 more, but no name", "");
 }
 
 static void test_prefix_that_lacks_its_end_is_completed(void **state) {
@@ -161,7 +169,11 @@ static void test_nearest_layout_names_what_it_lacks(void **state) {
     must_refuse(
         &made, &(attn_model_options){.prefix = "x."}, ATTN_E_FORMAT,
         "nearest is layout llms_from_scratch, which lacks tensor 'x.W_value.weight'",
-        "3 of its 4 weights");
+        "3 of its 4 weights are present)");
+    file_add_f32(&made, "x.W_v.weight", 4, 3, 1);
+    must_refuse(&made, &(attn_model_options){.prefix = "x."}, ATTN_E_FORMAT,
+                "which lacks tensor 'x.W_value.weight'",
+                "; what it does not know is 'x.W_v.weight'");
 }
 
 static void test_names_without_weight_are_completed_where_that_would_fit(void **state) {
@@ -190,6 +202,67 @@ static void test_names_without_weight_are_completed_where_that_would_fit(void **
     must_refuse(&heads, &(attn_model_options){0}, ATTN_E_FORMAT,
                 "'heads.0.W_query.weight' of layout llms_from_scratch_wrapper",
                 "save it, and others like it");
+}
+
+static void test_single_head_is_told_the_name_that_it_lacks(void **state) {
+    static const char *const names[] = {"W_query", "W_key", "W_value"};
+    static const char *const single =
+        "would be 'a.heads.0.W_query.weight' of layout llms_from_scratch_wrapper, as "
+        "that of a single head";
+    struct weights_file parameters = {0}, linears = {0}, whole = {0};
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "a.%s", names[i]);
+        file_add_f32(&parameters, name, 3, 2, 1);
+        snprintf(name, sizeof name, "a.%s.weight", names[i]);
+        file_add_f32(&linears, name, 2, 3, 1);
+        file_add_f32(&whole, name, 2, 3, 1);
+    }
+    const attn_model_options options = {.prefix = "a."};
+    must_refuse(&parameters, &options, ATTN_E_FORMAT, single,
+                "as [out, in]: transposed where y = x W");
+    must_refuse(&parameters, &options, ATTN_E_FORMAT, "tensor 'a.W_query' would be",
+                "; write causal=false if it has no mask");
+    must_refuse(&linears, &options, ATTN_E_FORMAT, single, "under such a name; write");
+
+    file_add_f32(&whole, "a.out_proj.weight", 2, 2, 1);
+    attn_model_destroy(
+        must_create(&whole, &(attn_model_options){.prefix = "a.", .num_heads = 1}));
+}
+
+static void test_dtype_is_refused_before_options_are_asked_for(void **state) {
+    static const char *const names[] = {"W_query.weight", "W_key.weight",
+                                        "W_value.weight", "out_proj.weight", "mask"};
+    struct weights_file made = {0}, masked = {0};
+    const unsigned char bytes[4] = {1};
+    (void)state;
+
+    for (size_t i = 0; i < 5; i++) {
+        file_add(&made, names[i], "I8", "[2,2]", bytes, sizeof bytes);
+        if (i < 4)
+            file_add_f32(&masked, names[i], 2, 2, 1);
+    }
+    must_refuse(&made, &(attn_model_options){0}, ATTN_E_UNSUPPORTED, "has dtype I8",
+                "store it as F32, F16, BF16 or F64");
+    file_add(&masked, "mask", "BOOL", "[2,2]", bytes, sizeof bytes); /* not read */
+    attn_model_destroy(must_create(&masked, &(attn_model_options){.num_heads = 1}));
+}
+
+static void test_transposed_shape_is_called_so(void **state) {
+    struct weights_file packed = {0}, other = {0};
+    const attn_model_options options = {.num_heads = 2};
+    (void)state;
+
+    file_add_f32(&packed, "in_proj_weight", 4, 12, 1);
+    file_add_f32(&packed, "out_proj.weight", 4, 4, 1);
+    must_refuse(&packed, &options, ATTN_E_SHAPE, "has shape [4,12], expected [12,4]",
+                "; is it transposed?");
+    file_add_f32(&other, "in_proj_weight", 5, 12, 1);
+    file_add_f32(&other, "out_proj.weight", 4, 4, 1);
+    must_refuse(&other, &options, ATTN_E_SHAPE, "has shape [5,12], expected [36,12]",
+                "query, key and value weights");
 }
 
 static void test_ambiguous_layouts_are_named(void **state) {
@@ -401,6 +474,9 @@ int main(void) {
         cmocka_unit_test(test_prefix_that_lacks_its_end_is_completed),
         cmocka_unit_test(test_list_of_prefixes_is_cut),
         cmocka_unit_test(test_nearest_layout_names_what_it_lacks),
+        cmocka_unit_test(test_single_head_is_told_the_name_that_it_lacks),
+        cmocka_unit_test(test_dtype_is_refused_before_options_are_asked_for),
+        cmocka_unit_test(test_transposed_shape_is_called_so),
         cmocka_unit_test(test_names_without_weight_are_completed_where_that_would_fit),
         cmocka_unit_test(test_ambiguous_layouts_are_named),
         cmocka_unit_test(test_unknown_tensors_are_refused_unless_the_layout_is_named),
