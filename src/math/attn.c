@@ -2,6 +2,7 @@
 /* attn.c: runs the layer in three steps, each of which waits for the one before. Queries,
  * keys and values are projected; each panel of queries of each head attends; the outputs
  * are projected. Threads of the caller share a step that is large enough. */
+#include "base/pace.h"
 #include "math/mask.h"
 #include "math/run.h"
 #include "math/steps.h"
@@ -9,6 +10,8 @@
 #define SHARE_FLOPS      2e6 /* fewer are done faster by one thread */
 #define TASKS_PER_THREAD 8
 #define TASK_FLOPS_MAX   1e8
+#define FLOPS_PER_STEP   64 /* a task is at most PACE_STEPS_MAX */
+#define SEQUENCE_STEPS   32 /* of finding where a sequence is */
 
 size_t run_task_items(size_t count, double flops, size_t num_threads) {
     size_t tasks = num_threads > 1 ? num_threads * TASKS_PER_THREAD : 1;
@@ -29,8 +32,33 @@ void run_share(const struct run *run, double flops, size_t count,
         parallel->run(parallel->context, count, task, data);
         return;
     }
-    for (size_t i = 0; i < count; i++)
+    double steps = flops / (double)count / FLOPS_PER_STEP;
+    for (size_t i = 0; i < count; i++) {
         task(data, i, 0);
+        pace_add(steps < (double)PACE_STEPS ? (size_t)steps : PACE_STEPS);
+    }
+}
+
+/* Finds where each sequence is. */
+static void find_sequences(const struct run *run, struct sequence_position *ret_all) {
+    const attn_request *request = run->request;
+    struct sequence_position at = {0};
+
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
+
+        pace_add(SEQUENCE_STEPS);
+        at.sequence = s;
+        at.direct = plan_is_direct(run->plan, run->model, request, s);
+        at.grouped = plan_is_grouped(run->plan, run->model, request, s);
+        ret_all[s] = at;
+        at.first_query += query_len;
+        at.first_key += key_len;
+        at.first_projected += at.direct ? 0 : key_len;
+        at.first_direct += at.direct ? run->plan->num_scored * query_len : 0;
+        at.first_weight += plan_weights_heads(&run->model->info, request) *
+                           plan_weights_rows(request, s) * key_len;
+    }
 }
 
 /* Lists where each of `limit` items is among those that are selected; NULL selects all.
@@ -128,9 +156,15 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .strip_products =
             heads ? (double *)(void *)(memory + plan->strip_products) : NULL,
         .partials = memory + plan->partials,
+        .even_sums = heads ? (attn_head_sums *)(void *)(memory + plan->even_sums) : NULL,
         .first_items = (size_t *)(void *)(memory + plan->first_items),
         .thread_scratch = memory + plan->thread_scratch,
     };
+
+    struct sequence_position *sequences =
+        (struct sequence_position *)(void *)(memory + plan->sequences);
+    run->sequences = sequences;
+    find_sequences(run, sequences);
 
     struct range *ranges = (struct range *)(void *)(memory + plan->ranges);
     size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);

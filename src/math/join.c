@@ -2,6 +2,7 @@
 /* join.c: copies the rows of several requests next to each other. */
 #include "math/join.h"
 
+#include "base/pace.h"
 #include "math/mask.h"
 #include "math/model.h"
 #include "math/reserve.h"
@@ -158,7 +159,7 @@ static size_t *write_valid_lens(const attn_request *request, size_t *to) {
         struct mask mask;
         mask_init(&mask, request, s, first_query, first_key);
         for (size_t row = 0; row < request->query_lens[s]; row++)
-            *to++ = mask_find_keys(&mask, row).end;
+            *to++ = mask_bound_keys(&mask, row).end;
         first_query += request->query_lens[s];
         first_key += request->key_lens[s];
     }
@@ -188,11 +189,11 @@ static void copy_request(const attn_model *model, const attn_request *request,
     to->positions += shape.num_queries;
     to->key_positions += shape.num_keys;
 
-    memcpy(to->queries, request->queries, queries * sizeof(float));
+    pace_copy(to->queries, request->queries, queries * sizeof(float));
     if (!shape.same_keys)
-        memcpy(to->keys, request->keys, keys * sizeof(float));
+        pace_copy(to->keys, request->keys, keys * sizeof(float));
     if (!shape.same_values)
-        memcpy(to->values, request->values, values * sizeof(float));
+        pace_copy(to->values, request->values, values * sizeof(float));
     to->queries += queries;
     to->keys += keys;
     to->values += values;

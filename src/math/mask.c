@@ -7,11 +7,6 @@
 
 #include <stdint.h>
 
-/* Positions that a query attends to, both included. */
-struct allowed {
-    size_t low, high;
-};
-
 static bool is_ascending(const size_t *positions, size_t count) {
     for (size_t i = 1, start = 1; i < count; start = i) {
         size_t end = count - i < PACE_PIECE ? count : i + PACE_PIECE;
@@ -45,9 +40,9 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
                     !is_ascending(mask->key_positions, key_len);
 }
 
-static struct allowed find_allowed(const struct mask *mask, size_t query) {
+struct mask_allowed mask_find_allowed(const struct mask *mask, size_t query) {
     size_t position = mask_position(mask, query), window = mask->window;
-    struct allowed allowed = {0, SIZE_MAX - 1};
+    struct mask_allowed allowed = {0, SIZE_MAX - 1};
 
     if (window > 0 && mask->causal)
         allowed.low = position >= window ? position - window + 1 : 0;
@@ -77,17 +72,17 @@ static size_t count_keys_before(const struct mask *mask, size_t count, size_t po
     return first;
 }
 
-static bool is_allowed(struct allowed allowed, size_t position) {
-    return allowed.low <= position && position <= allowed.high;
+static bool is_allowed(struct mask_allowed allowed, size_t position) {
+    return position - allowed.low <= allowed.high - allowed.low;
 }
 
 bool mask_attends(const struct mask *mask, size_t query, size_t key) {
-    return is_allowed(find_allowed(mask, query), mask_key_position(mask, key));
+    return is_allowed(mask_find_allowed(mask, query), mask_key_position(mask, key));
 }
 
 struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
     size_t valid = mask->valid_lens != NULL ? mask->valid_lens[query] : mask->valid_len;
-    const struct allowed allowed = find_allowed(mask, query);
+    const struct mask_allowed allowed = mask_find_allowed(mask, query);
     struct mask_keys keys = {0, valid};
 
     if (!mask->by_pair && (mask->causal || mask->window > 0)) {
@@ -99,7 +94,7 @@ struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
 
 /* Returns the first key of a range that is allowed, or its end. */
 static size_t find_first(const size_t *positions, struct mask_keys keys,
-                         struct allowed allowed) {
+                         struct mask_allowed allowed) {
     for (size_t start = keys.first; start < keys.end; start = keys.first) {
         size_t end = keys.end - start < PACE_PIECE ? keys.end : start + PACE_PIECE;
         while (keys.first < end && !is_allowed(allowed, positions[keys.first]))
@@ -113,7 +108,7 @@ static size_t find_first(const size_t *positions, struct mask_keys keys,
 
 /* Returns where the last key that is allowed ends, or where the range begins. */
 static size_t find_end(const size_t *positions, struct mask_keys keys,
-                       struct allowed allowed) {
+                       struct mask_allowed allowed) {
     for (size_t start = keys.end; start > keys.first; start = keys.end) {
         size_t end = start - keys.first < PACE_PIECE ? keys.first : start - PACE_PIECE;
         while (keys.end > end && !is_allowed(allowed, positions[keys.end - 1]))
@@ -130,15 +125,42 @@ struct mask_keys mask_find_keys(const struct mask *mask, size_t query) {
 
     if (!mask->by_pair)
         return keys;
-    const struct allowed allowed = find_allowed(mask, query);
+    const struct mask_allowed allowed = mask_find_allowed(mask, query);
     keys.end = find_end(mask->key_positions, keys, allowed);
     keys.first = find_first(mask->key_positions, keys, allowed);
     return keys;
 }
 
+struct mask_sum mask_sum_keys(const struct mask *mask, size_t query,
+                              struct mask_keys keys) {
+    const struct mask_allowed allowed = mask_find_allowed(mask, query);
+    struct mask_sum sum = {0, 0};
+
+    for (size_t k = keys.first, end; k < keys.end;) {
+        end = keys.end - k < PACE_PIECE ? keys.end : k + PACE_PIECE;
+        pace_add(end - k);
+        for (; k < end; k++) {
+            bool attends = is_allowed(allowed, mask->key_positions[k]);
+            sum.count += attends;
+            sum.rows += attends ? k : 0;
+        }
+    }
+    return sum;
+}
+
+bool mask_is_even(const size_t *positions, size_t count) {
+    for (size_t i = 1; positions != NULL && i < count; i++) {
+        pace_add(1);
+        if (positions[i] != positions[i - 1] + 1)
+            return false;
+    }
+    return true;
+}
+
 static attn_status check_positions(const char *name, const size_t *positions,
                                    size_t count, size_t sequence, attn_error *ret_error) {
     for (size_t i = 0; i < count; i++) {
+        pace_add(1);
         if (positions[i] > ATTN_POSITION_MAX)
             return error_set(ret_error, ATTN_E_VALUE,
                              "%s of sequence %zu has %zu, but positions end at %d", name,

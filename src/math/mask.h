@@ -44,8 +44,27 @@ struct mask_keys mask_find_keys(const struct mask *mask, size_t query);
  * mask->by_pair is set, all that valid_lens allow. */
 struct mask_keys mask_bound_keys(const struct mask *mask, size_t query);
 
+/* Positions that a query attends to, both included. */
+struct mask_allowed {
+    size_t low, high;
+};
+
+struct mask_allowed mask_find_allowed(const struct mask *mask, size_t query);
+
 /* Returns whether the positions of a query and a key allow that it attends to this. */
 bool mask_attends(const struct mask *mask, size_t query, size_t key);
+
+/* How many keys of a range a query attends to, and the sum of their rows. */
+struct mask_sum {
+    size_t count, rows;
+};
+
+/* Adds up what a query attends to of a range of keys, which valid_lens allow. */
+struct mask_sum mask_sum_keys(const struct mask *mask, size_t query,
+                              struct mask_keys keys);
+
+/* Returns whether positions are one apart, as they are when they are NULL. */
+bool mask_is_even(const size_t *positions, size_t count);
 
 /* Checks the positions of one sequence. Errors, with one line in ret_error: ATTN_E_VALUE
  * for one over ATTN_POSITION_MAX. */

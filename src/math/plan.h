@@ -21,6 +21,17 @@ enum plan_kind { PLAN_RUN, PLAN_PROJECTED, PLAN_HEADS };
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
 #define PLAN_RANGES                6 /* lists of them in struct run */
 
+/* Where a sequence is. */
+struct sequence_position {
+    size_t sequence;
+    bool direct;                   /* see plan_is_direct() */
+    bool grouped;                  /* see plan_is_grouped() */
+    size_t first_query, first_key; /* of the sequence, in the batch */
+    size_t first_projected;        /* likewise, among the keys that are projected */
+    size_t first_direct;           /* likewise, among the rows of direct sequences */
+    size_t first_weight;           /* of the sequence, in the result's weights */
+};
+
 /* Offsets into scratch, and strides, are in floats. */
 struct plan {
     enum plan_kind kind;
@@ -63,6 +74,7 @@ struct plan {
     size_t context;
     size_t ranges;         /* struct range [PLAN_RANGES][ceil(H / 2)], see run.h */
     size_t first_items;    /* [B + 1] size_t, see run.h */
+    size_t sequences;      /* [B] struct sequence_position */
     size_t thread_scratch; /* [num_threads][thread_floats]: scratch of one thread each */
     size_t thread_floats;
     /* In a thread's scratch, after that of the kernels: one head's weights of a panel for
@@ -87,7 +99,9 @@ struct plan {
     size_t num_panels;   /* panels of queries in all sequences, for one head */
     double pairs;        /* of a query and a key, in the sequences that are not direct */
     double direct_pairs; /* in those that are */
-    size_t num_scored;   /* heads whose scores are computed */
+    /* Those of `pairs` that are masked one by one, or whose biases have no line. */
+    double masked_pairs, biased_pairs;
+    size_t num_scored; /* heads whose scores are computed */
     size_t longest_query_len, longest_key_len;
     bool any_scores; /* matter: a single key gets all the weight, whatever its score */
     size_t head_slots, query_slots; /* see struct run; nothing without weights */
@@ -99,6 +113,8 @@ struct plan {
     size_t head_ld;    /* floats of a row of one head, whole words */
     size_t head_parts; /* in a thread's scratch */
     double heads_flops;
+    size_t even_sums; /* [num_panels] attn_head_sums, see heads/even.c */
+    double even_flops;
 };
 
 /* As attn_plan() or attn_heads_plan(), but also works out the offsets. */

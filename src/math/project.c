@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* project.c: the projections, divided into strips of rows times panels of weights. With
  * kernels for bfloat16 the rows are converted first. */
+#include "base/pace.h"
 #include "math/rows/norm.h"
 #include "math/run.h"
 
@@ -58,8 +59,11 @@ struct projections {
     float *converted;        /* where x goes in bfloat16; may be x itself */
     size_t x_ld;
     size_t rows;
-    const size_t *key_lens; /* of the sequences whose keys the rows are */
-    struct ranges depth;    /* words of a row that are summed */
+    /* The sequences whose keys the rows are, and those after them. */
+    const struct sequence_position *sequences;
+    const size_t *key_lens; /* [num_sequences] */
+    size_t num_sequences;
+    struct ranges depth; /* words of a row that are summed */
     size_t count;
     struct projection items[3];
     size_t all_panels;
@@ -93,21 +97,30 @@ static size_t projection_tasks(const struct projections *p,
     return (item->panels + p->task_panels - 1) / p->task_panels;
 }
 
+/* Returns the sequence that a row of keys is of. */
+static size_t find_sequence(const struct projections *p, size_t row) {
+    size_t key = p->sequences[0].first_key + row, low = 0, high = p->num_sequences;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (p->sequences[middle].first_key <= key)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Transposes words of rows of keys, some columns of a head, into the panels of their
  * sequences. `y` is where these columns would begin in a panel of one key that is the
  * first of all; a key has `words` in all. */
 static void store_key_panels(const struct projections *p, const float *tile,
                              struct range rows, size_t width, size_t words,
                              size_t first_word, float *y) {
-    size_t sequence = 0, start = 0, row = rows.first;
+    size_t sequence = find_sequence(p, rows.first), row = rows.first;
 
     while (row < rows.end) {
+        size_t start = p->sequences[sequence].first_key - p->sequences[0].first_key;
         size_t key_len = p->key_lens[sequence], key = row - start;
-        if (key >= key_len) {
-            start += key_len;
-            sequence++;
-            continue;
-        }
         size_t first = key / KEY_BLOCK * KEY_BLOCK, left = key_len - first;
         size_t panel_keys = left < KEY_BLOCK ? left : KEY_BLOCK;
         size_t end = start + first + panel_keys;
@@ -117,6 +130,8 @@ static void store_key_panels(const struct projections *p, const float *tile,
             y + (start + first) * words + first_word * panel_keys + key - first,
             panel_keys);
         row += count;
+        sequence += row == start + key_len;
+        pace_add(1);
     }
 }
 
@@ -329,7 +344,9 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
                        run->key_heads, score_size, head_rows);
         with_keys->items[with_keys->count - 1].key_panels =
             plan->key_panels && !plan->places;
+        with_keys->sequences = run->sequences + sequence;
         with_keys->key_lens = request->key_lens + sequence;
+        with_keys->num_sequences = request->num_sequences - sequence;
     }
     if (num_keys > 0 && plan->sums)
         add_projection(with_values, &engine->to_value,
@@ -353,7 +370,8 @@ static void project_between_direct(const struct run *run) {
 
     for (size_t s = 0; s < request->num_sequences; s++) {
         size_t end = keys.end + request->key_lens[s];
-        bool direct = plan_is_direct(run->plan, run->model, request, s);
+        bool direct = run->sequences[s].direct;
+        pace_add(1);
         if (!direct)
             keys.end = end;
         if (keys.end > keys.first && (direct || s + 1 == request->num_sequences)) {

@@ -83,10 +83,12 @@ struct run {
     int32_t *query_slots; /* [longest Tq] */
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
-    double *strip_products; /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
-    float *partials;        /* results of the pieces of panels, when plan->splits */
-    size_t *first_items;    /* [B + 1]: items before each sequence, see attend/items.h */
-    float *thread_scratch;  /* [num_threads][plan->thread_floats] */
+    attn_head_sums *even_sums; /* [panels of queries], likewise */
+    double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
+    float *partials;           /* results of the pieces of panels, when plan->splits */
+    const struct sequence_position *sequences; /* [B] */
+    size_t *first_items;   /* [B + 1]: items before each sequence, see attend/items.h */
+    float *thread_scratch; /* [num_threads][plan->thread_floats] */
 };
 
 /* Returns whether the weights of a head are wanted, or sums that are made with them. */

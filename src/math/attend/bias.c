@@ -2,94 +2,130 @@
 /* bias.c: fills tiles of biases, in the layout of either form of the kernels. */
 #include "math/attend/bias.h"
 
+#include "base/pace.h"
+
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
-/* The tile of one panel. */
+/* The tile of one panel, and what its numbers are made from. Plain loops over arrays of
+ * 32 bits are what compilers vectorise. */
 struct tile {
     const struct panel_work *work;
-    size_t first;              /* the panel's first key, in the sequence */
-    struct range keys;         /* those that any row attends to, from `first` on */
+    const attn_model *model;
+    struct range keys; /* those that any row attends to, from the panel's first on */
     size_t row_step, key_step; /* floats from one row, or key, to the next */
     float *data;
+    int32_t key_at[KERNEL_PIECE_KEYS]; /* positions, from keys.first on */
+    /* Of each row: its position, those that it attends to, and the slope or the biases by
+     * distance of its head. */
+    int32_t at[KERNEL_COLUMNS_MAX], low[KERNEL_COLUMNS_MAX], high[KERNEL_COLUMNS_MAX];
+    float slope[KERNEL_COLUMNS_MAX];
+    const float *table[KERNEL_COLUMNS_MAX]; /* that of distance 0 */
 };
 
-/* Returns what a head adds to the score of a key whose position, less the query's, is
- * `distance`. */
-static float distance_bias(const attn_model *model, size_t head, ptrdiff_t distance) {
-    const ptrdiff_t farthest = (ptrdiff_t)model->info.bias_distance;
-
-    if (model->info.bias == ATTN_BIAS_ALIBI)
-        return model->alibi_slopes[head] * (float)distance;
-    if (distance < -farthest)
-        distance = -farthest;
-    if (distance > farthest)
-        distance = farthest;
-    return model->distance_bias[head * (size_t)(2 * farthest + 1) +
-                                (size_t)(distance + farthest)];
+static int32_t narrow_position(size_t position) {
+    return position < INT32_MAX ? (int32_t)position : INT32_MAX;
 }
 
-/* Returns the position of a key less that of the query of a row. */
-static ptrdiff_t find_distance(const struct tile *t, size_t c, size_t key) {
-    const struct mask *mask = t->work->mask;
-    return (ptrdiff_t)mask_key_position(mask, t->first + key) -
-           (ptrdiff_t)mask_position(mask, work_query(t->work, c));
+static void find_positions(struct tile *t, size_t first) {
+    const struct panel_work *work = t->work;
+    const struct mask *mask = work->mask;
+    const attn_model *model = t->model;
+    size_t farthest = model->info.bias_distance;
+
+    for (size_t k = t->keys.first; k < t->keys.end; k++)
+        t->key_at[k - t->keys.first] =
+            narrow_position(mask_key_position(mask, first + k));
+    for (size_t c = 0; c < work->num_queries; c++) {
+        size_t query = work_query(work, c), head = work_head(work, c);
+        struct mask_allowed allowed = mask_find_allowed(mask, query);
+
+        t->at[c] = narrow_position(mask_position(mask, query));
+        t->low[c] = narrow_position(allowed.low);
+        t->high[c] = narrow_position(allowed.high);
+        if (model->info.bias == ATTN_BIAS_ALIBI)
+            t->slope[c] = model->alibi_slopes[head];
+        else if (model->info.bias != ATTN_BIAS_NONE)
+            t->table[c] = model->distance_bias + head * (2 * farthest + 1) + farthest;
+    }
 }
 
 /* Returns whether each distance follows from the first one: the rows are of one head, and
  * positions are one apart, of rows as of keys. */
 static bool is_regular(const struct tile *t) {
     const struct panel_work *work = t->work;
-    const ptrdiff_t start = find_distance(t, 0, t->keys.first);
+    size_t count = t->keys.end - t->keys.first;
 
     for (size_t c = 1; c < work->num_queries; c++) {
-        if (work_head(work, c) != work_head(work, 0) ||
-            find_distance(t, c, t->keys.first) != start - (ptrdiff_t)c)
+        if (work_head(work, c) != work_head(work, 0) || t->at[c] - t->at[0] != (int32_t)c)
             return false;
     }
-    for (size_t k = t->keys.first; work->mask->key_positions != NULL && k < t->keys.end;
-         k++) {
-        if (find_distance(t, 0, k) != start + (ptrdiff_t)(k - t->keys.first))
+    for (size_t k = 1; work->mask->key_positions != NULL && k < count; k++) {
+        if (t->key_at[k] - t->key_at[0] != (int32_t)k)
             return false;
     }
     return true;
 }
 
+/* What is added to the scores of keys at so many distances from a query. */
+static inline float look_up(const float *table, int32_t farthest, int32_t distance) {
+    distance = distance < -farthest ? -farthest : distance;
+    return table[distance > farthest ? farthest : distance];
+}
+
 /* Fills a regular tile of attend(), whose rows of keys are parts of one line: that of all
  * distances, the largest first. */
 static void fill_from_line(const struct tile *t, float *line) {
-    const struct panel_work *work = t->work;
-    size_t width = work->num_queries, count = t->keys.end - t->keys.first;
-    const ptrdiff_t largest = find_distance(t, 0, t->keys.end - 1);
+    size_t width = t->work->num_queries, count = t->keys.end - t->keys.first;
+    const int32_t largest = t->key_at[count - 1] - t->at[0];
+    const int32_t farthest = narrow_position(t->model->info.bias_distance);
 
     for (size_t i = 0; i < count + width - 1; i++)
-        line[i] =
-            distance_bias(work->run->model, work_head(work, 0), largest - (ptrdiff_t)i);
+        line[i] = t->model->info.bias == ATTN_BIAS_ALIBI
+                      ? t->slope[0] * (float)(largest - (int32_t)i)
+                      : look_up(t->table[0], farthest, largest - (int32_t)i);
     for (size_t k = 0; k < count; k++)
         memcpy(t->data + (t->keys.first + k) * t->key_step, line + count - 1 - k,
                width * sizeof *line);
 }
 
-static void fill_each(const struct tile *t) {
-    const struct panel_work *work = t->work;
+/* Fills the tile of attend_few(): a row at a time. */
+static void fill_rows(const struct tile *t) {
+    const attn_bias kind = t->model->info.bias;
+    const int32_t farthest = narrow_position(t->model->info.bias_distance);
+    size_t count = t->keys.end - t->keys.first;
 
-    for (size_t c = 0; c < work->num_queries; c++) {
-        size_t head = work_head(work, c);
-        for (size_t k = t->keys.first; k < t->keys.end; k++)
-            t->data[c * t->row_step + k * t->key_step] =
-                distance_bias(work->run->model, head, find_distance(t, c, k));
+    for (size_t c = 0; c < t->work->num_queries; c++) {
+        float *to = t->data + c * t->row_step + t->keys.first;
+        const int32_t at = t->at[c], low = t->low[c], high = t->high[c];
+        const float slope = t->slope[c], *table = t->table[c];
+
+        for (size_t k = 0; kind == ATTN_BIAS_ALIBI && k < count; k++)
+            to[k] = slope * (float)(t->key_at[k] - at);
+        for (size_t k = 0; kind == ATTN_BIAS_BUCKETS && k < count; k++)
+            to[k] = look_up(table, farthest, t->key_at[k] - at);
+        for (size_t k = 0; t->work->mask->by_pair && k < count; k++)
+            to[k] = (t->key_at[k] < low) | (t->key_at[k] > high) ? -INFINITY : to[k];
     }
 }
 
-static void mask_pairs(const struct tile *t) {
-    const struct panel_work *work = t->work;
+/* Fills the tile of attend(): a key at a time. */
+static void fill_keys(const struct tile *t, bool biased) {
+    const attn_bias kind = biased ? t->model->info.bias : ATTN_BIAS_NONE;
+    const int32_t farthest = narrow_position(t->model->info.bias_distance);
+    size_t width = t->work->num_queries, count = t->keys.end - t->keys.first;
 
-    for (size_t c = 0; c < work->num_queries; c++) {
-        size_t query = work_query(work, c);
-        for (size_t k = t->keys.first; k < t->keys.end; k++) {
-            if (!mask_attends(work->mask, query, t->first + k))
-                t->data[c * t->row_step + k * t->key_step] = -INFINITY;
-        }
+    for (size_t k = 0; k < count; k++) {
+        float *to = t->data + (t->keys.first + k) * t->key_step;
+        const int32_t at = t->key_at[k];
+
+        for (size_t c = 0; kind == ATTN_BIAS_ALIBI && c < width; c++)
+            to[c] = t->slope[c] * (float)(at - t->at[c]);
+        for (size_t c = 0; kind == ATTN_BIAS_BUCKETS && c < width; c++)
+            to[c] = look_up(t->table[c], farthest, at - t->at[c]);
+        for (size_t c = 0; t->work->mask->by_pair && c < width; c++)
+            to[c] = (at < t->low[c]) | (at > t->high[c]) ? -INFINITY : to[c];
     }
 }
 
@@ -105,30 +141,35 @@ void bias_fill(const struct panel_work *work, size_t first, bool few,
     /* Whole vectors of any set. */
     size_t row =
         (key_len + KERNEL_COLUMNS_MAX - 1) / KERNEL_COLUMNS_MAX * KERNEL_COLUMNS_MAX;
-    struct tile tile = {
-        .work = work,
-        .first = first,
-        .keys = {work->keys.first > first ? work->keys.first - first : 0,
-                 (work->keys.end < end ? work->keys.end : end) - first},
-        .row_step = few ? row : 1,
-        .key_step = few ? 1 : columns,
-        .data = run->thread_scratch + work->thread * run->plan->thread_floats +
-                run->plan->thread_bias,
-    };
+    struct tile tile;
 
+    tile.work = work;
+    tile.model = run->model;
+    tile.keys.first = work->keys.first > first ? work->keys.first - first : 0;
+    tile.keys.end = (work->keys.end < end ? work->keys.end : end) - first;
+    tile.row_step = few ? row : 1;
+    tile.key_step = few ? 1 : columns;
+    tile.data = run->thread_scratch + work->thread * run->plan->thread_floats +
+                run->plan->thread_bias;
     if ((kind == ATTN_BIAS_NONE && !work->mask->by_pair) ||
         tile.keys.first >= tile.keys.end) /* with sinks, rows may have no keys at all */
         return;
+
     panel->bias = tile.data;
     panel->bias_ld = few ? row : columns;
     /* The kernels read lanes of nobody, too. */
     if (kind == ATTN_BIAS_NONE || few || work->num_queries < columns)
         memset(tile.data, 0,
                (few ? work->num_queries * row : key_len * columns) * sizeof *tile.data);
-    if (kind != ATTN_BIAS_NONE && !few && is_regular(&tile))
+    find_positions(&tile, first);
+    bool from_line = kind != ATTN_BIAS_NONE && !few && is_regular(&tile);
+    if (from_line)
         fill_from_line(&tile, tile.data + key_len * columns);
-    else if (kind != ATTN_BIAS_NONE)
-        fill_each(&tile);
-    if (work->mask->by_pair)
-        mask_pairs(&tile);
+    if (few)
+        fill_rows(&tile);
+    else if (!from_line || work->mask->by_pair)
+        fill_keys(&tile, !from_line);
+    if (few || !from_line || work->mask->by_pair)
+        pace_add(work->num_queries * (tile.keys.end - tile.keys.first) /
+                 (work->mask->by_pair ? 1 : 2));
 }

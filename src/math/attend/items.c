@@ -2,6 +2,10 @@
 /* items.c: items in order of their sequences, as many in a task as its time allows. */
 #include "math/attend/items.h"
 
+#include "base/pace.h"
+
+#define COUNT_STEPS 16 /* of the items of a sequence */
+
 /* How a step is divided into tasks. */
 struct item_tasks {
     const struct run *run;
@@ -10,26 +14,17 @@ struct item_tasks {
                  struct range items, size_t thread);
 };
 
-/* Sets how the sequence that `at` has come to attends. */
-static void set_kind(const struct run *run, struct sequence_position *at) {
-    at->direct = plan_is_direct(run->plan, run->model, run->request, at->sequence);
-    at->grouped = plan_is_grouped(run->plan, run->model, run->request, at->sequence);
-}
-
-static void next_sequence(const struct run *run, struct sequence_position *at) {
-    const attn_request *request = run->request;
-    size_t query_len = request->query_lens[at->sequence];
-    size_t key_len = request->key_lens[at->sequence];
-
-    at->first_query += query_len;
-    at->first_key += key_len;
-    at->first_projected += at->direct ? 0 : key_len;
-    at->first_direct += at->direct ? run->plan->num_scored * query_len : 0;
-    at->first_weight += plan_weights_heads(&run->model->info, request) *
-                        plan_weights_rows(request, at->sequence) * key_len;
-    at->sequence++;
-    if (at->sequence < request->num_sequences)
-        set_kind(run, at);
+/* Returns the sequence that has an item: the last that begins at it or before. */
+static size_t find_sequence(const struct run *run, size_t item) {
+    size_t low = 0, high = run->request->num_sequences;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (run->first_items[middle] <= item)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static void items_task(void *data, size_t index, size_t thread) {
@@ -38,19 +33,15 @@ static void items_task(void *data, size_t index, size_t thread) {
     const size_t *first = run->first_items;
     size_t num_items = first[run->request->num_sequences];
     size_t item = index * t->task_items, end = item + t->task_items;
-    struct sequence_position at = {0};
 
-    set_kind(run, &at);
     end = end < num_items ? end : num_items;
-    while (item < end) {
-        size_t begin = first[at.sequence], last = first[at.sequence + 1];
-        last = last < end ? last : end;
-        if (item < last) {
-            t->work(run, &at, (struct range){item - begin, last - begin}, thread);
-            item = last;
-        } else {
-            next_sequence(run, &at);
-        }
+    for (size_t s = find_sequence(run, item); item < end; s++) {
+        size_t last = first[s + 1] < end ? first[s + 1] : end;
+        if (item < last)
+            t->work(run, &run->sequences[s],
+                    (struct range){item - first[s], last - first[s]}, thread);
+        item = last;
+        pace_add(COUNT_STEPS);
     }
 }
 
@@ -62,6 +53,7 @@ void run_items(const struct run *run, double flops,
     size_t num_items = 0;
 
     for (size_t s = 0; s < run->request->num_sequences; s++) {
+        pace_add(COUNT_STEPS);
         run->first_items[s] = num_items;
         num_items += count(run, s);
     }

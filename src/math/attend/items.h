@@ -6,17 +6,6 @@
 
 #include "math/run.h"
 
-/* Where a sequence is. */
-struct sequence_position {
-    size_t sequence;
-    bool direct;                   /* see plan_is_direct() */
-    bool grouped;                  /* see plan_is_grouped() */
-    size_t first_query, first_key; /* of the sequence, in the batch */
-    size_t first_projected;        /* likewise, among the keys that are projected */
-    size_t first_direct;           /* likewise, among the rows of direct sequences */
-    size_t first_weight;           /* of the sequence, in the result's weights */
-};
-
 /* Calls work() for all items of a step, of so many operations in all: with some items of
  * one sequence at a time, by their numbers in the sequence. count() returns how many
  * items a sequence has. run->first_items says how many are before each sequence, until

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* analyse.c: runs the layer up to the heads' outputs, and sums up what each head does. */
+#include "base/pace.h"
 #include "math/heads/contribute.h"
+#include "math/heads/even.h"
 #include "math/mask.h"
 
-#include <math.h>
+#define ROWS_STEPS 8 /* of counting the rows of a sequence */
 
 /* Returns the request as the steps of the layer shall see it. */
 static attn_request without_weights(const attn_request *request) {
@@ -24,98 +26,45 @@ attn_status attn_heads_plan(const attn_model *model, const attn_request *request
     return status;
 }
 
-/* Adds what even weights of `share` on some keys amount to, in row `row`. `itself` says
- * that the keys are the queries. */
-static void add_even_keys(size_t row, struct mask_keys keys, double share, bool itself,
-                          attn_head_sums *even) {
-    double n = (double)(keys.end - keys.first), i = (double)row;
-    struct mask_keys near = {row > 2 ? row - 2 : 0, row + 3};
-    /* Of the keys below the row's own, and up to it. */
-    size_t below = row < keys.end ? row : keys.end;
-    size_t prefix = row < keys.end ? row + 1 : keys.end;
-
-    even->entropy -= n * share * log(share);
-    even->first += keys.first == 0 ? share : 0;
-    if (!itself)
-        return;
-    even->self += keys.first <= row && row < keys.end ? share : 0;
-    even->previous += keys.first < row && row <= keys.end ? share : 0;
-    even->next += keys.first <= row + 1 && row + 1 < keys.end ? share : 0;
-    near.first = near.first > keys.first ? near.first : keys.first;
-    near.end = near.end < keys.end ? near.end : keys.end;
-    even->near += near.first < near.end ? (double)(near.end - near.first) * share : 0;
-    even->prefix += prefix > keys.first ? (double)(prefix - keys.first) * share : 0;
-
-    /* The sums of i - k for k below i, and of k - i for k from i on: both are a number of
-     * keys times the mean of the first and the last. */
-    below = below > keys.first ? below : keys.first;
-    even->distance += (double)(below - keys.first) * share *
-                      (2 * i - (double)keys.first - (double)below + 1) / 2;
-    even->distance += (double)(keys.end - below) * share *
-                      ((double)below + (double)keys.end - 1 - 2 * i) / 2;
+/* Adds `from` to `to`. */
+static void add_head_sums(const attn_head_sums *from, attn_head_sums *to) {
+    to->entropy += from->entropy;
+    to->first += from->first;
+    to->self += from->self;
+    to->previous += from->previous;
+    to->next += from->next;
+    to->near += from->near;
+    to->prefix += from->prefix;
+    to->distance += from->distance;
 }
 
-/* Adds what even weights would amount to in a row of queries. A row without a valid key
- * has no weights at all in a model with sinks. */
-static void add_even_row(const struct mask *mask, size_t row, bool itself, bool sinks,
-                         attn_head_sums *even) {
-    struct mask_keys keys = mask_find_keys(mask, row);
-    size_t count = keys.end - keys.first;
-
-    if (count == 0 && sinks)
-        return;
-    if (count == 0 || !mask->by_pair) {
-        if (count == 0)
-            keys = (struct mask_keys){0, mask->key_len};
-        add_even_keys(row, keys, 1 / (double)(keys.end - keys.first), itself, even);
-        return;
-    }
-    for (size_t k = keys.first; k < keys.end; k++)
-        count -= !mask_attends(mask, row, k);
-    for (size_t k = keys.first; k < keys.end; k++) {
-        if (mask_attends(mask, row, k))
-            add_even_keys(row, (struct mask_keys){k, k + 1}, 1 / (double)count, itself,
-                          even);
-    }
-}
-
-/* Counts the rows, and adds what even weights would amount to. */
-static void add_rows(const attn_request *request, bool sinks, attn_heads *heads) {
-    size_t first_query = 0, first_key = 0;
+/* Counts the rows. */
+static void count_rows(const struct run *run, attn_heads *heads) {
+    const attn_request *request = run->request;
 
     for (size_t s = 0; s < request->num_sequences; s++) {
+        const struct sequence_position *at = &run->sequences[s];
         size_t query_len = request->query_lens[s];
-        bool itself = mask_keys_are_queries(request, s, first_query, first_key);
-        struct mask mask;
 
-        mask_init(&mask, request, s, first_query, first_key);
-        for (size_t q = 0; q < query_len; q++)
-            add_even_row(&mask, q, itself, sinks, &heads->even);
+        pace_add(ROWS_STEPS);
         heads->rows += query_len;
-        if (itself) {
-            heads->self_rows += query_len;
-            heads->previous_rows += query_len - 1;
-        }
-        first_query += query_len;
-        first_key += request->key_lens[s];
+        if (!mask_keys_are_queries(request, s, at->first_query, at->first_key))
+            continue;
+        heads->self_rows += query_len;
+        heads->previous_rows += query_len - 1;
     }
 }
 
 /* Adds up the sums of all panels. */
-static void add_sums(const struct run *run, attn_head_sums *sums) {
+static void add_sums(const struct run *run, attn_heads *heads) {
     size_t num_heads = run->model->info.num_heads;
 
-    for (size_t i = 0; i < run->plan->num_panels * num_heads; i++) {
-        const attn_head_sums *from = &run->panel_sums[i];
-        attn_head_sums *to = &sums[i % num_heads];
-        to->entropy += from->entropy;
-        to->first += from->first;
-        to->self += from->self;
-        to->previous += from->previous;
-        to->next += from->next;
-        to->near += from->near;
-        to->prefix += from->prefix;
-        to->distance += from->distance;
+    for (size_t i = 0; i < run->plan->num_panels; i++) {
+        add_head_sums(&run->even_sums[i], &heads->even);
+        for (size_t h = 0; h < num_heads; h++) {
+            pace_add(sizeof(attn_head_sums) / sizeof(double));
+            add_head_sums(&run->panel_sums[i * num_heads + h], &heads->sums[h]);
+        }
     }
 }
 
@@ -133,7 +82,8 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     run_place_rows(&run);
     run_attend(&run);
     heads_contribute(&run, heads->gram, &heads->squared_norm);
-    add_sums(&run, heads->sums);
-    add_rows(&copy, model->info.sinks, heads);
+    heads_even(&run);
+    add_sums(&run, heads);
+    count_rows(&run, heads);
     return ATTN_OK;
 }

@@ -4,6 +4,7 @@
  * outputs themselves are one more row of that product. */
 #include "math/heads/contribute.h"
 
+#include "base/pace.h"
 #include "math/mask.h"
 
 #include <math.h>
@@ -206,6 +207,7 @@ void heads_contribute(const struct run *run, double *gram, double *squared_norm)
     run_share(run, plan->heads_flops, plan->num_strips, contribute_task, &run);
     for (size_t i = 0; i < plan->num_strips; i++) {
         const double *products = run->strip_products + i * count * count;
+        pace_add(count * count / 2);
         for (size_t h = 0; h < num_heads; h++) {
             for (size_t g = 0; g <= h; g++)
                 gram[h * num_heads + g] += products[h * count + g];

@@ -13,6 +13,20 @@
 /* Likewise, of a number that is placed, see attend/place.c. */
 #define PLACE_FLOPS 16
 
+/* Likewise, of a pair that is masked by itself, with the search for the first and last
+ * key of a query, and of one whose bias is computed by itself. */
+#define MASK_FLOPS 96
+#define BIAS_FLOPS 32
+
+/* Likewise, of what even weights amount to in a row; and for each pair that is masked by
+ * itself. */
+#define EVEN_ROW_FLOPS  4096
+#define EVEN_PAIR_FLOPS 128
+
+double plan_pair_flops(bool masked, bool biased) {
+    return (masked ? MASK_FLOPS : 0) + (biased ? BIAS_FLOPS : 0);
+}
+
 static double linear_flops(const struct linear *linear, size_t rows) {
     double counted = (double)(rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : rows);
     return rows > 0 ? 2 * counted * (double)linear->in * (double)linear->out : 0;
@@ -37,6 +51,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
     plan->sums_flops = summed * linear_flops(&engine->to_value, plan->direct_queries);
     plan->attend_flops = plan->pairs * (scored * score * (double)plan->score_width +
                                         summed * 2 * (double)plan->hidden);
+    plan->attend_flops += (double)plan->num_scored * (MASK_FLOPS * plan->masked_pairs +
+                                                      BIAS_FLOPS * plan->biased_pairs);
     plan->attend_flops += 2 * plan->direct_pairs * (double)plan->num_scored *
                           ((double)info->key_size + (double)info->value_size);
     double flops = plan->attend_flops + plan->fold_flops + plan->sums_flops +
@@ -51,7 +67,10 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
         plan->heads_flops = linear_flops(&engine->to_output, queries) +
                             (double)queries * (double)model->info.out_size *
                                 (double)num_heads * (double)(num_heads + 4);
-        flops += SUM_FLOPS * plan->pairs * (double)num_heads + plan->heads_flops;
+        plan->even_flops =
+            EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * plan->masked_pairs;
+        flops += SUM_FLOPS * plan->pairs * (double)num_heads + plan->heads_flops +
+                 plan->even_flops;
     }
     if (plan->places)
         plan->place_flops = PLACE_FLOPS * ((double)queries * (double)plan->score_width +

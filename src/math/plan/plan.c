@@ -3,6 +3,7 @@
 #include "math/plan/parts.h"
 
 #include "base/error.h"
+#include "base/pace.h"
 #include "base/size.h"
 #include "math/mask.h"
 #include "math/model.h"
@@ -10,6 +11,8 @@
 #include <limits.h>
 #include <stdint.h>
 #include <string.h>
+
+#define SEQUENCE_STEPS 64 /* of planning one */
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
@@ -21,6 +24,7 @@ static bool valid_lens_fit(const attn_request *request, size_t sequence,
     if (!request->valid_lens_per_query)
         return request->valid_lens[sequence] <= key_len;
     for (size_t q = 0; q < request->query_lens[sequence]; q++) {
+        pace_add(1);
         if (request->valid_lens[first_query + q] > key_len)
             return false;
     }
@@ -142,6 +146,20 @@ static attn_status plan_selection(const attn_model_info *info,
     return status;
 }
 
+/* Returns whether biases by distance are computed pair by pair: rows are of several
+ * heads, or few, or positions are not one apart. */
+static bool has_uneven_biases(const attn_model *model, const attn_request *request,
+                              const struct plan *plan, const struct mask *mask,
+                              size_t sequence) {
+    size_t query_len = request->query_lens[sequence];
+
+    return model->info.bias != ATTN_BIAS_NONE &&
+           (query_len <= model->engine.kernels->few ||
+            plan_is_grouped(plan, model, request, sequence) ||
+            !mask_is_even(mask->positions, query_len) ||
+            !mask_is_even(mask->key_positions, mask->key_len));
+}
+
 /* Returns how many keys a query costs in a sequence: with a window those of its panel. An
  * estimate; positions are taken to be consecutive. */
 static size_t count_read_keys(const attn_model *model, const attn_request *request,
@@ -156,13 +174,16 @@ static size_t count_read_keys(const attn_model *model, const attn_request *reque
 
 /* Adds what the attention of one sequence needs to the plan. */
 static bool plan_attention(const attn_model *model, const attn_request *request,
-                           size_t sequence, struct plan *plan) {
+                           size_t sequence, const struct mask *mask, struct plan *plan) {
     const attn_model_info *info = &model->info;
     size_t columns = model->engine.kernels->columns;
     size_t rows = request->query_lens[sequence], key_len = request->key_lens[sequence];
     size_t score_size = model->engine.score_size, result_size = info->head_size;
-    double read_keys = (double)count_read_keys(model, request, key_len);
+    double read_keys =
+        (double)(mask->by_pair ? key_len : count_read_keys(model, request, key_len));
     double pairs = (double)rows * read_keys, heads = (double)info->num_heads;
+    bool biased = has_uneven_biases(model, request, plan, mask, sequence);
+    double pair_flops = plan_pair_flops(mask->by_pair, biased);
 
     if (plan_is_direct(plan, model, request, sequence)) {
         plan->num_direct++;
@@ -177,6 +198,8 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
     } else {
         plan->projected_keys += key_len;
         plan->pairs += pairs;
+        plan->masked_pairs += mask->by_pair ? pairs : 0;
+        plan->biased_pairs += biased ? pairs : 0;
         plan->num_panels += (rows - 1) / columns + 1;
     }
 
@@ -185,7 +208,8 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
         rows *= plan->group; /* fewer than H columns */
     }
 
-    double flops = 2 * read_keys * ((double)score_size + (double)result_size);
+    double flops =
+        read_keys * (2 * ((double)score_size + (double)result_size) + pair_flops);
     double panel_flops = flops * (double)(rows < columns ? rows : columns);
     plan->items_flops += flops * (double)request->query_lens[sequence] * heads;
     if (panel_flops > plan->panel_flops)
@@ -208,6 +232,7 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     size_t query_len = request->query_lens[sequence];
     size_t key_len = request->key_lens[sequence];
     size_t first_query = sizes->num_queries, first_key = sizes->num_keys, weights;
+    struct mask mask;
 
     if (query_len == 0 || key_len == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "sequence %zu is empty", sequence);
@@ -238,7 +263,8 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
         plan->longest_query_len = query_len;
     if (key_len > plan->longest_key_len)
         plan->longest_key_len = key_len;
-    if (!plan_attention(model, request, sequence, plan))
+    mask_init(&mask, request, sequence, first_query, first_key);
+    if (!plan_attention(model, request, sequence, &mask, plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     return ATTN_OK;
 }
@@ -249,6 +275,7 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
     if (request->num_sequences == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
     for (size_t s = 0; s < request->num_sequences; s++) {
+        pace_add(SEQUENCE_STEPS);
         attn_status status = plan_sequence(model, request, s, plan, ret_error);
         if (status != ATTN_OK)
             return status;

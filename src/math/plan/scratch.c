@@ -223,6 +223,8 @@ static bool reserve_head_sums(const attn_model_info *info, struct plan *plan,
            size_mul(plan->num_strips, count, &strip_rows) &&
            reserve_floats(floats, panel_rows, sizeof(attn_head_sums) / sizeof(float),
                           &plan->panel_sums) &&
+           reserve_floats(floats, plan->num_panels,
+                          sizeof(attn_head_sums) / sizeof(float), &plan->even_sums) &&
            size_mul(strip_rows, sizeof(double) / sizeof(float), &strip_rows) &&
            reserve_floats(floats, strip_rows, count, &plan->strip_products);
 }
@@ -267,6 +269,9 @@ bool plan_scratch(const attn_model *model, const attn_request *request,
                         sizeof(struct range) / sizeof(float), &plan->ranges) ||
         !reserve_floats(&floats, request->num_sequences + 1,
                         sizeof(size_t) / sizeof(float), &plan->first_items) ||
+        !reserve_floats(&floats, request->num_sequences,
+                        sizeof(struct sequence_position) / sizeof(float),
+                        &plan->sequences) ||
         !reserve_floats(&floats, weighs ? info->num_heads : 0, 1, &plan->head_slots) ||
         !reserve_floats(&floats, weighs ? plan->longest_query_len : 0, 1,
                         &plan->query_slots) ||
