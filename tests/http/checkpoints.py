@@ -88,12 +88,13 @@ def additive_tensors(rng, head_size):
             "attention.w_v.weight": rng.normal(size=(1, size))}
 
 
-def random_checkpoint(rng, directory, name, layout, dtype):
-    """Writes a random checkpoint. Where the layout does not determine the number of heads, it is
+def random_checkpoint(rng, directory, name, layout, dtype, change=lambda rng, tensors: None):
+    """Writes a random checkpoint, with tensors that were changed. Where the layout does not determine the number of heads, it is
     given on the command line or in the file's __metadata__, at random. So is `causal`, sometimes.
     """
     num_heads, head_size = int(rng.integers(1, 7)), int(rng.integers(1, 13))
     tensors = random_tensors(rng, layout, num_heads, head_size)
+    change(rng, tensors)
     options = {}
     if layout not in ("wrapper", "two_stage"):
         options["num_heads"] = str(num_heads)

@@ -110,9 +110,9 @@ def attend(layer, *arguments, **options):
     return result.outputs, result.weights
 
 
-def compute_request(layer, request):
-    """Computes a batched request, the body of POST /v1/attention. Returns a Result for each
-    sequence."""
+def each_sequence(request):
+    """Returns what compute() takes for each sequence of a batched request, the body of
+    POST /v1/attention."""
     keys = request.get("keys", request["queries"])
     values = request.get("values", keys)
 
@@ -127,10 +127,15 @@ def compute_request(layer, request):
     key_positions = each("key_positions")
     if "keys" not in request and request.get("key_positions") is None:
         key_positions = positions
-    return [compute(layer, q, k, v, lens, request.get("causal"), request.get("head_mask"),
-                    own, of_keys, request.get("window"))
+    return [(q, k, v, lens, request.get("causal"), request.get("head_mask"), own, of_keys,
+             request.get("window"))
             for q, k, v, lens, own, of_keys in zip(request["queries"], keys, values,
                                                    each("valid_lens"), positions, key_positions)]
+
+
+def compute_request(layer, request):
+    """Computes a batched request. Returns a Result for each sequence."""
+    return [compute(layer, *sequence) for sequence in each_sequence(request)]
 
 
 def attend_request(layer, request):

@@ -87,6 +87,8 @@ static void score_single_keys(const struct panel_work *work,
         if (one.bias != NULL)
             one.bias += c * one.bias_ld;
         work->kernels->attend_few(&one);
+        if (isnan(sum))
+            ret_scores[c] = NAN;
     }
 }
 
