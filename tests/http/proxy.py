@@ -39,11 +39,14 @@ def adapt(text, port, replicas):
 
 class Proxy:
     """`with Proxy(ports) as proxy:` accepts requests on proxy.port. `timeouts` replaces some, e.g.
-    {"client": "1s"}."""
+    {"client": "1s"}. `limits` replaces other numbers. What HAProxy logs goes to a port of UDP."""
 
-    def __init__(self, replicas, timeouts=None):
+    def __init__(self, replicas, timeouts=None, limits=None, log_port=9):
         self.port = free_port()
         settings = adapt(SETTINGS.read_text(), self.port, replicas)
+        settings = replace_once(settings, "log 127.0.0.1:9 ", f"log 127.0.0.1:{log_port} ")
+        for text, number in (limits or {}).items():
+            settings = replace_once(settings, rf"\b{re.escape(text)} \d+", f"{text} {number}")
         for name, value in (timeouts or {}).items():
             settings = replace_once(settings, rf"(?m)^    timeout {name} .*$",
                                     f"    timeout {name} {value}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests deploy/haproxy.cfg before two replicas that only pretend: they say what they were sent."""
 
+import contextlib
 import shutil
 import socket
 import threading
@@ -176,3 +177,18 @@ def test_rolling_restart_of_two_servers_loses_no_request():
         server.process.wait()
     assert {status for status, _ in replies} == {200}
     assert {name for _, name in replies} == {"attnd1", "attnd2"}
+
+
+def test_one_client_does_not_take_all_connections_of_the_proxy():
+    limits = {"maxconn": 60, "reject if { sc0_conn_cur gt": 20, "fe_conn gt": 40}
+    timeouts = {"client": "60s", "http-request": "60s"}
+    many = []
+    with Replica() as one, Proxy((one.port,), timeouts, limits) as proxy:
+        for _ in range(80):
+            with contextlib.suppress(ConnectionResetError):
+                many.append(Connection(proxy.port, source="127.0.0.2"))
+                many[-1].send(b"GET")
+        for _ in range(5):
+            assert exchange(proxy.port, get_bytes("/v1/models")).status == 200
+    for connection in many:
+        connection.socket.close()
