@@ -2,6 +2,8 @@
 /* stream.c: the piece in memory, how much of it was sent, and the arena that holds it. */
 #include "http/stream.h"
 
+#include "base/pace.h"
+
 #include <string.h>
 
 void stream_init(struct http_stream *stream) {
@@ -17,6 +19,7 @@ void stream_deinit(struct http_stream *stream) {
 void stream_write_piece(struct http_stream *stream) {
     stream->sent = 0;
     stream->size = stream->fill(stream->source, stream->piece, STREAM_PIECE_BYTES);
+    pace_add(stream->size);
 }
 
 bool stream_begin(struct http_stream *stream, stream_fill *fill, void *source) {

@@ -65,10 +65,14 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
  * Returns `slots`. */
 static int32_t *fill_slots(const size_t *selected, size_t count, size_t limit,
                            int32_t *slots) {
-    for (size_t i = 0; i < limit; i++)
+    for (size_t i = 0; i < limit; i++) {
+        pace_add(1);
         slots[i] = selected == NULL ? (int32_t)i : -1;
-    for (size_t i = 0; selected != NULL && i < count; i++)
+    }
+    for (size_t i = 0; selected != NULL && i < count; i++) {
+        pace_add(1);
         slots[selected[i]] = (int32_t)i;
+    }
     return slots;
 }
 

@@ -170,6 +170,37 @@ static void test_unordered_keys_take_short_tasks_and_nothing_besides(void **stat
     free(rows);
 }
 
+/* The score of a row's only key is computed for its log-sum-exp. */
+static void test_biases_of_single_keys_are_not_those_of_the_panel(void **state) {
+    enum { ROWS = 40000, KEYS = 96 };
+    const size_t query_len = ROWS, key_len = KEYS;
+    uint64_t seed = 9;
+    float *rows = malloc(sizeof(float) * ROWS * 8);
+    size_t *positions = malloc(sizeof *positions * ROWS);
+    attn_model *model = narrow_model(&seed, ATTN_BIAS_ALIBI);
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &query_len,
+                                  .key_lens = &key_len,
+                                  .queries = rows,
+                                  .keys = rows,
+                                  .values = rows,
+                                  .positions = positions,
+                                  .causal = true,
+                                  .window = 1,
+                                  .need_lse = true};
+
+    (void)state;
+    random_fill(&seed, rows, (size_t)ROWS * 8);
+    for (size_t r = 0; r < ROWS; r++)
+        positions[r] = r * 7 % KEYS;
+    const struct paces paces = count_steps(model, request, false);
+    assert_short(&paces, 0);
+    assert_true(paces.tasks.total <= (size_t)2 * ROWS * KEYS);
+    attn_model_destroy(model);
+    free(positions);
+    free(rows);
+}
+
 static void test_short_sequences_are_found_without_a_walk(void **state) {
     enum { SEQUENCES = 20000, WIDTH = 32 };
     attn_model_info info = {.name = "panels",
@@ -210,6 +241,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps_between_checkpoints_are_few_in_random_requests),
         cmocka_unit_test(test_unordered_keys_take_short_tasks_and_nothing_besides),
+        cmocka_unit_test(test_biases_of_single_keys_are_not_those_of_the_panel),
         cmocka_unit_test(test_short_sequences_are_found_without_a_walk),
     };
     if (attn_init(NULL) != ATTN_OK)

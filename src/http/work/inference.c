@@ -2,6 +2,7 @@
 /* inference.c: the phases of a request on its worker. */
 #include "http/work/inference.h"
 
+#include "base/pace.h"
 #include "base/size.h"
 #include "wire/reply.h"
 
@@ -202,6 +203,7 @@ static bool write_unstreamed(struct inference *inference, void *encoder) {
     if (buf_reserve(text, max) != ATTN_OK)
         return false;
     text->size = inference->exchange->codec.writer->fill(encoder, text->data, max);
+    pace_add(text->size);
     return true;
 }
 

@@ -13,6 +13,7 @@
 struct tile {
     const struct panel_work *work;
     const attn_model *model;
+    struct range rows; /* of the panel */
     struct range keys; /* those that any row attends to, from the panel's first on */
     size_t row_step, key_step; /* floats from one row, or key, to the next */
     float *data;
@@ -37,7 +38,7 @@ static void find_positions(struct tile *t, size_t first) {
     for (size_t k = t->keys.first; k < t->keys.end; k++)
         t->key_at[k - t->keys.first] =
             narrow_position(mask_key_position(mask, first + k));
-    for (size_t c = 0; c < work->num_queries; c++) {
+    for (size_t c = t->rows.first; c < t->rows.end; c++) {
         size_t query = work_query(work, c), head = work_head(work, c);
         struct mask_allowed allowed = mask_find_allowed(mask, query);
 
@@ -96,8 +97,8 @@ static void fill_rows(const struct tile *t) {
     const int32_t farthest = narrow_position(t->model->info.bias_distance);
     size_t count = t->keys.end - t->keys.first;
 
-    for (size_t c = 0; c < t->work->num_queries; c++) {
-        float *to = t->data + c * t->row_step + t->keys.first;
+    for (size_t c = t->rows.first; c < t->rows.end; c++) {
+        float *to = t->data + (c - t->rows.first) * t->row_step + t->keys.first;
         const int32_t at = t->at[c], low = t->low[c], high = t->high[c];
         const float slope = t->slope[c], *table = t->table[c];
 
@@ -129,11 +130,12 @@ static void fill_keys(const struct tile *t, bool biased) {
     }
 }
 
-void bias_fill(const struct panel_work *work, size_t first, bool few,
-               struct query_panel *panel) {
+/* Fills the tile of some rows of a panel, which attend to some keys of the sequence. */
+static void fill_tile(const struct panel_work *work, struct range rows, struct range keys,
+                      size_t first, bool few, struct query_panel *panel) {
     const struct run *run = work->run;
     const attn_bias kind = run->model->info.bias;
-    size_t columns = work->kernels->columns;
+    size_t columns = work->kernels->columns, num_rows = rows.end - rows.first;
     /* Those of a longer panel are after all that any row attends to. */
     size_t key_len =
         panel->key_len < KERNEL_PIECE_KEYS ? panel->key_len : KERNEL_PIECE_KEYS;
@@ -145,8 +147,9 @@ void bias_fill(const struct panel_work *work, size_t first, bool few,
 
     tile.work = work;
     tile.model = run->model;
-    tile.keys.first = work->keys.first > first ? work->keys.first - first : 0;
-    tile.keys.end = (work->keys.end < end ? work->keys.end : end) - first;
+    tile.rows = rows;
+    tile.keys.first = keys.first > first ? keys.first - first : 0;
+    tile.keys.end = (keys.end < end ? keys.end : end) - first;
     tile.row_step = few ? row : 1;
     tile.key_step = few ? 1 : columns;
     tile.data = run->thread_scratch + work->thread * run->plan->thread_floats +
@@ -158,9 +161,9 @@ void bias_fill(const struct panel_work *work, size_t first, bool few,
     panel->bias = tile.data;
     panel->bias_ld = few ? row : columns;
     /* The kernels read lanes of nobody, too. */
-    if (kind == ATTN_BIAS_NONE || few || work->num_queries < columns)
+    if (kind == ATTN_BIAS_NONE || few || num_rows < columns)
         memset(tile.data, 0,
-               (few ? work->num_queries * row : key_len * columns) * sizeof *tile.data);
+               (few ? num_rows * row : key_len * columns) * sizeof *tile.data);
     find_positions(&tile, first);
     bool from_line = kind != ATTN_BIAS_NONE && !few && is_regular(&tile);
     if (from_line)
@@ -170,6 +173,17 @@ void bias_fill(const struct panel_work *work, size_t first, bool few,
     else if (!from_line || work->mask->by_pair)
         fill_keys(&tile, !from_line);
     if (few || !from_line || work->mask->by_pair)
-        pace_add(work->num_queries * (tile.keys.end - tile.keys.first) /
+        pace_add(num_rows * (tile.keys.end - tile.keys.first) /
                  (work->mask->by_pair ? 1 : 2));
+}
+
+void bias_fill(const struct panel_work *work, size_t first, bool few,
+               struct query_panel *panel) {
+    fill_tile(work, (struct range){0, work->num_queries}, work->keys, first, few, panel);
+}
+
+void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
+                   struct query_panel *panel) {
+    const struct range keys = {work->first_keys[c], work->num_keys[c]};
+    fill_tile(work, (struct range){c, c + 1}, keys, first, true, panel);
 }

@@ -13,4 +13,8 @@
 void bias_fill(const struct panel_work *work, size_t first, bool few,
                struct query_panel *panel);
 
+/* The same of row `c` alone, for attend_few(). */
+void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
+                   struct query_panel *panel);
+
 #endif

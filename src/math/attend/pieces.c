@@ -83,9 +83,7 @@ static void score_single_keys(const struct panel_work *work,
         one.max = ret_scores + c;
         one.sum = &sum;
         one.sums = NULL;
-        bias_fill(work, first, true, &one);
-        if (one.bias != NULL)
-            one.bias += c * one.bias_ld;
+        bias_fill_row(work, first, c, &one);
         work->kernels->attend_few(&one);
         if (isnan(sum))
             ret_scores[c] = NAN;

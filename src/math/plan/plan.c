@@ -120,6 +120,7 @@ static attn_status check_selected(const size_t *list, size_t count, size_t limit
                                   const char *thing, const char *where,
                                   attn_error *ret_error) {
     for (size_t i = 0; list != NULL && i < count; i++) {
+        pace_add(1);
         if (list[i] >= limit)
             return error_set(ret_error, ATTN_E_VALUE,
                              "weights of %s %zu are selected, but the last one%s is %zu",
