@@ -127,7 +127,8 @@ def test_memory_of_a_reply_that_is_read_slowly_is_that_of_its_numbers(start_serv
     peak = resident_bytes(server, peak=True) - before
     print(f"\ntext {size}, numbers {numbers}, held at most {max(held)}, peak {peak}")
     if not is_sanitized():
-        assert peak < numbers + 12_000_000
+        # Half of the text is more than threads and the C library may take beside the numbers.
+        assert peak < numbers + size / 2
 
 
 def test_clients_that_do_not_read_do_not_block_a_worker(start_server, layer_path):
