@@ -76,5 +76,8 @@ attn_status config_file_read(const char *path, json_t **ret_root, attn_error *re
         return error_set(ret_error, ATTN_E_FORMAT,
                          "%s: has a NUL byte; write it as JSON in UTF-8", path);
     return error_set(ret_error, ATTN_E_FORMAT, "%s:%d:%d: %s", path, json_error.line,
-                     json_error.column, json_error.text);
+                     json_error.column,
+                     json_error_code(&json_error) == json_error_null_character
+                         ? "a string may not have \\u0000"
+                         : json_error.text);
 }

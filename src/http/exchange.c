@@ -79,17 +79,24 @@ static bool refuse_size(const struct exchange *exchange, const char *size,
         size, *size == 'm' ? "" : ", more", limit, exchange->max_body, remedy);
 }
 
+/* Whether the body is not too large by its headers. */
+static bool check_size(const struct exchange *exchange, const struct framing *framing,
+                       struct wire_problem *problem) {
+    char text[24];
+    if (framing->content_length <= exchange->max_body)
+        return true;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)framing->content_length);
+    return refuse_size(exchange, text, problem);
+}
+
 /* Begins to receive the body, when it is not too large by its headers. */
 static bool prepare_body(struct exchange *exchange, const struct framing *framing,
                          struct wire_problem *problem) {
-    size_t limit = memory_limit(exchange->memory.memory);
-    uint64_t size = framing->chunked ? 0 : framing->content_length;
+    size_t limit = exchange->memory.memory->limit;
+    uint64_t size = framing->content_length;
 
-    if (size > exchange->max_body) {
-        char text[24];
-        snprintf(text, sizeof text, "%llu", (unsigned long long)size);
-        return refuse_size(exchange, text, problem);
-    }
+    if (!check_size(exchange, framing, problem))
+        return false;
     if (size > limit)
         return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
                                 "the body has %llu bytes, more than the %zu that "
@@ -124,9 +131,14 @@ static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
 
 /* No body belongs to such a request, so little of one is read. A client could otherwise
  * hold the models that the request began with for as long as it sends. */
-static void discard_needless_body(struct exchange *exchange) {
+static bool discard_needless_body(struct exchange *exchange,
+                                  const struct framing *framing,
+                                  struct wire_problem *problem) {
     exchange->max_discarded = DISCARD_UNKNOWN_BYTES;
+    if (exchange->max_body > DISCARD_UNKNOWN_BYTES)
+        exchange->max_body = DISCARD_UNKNOWN_BYTES;
     exchange->state = EXCHANGE_DISCARDS_BODY;
+    return check_size(exchange, framing, problem);
 }
 
 /* Decides by the headers alone whether to accept the request. Returns false with *problem
@@ -136,8 +148,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
                            struct wire_problem *problem) {
     if (is_preflight(exchange, method)) {
         exchange_set_preflight(exchange);
-        discard_needless_body(exchange);
-        return true;
+        return discard_needless_body(exchange, framing, problem);
     }
 
     const struct route *route = exchange->facts.route;
@@ -149,10 +160,8 @@ static bool accept_headers(struct exchange *exchange, const char *path,
         return false;
     }
     exchange->route = route;
-    if (exchange->route->check == NULL) {
-        discard_needless_body(exchange);
-        return true;
-    }
+    if (exchange->route->check == NULL)
+        return discard_needless_body(exchange, framing, problem);
     return check_body_headers(exchange, problem) &&
            prepare_body(exchange, framing, problem);
 }
@@ -285,7 +294,6 @@ static void refuse_while_receiving(struct exchange *exchange,
  * keeps sending a body that was refused. */
 static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
                                     size_t size) {
-    struct buf *body = &exchange->body;
     struct wire_problem problem;
 
     connection_count_received(exchange->peer, size);
@@ -295,7 +303,8 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
         return exchange->discarded > exchange->max_discarded ? MHD_NO : MHD_YES;
     }
 
-    if (size > body->max - body->size) {
+    /* Another thread may drop the body meanwhile, so its own sizes are not read. */
+    if (exchange->facts.body_bytes > exchange->max_body) {
         refuse_size(exchange, "more", &problem);
         refuse_while_receiving(exchange, &problem);
     } else if (!upload_append(&exchange->upload, data, size, &problem)) {

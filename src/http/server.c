@@ -180,12 +180,12 @@ static void init_limits(struct http_server *server) {
         log_write(level, "fewer connections, the limit of open files allows no more",
                   LOG_NUMBER("max_connections", by_descriptors));
     }
-    memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
 
     begin_limits(&server->admin_limits, options, 1, has_admin ? ADMIN_CONNECTIONS : 0,
                  MEMORY_CONNECTION_BYTES, ADMIN_SHARE);
     memory_init(&server->admin_limits.memory, options->budget,
                 server->admin_limits.max_connections * MEMORY_CONNECTION_BYTES);
+    memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
 }
 
 /* Allocates what the threads use. */

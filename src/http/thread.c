@@ -391,8 +391,8 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread, unsigned 
         0, NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER,
         log_mhd, NULL, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_CONNECTION_POOL,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_path_escapes,
-        NULL, MHD_OPTION_URI_LOG_CALLBACK, notice_request, thread,
+        MHD_OPTION_STRICT_FOR_CLIENT, framing_strictness(), MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_path_escapes, NULL, MHD_OPTION_URI_LOG_CALLBACK, notice_request, thread,
         MHD_OPTION_NOTIFY_CONNECTION, notice_connection, thread,
         MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread,
         MHD_OPTION_ARRAY, tls_options, MHD_OPTION_END);

@@ -68,7 +68,10 @@ static attn_status header_parse_json(struct safetensors_header *header, const ch
         json_error_code(&json_error) == json_error_out_of_memory)
         return header_no_memory(ret_error);
     return error_set(ret_error, ATTN_E_FORMAT, "header is not valid JSON: byte %d: %s",
-                     json_error.position, json_error.text);
+                     json_error.position,
+                     json_error_code(&json_error) == json_error_null_character
+                         ? "a string may not have \\u0000"
+                         : json_error.text);
 }
 
 static attn_status check_metadata(json_t *metadata, attn_error *ret_error) {

@@ -125,7 +125,12 @@ def test_a_large_body_for_an_open_route_is_not_read(server):
     """It would hold the models of its time, and nobody needs a key to send it."""
     with Connection(server.port) as connection:
         connection.send(b"GET /v2/health/live HTTP/1.1\r\nHost: attnd\r\n"
-                        b"Content-Length: 60000000\r\n\r\n" + bytes(2000000))
+                        b"Content-Length: 60000000\r\n\r\n")
+        assert connection.read_reply().status == 413
+        assert connection.read_to_end() == b""
+    with Connection(server.port) as connection:  # one whose size is not known
+        connection.send(b"GET /v2/health/live HTTP/1.1\r\nHost: attnd\r\n"
+                        b"Transfer-Encoding: chunked\r\n\r\n1E8480\r\n" + bytes(2000000))
         assert not connection.receive()
 
 

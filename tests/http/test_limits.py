@@ -12,7 +12,7 @@ import requests
 
 from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_close, assert_problem
-from http1 import Connection
+from http1 import Connection, post_bytes
 from reference import attend
 
 
@@ -110,6 +110,43 @@ def test_chunked_body_counts_against_the_memory_limit(start_server):
         reply = connection.read_reply()
         assert (reply.status, reply.json()["title"]) == (413, "Request too large"), reply
     assert server.is_alive()
+
+
+@pytest.mark.parametrize("admin", [[], ["--admin-listen", "127.0.0.1:0"]])
+def test_body_that_can_never_fit_gets_413(start_server, admin):
+    """Also when the connections of the admin address have reserved what it needs."""
+    server = start_server("--demo", "--max-memory", 4 << 20, "--workers", 1, *admin)
+    body = b'{"model":"journey","queries":[[1,2,3]]}'
+    statuses = []
+    for size in range(2_200_000, 3_000_000, 20_000):
+        reply = requests.post(server.url + "/v1/attention", data=body.ljust(size), timeout=60,
+                              headers={"Content-Type": "application/json"})
+        statuses.append(reply.status_code)
+    assert statuses[0] == 200 and statuses[-1] == 413 and set(statuses) == {200, 413}, statuses
+
+
+@pytest.mark.alone
+def test_bodies_that_are_dropped_while_they_arrive_get_503(start_server):
+    """Any thread drops them: ThreadSanitizer sees what the thread that receives them reads meanwhile."""
+    server = start_server("--demo", "--max-memory", 8 << 20, "--workers", 2, "--http-threads", 2)
+    body = b'{"model":"journey","queries":[[1,2,3]]}' + b" " * 1_500_000
+    statuses = []
+
+    def upload(number):
+        for _ in range(15):
+            with Connection(server.port, timeout=60, source=f"127.0.0.{2 + number}") as connection:
+                head, data = post_bytes(body).split(b"\r\n\r\n", 1)
+                connection.send(head + b"\r\n\r\n")
+                for at in range(0, len(data), 50_000):
+                    connection.send(data[at:at + 50_000])
+                reply = connection.read_reply()
+                statuses.append(reply.status if reply else None)
+    threads = [threading.Thread(target=upload, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(statuses) == 180 and set(statuses) == {200, 503}, statuses
 
 
 def test_other_requests_do_not_change_a_reply(demo_server):

@@ -10,11 +10,17 @@
 /* Whether the parts of a request are next to each other; set by framing_init(). */
 static bool parts_are_adjacent;
 
+/* Headers that two readers could understand in two ways if they appeared twice. */
+enum { HEADER_HOST, HEADER_ORIGIN, HEADER_AUTHORIZATION, NUM_SINGLE };
+static const char *const single_headers[NUM_SINGLE] = {
+    MHD_HTTP_HEADER_HOST, MHD_HTTP_HEADER_ORIGIN, MHD_HTTP_HEADER_AUTHORIZATION};
+
 /* What has been found so far. */
 struct framing_state {
     struct framing framing;
-    const char *next; /* where the next line must begin, if parts are adjacent */
-    size_t lengths, encodings, hosts, origins; /* how often each header appears */
+    const char *next;          /* where the next line must begin, if parts are adjacent */
+    size_t lengths, encodings; /* how often each appears */
+    bool seen[NUM_SINGLE];     /* of single_headers */
     struct wire_problem *problem;
     bool refused;
 };
@@ -113,6 +119,18 @@ static enum MHD_Result check_expect(struct framing_state *state, const char *val
                          "Expect can only be 100-continue; send that or no Expect");
 }
 
+static enum MHD_Result check_single(struct framing_state *state, const char *name) {
+    for (size_t i = 0; i < NUM_SINGLE; i++) {
+        if (strcasecmp(name, single_headers[i]) != 0)
+            continue;
+        if (state->seen[i])
+            return refuse_header(state, WIRE_E_BAD_REQUEST, single_headers[i],
+                                 "this header appears twice; send it once");
+        state->seen[i] = true;
+    }
+    return MHD_YES;
+}
+
 /* MHD_KeyValueIteratorN; MHD_NO ends the iteration. */
 static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                     size_t name_size, const char *value,
@@ -137,13 +155,7 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
         return check_encoding(state, value);
     if (strcasecmp(name, MHD_HTTP_HEADER_EXPECT) == 0)
         return check_expect(state, value);
-    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0 && ++state->hosts > 1)
-        return refuse_header(state, WIRE_E_BAD_REQUEST, "Host",
-                             "Host appears twice; send it once");
-    if (strcasecmp(name, MHD_HTTP_HEADER_ORIGIN) == 0 && ++state->origins > 1)
-        return refuse_header(state, WIRE_E_BAD_REQUEST, "Origin",
-                             "Origin appears twice; send it once");
-    return MHD_YES;
+    return check_single(state, name);
 }
 
 /* Checks the request line, and finds where the first header must begin. */
@@ -177,6 +189,10 @@ void framing_init(void) {
     parts_are_adjacent = strcmp(MHD_get_version(), "0.9.75") == 0;
 }
 
+int framing_strictness(void) {
+    return parts_are_adjacent ? 0 : 1;
+}
+
 void framing_note_target(struct framing_target *target, const char *text) {
     *target = (struct framing_target){text, strlen(text), is_target(text)};
     if (!parts_are_adjacent)
@@ -198,6 +214,9 @@ bool framing_check(struct MHD_Connection *connection, const struct framing_targe
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, check_header, &state);
     if (state.refused || !check_empty_line(&state, connection, line->method))
         return false;
+    if (!state.seen[HEADER_HOST] && strcmp(line->version, MHD_HTTP_VERSION_1_0) != 0)
+        return refuse_header(&state, WIRE_E_BAD_REQUEST, "Host",
+                             "Host is missing; send it, as HTTP/1.1 requires");
     if (state.lengths > 0 && state.encodings > 0)
         return refuse_header(
             &state, WIRE_E_BAD_REQUEST, "Content-Length",

@@ -44,6 +44,11 @@ struct framing {
 /* Finds out which libmicrohttpd is used. Call it before the first daemon starts. */
 void framing_init(void);
 
+/* Returns MHD_OPTION_STRICT_FOR_CLIENT. That of 0.9.75 makes it look for Host, also when
+ * it refuses a request for its cookies, and then it closes the connection without a
+ * reply. framing_check() looks for Host anyway. */
+int framing_strictness(void);
+
 /* Notes the target that MHD_OPTION_URI_LOG_CALLBACK gets. In 0.9.75 it also cuts the
  * query off: no route has one, and a request with more arguments than its connection has
  * memory for would get no reply. */

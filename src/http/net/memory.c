@@ -19,8 +19,8 @@
 
 void memory_init(struct memory *memory, struct sched_budget *budget, size_t connections) {
     memory->budget = budget;
-    memory->connections = connections;
     sched_budget_reserve(budget, connections);
+    memory->limit = sched_budget_left(budget);
     memory->uploads = NULL;
     atomic_init(&memory->lack, 0);
     pthread_mutex_init(&memory->lock, NULL);
@@ -137,16 +137,12 @@ static bool reserve_free(struct memory_share *share, size_t bytes) {
     return reserved;
 }
 
-size_t memory_limit(const struct memory *memory) {
-    return memory->budget->limit - memory->connections;
-}
-
 /* As memory_reserve(). `asker` is the upload that has the share while it is
  * unfinished. */
 static bool reserve_for(struct memory_share *share, struct upload *asker, size_t bytes,
                         struct wire_problem *ret_problem) {
     struct memory *memory = share->memory;
-    size_t limit = memory_limit(memory);
+    size_t limit = memory->limit;
     size_t total = atomic_load(&share->bytes);
 
     size_add_saturating(&total, bytes);

@@ -33,7 +33,7 @@
 /* One for all threads. */
 struct memory {
     struct sched_budget *budget;
-    size_t connections;       /* bytes that are reserved for connections from the start */
+    size_t limit;             /* bytes that no connection has reserved from the start */
     pthread_mutex_t lock;     /* guards the list of uploads */
     struct upload *uploads;   /* those that are unfinished and not dropped */
     atomic_int_fast64_t lack; /* clock_now_ns, when a reservation last failed; or 0 */
@@ -64,12 +64,10 @@ struct upload {
 };
 
 /* `connections` bytes are reserved for good, so that a lack of memory closes no
- * connection. They are not more than the budget has left. */
+ * connection. They are not more than the budget has left. When the budget has several,
+ * the one that receives bodies is the last. */
 void memory_init(struct memory *memory, struct sched_budget *budget, size_t connections);
 void memory_deinit(struct memory *memory);
-
-/* Returns how many bytes one request may hold, at most. */
-size_t memory_limit(const struct memory *memory);
 
 void memory_share_init(struct memory_share *share, struct memory *memory,
                        struct client *client);

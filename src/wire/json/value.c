@@ -91,7 +91,10 @@ static void refuse_string(const struct wire_cursor *cursor, const struct wire_sp
     wire_cursor_locate(&there, &place);
     wire_problem_set(cursor->problem, WIRE_E_MALFORMED_JSON, NULL,
                      "line %zu, column %zu: %s; send one JSON object in UTF-8",
-                     place.line, place.column, error->text);
+                     place.line, place.column,
+                     json_error_code(error) == json_error_null_character
+                         ? "a string may not have \\u0000"
+                         : error->text);
 }
 
 json_t *wire_string_load(const struct wire_cursor *cursor, const struct wire_span *span) {
