@@ -21,11 +21,14 @@ typedef enum attn_norm {
     ATTN_NORM_RMS    /* x / sqrt(mean of squares + eps) * w (Zhang and Sennrich 2019) */
 } attn_norm;
 
-/* What is added to a score, as a function of the key's position less the query's. */
+/* What is added to a score, by the positions of key and query. */
 typedef enum attn_bias {
     ATTN_BIAS_NONE,
-    ATTN_BIAS_ALIBI,  /* a slope of the head times the distance (Press et al. 2022) */
-    ATTN_BIAS_BUCKETS /* a number of the head and the distance (Raffel et al. 2020) */
+    ATTN_BIAS_ALIBI,   /* a slope of the head times the distance (Press et al. 2022) */
+    ATTN_BIAS_BUCKETS, /* a number of the head and the distance (Raffel et al. 2020) */
+    /* The slope times the position, rounded to bfloat16 as both factors are: that of the
+     * key less that of the query, times the scale of scores */
+    ATTN_BIAS_ALIBI_ROUNDED
 } attn_bias;
 
 #define ATTN_NAME_MAX        64  /* bytes of a model's name, without the terminator */

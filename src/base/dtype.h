@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct dtype {
     const char *name;
@@ -23,6 +24,18 @@ const struct dtype *dtype_find(const char *name);
 /* Returns whether elements of the type `name` can be used as an array of float without
  * a copy: they are float32, and aligned. */
 bool dtype_is_float_array(const char *name, const unsigned char *bytes);
+
+/* Returns a number rounded to bfloat16, to even. It is finite, and not near the largest
+ * float32. */
+static inline float dtype_round_bf16(float number) {
+    uint32_t bits;
+
+    memcpy(&bits, &number, sizeof bits);
+    bits += 0x7fff + (bits >> 16 & 1);
+    bits &= 0xffff0000;
+    memcpy(&number, &bits, sizeof bits);
+    return number;
+}
 
 /* Returns the signed integer of `size` bytes, 4 or 8, at `bytes`. */
 int64_t dtype_read_integer(const unsigned char *bytes, size_t size);

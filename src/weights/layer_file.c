@@ -28,7 +28,8 @@ enum field_kind {
 };
 
 static const char *const norm_words[] = {"none", "layer", "rms", NULL};
-static const char *const bias_words[] = {"none", "alibi", "buckets", NULL};
+static const char *const bias_words[] = {"none", "alibi", "buckets", "alibi_rounded",
+                                         NULL};
 static const char *const kind_words[] = {"self", "cross", NULL};
 static const char *const rope_words[] = {"default", "linear",   "dynamic", "llama3",
                                          "yarn",    "longrope", NULL};

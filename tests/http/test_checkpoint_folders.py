@@ -273,6 +273,48 @@ def test_cross_attention_of_gpt2_is_computed(tmp_path):
     assert np.abs(np.array(reply["outputs"]) - want).max() <= 2e-5 * np.abs(want).max()
 
 
+def round_bf16(numbers):
+    """Rounds numbers to the 8 bits of bfloat16, to even."""
+    fraction, exponent = np.frexp(np.asarray(numbers, np.float64))
+    return np.ldexp(np.rint(np.ldexp(fraction, 8)), exponent - 8)
+
+
+def falcon_weights(x, weight, bias, heads):
+    """The attention weights [H, T, T] of a falcon layer with ALiBi, as its code has them: slopes, positions
+    and their products are bfloat16, and the scale multiplies scores and products alike."""
+    power = 2 ** int(np.log2(heads))
+    steps = [(h + 1) / power if h < power else (2 * (h - power) + 1) / (2 * power) for h in range(heads)]
+    slopes = round_bf16(2.0 ** (-8 * np.array(steps)))
+    alibi = round_bf16(slopes[:, None] * round_bf16(np.arange(len(x))))
+    # Of each head, the rows of its query, key and value.
+    q, k, _ = (x @ weight.T + bias).reshape(len(x), heads, 3, -1).transpose(2, 1, 0, 3)
+    scores = (q @ k.swapaxes(1, 2) + alibi[:, None]) / np.sqrt(q.shape[2])
+    scores[:, np.triu(np.ones((len(x), len(x)), bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    return weights / weights.sum(2, keepdims=True)
+
+
+@pytest.mark.parametrize("first", [0, 395], ids=["all rows", "the last rows"])
+def test_falcon_rounds_the_products_of_its_alibi(first, tmp_path):
+    """With 12 heads slopes are no powers of 2, and 400 tokens need more bits than bfloat16 has."""
+    heads, tokens = 12, 400
+    folder, rng = copy_folder("falcon_rw", tmp_path), np.random.default_rng(6)
+    width = 4 * heads
+    weight = rng.normal(scale=width ** -0.5, size=(3 * width, width)).astype(np.float32)
+    bias = rng.normal(size=3 * width).astype(np.float32)
+    change_config(folder, hidden_size=width, num_attention_heads=heads, num_kv_heads=heads, num_hidden_layers=1)
+    rewrite(folder, lambda tensors: [tensors.clear(), tensors.update({
+        "h.0.self_attention.query_key_value.weight": weight, "h.0.self_attention.query_key_value.bias": bias,
+        "h.0.self_attention.dense.weight": np.eye(width, dtype=np.float32),
+        "h.0.self_attention.dense.bias": np.zeros(width, np.float32)})])
+    x = rng.normal(size=(tokens, width)).astype(np.float32)
+    with Server("--model", f"m={folder}") as server:
+        reply = server.attention({"queries": x[first:].tolist(), "keys": x.tolist(), "values": x.tolist(),
+                                  "positions": list(range(first, tokens)), "need": ["weights"]}).json()
+    want = falcon_weights(x.astype(np.float64), weight, bias, heads)[:, first:]
+    assert np.abs(np.array(reply["attention_weights"]) - want).max() <= 1e-5
+
+
 def test_two_models_of_one_name_are_refused_whole(tmp_path):
     folder = copy_folder("vit", tmp_path)
     assert "two models are called 'm.0'" in refusal_of("--model", f"m={folder}", "--model", f"m={folder}")

@@ -2,6 +2,7 @@
 /* random_model.c: draws models and requests from a small generator. */
 #include "random_model.h"
 
+#include "base/dtype.h"
 #include "math/model.h"
 
 #include <math.h>
@@ -61,6 +62,8 @@ static void fill_features(uint64_t *state, attn_model *model) {
 
     random_fill(state, model->sinks, info->num_heads);
     random_fill(state, model->alibi_slopes, info->num_heads);
+    for (size_t h = 0; info->bias == ATTN_BIAS_ALIBI_ROUNDED && h < info->num_heads; h++)
+        model->alibi_slopes[h] = dtype_round_bf16(model->alibi_slopes[h]);
     random_fill(state, model->distance_bias,
                 info->num_heads * (2 * info->bias_distance + 1));
     random_fill(state, model->query_norm_weight, queries);
@@ -177,7 +180,8 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
         info->softcap = random_number(state, 0.5, 5);
     info->sinks = draw(state, features, RANDOM_SINKS);
     if (draw(state, features, RANDOM_BIAS)) {
-        info->bias = random_between(state, 0, 1) ? ATTN_BIAS_ALIBI : ATTN_BIAS_BUCKETS;
+        info->bias =
+            (attn_bias)random_between(state, ATTN_BIAS_ALIBI, ATTN_BIAS_ALIBI_ROUNDED);
         if (info->bias == ATTN_BIAS_BUCKETS)
             info->bias_distance = random_between(state, 1, 8);
     }

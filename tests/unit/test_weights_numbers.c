@@ -182,7 +182,7 @@ static void test_slopes_are_those_of_alibi(void **state) {
         size_t heads = wanted[i].heads;
         float slopes[71];
         double sum = 0;
-        distance_fill_slopes(&bias, heads, 0.125, slopes);
+        distance_fill_slopes(&bias, heads, slopes);
         for (size_t h = 0; h < heads; h++)
             sum += (double)slopes[h];
         assert_float_equal(slopes[0], wanted[i].first, 1e-7);
@@ -192,16 +192,16 @@ static void test_slopes_are_those_of_alibi(void **state) {
     }
 }
 
-/* Falcon rounds its slopes to bfloat16, and divides them by sqrt(D) as it does scores. */
-static void test_slopes_of_falcon_are_rounded_and_scaled(void **state) {
+/* Falcon rounds its slopes to bfloat16. */
+static void test_slopes_of_falcon_are_rounded(void **state) {
     static const float wanted[] = {0.83984375F, 0.59375F, 0.419921875F, 0.296875F};
-    const struct layer_bias bias = {.kind = BIAS_ALIBI_SCALED};
+    const struct layer_bias bias = {.kind = BIAS_ALIBI_ROUNDED};
     float slopes[25];
     (void)state;
 
-    distance_fill_slopes(&bias, 25, 0.125, slopes);
+    distance_fill_slopes(&bias, 25, slopes);
     for (size_t i = 0; i < 4; i++)
-        assert_float_equal(slopes[16 + i], wanted[i] / 8, 0);
+        assert_float_equal(slopes[16 + i], wanted[i], 0);
 }
 
 /* The smallest distance of each bucket, for 32 of them up to 128. */
@@ -235,7 +235,7 @@ int main(void) {
         cmocka_unit_test(test_frequencies_that_are_not_finite_are_refused),
         cmocka_unit_test(test_pairs_of_rows_are_moved_half_apart),
         cmocka_unit_test(test_slopes_are_those_of_alibi),
-        cmocka_unit_test(test_slopes_of_falcon_are_rounded_and_scaled),
+        cmocka_unit_test(test_slopes_of_falcon_are_rounded),
         cmocka_unit_test(test_buckets_begin_where_they_should),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 /* bias.c: fills tiles of biases, in the layout of either form of the kernels. */
 #include "math/attend/bias.h"
 
+#include "base/dtype.h"
 #include "base/pace.h"
 
 #include <math.h>
@@ -45,9 +46,9 @@ static void find_positions(struct tile *t, size_t first) {
         t->at[c] = narrow_position(mask_position(mask, query));
         t->low[c] = narrow_position(allowed.low);
         t->high[c] = narrow_position(allowed.high);
-        if (model->info.bias == ATTN_BIAS_ALIBI)
+        if (model->alibi_slopes != NULL)
             t->slope[c] = model->alibi_slopes[head];
-        else if (model->info.bias != ATTN_BIAS_NONE)
+        else if (model->info.bias == ATTN_BIAS_BUCKETS)
             t->table[c] = model->distance_bias + head * (2 * farthest + 1) + farthest;
     }
 }
@@ -67,6 +68,11 @@ static bool is_regular(const struct tile *t) {
             return false;
     }
     return true;
+}
+
+/* Returns the slope times a position, where both are rounded, and so is the product. */
+static inline float rounded_product(float slope, int32_t position) {
+    return dtype_round_bf16(slope * dtype_round_bf16((float)position));
 }
 
 /* What is added to the scores of keys at so many distances from a query. */
@@ -95,15 +101,19 @@ static void fill_from_line(const struct tile *t, float *line) {
 static void fill_rows(const struct tile *t) {
     const attn_bias kind = t->model->info.bias;
     const int32_t farthest = narrow_position(t->model->info.bias_distance);
+    const float scale = (float)t->model->info.scale;
     size_t count = t->keys.end - t->keys.first;
 
     for (size_t c = t->rows.first; c < t->rows.end; c++) {
         float *to = t->data + (c - t->rows.first) * t->row_step + t->keys.first;
         const int32_t at = t->at[c], low = t->low[c], high = t->high[c];
         const float slope = t->slope[c], *table = t->table[c];
+        const float own = rounded_product(slope, at);
 
         for (size_t k = 0; kind == ATTN_BIAS_ALIBI && k < count; k++)
             to[k] = slope * (float)(t->key_at[k] - at);
+        for (size_t k = 0; kind == ATTN_BIAS_ALIBI_ROUNDED && k < count; k++)
+            to[k] = scale * (rounded_product(slope, t->key_at[k]) - own);
         for (size_t k = 0; kind == ATTN_BIAS_BUCKETS && k < count; k++)
             to[k] = look_up(table, farthest, t->key_at[k] - at);
         for (size_t k = 0; t->work->mask->by_pair && k < count; k++)
@@ -115,14 +125,20 @@ static void fill_rows(const struct tile *t) {
 static void fill_keys(const struct tile *t, bool biased) {
     const attn_bias kind = biased ? t->model->info.bias : ATTN_BIAS_NONE;
     const int32_t farthest = narrow_position(t->model->info.bias_distance);
+    const float scale = (float)t->model->info.scale;
     size_t width = t->work->num_queries, count = t->keys.end - t->keys.first;
+    float own[KERNEL_COLUMNS_MAX];
 
+    for (size_t c = 0; kind == ATTN_BIAS_ALIBI_ROUNDED && c < width; c++)
+        own[c] = rounded_product(t->slope[c], t->at[c]);
     for (size_t k = 0; k < count; k++) {
         float *to = t->data + (t->keys.first + k) * t->key_step;
         const int32_t at = t->key_at[k];
 
         for (size_t c = 0; kind == ATTN_BIAS_ALIBI && c < width; c++)
             to[c] = t->slope[c] * (float)(at - t->at[c]);
+        for (size_t c = 0; kind == ATTN_BIAS_ALIBI_ROUNDED && c < width; c++)
+            to[c] = scale * (rounded_product(t->slope[c], at) - own[c]);
         for (size_t c = 0; kind == ATTN_BIAS_BUCKETS && c < width; c++)
             to[c] = look_up(t->table[c], farthest, at - t->at[c]);
         for (size_t c = 0; t->work->mask->by_pair && c < width; c++)
@@ -165,7 +181,8 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
         memset(tile.data, 0,
                (few ? num_rows * row : key_len * columns) * sizeof *tile.data);
     find_positions(&tile, first);
-    bool from_line = kind != ATTN_BIAS_NONE && !few && is_regular(&tile);
+    bool has_line = kind == ATTN_BIAS_ALIBI || kind == ATTN_BIAS_BUCKETS;
+    bool from_line = has_line && !few && is_regular(&tile);
     if (from_line)
         fill_from_line(&tile, tile.data + key_len * columns);
     if (few)

@@ -147,15 +147,16 @@ static attn_status plan_selection(const attn_model_info *info,
     return status;
 }
 
-/* Returns whether biases by distance are computed pair by pair: rows are of several
- * heads, or few, or positions are not one apart. */
+/* Returns whether biases by distance are computed pair by pair: they are rounded, rows
+ * are of several heads, or few, or positions are not one apart. */
 static bool has_uneven_biases(const attn_model *model, const attn_request *request,
                               const struct plan *plan, const struct mask *mask,
                               size_t sequence) {
     size_t query_len = request->query_lens[sequence];
 
     return model->info.bias != ATTN_BIAS_NONE &&
-           (query_len <= model->engine.kernels->few ||
+           (model->info.bias == ATTN_BIAS_ALIBI_ROUNDED ||
+            query_len <= model->engine.kernels->few ||
             plan_is_grouped(plan, model, request, sequence) ||
             !mask_is_even(mask->positions, query_len) ||
             !mask_is_even(mask->key_positions, mask->key_len));

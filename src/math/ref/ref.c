@@ -145,6 +145,14 @@ static double ref_score(const attn_model *model, const double *query, const doub
     return sum;
 }
 
+/* Rounds a number to 8 bits, to even, as bfloat16 does. */
+static double ref_round(double number) {
+    int exponent;
+    double fraction = frexp(number, &exponent);
+
+    return ldexp(rint(ldexp(fraction, 8)), exponent - 8);
+}
+
 /* Returns what is added to the score of query q and key k in head h. */
 static double ref_bias(const struct reference *ref, const struct place *at, size_t h,
                        size_t q, size_t k) {
@@ -160,6 +168,10 @@ static double ref_bias(const struct reference *ref, const struct place *at, size
         return (double)ref->model
             ->distance_bias[h * (2 * info->bias_distance + 1) +
                             (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
+    case ATTN_BIAS_ALIBI_ROUNDED:
+        return info->scale *
+               (ref_round((double)ref->model->alibi_slopes[h] * ref_round(j)) -
+                ref_round((double)ref->model->alibi_slopes[h] * ref_round(i)));
     case ATTN_BIAS_NONE:
         break;
     }

@@ -43,7 +43,7 @@ static void describe_bias(struct word_list *list, const struct layer_bias *bias)
     case BIAS_NONE:
         break;
     case BIAS_ALIBI:
-    case BIAS_ALIBI_SCALED:
+    case BIAS_ALIBI_ROUNDED:
         list_add(list, "alibi");
         break;
     case BIAS_BUCKETS:

@@ -60,9 +60,9 @@ struct layer_rope {
 /* What is added to a score as a function of j - i. */
 enum layer_bias_kind {
     BIAS_NONE,
-    BIAS_ALIBI,        /* slope of the head times (j - i) */
-    BIAS_ALIBI_SCALED, /* the same with bfloat16 slopes, and multiplied by the scale */
-    BIAS_BUCKETS       /* T5: a table of numbers by bucket and head */
+    BIAS_ALIBI,         /* slope of the head times (j - i) */
+    BIAS_ALIBI_ROUNDED, /* the same in bfloat16, see ATTN_BIAS_ALIBI_ROUNDED */
+    BIAS_BUCKETS        /* T5: a table of numbers by bucket and head */
 };
 
 struct layer_bias {

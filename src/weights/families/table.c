@@ -158,7 +158,7 @@ static const struct layer_rope gpt_oss_rope = {
     .kv_keys = "num_kv_heads n_head_kv", .ignored = OLD_ROTARY, \
     .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5, \
     ROPE_COMMON, .rope_if = "alibi=false", \
-    .bias_kind = BIAS_ALIBI_SCALED, .bias_kind_if = "alibi"
+    .bias_kind = BIAS_ALIBI_ROUNDED, .bias_kind_if = "alibi"
 
 static const struct family families[] = {
     {   .type = "gpt2",

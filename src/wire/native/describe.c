@@ -73,7 +73,8 @@ static attn_status print_model_sizes(const attn_model_info *info, struct buf *bo
 static attn_status print_scores(const attn_model_info *info, struct buf *body) {
     static const char *const biases[] = {[ATTN_BIAS_NONE] = NULL,
                                          [ATTN_BIAS_ALIBI] = "alibi",
-                                         [ATTN_BIAS_BUCKETS] = "buckets"};
+                                         [ATTN_BIAS_BUCKETS] = "buckets",
+                                         [ATTN_BIAS_ALIBI_ROUNDED] = "alibi"};
     double scale = info->scale;
     if (info->scoring == ATTN_ADDITIVE)
         scale = 0; /* which is printed as null */

@@ -2,25 +2,13 @@
 /* distance.c: slopes and buckets of biases by distance. */
 #include "weights/families/model/distance.h"
 
+#include "base/dtype.h"
 #include "base/error.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Rounds a normal number to bfloat16, to even. */
-static float round_to_bf16(float number) {
-    uint32_t bits;
-
-    memcpy(&bits, &number, sizeof bits);
-    bits += 0x7fff + (bits >> 16 & 1);
-    bits &= 0xffff0000;
-    memcpy(&number, &bits, sizeof bits);
-    return number;
-}
-
-void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads, double scale,
+void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads,
                           float *ret_slopes) {
     size_t power = 1;
 
@@ -31,9 +19,8 @@ void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads, doubl
         double step = h < power ? (double)(h + 1) / (double)power
                                 : (double)(2 * (h - power) + 1) / (double)(2 * power);
         double slope = exp2(-8 * step);
-        if (bias->kind == BIAS_ALIBI_SCALED)
-            slope = (double)round_to_bf16((float)slope) * scale;
-        ret_slopes[h] = (float)slope;
+        ret_slopes[h] = bias->kind == BIAS_ALIBI_ROUNDED ? dtype_round_bf16((float)slope)
+                                                         : (float)slope;
     }
 }
 

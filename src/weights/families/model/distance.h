@@ -5,9 +5,9 @@
 
 #include "weights/families/layer.h"
 
-/* Computes the slope of each head, [num_heads] (Press et al. 2022). `scale` is that of
- * scores, which multiplies some families' slopes, too. */
-void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads, double scale,
+/* Computes the slope of each head, [num_heads] (Press et al. 2022), rounded to bfloat16
+ * where the family does. */
+void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads,
                           float *ret_slopes);
 
 /* Returns the bucket of a key that is `distance` after the query (Raffel et al. 2020). */

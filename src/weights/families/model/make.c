@@ -66,8 +66,10 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
     case BIAS_NONE:
         break;
     case BIAS_ALIBI:
-    case BIAS_ALIBI_SCALED:
         ret_info->bias = ATTN_BIAS_ALIBI;
+        break;
+    case BIAS_ALIBI_ROUNDED:
+        ret_info->bias = ATTN_BIAS_ALIBI_ROUNDED;
         break;
     case BIAS_BUCKETS:
         ret_info->bias = ATTN_BIAS_BUCKETS;
@@ -180,6 +182,6 @@ attn_status layer_read_model(const void *context, attn_model *model,
     if (status == ATTN_OK && bias->kind == BIAS_BUCKETS)
         status = distance_read_biases(bias, heads, model->distance_bias, ret_error);
     else if (status == ATTN_OK && bias->kind != BIAS_NONE)
-        distance_fill_slopes(bias, heads, layer->scale, model->alibi_slopes);
+        distance_fill_slopes(bias, heads, model->alibi_slopes);
     return status;
 }
