@@ -164,25 +164,27 @@ static attn_status refuse_short_names(const struct tensor_view *view, const char
     return ATTN_OK;
 }
 
-#define NAMES_SHOWN 3 /* tensors that an error lists */
+#define NAMES_SHOWN     3 /* tensors that an error lists */
+#define NAMES_TEXT_SIZE (NAMES_SHOWN * 48 + 32)
 
 /* Writes the first names in the view that `layout` does not know: "'a', 'b' and 7 more".
  * Knows none where the layout is NULL. The text is empty when there is none. */
 static void list_unknown(const struct tensor_view *view, const struct layout *layout,
-                         char ret_text[NAMES_SHOWN * 48 + 32]) {
-    size_t count = 0;
-    char *out = ret_text;
+                         char ret_text[NAMES_TEXT_SIZE]) {
+    size_t count = 0, used = 0;
 
-    *out = '\0';
+    ret_text[0] = '\0';
     for (size_t i = 0; i < view->count; i++) {
         const char *name = view->tensors[i].name;
         if (layout != NULL && layout_knows(layout, name + view->prefix_size))
             continue;
         if (count++ < NAMES_SHOWN)
-            out += sprintf(out, "%s'%.40s'", count > 1 ? ", " : "", name);
+            used += (size_t)snprintf(ret_text + used, NAMES_TEXT_SIZE - used, "%s'%.40s'",
+                                     count > 1 ? ", " : "", name);
     }
     if (count > NAMES_SHOWN)
-        sprintf(out, " and %zu more", count - NAMES_SHOWN);
+        snprintf(ret_text + used, NAMES_TEXT_SIZE - used, " and %zu more",
+                 count - NAMES_SHOWN);
 }
 
 attn_status layout_refuse_unrecognised(const struct safetensors *file,
@@ -221,7 +223,7 @@ attn_status layout_refuse_unrecognised(const struct safetensors *file,
         return error_set(ret_error, ATTN_E_FORMAT,
                          "no tensor has a name that begins with prefix '%.80s'", prefix);
 
-    char others[NAMES_SHOWN * 48 + 32];
+    char others[NAMES_TEXT_SIZE];
     bool none = nearest_present == 0 && name == NULL;
     list_unknown(view, none ? NULL : nearest, others);
     if (none)

@@ -162,22 +162,18 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
 /* Refuses the name of a layer that no stack has, and lists those that there are. */
 static attn_status refuse_layer(const struct match *match, const char *name,
                                 attn_error *ret_error) {
-    char parts[MATCH_STACKS_MAX * 2 * (LAYER_PART_SIZE + 4)] = "", *out = parts;
+    char parts[MATCH_STACKS_MAX * 2 * (LAYER_PART_SIZE + 4)] = "";
+    size_t used = 0;
 
-    for (size_t i = 0; i < match->num_stacks; i++) {
+    for (size_t i = 0; i < match->num_stacks && used < sizeof parts; i++) {
         const struct match_stack *stack = &match->stacks[i];
-        char last[LAYER_PART_SIZE];
+        const char *before = i == 0 ? "" : i + 1 < match->num_stacks ? ", " : " or ";
+        char first[LAYER_PART_SIZE], last[LAYER_PART_SIZE];
+        bool several = stack->num_layers > 1;
+        traits_name(stack, 0, first);
         traits_name(stack, stack->num_layers - 1, last);
-        out += sprintf(out, "%s",
-                       i == 0                      ? ""
-                       : i + 1 < match->num_stacks ? ", "
-                                                   : " or ");
-        if (stack->num_layers > 1) {
-            char first[LAYER_PART_SIZE];
-            traits_name(stack, 0, first);
-            out += sprintf(out, "%s to ", first);
-        }
-        out += sprintf(out, "%s", last);
+        used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%s%s%s", before,
+                                 several ? first : "", several ? " to " : "", last);
     }
     return error_set(ret_error, ATTN_E_VALUE, "there is no layer=%.80s; use %s", name,
                      parts);
