@@ -103,12 +103,14 @@ static bool is_exhausted(int error) {
 
 static void hand_over(struct http_thread *thread, int fd, const struct sockaddr *peer,
                       socklen_t length) {
-    if (MHD_add_connection(thread->daemon, fd, peer, length) != MHD_YES)
-        log_refused_accept(thread, strerror(errno));
+    if (MHD_add_connection(thread->daemon, fd, peer, length) == MHD_YES)
+        return;
+    log_refused_accept(thread, strerror(errno));
+    connection_forget(&thread->connections, fd);
 }
 
-/* Hands an accepted socket to libmicrohttpd, or closes it when there is no place. Some
- * wait before that for their TLS handshake. */
+/* Hands an accepted socket to libmicrohttpd, or closes it when there is no place. Over
+ * TLS it waits before that for its first bytes. */
 static void add_connection(struct http_thread *thread, int fd,
                            const struct sockaddr *peer, socklen_t length) {
     struct connection *connection = connection_create(&thread->connections, fd, peer);
@@ -122,12 +124,14 @@ static void add_connection(struct http_thread *thread, int fd,
         log_refused_accept(thread, "every connection has a request in progress, and no "
                                    "client has more of them than this one; if it is a "
                                    "proxy, name it with --trusted-proxy");
-    } else if (!thread->speaks_tls || connection_begin_handshake(connection)) {
+    } else if (thread->speaks_tls) {
+        connection_begin_handshake(connection);
+    } else {
         hand_over(thread, fd, peer, length);
     }
 }
 
-/* Lets those begin that waited for the handshakes of others. */
+/* Lets those begin whose first bytes are there, as far as handshakes may run. */
 static void add_waiting(struct http_thread *thread) {
     struct connection *connection;
 
@@ -179,7 +183,7 @@ static void begin_tls(struct http_thread *thread, struct MHD_Connection *connect
     void *session =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)
             ->tls_session;
-    peer->session = session;
+    peer->handshake.session = session;
     tls_session_watch(session, &peer->handshake.established);
     peer->certificate = secrets_acquire_certificate(thread->secrets);
     if (!tls_certificate_use(peer->certificate, session))
@@ -281,6 +285,17 @@ bool http_thread_replied_to_all(const struct http_thread *thread) {
     return thread->num_accepted == 0 && !thread->cut_off;
 }
 
+/* A peer has sent the first bytes of its handshake, or has hung up. */
+static void notice_peer(struct http_thread *thread, struct connection *connection) {
+    if (connection->handshake.waits) {
+        handshakes_note_bytes(&thread->connections.handshakes, &connection->handshake);
+        return;
+    }
+    connection->hung_up = true;
+    if (connection->exchange != NULL)
+        thread->callbacks.client_left(connection->exchange);
+}
+
 /* Waits for events. Returns whether there were any; *ret_accepts: whether connections
  * wait to be accepted. */
 static bool wait_for_events(struct http_thread *thread, int ms, bool *ret_accepts) {
@@ -297,10 +312,7 @@ static bool wait_for_events(struct http_thread *thread, int ms, bool *ret_accept
             if (read(thread->wake_fd, &times, sizeof times) == sizeof times)
                 atomic_store(&thread->woken, false);
         } else if (what != &thread->daemon) {
-            struct connection *connection = what;
-            connection->hung_up = true;
-            if (connection->exchange != NULL)
-                thread->callbacks.client_left(connection->exchange);
+            notice_peer(thread, what);
         }
     }
     return count > 0;
@@ -428,6 +440,7 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     errno = 0; /* libmicrohttpd leaves that of the call that failed */
     thread->listen_fd = listen_fd;
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    thread->connections.handshakes.epoll_fd = thread->epoll_fd;
     thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_init(&thread->woken, false);
     atomic_init(&thread->num_with_workers, 0);

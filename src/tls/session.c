@@ -32,20 +32,27 @@ void tls_session_watch(void *session, bool *established) {
 #endif
 }
 
+uint64_t tls_session_count_records(void *session) {
+    uint64_t count = 0;
+#if ATTND_TLS
+    unsigned char number[8]; /* of the next record, big-endian */
+
+    if (gnutls_record_get_state(session, 1, NULL, NULL, NULL, number) != GNUTLS_E_SUCCESS)
+        return 0;
+    for (size_t i = 0; i < sizeof number; i++)
+        count = count << 8 | number[i];
+#else
+    (void)session;
+#endif
+    return count;
+}
+
 bool tls_session_has_received(void *session) {
 #if ATTND_TLS
     /* TLS 1.3 counts records anew after the handshake. In 1.2 the client's last message
      * of it is the first that counts. */
     const unsigned first = gnutls_protocol_get_version(session) < GNUTLS_TLS1_3 ? 1 : 0;
-    unsigned char number[8]; /* of the next record, big-endian */
-
-    if (gnutls_record_get_state(session, 1, NULL, NULL, NULL, number) != GNUTLS_E_SUCCESS)
-        return false;
-    for (size_t i = 0; i + 1 < sizeof number; i++) {
-        if (number[i] != 0)
-            return true;
-    }
-    return number[sizeof number - 1] > first;
+    return tls_session_count_records(session) > first;
 #else
     (void)session;
     return false;

@@ -6,10 +6,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Sets *established when the client has finished its handshake. It must live as long as
  * handshakes of the session are tried. */
 void tls_session_watch(void *session, bool *established);
+
+/* Returns how many records of a handshake have been read, since the last change of its
+ * keys. */
+uint64_t tls_session_count_records(void *session);
 
 /* Whether the client has sent data after its handshake, which is complete. */
 bool tls_session_has_received(void *session);

@@ -13,7 +13,8 @@ from certificates import HOST, client_context
 from http1 import Connection, get_bytes
 from test_tls import Files, TlsConnection, ask, pytestmark as tls_marks
 
-PER_CLIENT = 32  # handshakes of one client that run at a time
+ALL, PER_CLIENT = 128, 32  # handshakes that run at a time, and those of one client
+HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00"
 pytestmark = tls_marks
 
 
@@ -56,7 +57,7 @@ def readable(connections, count):
 def test_handshakes_that_hang_give_way_to_those_that_wait(options, start_server):
     """Without that they would run until --header-timeout, an hour here."""
     server = start_server(*options, "--header-timeout", 3600)
-    with hanging(server, PER_CLIENT + 8, b"\x16\x03\x01\x02\x00\x01\x00") as connections:
+    with hanging(server, PER_CLIENT + 8, HALF_HELLO) as connections:
         assert readable(connections, 8) == 8  # closed
         time.sleep(3)  # nobody waits any more, so the others may go on
         assert readable(connections, 8) == 8
@@ -74,6 +75,58 @@ def test_other_clients_do_not_wait(options, start_server):
     with hanging(server, 4 * PER_CLIENT, b"\x16"):
         with TlsConnection(server.port, source="127.0.0.2") as other:
             assert ask(other).status == 200
+
+
+@contextlib.contextmanager
+def hanging_far_apart(server, count, begun):
+    """As hanging(), but each connection has an address of its own."""
+    with contextlib.ExitStack() as stack:
+        sources = [f"127.1.{i // 250}.{i % 250 + 1}" for i in range(count)]
+        connections = [stack.enter_context(Connection(server.port, source=source))
+                       for source in sources]
+        for connection in connections:
+            connection.send(begun)
+        yield connections
+
+
+def in_records(message, size):
+    """Cuts a record into records of so many bytes."""
+    head, content = message[:3], message[5:]
+    pieces = [content[at:at + size] for at in range(0, len(content), size)]
+    return b"".join(head + len(piece).to_bytes(2, "big") + piece for piece in pieces)
+
+
+def test_a_handshake_takes_no_slot_before_its_first_bytes(options, start_server):
+    """So silent connections of any number of addresses stay, and nobody waits for them."""
+    server = start_server(*options, "--header-timeout", 3600)
+    with hanging_far_apart(server, ALL + 72, b"") as connections:
+        for _ in range(5):
+            with TlsConnection(server.port) as other:
+                assert ask(other).status == 200
+        assert not select.select([connection.socket for connection in connections], [], [], 3)[0]
+        connections[0].send(hello())
+        assert connections[0].receive()
+
+
+def test_the_newest_handshake_begins_first(options, start_server):
+    """Those of many addresses that hang give way to a newcomer before it is their turn."""
+    server = start_server(*options, "--header-timeout", 3600)
+    with hanging_far_apart(server, 3 * ALL, HALF_HELLO) as connections:
+        with TlsConnection(server.port) as other:
+            assert ask(other).status == 200
+        closed = select.select([connection.socket for connection in connections], [], [], 0)[0]
+        assert len(closed) < 2 * ALL  # all that had come before would have been begun
+        assert readable(connections, 2 * ALL) >= 2 * ALL  # as many as waited
+
+
+def test_a_handshake_in_very_many_records_ends(options, start_server):
+    server = start_server(*options, "--header-timeout", 3600)
+    with Connection(server.port) as connection:
+        connection.send(in_records(hello(), 20))
+        assert connection.receive()
+    with Connection(server.port) as connection:
+        connection.send(in_records(hello(), 1))
+        assert not connection.receive()
 
 
 def test_those_that_wait_have_a_deadline_too(options, start_server):

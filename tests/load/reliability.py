@@ -14,6 +14,7 @@ import sys
 
 import measure  # first: it adds tests/http to the path
 from abandon import abandoned
+from handshakes import handshakes
 from memory import bodies, fill, headers, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
@@ -30,6 +31,7 @@ MEASUREMENTS = {
     "slow-proxy": slow_proxy,
     "slowhttptest": slowhttptest,
     "chunk-extension": chunk_extension,
+    "handshakes": handshakes,
     "uploads": uploads,
     "headers": headers,
     "bodies": bodies,

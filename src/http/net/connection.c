@@ -33,8 +33,8 @@
  * gets none. */
 static void send_last(const struct connection *connection, const char *data,
                       size_t size) {
-    if (connection->session != NULL) {
-        tls_session_send_last(connection->session, data, size);
+    if (connection->handshake.session != NULL) {
+        tls_session_send_last(connection->handshake.session, data, size);
     } else {
         ssize_t sent = send(connection->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)sent; /* the connection ends anyway */
@@ -105,9 +105,9 @@ void connection_end(struct connection *connection) {
 /* Whether bytes of a request have arrived before its line was complete. */
 static bool has_received(const struct connection *connection) {
     struct tcp_info info;
-    if (connection->session != NULL)
+    if (connection->handshake.session != NULL)
         return connection->handshake.established &&
-               tls_session_has_received(connection->session);
+               tls_session_has_received(connection->handshake.session);
     return !connection->handshake.waits && get_tcp_info(connection, &info) &&
            info.tcpi_bytes_received > 0;
 }
@@ -166,13 +166,12 @@ struct connection *connection_create(struct connection_list *list, int fd,
 
 /* --- TLS handshakes --- */
 
-bool connection_begin_handshake(struct connection *connection) {
+void connection_begin_handshake(struct connection *connection) {
     struct connection_list *list = connection->list;
 
     connection->handshake.client = connection->client;
     handshakes_add(&list->handshakes, &connection->handshake);
-    list->num_newcomers -= connection->handshake.waits;
-    return !connection->handshake.waits;
+    list->num_newcomers--;
 }
 
 struct connection *connection_take_waiting(struct connection_list *list) {
@@ -186,20 +185,35 @@ struct connection *connection_take_waiting(struct connection_list *list) {
 }
 
 void connection_end_waiting(struct connection_list *list) {
-    while (list->handshakes.oldest != NULL)
-        connection_end((struct connection *)list->handshakes.oldest);
+    for (struct connection *each = list->first, *next; each != NULL; each = next) {
+        next = each->next;
+        if (each->handshake.waits)
+            connection_end(each);
+    }
 }
 
 /* --- beginning and ending --- */
 
-struct connection *connection_start(struct connection_list *list, int fd) {
+/* Returns the newest newcomer of this number: another one was closed without a word. */
+static struct connection *find_newcomer(const struct connection_list *list, int fd) {
     struct connection *connection = list->first;
-    /* The newest: another of this number was closed without a word. */
-    while (connection->started || connection->fd != fd)
+    while (connection != NULL &&
+           (connection->started || connection->handshake.waits || connection->fd != fd))
         connection = connection->next;
+    return connection;
+}
+
+struct connection *connection_start(struct connection_list *list, int fd) {
+    struct connection *connection = find_newcomer(list, fd);
     connection->started = true;
     list->num_newcomers--;
     return connection;
+}
+
+void connection_forget(struct connection_list *list, int fd) {
+    struct connection *connection = find_newcomer(list, fd);
+    if (connection != NULL)
+        connection_destroy(connection);
 }
 
 void connection_forget_newcomers(struct connection_list *list) {
@@ -324,6 +338,8 @@ static bool is_late(struct connection *connection, int64_t now) {
         connection->reply_seen = false; /* its client has read the replies before */
     switch (connection->phase) {
     case CONNECTION_WAITS:
+        if (connection->handshake.waits && connection->handshake.has_bytes)
+            return false; /* for others; its own time begins with its turn */
         return elapsed > SECOND_NS * (int64_t)(connection->served
                                                    ? options->idle_timeout
                                                    : options->header_timeout);

@@ -56,8 +56,7 @@ struct connection {
     struct client *client; /* the peer's */
     struct client *holder; /* who holds its place: the client of the present request */
     struct tls_certificate *certificate; /* that the peer was shown; NULL: no TLS */
-    void *session; /* gnutls_session_t of libmicrohttpd; NULL: no TLS, or not begun */
-    struct framing_target target; /* of the present request */
+    struct framing_target target;        /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
     /* What the present request has reserved, or NULL. */
     const struct memory_share *request;
@@ -87,9 +86,9 @@ struct connection {
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer);
 
-/* Lets a new connection begin its TLS handshake. Returns false when it must wait for
- * others: libmicrohttpd then gets it from connection_take_waiting(). */
-bool connection_begin_handshake(struct connection *connection);
+/* Lets a new connection wait for the first bytes of its TLS handshake, and for others.
+ * libmicrohttpd gets it from connection_take_waiting(). */
+void connection_begin_handshake(struct connection *connection);
 
 /* Returns a connection that waited and may now begin its handshake; NULL: none. Call it
  * until then after libmicrohttpd has run. */
@@ -101,6 +100,10 @@ void connection_end_waiting(struct connection_list *list);
 /* Finds the connection of a socket that libmicrohttpd begins to serve: at once (0.9.75)
  * or when it runs (1.0.1). */
 struct connection *connection_start(struct connection_list *list, int fd);
+
+/* Frees the connection of a socket that libmicrohttpd has refused and closed, unless it
+ * has said so. */
+void connection_forget(struct connection_list *list, int fd);
 
 /* Frees those that libmicrohttpd has closed without a word: all that are not started
  * although it has run. */

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handshakes.c: an array of those that run, and a list of those that wait. */
+/* handshakes.c: an array of those that run, and a list of those whose bytes wait. */
 #include "http/net/handshakes.h"
 
 #include "base/clock.h"
+#include "tls/session.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
-/* How long a handshake may take while others wait. */
-#define LONG_NS ((int64_t)2000000000)
+/* How long a handshake may take while others of its client wait, or while all wait. */
+#define LONG_NS     ((int64_t)2000000000)
+#define LONG_ALL_NS ((int64_t)700000000)
+/* Each record takes a run of libmicrohttpd. Clients send some five. */
+#define RECORDS_MAX 64
 
 static size_t count_running(const struct handshakes *handshakes,
                             const struct client *client) {
@@ -24,109 +29,124 @@ static void run_handshake(struct handshakes *handshakes, struct handshake *hands
 }
 
 static void remove_running(struct handshakes *handshakes, size_t index) {
-    if (handshakes->running[index] == handshakes->ended)
-        handshakes->ended = NULL;
+    handshakes->num_ending -= handshakes->running[index]->ends;
     handshakes->running[index] = handshakes->running[--handshakes->num_running];
     handshakes->has_room = true;
 }
 
-/* Removes a handshake from those that wait. */
+/* --- waiting --- */
+
+/* Removes a handshake from those whose bytes wait. */
 static void unlink_waiting(struct handshakes *handshakes, struct handshake *handshake) {
-    if (handshake->previous != NULL)
-        handshake->previous->next = handshake->next;
-    else
-        handshakes->oldest = handshake->next;
-    if (handshake->next != NULL)
-        handshake->next->previous = handshake->previous;
-    else
-        handshakes->newest = handshake->previous;
-    handshake->waits = false;
+    *(handshake->previous != NULL ? &handshake->previous->next : &handshakes->oldest) =
+        handshake->next;
+    *(handshake->next != NULL ? &handshake->next->previous : &handshakes->newest) =
+        handshake->previous;
+    handshakes->num_waiting--;
 }
 
 void handshakes_add(struct handshakes *handshakes, struct handshake *handshake) {
-    if (handshakes->num_running < HANDSHAKES_MAX &&
-        count_running(handshakes, handshake->client) < HANDSHAKES_PER_CLIENT) {
-        run_handshake(handshakes, handshake);
-        return;
-    }
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = handshake};
 
     handshake->waits = true;
-    handshake->since = clock_now_ns();
+    if (epoll_ctl(handshakes->epoll_fd, EPOLL_CTL_ADD, handshake->fd, &event) != 0)
+        handshakes_note_bytes(handshakes, handshake); /* memory is short */
+}
+
+static void unwatch(const struct handshakes *handshakes,
+                    const struct handshake *handshake) {
+    struct epoll_event ignored = {0};
+    epoll_ctl(handshakes->epoll_fd, EPOLL_CTL_DEL, handshake->fd, &ignored);
+}
+
+void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *handshake) {
+    unwatch(handshakes, handshake);
+    handshake->has_bytes = true;
     handshake->next = NULL;
     handshake->previous = handshakes->newest;
-    if (handshakes->newest != NULL)
-        handshakes->newest->next = handshake;
-    else
-        handshakes->oldest = handshake;
+    *(handshake->previous != NULL ? &handshake->previous->next : &handshakes->oldest) =
+        handshake;
     handshakes->newest = handshake;
+    handshakes->num_waiting++;
+    handshakes->has_room = true; /* for its client, perhaps */
 }
 
-/* Ends the oldest handshake of the client that has most, of those that take long. */
-static void end_long_handshake(struct handshakes *handshakes) {
-    const int64_t latest = clock_now_ns() - LONG_NS;
-    const struct handshake *found = NULL;
-    size_t most = 0;
+/* Returns the newest of a client that may run more of them; NULL: none may run. */
+static struct handshake *find_next(const struct handshakes *handshakes) {
+    const struct client *full = NULL;
+
+    for (struct handshake *each = handshakes->newest; each != NULL;
+         each = each->previous) {
+        if (each->client == full)
+            continue;
+        if (count_running(handshakes, each->client) < HANDSHAKES_PER_CLIENT)
+            return each;
+        full = each->client;
+    }
+    return NULL;
+}
+
+/* --- ending --- */
+
+static void end_handshake(struct handshakes *handshakes, struct handshake *handshake) {
+    handshake->ends = true;
+    handshakes->num_ending++;
+    shutdown(handshake->fd, SHUT_RDWR);
+}
+
+/* Ends the one that runs the longest. Returns false when none takes long. */
+static bool end_long_handshake(struct handshakes *handshakes) {
+    bool is_full = handshakes->num_running == HANDSHAKES_MAX;
+    struct handshake *found = NULL;
 
     for (size_t i = 0; i < handshakes->num_running; i++) {
-        const struct handshake *each = handshakes->running[i];
-        if (each->since > latest)
-            continue;
-        size_t count = count_running(handshakes, each->client);
-        if (found == NULL || count > most ||
-            (count == most && each->since < found->since)) {
+        struct handshake *each = handshakes->running[i];
+        if (!each->ends && (found == NULL || each->since < found->since))
             found = each;
-            most = count;
-        }
     }
-    handshakes->ended = found;
-    if (found != NULL)
-        shutdown(found->fd, SHUT_RDWR);
+    if (found == NULL ||
+        found->since > clock_now_ns() - (is_full ? LONG_ALL_NS : LONG_NS))
+        return false;
+    end_handshake(handshakes, found);
+    return true;
 }
 
-static void remove_established(struct handshakes *handshakes) {
+/* Looks at those that run: some are complete, or came in too many records. */
+static void look_at_running(struct handshakes *handshakes) {
     for (size_t i = handshakes->num_running; i-- > 0;) {
-        if (handshakes->running[i]->established)
+        struct handshake *each = handshakes->running[i];
+        if (each->established)
             remove_running(handshakes, i);
+        else if (!each->ends && each->session != NULL &&
+                 tls_session_count_records(each->session) > RECORDS_MAX)
+            end_handshake(handshakes, each);
     }
-}
-
-/* Returns the oldest that waits, of the client that has fewest; NULL: none may run. */
-static struct handshake *find_next(const struct handshakes *handshakes) {
-    const struct client *last = NULL;
-    struct handshake *found = NULL;
-    size_t count = 0, fewest = HANDSHAKES_PER_CLIENT;
-
-    for (struct handshake *each = handshakes->oldest; each != NULL; each = each->next) {
-        if (each->client != last)
-            count = count_running(handshakes, each->client);
-        last = each->client;
-        if (count < fewest) {
-            found = each;
-            fewest = count;
-        }
-    }
-    return found;
 }
 
 struct handshake *handshakes_take(struct handshakes *handshakes) {
     struct handshake *found = NULL;
 
-    remove_established(handshakes);
+    look_at_running(handshakes);
     if (handshakes->has_room && handshakes->num_running < HANDSHAKES_MAX)
         found = find_next(handshakes);
     handshakes->has_room = found != NULL;
     if (found != NULL) {
         unlink_waiting(handshakes, found);
         run_handshake(handshakes, found);
-    } else if (handshakes->oldest != NULL && handshakes->ended == NULL) {
-        end_long_handshake(handshakes);
+        return found;
     }
-    return found;
+
+    while (handshakes->num_ending < handshakes->num_waiting &&
+           end_long_handshake(handshakes))
+        ;
+    return NULL;
 }
 
 void handshakes_remove(struct handshakes *handshakes, struct handshake *handshake) {
-    if (handshake->waits)
+    if (handshake->waits && handshake->has_bytes)
         unlink_waiting(handshakes, handshake);
+    else if (handshake->waits)
+        unwatch(handshakes, handshake);
     for (size_t i = handshakes->num_running; i-- > 0;) {
         if (handshakes->running[i] == handshake)
             remove_running(handshakes, i);

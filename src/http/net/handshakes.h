@@ -3,9 +3,11 @@
  *
  * libmicrohttpd tries every handshake that has begun in each of its runs, also when no
  * byte has arrived. So handshakes that hang would delay all other connections. Therefore
- * few run at a time, and fewer of one client; the others wait outside libmicrohttpd,
- * where they cost nothing. Over plain HTTP a connection without a request costs nothing
- * either, so there is no such limit.
+ * one begins when its first bytes are there, few run at a time, and fewer of one client;
+ * the others wait outside libmicrohttpd, where they cost nothing. The newest runs first:
+ * it has waited least, so its client is most likely to be there still, and those that
+ * came in large numbers before cannot hold it up. Over plain HTTP a connection without a
+ * request costs nothing either, so there is no such limit.
  *
  * Everything belongs to the HTTP thread. */
 #ifndef ATTND_HTTP_NET_HANDSHAKES_H
@@ -22,29 +24,37 @@
 
 /* A member of a connection; zeroed, it neither waits nor runs. */
 struct handshake {
-    struct handshake *previous, *next; /* while it waits; `previous` is older */
+    struct handshake *previous, *next; /* while its bytes wait; `previous` is older */
     const struct client *client;
     int fd;
-    int64_t since;    /* clock_now_ns, when it began to wait or to run */
+    void *session;    /* gnutls_session_t of libmicrohttpd; NULL: no TLS, or not begun */
+    int64_t since;    /* clock_now_ns, when it began to run */
     bool waits;       /* libmicrohttpd does not have its connection yet */
+    bool has_bytes;   /* its first bytes have arrived */
+    bool ends;        /* runs until libmicrohttpd closes it */
     bool established; /* complete; set through a pointer */
 };
 
-/* Zeroed, there are none. */
+/* Zeroed but for epoll_fd, there are none. */
 struct handshakes {
+    int epoll_fd; /* the thread's; says for a struct handshake that bytes have arrived */
     struct handshake *running[HANDSHAKES_MAX];
-    size_t num_running;
-    struct handshake *oldest, *newest; /* of those that wait */
-    const struct handshake *ended;     /* one that runs until libmicrohttpd closes it */
+    size_t num_running, num_ending;
+    struct handshake *oldest, *newest; /* of those whose bytes wait */
+    size_t num_waiting;
     bool has_room; /* one has ended since handshakes_take() found none that may run */
 };
 
-/* Lets a handshake run, if there is room, or wait. `client` and `fd` are set. */
+/* Lets a handshake wait for its first bytes. `client` and `fd` are set. */
 void handshakes_add(struct handshakes *handshakes, struct handshake *handshake);
 
-/* Lets one run that waited: the oldest, of the client that has fewest. Returns NULL when
- * none waits or may run. If one waits then, one that takes longer than two seconds ends,
- * of the client that has most; libmicrohttpd closes it. */
+/* Notes that the first bytes of one that waits have arrived. */
+void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *handshake);
+
+/* Lets one run whose bytes wait: the newest of a client that does not run as many as it
+ * may. Returns NULL when there is none, or too many run. Then as many of those that run
+ * the longest end as wait: after 0.7 s when all slots are taken, else after two seconds.
+ * So does one that came in very many records; libmicrohttpd closes them. */
 struct handshake *handshakes_take(struct handshakes *handshakes);
 
 /* Removes a handshake, if it waits or runs. */
