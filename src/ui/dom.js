@@ -66,8 +66,15 @@ function formatNumber(value, digits = 4) {
   return text.replace("-", "−");
 }
 
-function formatWeight(value) {
-  return value >= 1e-4 || value === 0 ? value.toFixed(4) : formatNumber(value, 3);
+/* A number with `digits` decimals, or with more where it is below 1 and would read 1. */
+function formatDecimals(value, digits = 4) {
+  const size = Math.abs(value);
+  if (value !== 0 && (size < 1e-4 || size >= 1e5))
+    return formatNumber(value, 3);
+  let text = value.toFixed(digits);
+  while (value < 1 && Number(text) === 1)
+    text = value.toFixed(++digits);
+  return text.replace("-", "−");
 }
 
 const formatCount = (value) => value.toLocaleString("en");

@@ -7,6 +7,7 @@ const FIRST_SHARE_ADVICE = 0.7; /* of the weight on the first key: the log scale
 
 const page = {
   run: null, report: null, /* replies of v1/attention and v1/heads */
+  outputs: null,           /* {numbers, off}: the outputs without the heads `off` */
   tasks: {},               /* an AbortController for each kind of work */
   heatmap: null, dark: false, theme: null, colours: null, measured: null,
 };
@@ -27,7 +28,7 @@ const shownHead = () => (state.head === "mean" || page.run.heads.includes(state.
 function describeShown() {
   const { run, colours, theme, dark } = page, b = state.sequence, sequence = run.sequences[b];
   const head = shownHead(), weights = weightsOf(run, b, head);
-  return { run, b, head, off: readOff(), picture: {
+  return { run, b, head, off: readOff(), outputs: page.outputs, picture: {
     sequence, weights, colours, theme, dark, scale: scaleOf(b, head),
     queryLabels: run.queryLabels, keyLabels: run.keyLabels,
     row: state.row, all: state.lines === "all", onRow: (row) => chooseCell({ row, key: state.key }),
@@ -62,9 +63,9 @@ function showReadout(cell) {
   const query = `${run.queryLabels[sequence.rows[row]]}`, label = `${run.keyLabels[key]}`;
   const weight = weights[row * sequence.numKeys + key];
   byId("readout").replaceChildren(
-    make("b", {}, isMasked ? "masked" : formatWeight(weight)), " ",
+    make("b", {}, isMasked ? "masked" : formatDecimals(weight)), " ",
     make("span", {}, `query ${query} (row ${sequence.rows[row]}) → key ${label} (${key})`));
-  return `${isMasked ? "masked" : formatWeight(weight)}, query ${query}, key ${label}`;
+  return `${isMasked ? "masked" : formatDecimals(weight)}, query ${query}, key ${label}`;
 }
 
 /* Chooses a cell by click or keyboard: the lines and the steps follow its row. */
@@ -77,6 +78,7 @@ function chooseCell({ row, key }) {
   byId("row").value = String(row);
   if (newRow) {
     drawLinesSoon();
+    drawOutputs();
     measureSoon();
   }
   keepState();
@@ -153,6 +155,7 @@ function drawLarge() {
   page.heatmap.at = { row: state.row, key: state.key };
   page.heatmap.show(picture).then(drawLines);
   drawLegend(picture.scale);
+  drawOutputs();
   showReadout(null);
   measureSoon();
 }
@@ -165,6 +168,17 @@ function drawLines() {
     byId("heatmap").clientHeight - 40);
   box.replaceChildren(svg);
   byId("lines-note").textContent = note;
+}
+
+function drawOutputs() {
+  const { table, note } = makeOutputs(page.run, state.sequence, state.row, page.outputs);
+  byId("outputs").replaceChildren(table);
+  byId("outputs-note").textContent = note;
+}
+
+function setOutputs(numbers, off) {
+  page.outputs = { numbers, off: [...off] };
+  drawOutputs();
 }
 
 const drawLinesSoon = debounce(30, drawLines);
@@ -265,12 +279,14 @@ async function measureChange() {
   const { run, report } = page, off = readOff(), signal = beginTask("change"), line = byId("change");
   if (off.size === 0) {
     line.textContent = "All heads are on.";
+    setOutputs(run.outputs, off);
     return;
   }
   try {
     const mask = Array.from({ length: run.model.num_heads }, (_, h) => Number(!off.has(h)));
     const reply = await postAttention(run.request, { need_weights: null, head_mask: mask }, signal);
-    const change = relativeChange(run.outputs, numbersOf(reply.tensors.outputs));
+    const outputs = numbersOf(reply.tensors.outputs), change = relativeChange(run.outputs, outputs);
+    setOutputs(outputs, off);
     const percent = (share) => `${formatNumber(share * 100, 3)} %`;
     const known = report && Math.max(...off) < report.heads.length;
     line.textContent = `Without ${off.size > 1 ? "heads" : "head"} ${[...off].join(", ")} `
@@ -329,7 +345,8 @@ async function compute() {
     if (signal.aborted)
       return;
     clearProblems();
-    Object.assign(page, { run, report: null });
+    beginTask("change"); /* what is under way is about the run before */
+    Object.assign(page, { run, report: null, outputs: { numbers: run.outputs, off: [] } });
     showRun();
     loadReport(request, signal);
   } catch (error) {

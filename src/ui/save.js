@@ -26,26 +26,30 @@ const titleOf = ({ run, head, b }) => `${run.model.name}, `
 /* The float32 with as few digits as read back to it, nearly always. */
 const printFloat = (value) => String(Number(value.toPrecision(8)));
 
-function makeCsv({ picture, run }) {
-  const { rows, numKeys, attends } = picture.sequence;
+/* The weights of the head that is shown, and the outputs of the same rows. */
+function makeCsv({ picture, run, b, outputs }) {
+  const { rows, numKeys, attends } = picture.sequence, rowOutputs = outputsOf(run, b, outputs.numbers);
   const quote = (text) => `"${text.replaceAll('"', '""')}"`;
-  const lines = [["", ...run.keyLabels.slice(0, numKeys)].map(quote).join(",")];
+  const titles = Array.from({ length: run.outSize }, (_, o) => `output ${o}`);
+  const lines = [["", ...run.keyLabels.slice(0, numKeys), ...titles].map(quote).join(",")];
   rows.forEach((row, r) => {
     const cells = Array.from({ length: numKeys }, (_, k) =>
       (attends(r, k) ? printFloat(picture.weights[r * numKeys + k]) : ""));
-    lines.push([quote(run.queryLabels[row]), ...cells].join(","));
+    lines.push([quote(run.queryLabels[row]), ...cells, ...Array.from(rowOutputs[r], printFloat)].join(","));
   });
   return lines.join("\r\n") + "\r\n";
 }
 
-/* All heads of the sequence that is shown. Masked weights are null. */
-function makeJson({ run, b }) {
+/* All heads of the sequence that is shown, and the outputs without those that are off.
+ * Masked weights are null. */
+function makeJson({ run, b, outputs }) {
   const { rows, numKeys, attends, weights } = run.sequences[b];
   const heads = weights.map((head) => rows.map((_, r) => Array.from({ length: numKeys }, (_unused, k) =>
     (attends(r, k) ? Number(printFloat(head[r * numKeys + k])) : null))));
   return JSON.stringify({ model: run.model.name, sequence: b, heads: run.heads,
     queries: rows.map((row) => run.queryLabels[row]), query_places: rows,
-    keys: run.keyLabels.slice(0, numKeys), attention_weights: heads });
+    keys: run.keyLabels.slice(0, numKeys), attention_weights: heads, heads_off: outputs.off,
+    outputs: outputsOf(run, b, outputs.numbers).map((row) => Array.from(row, (value) => Number(printFloat(value)))) });
 }
 
 /* The heatmap as SVG: vectors, or an image with labels when there are many cells. */
@@ -73,7 +77,7 @@ function makeHeatmapSvg(shown, heatmap) {
         const weight = picture.weights[r * numKeys + k];
         svg.append(makeSvg("rect", { x: left + k * cellWidth, y: top + r * cellHeight, width: cellWidth,
           height: cellHeight, fill: picture.colours.css[picture.scale.index(weight)] },
-        makeSvg("title", {}, `${cellName(shown, r, k)}: ${formatWeight(weight)}`)));
+        makeSvg("title", {}, `${cellName(shown, r, k)}: ${formatDecimals(weight)}`)));
       }
   }
   addSvgLabels(svg, picture, layout);

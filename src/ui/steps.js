@@ -103,7 +103,7 @@ function describeColumns({ run, b, r, weights, measured }) {
     exp: { title: "exp(s − largest)",
       cell: masked((k) => formatNumber(Math.exp(measured.scaled[k] - largest))),
       total: formatNumber(sum(attended.map((s) => Math.exp(s - largest)))) },
-    weight: { title: "weight", cell: masked((k) => formatWeight(row[k])), total: formatNumber(sum(row)) },
+    weight: { title: "weight", cell: masked((k) => formatDecimals(row[k])), total: formatNumber(sum(row)) },
     value: { title: `value in the output${names}`, cell: (k) => listNumbers(measured.values[k], places) },
     part: { title: "weight × value", total: listNumbers(parts, places),
       cell: masked((k) => listNumbers(measured.values[k].map((v) => v * row[k]), places)) },

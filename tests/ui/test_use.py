@@ -45,6 +45,35 @@ def test_switching_a_head_off_says_how_far_the_outputs_move(open_view, server):
     assert page.get_by_label("Head 1 on").is_checked()
 
 
+def read_outputs(page):
+    return [[read_number(cell) for cell in row[1:]] for row in read_table(page, "#outputs tbody")]
+
+
+def test_outputs_are_those_of_the_book(open_view, server):
+    page = open_view("#model=journey&row=2&key=0")
+    table = read_table(page, "#outputs table")
+    assert table[:3] == [["Query", "0", "1"], ["Your", "0.3190", "0.4858"], ["journey", "0.2943", "0.3897"]]
+    assert page.locator("#outputs tr[aria-current]").inner_text().startswith("starts")
+    move_by_keys(page, "ArrowDown")
+    assert page.locator("#outputs tr[aria-current]").inner_text().startswith("with")
+    page.get_by_label("Head 1 on").uncheck()
+    expect(page.locator("#outputs-note")).to_contain_text("Heads that are off: 1.")
+    outputs, _ = ask_journey(server, head_mask=[1, 0])
+    assert np.allclose(read_outputs(page), outputs, atol=5.1e-5)
+    page.get_by_role("button", name="All on").click()
+    expect(page.locator("#outputs-note")).not_to_contain_text("off")
+    assert np.allclose(read_outputs(page), ask_journey(server)[0], atol=5.1e-5)
+
+
+def test_outputs_of_a_sequence_have_its_rows_and_first_numbers(open_view, server):
+    page = open_view("#model=d2l&sequence=1&rows=3,0")
+    saved = json.loads(save(page, "request")[1])
+    del saved["weights_queries"], saved["need_weights"]
+    outputs = np.array(server.attention(saved).json()["outputs"])
+    assert np.allclose(read_outputs(page), outputs[1][[3, 0], :6], atol=5.1e-5)
+    assert "the first 6 of 100 numbers" in page.locator("#outputs-note").inner_text()
+
+
 def test_prediction_is_what_is_measured(open_view):
     page = open_view("#model=patterns&off=0,3,4")
     expect(page.locator("#change")).to_contain_text("predicted")
@@ -335,11 +364,12 @@ def test_csv_has_the_weights_of_the_head(open_view, server):
     choose(page, "labels", 'a,b "quoted" =1+1')
     _, data = save(page, "csv")
     table = list(csv.reader(io.StringIO(data.decode())))
-    _, weights = ask_journey(server)
-    assert table[0] == ["", "a,b", '"quoted"', "=1+1", "3", "4", "5"]
+    outputs, weights = ask_journey(server)
+    assert table[0] == ["", "a,b", '"quoted"', "=1+1", "3", "4", "5", "output 0", "output 1"]
     for row, line in enumerate(table[1:]):
-        assert line[row + 2:] == [""] * (5 - row)
+        assert line[row + 2:7] == [""] * (5 - row)
         assert np.allclose(np.array(line[1:row + 2], float), weights[0, row, :row + 1], rtol=1e-7)
+        assert np.allclose(np.array(line[7:], float), outputs[row], rtol=1e-7)
 
 
 def test_json_has_the_weights_of_all_heads(open_view, server):
@@ -351,6 +381,15 @@ def test_json_has_the_weights_of_all_heads(open_view, server):
     got = np.array([[[0 if weight is None else weight for weight in row] for row in head]
                     for head in saved["attention_weights"]])
     assert np.allclose(got, weights, rtol=1e-7)
+
+
+def test_json_has_the_outputs_that_are_shown(open_view, server):
+    page = open_view("#model=journey&rows=4,1&off=1")
+    expect(page.locator("#outputs-note")).to_contain_text("Heads that are off: 1.")
+    saved = json.loads(save(page, "json")[1])
+    outputs, _ = ask_journey(server, head_mask=[1, 0])
+    assert saved["query_places"] == [4, 1] and saved["heads_off"] == [1]
+    assert np.allclose(saved["outputs"], outputs[[4, 1]], rtol=1e-7)
 
 
 def test_saved_page_works_without_a_server(open_view, browser, tmp_path):
