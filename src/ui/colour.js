@@ -49,6 +49,10 @@ function makeScale(kind, max) {
   return { max: top, low: 0, index: (w) => Math.min(last, w / top * last + 0.5 | 0) };
 }
 
+/* The texts at both ends of a scale's bar. */
+const nameEnds = ({ low, max }) => (low > 0
+  ? [`≤ ${formatNumber(low, 2)}`, `${formatNumber(max, 3)}, logarithmic`] : ["0", formatNumber(max, 3)]);
+
 function largestOf(weights) {
   let largest = 0;
   for (let i = 0; i < weights.length; i++)

@@ -77,6 +77,12 @@ function formatDecimals(value, digits = 4) {
   return text.replace("-", "−");
 }
 
+/* "2nd", "3rd", "64th" */
+function formatOrdinal(value) {
+  const ending = ["th", "st", "nd", "rd"][value % 10] ?? "th";
+  return `${value}${Math.floor(value / 10) % 10 === 1 ? "th" : ending}`;
+}
+
 const formatCount = (value) => value.toLocaleString("en");
 
 function formatBytes(bytes) {

@@ -3,10 +3,13 @@
  * the mouse moves, only the canvas with the cursor is drawn again. */
 
 const CELL_MAX = 66;         /* pixels of CSS, as all lengths here */
+const CELL_STRETCHED = 24;   /* to which a strip's cells may be stretched */
 const CELL_WITH_NUMBER = 38; /* from this width on a cell shows its weight */
+const CELL_FONT = "11px system-ui, sans-serif";
 const LABEL_FONT = "12px system-ui, sans-serif";
 
-/* Where everything is: sizes of cells, and of the margins that have the labels. */
+/* Where everything is: sizes of cells, and of the margins that have the labels. Cells are
+ * square; where that leaves a thin strip, they are stretched until the picture is square. */
 function layOutHeatmap(context, width, picture) {
   const { rows, numKeys } = picture.sequence;
   const widest = (labels) => Math.max(0, ...labels.map((label) => context.measureText(label).width));
@@ -26,8 +29,9 @@ function layOutHeatmap(context, width, picture) {
     left, slanted,
     top: slanted ? Math.ceil(keyWidth * 0.72) + 12 : 22,
     right,
-    cellWidth: whole(Math.max(cell, Math.min(fit(right), 24))),
-    cellHeight: whole(Math.max(cell, Math.min(heightMax / rows.length, 24))),
+    cellWidth: whole(Math.max(cell, Math.min(fit(right), CELL_STRETCHED, cell * rows.length / numKeys))),
+    cellHeight: whole(Math.max(cell,
+      Math.min(heightMax / rows.length, CELL_STRETCHED, cell * numKeys / rows.length))),
   };
 }
 
@@ -64,7 +68,7 @@ class Heatmap {
       return;
     Object.assign(this, { picture, layout, image, width, height, density });
     this.resize();
-    drawHeatmap(this.plot.getContext("2d"), this, density);
+    drawHeatmap(this.plot.getContext("2d"), this);
     this.drawCursor();
   }
 
@@ -130,9 +134,8 @@ class Heatmap {
   }
 }
 
-/* Draws the image with its labels; also for a file, at another density. */
-function drawHeatmap(context, heatmap, density) {
-  const { picture, layout, image, width, height } = heatmap;
+/* Draws the image with its labels. */
+function drawHeatmap(context, { picture, layout, image, width, height, density }) {
   const { left, top, right } = layout;
 
   context.setTransform(density, 0, 0, density, 0, 0);
@@ -141,9 +144,14 @@ function drawHeatmap(context, heatmap, density) {
   paintHatching(context, left, top, width, height, picture.theme, 1);
   context.imageSmoothingEnabled = false;
   context.drawImage(image, left, top, width, height);
-  drawLabels(context, heatmap);
-  if (layout.cellWidth >= CELL_WITH_NUMBER)
-    drawNumbers(context, heatmap);
+  drawLabels(context, picture, layout);
+  context.font = CELL_FONT;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (const { text, colour, x, y } of listCellTexts(picture, layout)) {
+    context.fillStyle = colour;
+    context.fillText(text, x, y, layout.cellWidth - 2);
+  }
 }
 
 /* Every so many rows have a label: a round number, at least `least`. */
@@ -155,7 +163,7 @@ function findLabelStep(least) {
 const findKeyStep = (cellWidth, slanted) =>
   findLabelStep(slanted ? 13 / cellWidth : cellWidth < 24 ? 36 / cellWidth : 1);
 
-function drawLabels(context, { picture, layout }) {
+function drawLabels(context, picture, layout) {
   const { left, top, cellWidth, cellHeight, slanted } = layout;
   const { rows, numKeys } = picture.sequence;
   const rowStep = findLabelStep(13 / cellHeight);
@@ -178,19 +186,21 @@ function drawLabels(context, { picture, layout }) {
   }
 }
 
-/* Writes weights into their cells, unless they round to 0. */
-function drawNumbers(context, { picture, layout }) {
-  const { rows, numKeys, attends } = picture.sequence;
-  context.font = "11px system-ui, sans-serif";
-  context.textAlign = "center";
-  context.textBaseline = "middle";
+/* The text of a cell: ".52", and "1" only where the weight is 1. */
+const nameCell = (weight) => (weight < 1 ? formatDecimals(weight, 2).slice(1) : "1");
+
+/* The weights that are written into their cells, where there is room: {text, colour, x, y}
+ * of each that does not round to 0. */
+function listCellTexts({ sequence, weights, colours, scale }, { left, top, cellWidth, cellHeight }) {
+  const { rows, numKeys, attends } = sequence, numbers = [];
+  if (cellWidth < CELL_WITH_NUMBER)
+    return numbers;
   for (let r = 0; r < rows.length; r++)
     for (let k = 0; k < numKeys; k++) {
-      const weight = picture.weights[r * numKeys + k];
-      if (weight < 0.005 || !attends(r, k))
-        continue;
-      context.fillStyle = picture.colours.isLight[picture.scale.index(weight)] ? "#000000" : "#ffffff";
-      context.fillText(weight >= 0.995 ? "1" : weight.toFixed(2).slice(1),
-        layout.left + (k + 0.5) * layout.cellWidth, layout.top + (r + 0.5) * layout.cellHeight);
+      const weight = weights[r * numKeys + k];
+      if (weight >= 0.005 && attends(r, k))
+        numbers.push({ text: nameCell(weight), colour: colours.isLight[scale.index(weight)] ? "#000000" : "#ffffff",
+          x: left + (k + 0.5) * cellWidth, y: top + (r + 0.5) * cellHeight });
     }
+  return numbers;
 }

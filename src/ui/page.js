@@ -126,9 +126,7 @@ function drawLegend(scale) {
     context.fillStyle = page.colours.css[Math.floor(x / ramp.width * COLOURS)];
     context.fillRect(x, 0, 1, 1);
   }
-  const isLog = state.scale === "log";
-  byId("legend-low").textContent = isLog ? `≤ ${formatNumber(scale.low, 2)}` : "0";
-  byId("legend-high").textContent = formatNumber(scale.max, 3) + (isLog ? ", logarithmic" : "");
+  [byId("legend-low").textContent, byId("legend-high").textContent] = nameEnds(scale);
 }
 
 /* Keeps the chosen cell in the picture. If there is none yet, chooses the strongest key of

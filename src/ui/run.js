@@ -10,46 +10,60 @@
 const CELLS_MAX = 2048 * 2048;      /* weights of one head that are drawn */
 const WEIGHTS_MAX = 64 * 1024 * 1024; /* weights of one reply */
 
-/* Reads "0-3, 7" as [0, 1, 2, 3, 7], and an empty text as null. */
+/* Reads "0-3, 7, 10-20/5" as [0, 1, 2, 3, 7, 10, 15, 20], and an empty text as null. */
 function readIndexes(text, field) {
   if (text.trim() === "")
     return null;
   const indexes = text.split(/[\s,]+/).filter(Boolean).flatMap((item) => {
-    const [, first, last = first] = item.match(/^(\d+)(?:-(\d+))?$/) ?? [];
-    if (first === undefined || Number(last) < Number(first) || last - first > 1e5)
+    const [, first, last = first, step = 1] = item.match(/^(\d+)(?:-(\d+)(?:\/(\d+))?)?$/) ?? [];
+    const length = Math.floor((last - first) / step) + 1;
+    if (!(length >= 1 && length <= 1e5))
       throw new Problem({ title: "Malformed list", field,
-        detail: `'${item}' is not an index or a range; write a list such as 0-3, 7` });
-    return Array.from({ length: last - first + 1 }, (_, i) => Number(first) + i);
+        detail: `'${item}' is not an index or a range; write a list such as 0-3, 7, or 0-99/10 for every tenth` });
+    return Array.from({ length }, (_, i) => Number(first) + i * step);
   });
   return [...new Set(indexes)];
 }
 
 /* Refuses what cannot be drawn, before it is asked for, and offers what can. */
-function checkSize(model, shape, rows, heads) {
+function checkSize(model, shape, isCausal, rows, heads) {
   const numHeads = heads ? heads.length : model.num_heads;
-  let total = 0, largest = 0, keys = 0;
+  let total = 0, largest = 0;
   shape.queryLens.forEach((length, b) => {
     const cells = (rows ? rows.length : length) * shape.keyLens[b];
     total += cells * numHeads;
-    keys = Math.max(keys, shape.keyLens[b]);
     largest = Math.max(largest, cells);
   });
   if (largest <= CELLS_MAX && total <= WEIGHTS_MAX)
     return;
 
-  const fitting = Math.max(1, Math.min(Math.floor(CELLS_MAX / keys), 512, ...shape.queryLens));
   const problem = new Problem({
     title: "Too large to draw", field: "rows",
     detail: `the reply would have ${formatCount(total)} weights, ${formatCount(largest)} of one head; `
       + `this page draws up to ${formatCount(CELLS_MAX)} of a head and ${formatCount(WEIGHTS_MAX)} `
       + "together. Choose rows or heads.",
   });
-  problem.offers = [
-    { text: `Show rows 0 to ${fitting - 1} of head 0`, rows: `0-${fitting - 1}`, heads: "0" },
-    { text: `Show rows 0 to ${Math.min(fitting, 64) - 1} of all heads`,
-      rows: `0-${Math.min(fitting, 64) - 1}`, heads: "" },
-  ];
+  problem.offers = offerRows(model, shape, isCausal);
   throw problem;
+}
+
+/* What can be drawn of a long input: rows at even distances up to the last, and neighbours.
+ * Of a causal layer these are the last ones, since the first attend to few keys. */
+function offerRows(model, { queryLens, keyLens }, isCausal) {
+  const count = Math.min(...queryLens), keys = keyLens.reduce((sum, length) => sum + length, 0);
+  const fit = (most, numHeads) => Math.max(1, Math.min(most, count, Math.floor(CELLS_MAX / Math.max(...keyLens)),
+    Math.floor(WEIGHTS_MAX / keys / numHeads)));
+  const neighbours = (size, what, heads) => ({ heads, ...(isCausal
+    ? { text: `Show the last ${size} rows of ${what}`, rows: `${count - size}-${count - 1}` }
+    : { text: `Show rows 0 to ${size - 1} of ${what}`, rows: `0-${size - 1}` }) });
+
+  const most = fit(512, 1), step = Math.ceil(count / most);
+  return [
+    ...(step > 1 ? [{ text: `Show every ${formatOrdinal(step)} row of head 0`, heads: "0",
+      rows: `${(count - 1) % step}-${count - 1}/${step}` }] : []),
+    neighbours(most, "head 0", "0"),
+    neighbours(fit(64, model.num_heads), "all heads", ""),
+  ];
 }
 
 /* Cuts the reply's weights by sequence. */
@@ -92,15 +106,15 @@ function readLabels(text, names, shape) {
 async function runRequest(model, request, choice, signal) {
   const { fields } = request, began = performance.now();
   const shape = shapeOf(fields); /* null: the server refuses the request, and says why */
+  const mask = shape && readMask(model, fields, shape);
   if (shape)
-    checkSize(model, shape, choice.rows, choice.heads);
+    checkSize(model, shape, mask.causal, choice.rows, choice.heads);
 
   const reply = await postAttention(request, {
     need_weights: true, weights_heads: choice.heads, weights_queries: choice.rows, head_mask: null,
   }, signal);
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
-  const mask = readMask(model, fields, shape);
   return {
     model, request, shape, heads, mask, ms, bytes: reply.bytes,
     rowChoice: choice.rows, headChoice: choice.heads,

@@ -2,6 +2,7 @@
 /* save.js: what is on screen, as files: a picture, numbers, a page of its own, a command. */
 
 const SVG_CELLS_MAX = 128 * 128; /* more cells are an image inside the SVG */
+const SVG_FONT = "system-ui, sans-serif";
 const CURL_BODY_MAX = 100000;    /* a longer body is saved as a file first */
 
 function saveFile(name, type, content) {
@@ -52,23 +53,28 @@ function makeJson({ run, b, outputs }) {
     outputs: outputsOf(run, b, outputs.numbers).map((row) => Array.from(row, (value) => Number(printFloat(value)))) });
 }
 
+/* What a saved picture has around the heatmap: its title above, the bar of its scale below. */
+const FRAME = { top: 30, bottom: 42, widthMin: 320, bar: 128 };
+
 /* The heatmap as SVG: vectors, or an image with labels when there are many cells. */
 function makeHeatmapSvg(shown, heatmap) {
   const { picture } = shown, { layout, width, height, image } = heatmap;
   const { rows, numKeys, attends } = picture.sequence, { left, top, cellWidth, cellHeight } = layout;
-  const all = [left + width + layout.right, top + height + 2];
-  const svg = makeSvg("svg", { viewBox: `0 0 ${all[0]} ${all[1]}`, width: all[0], height: all[1], role: "img",
+  const bottom = top + height + 2;
+  const size = { width: Math.max(FRAME.widthMin, left + width + layout.right), height: FRAME.top + bottom + FRAME.bottom };
+  const svg = makeSvg("svg", { viewBox: `0 ${-FRAME.top} ${size.width} ${size.height}`, ...size, role: "img",
     "aria-label": titleOf(shown) });
   svg.append(makeSvg("title", {}, titleOf(shown)),
     makeSvg("pattern", { id: "masked", width: 6, height: 6, patternUnits: "userSpaceOnUse",
       patternTransform: "rotate(45)" },
     makeSvg("rect", { width: 6, height: 6, fill: picture.theme.masked }),
     makeSvg("path", { d: "M0 0V6", stroke: picture.theme.hatch })),
-    makeSvg("rect", { width: all[0], height: all[1], fill: picture.theme.card }),
+    makeSvg("rect", { y: -FRAME.top, ...size, fill: picture.theme.card }),
     makeSvg("rect", { x: left, y: top, width, height, fill: "url(#masked)" }));
 
   if (rows.length * numKeys > SVG_CELLS_MAX) {
-    svg.append(makeSvg("image", { x: left, y: top, width, height, href: image.toDataURL("image/png") }));
+    svg.append(makeSvg("image", { x: left, y: top, width, height, preserveAspectRatio: "none",
+      "image-rendering": "pixelated", href: image.toDataURL("image/png") }));
   } else {
     for (let r = 0; r < rows.length; r++)
       for (let k = 0; k < numKeys; k++) {
@@ -76,19 +82,40 @@ function makeHeatmapSvg(shown, heatmap) {
           continue;
         const weight = picture.weights[r * numKeys + k];
         svg.append(makeSvg("rect", { x: left + k * cellWidth, y: top + r * cellHeight, width: cellWidth,
-          height: cellHeight, fill: picture.colours.css[picture.scale.index(weight)] },
+          height: cellHeight, "shape-rendering": "crispEdges", fill: picture.colours.css[picture.scale.index(weight)] },
         makeSvg("title", {}, `${cellName(shown, r, k)}: ${formatDecimals(weight)}`)));
       }
   }
   addSvgLabels(svg, picture, layout);
+  svg.append(makeSvg("g", { "font-family": SVG_FONT, "font-size": 11, "text-anchor": "middle" },
+    ...listCellTexts(picture, layout).map(({ text, colour, x, y }) => makeSvg("text", { x, y: y + 4, fill: colour }, text))),
+  makeSvgFrame(shown, bottom + 14));
   return svg;
+}
+
+/* The title, and at `y` the bar of the scale. A letter is up to 8 pixels wide. */
+function makeSvgFrame(shown, y) {
+  const { colours, theme, scale, sequence: { counts, numKeys } } = shown.picture, [low, high] = nameEnds(scale);
+  const text = (x, baseline, content, more) => makeSvg("text", { x, y: baseline, ...more }, content);
+  const bar = 12 + low.length * 8, end = bar + FRAME.bar + 6, masked = end + high.length * 8 + 12;
+  const stops = colours.css.filter((_, i) => i % 15 === 0);
+  return makeSvg("g", { "font-family": SVG_FONT, "font-size": 12, fill: theme.text },
+    makeSvg("linearGradient", { id: "scale" }, ...stops.map((colour, i) =>
+      makeSvg("stop", { offset: i / (stops.length - 1), "stop-color": colour }))),
+    text(10, -10, `${titleOf(shown)}: attention weights`, { "font-weight": 700, "font-size": 14 }),
+    text(10, y + 10, low),
+    makeSvg("rect", { x: bar, y, width: FRAME.bar, height: 12, fill: "url(#scale)", stroke: theme.faint }),
+    text(end, y + 10, high),
+    ...(counts.some((count) => count < numKeys)
+      ? [makeSvg("rect", { x: masked, y, width: 16, height: 12, fill: "url(#masked)", stroke: theme.faint }),
+        text(masked + 22, y + 10, "masked")] : []));
 }
 
 const cellName = ({ run, picture }, r, k) =>
   `${run.queryLabels[picture.sequence.rows[r]]} → ${run.keyLabels[k]}`;
 
 function addSvgLabels(svg, picture, { left, top, cellWidth, cellHeight, slanted }) {
-  const font = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: picture.theme.text };
+  const font = { "font-family": SVG_FONT, "font-size": 12, fill: picture.theme.text };
   const { rows, numKeys } = picture.sequence;
   for (let r = 0; r < rows.length; r += findLabelStep(13 / cellHeight))
     svg.append(makeSvg("text",
@@ -101,11 +128,15 @@ function addSvgLabels(svg, picture, { left, top, cellWidth, cellHeight, slanted 
   }
 }
 
-function makePng(heatmap) {
-  const canvas = document.createElement("canvas"), density = Math.max(2, heatmap.density);
-  canvas.width = heatmap.plot.width / heatmap.density * density;
-  canvas.height = heatmap.plot.height / heatmap.density * density;
-  drawHeatmap(canvas.getContext("2d"), heatmap, density);
+/* The SVG as a PNG, with two pixels for one or more. */
+async function makePng(shown, heatmap) {
+  const svg = makeHeatmapSvg(shown, heatmap), density = Math.max(2, heatmap.density);
+  const picture = new Image(), canvas = document.createElement("canvas");
+  picture.src = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(svg))}`;
+  await picture.decode();
+  canvas.width = svg.getAttribute("width") * density;
+  canvas.height = svg.getAttribute("height") * density;
+  canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
 }
 
@@ -166,7 +197,7 @@ async function copyText(text) {
 
 async function save(kind, shown, heatmap) {
   switch (kind) {
-    case "png": return saveFile(fileName(shown, "png"), "image/png", await makePng(heatmap));
+    case "png": return saveFile(fileName(shown, "png"), "image/png", await makePng(shown, heatmap));
     case "svg": return saveFile(fileName(shown, "svg"), "image/svg+xml",
       new XMLSerializer().serializeToString(makeHeatmapSvg(shown, heatmap)));
     case "csv": return saveFile(fileName(shown, "csv"), "text/csv", makeCsv(shown));

@@ -70,7 +70,7 @@ function largestPlaces(numbers) {
     .slice(0, STEPS_NUMBERS).sort((a, b) => a - b);
 }
 
-const listNumbers = (numbers, places) => places.map((o) => formatNumber(numbers[o], 3)).join("  ");
+const listNumbers = (numbers, places) => places.map((o) => formatNumber(numbers[o], 3)).join("\n");
 
 /* A score to four decimals: a float32 weight does not tell it more closely. */
 const formatScore = (value) =>
@@ -89,7 +89,7 @@ function describeColumns({ run, b, r, weights, measured }) {
   const largest = Math.max(...attended);
   const row = Array.from(weights.subarray(r * numKeys, (r + 1) * numKeys));
   const places = largestPlaces(measured.exact);
-  const names = places.length < measured.exact.length ? ` (numbers ${places.join(", ")})` : "";
+  const names = places.length < measured.exact.length ? `\nnumbers ${places.join(", ")}` : "";
   const sum = (list) => list.reduce((total, value) => total + value, 0);
   const masked = (cell) => (k) => (k < limit ? cell(k) : "masked");
   const parts = measured.exact.map((_, o) =>
@@ -104,10 +104,10 @@ function describeColumns({ run, b, r, weights, measured }) {
       cell: masked((k) => formatNumber(Math.exp(measured.scaled[k] - largest))),
       total: formatNumber(sum(attended.map((s) => Math.exp(s - largest)))) },
     weight: { title: "weight", cell: masked((k) => formatDecimals(row[k])), total: formatNumber(sum(row)) },
-    value: { title: `value in the output${names}`, cell: (k) => listNumbers(measured.values[k], places) },
+    value: { title: `value${names}`, cell: (k) => listNumbers(measured.values[k], places) },
     part: { title: "weight × value", total: listNumbers(parts, places),
       cell: masked((k) => listNumbers(measured.values[k].map((v) => v * row[k]), places)) },
-    exact: listNumbers(measured.exact, places),
+    exact: listNumbers(measured.exact, places).replaceAll("\n", "  "),
   };
 }
 
@@ -134,19 +134,20 @@ function explainStep(step, { run, head, query, limit, numKeys, columns }) {
   }
 }
 
-/* Returns the table of the steps up to `step`; columns of later ones are empty. */
+/* Returns the table of the steps up to `step`. A narrow page has no room for those that are
+ * over, so their cells have a class. */
 function makeSteps(step, { run, b, r, columns }) {
   const { numKeys, counts } = run.sequences[b];
-  const shown = STEPS.flatMap((each, i) => each.columns.map((name) => (i <= step ? columns[name]
-    : { title: columns[name].title, cell: () => "" })));
+  const shown = STEPS.slice(0, step + 1).flatMap((each, i) => each.columns.map((name) => ({ ...columns[name],
+    class: i < step && name !== "weight" ? "number over" : "number" })));
   const rows = Array.from({ length: numKeys }, (_, k) => make("tr", { class: k >= counts[r] ? "off" : null },
     make("th", { scope: "row" }, run.keyLabels[k]),
-    ...shown.map((column) => make("td", { class: "number" }, column.cell(k)))));
+    ...shown.map((column) => make("td", { class: column.class }, column.cell(k)))));
   const totals = make("tr", { hidden: !shown.some((column) => column.total) },
     make("th", { scope: "row" }, "sum"),
-    ...shown.map((column) => make("td", { class: "number" }, column.total ?? "")));
+    ...shown.map((column) => make("td", { class: column.class }, column.total ?? "")));
   return make("table", {},
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Key"),
-      ...shown.map((column) => make("th", { scope: "col", class: "number" }, column.title)))),
+      ...shown.map((column) => make("th", { scope: "col", class: column.class }, column.title)))),
     make("tbody", {}, ...rows), make("tfoot", {}, totals));
 }

@@ -78,6 +78,21 @@ def test_too_many_tokens_are_named_and_rows_are_offered(open_view):
     assert move_by_keys(page, "End")[2] == 2999
 
 
+def test_spread_and_last_rows_are_offered_of_a_causal_layer(open_view):
+    page = open_view("#model=wide&causal=true")
+    page.locator("#source").select_option("random")
+    page.locator("#count").fill("3000")
+    expect_problem(page, "Too large to draw", "rows")
+    assert page.locator("#problem button").all_inner_texts() == [
+        "Show every 6th row of head 0", "Show the last 512 rows of head 0", "Show the last 64 rows of all heads"]
+    page.get_by_role("button", name="Show every 6th row").click()
+    expect(page.locator("#problem")).to_be_hidden(timeout=60_000)
+    page.view.wait()
+    assert page.locator("#rows").input_value() == "5-2999/6"
+    assert page.locator("#row option").count() == 500
+    assert page.locator("#row option").last.inner_text() == "2999"
+
+
 def test_more_random_tokens_than_can_be_made_are_refused(open_view):
     page = open_view("#model=wide")
     page.locator("#source").select_option("random")

@@ -2,6 +2,7 @@
 """What the page shows: on opening, under the cursor, by keyboard, in the dark, on a phone."""
 
 import json
+import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from playwright.sync_api import expect
 from safetensors_file import read_safetensors
 from server import ROOT
 from view import (JOURNEY, JOURNEY_ROWS, ask_journey, choose, expect_problem, forget_picture,
-                  hover_row, move_by_keys, read_cell, read_number, read_table, wait_until)
+                  hover_row, move_by_keys, read_cell, read_number, read_table, save, wait_until)
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}
 
@@ -188,6 +189,7 @@ def test_steps_have_the_true_scores_of_the_model(open_view, server):
     step_to(page, 5)
     table = read_table(page, "#steps table")
     assert [row[0] for row in table] == ["Key", *JOURNEY, "sum"]
+    assert page.locator("#steps").evaluate("box => box.scrollWidth <= box.clientWidth")
     assert np.allclose([read_number(row[1]) for row in table[1:7]], scores, atol=6e-5)
 
     attended = np.exp(scores[:4] - scores[:4].max())
@@ -195,6 +197,30 @@ def test_steps_have_the_true_scores_of_the_model(open_view, server):
     assert np.allclose([read_number(row[4]) for row in table[1:5]], attended, rtol=2e-3)
     assert np.allclose([read_number(row[5]) for row in table[1:5]], attended / attended.sum(), atol=6e-5)
     assert read_number(table[7][5]) == 1
+
+
+@pytest.mark.parametrize("options", [{}, PHONE])
+def test_table_of_steps_has_the_steps_so_far_and_is_not_cut(open_view, options):
+    page = open_view("#model=d2l&row=2&key=0", **options)
+    for step, count in enumerate([2, 3, 4, 6, 8], 1):
+        step_to(page, step)
+        expect(page.locator("#steps thead th")).to_have_count(count)
+        assert page.locator("#steps").evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
+@pytest.mark.parametrize("fragment", ["#model=d2l&source=random&count=64", "#model=wide&source=random&count=200"])
+def test_cells_of_a_square_matrix_are_square(open_view, fragment):
+    page = open_view(fragment)
+    box = ElementTree.fromstring(save(page, "svg")[1]).findall("{*}rect")[1]  # below the cells
+    assert box.get("width") == box.get("height")
+
+
+def test_ticks_are_large_enough_for_a_finger(open_view):
+    page = open_view("#model=wide", **PHONE)
+    box = page.locator("input.switch").first.bounding_box()
+    assert box["width"] >= 24 and box["height"] >= 24
+    tops = page.eval_on_selector_all(".controls label:not([hidden])", "all => all.map(each => each.offsetTop)")
+    assert len(set(tops)) <= 2 + 1  # and that of the lines
 
 
 def test_weighted_sum_is_what_the_server_adds_for_the_head(open_view):

@@ -326,6 +326,21 @@ def test_dropped_file_that_is_neither_is_refused(open_view):
     assert "picture.png" in expect_problem(page, "Malformed file", "queries")
 
 
+@pytest.mark.parametrize("name, content, words", [
+    ("q.npy", b"\x93NUMPY\1\0", "np.load('q.npy')"),
+    ("layer.npz", b"PK\3\4" + bytes(26) + b"W_q.npy", "np.load('layer.npz').items()"),
+    ("layer.pt", b"PK\3\4" + bytes(26) + b"layer/data.pkl", "torch.load('layer.pt'"),
+    ("rows.pkl", b"\x80\4\x95\0\0", "pickle.load(open('rows.pkl'"),
+    ("layer.safetensors", make_safetensors({"in_proj_weight": np.ones((3, 1), np.float32)},
+                                           {"in_proj_weight": "F32"}, {}),
+     "serve them with attnd --model NAME=layer.safetensors"),
+])
+def test_dropped_file_of_another_kind_is_recognised(open_view, name, content, words):
+    page = open_view("#model=journey")
+    drop(page, name, content)
+    assert words in expect_problem(page, "", "queries")
+
+
 def test_file_is_chosen_with_the_keyboard(open_view, tmp_path):
     page = open_view("#model=d2l")
     path = tmp_path / "chosen.json"
@@ -344,7 +359,8 @@ def test_png_is_a_picture(open_view):
     assert name == "journey-head-0.png" and data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = (int.from_bytes(data[at:at + 4], "big") for at in (16, 20))
     box = page.locator("#plot").bounding_box()
-    assert (width, height) == pytest.approx((2 * box["width"], 2 * box["height"]), abs=4)
+    assert width == pytest.approx(2 * box["width"], abs=4)
+    assert height > 2 * box["height"] + 100  # the title, and the bar of the scale
 
 
 def test_svg_has_each_weight_and_label(open_view, server):
@@ -357,6 +373,17 @@ def test_svg_has_each_weight_and_label(open_view, server):
     assert len(titles) == 21  # those that are not masked
     assert f"step → journey: {weights[1, 5, 1]:.4f}" in titles
     assert [text.text for text in root.findall("{*}text")] == JOURNEY * 2
+    texts = [text.text for text in root.findall("{*}g/{*}text")]
+    assert texts.count("1") == 2 and texts[-4:] == ["journey, head 1: attention weights", "0", "1", "masked"]
+
+
+def test_only_a_weight_of_1_reads_1(open_view):
+    page = open_view("#model=patterns&head=1")
+    root = ElementTree.fromstring(save(page, "svg")[1])
+    texts = [text.text for text in root.findall("{*}g/{*}text")][:-3]  # the last are of the scale
+    exact = [title.text.split()[-1] for title in root.findall(".//{*}rect/{*}title")]
+    assert texts.count("1") == exact.count("1.0000")
+    assert any(text.startswith(".99") for text in texts)
 
 
 def test_csv_has_the_weights_of_the_head(open_view, server):
