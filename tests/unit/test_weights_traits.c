@@ -61,6 +61,7 @@ static const struct trait_case {
      "rope 10000 of 64, window 64 on each side, layer norm before"},
     {"modernbert", "{}", 3, "12 12 64", "rope 160000 of 64, layer norm before"},
     {"t5", "{}", 0, "8 8 64", "scale 1, bias of 32 buckets up to 128, RMS norm before"},
+    {"mt5", "{}", 7, "6 6 64", "scale 1, bias of 32 buckets up to 128, RMS norm before"},
     {"mpnet", "{}", 0, "12 12 64", "bias of 32 buckets up to 128"},
 
     /* null is "not set", which is not always the default */
@@ -116,6 +117,8 @@ static const struct trait_case {
      "rope 8 of 64, window 64 on each side, layer norm before"},
     {"modernbert", "{\"global_rope_theta\": 7, \"local_rope_theta\": 8}", 0, "12 12 64",
      "rope 7 of 64"},
+    {"modernbert", "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8}}", 1,
+     "12 12 64", "rope linear 10000 of 64, window 64 on each side, layer norm before"},
     {"modernbert",
      "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 7}, "
      "\"sliding_attention\": {\"rope_theta\": 8}}}",
@@ -212,6 +215,7 @@ static const struct trait_case {
     {"gpt_neo", "{\"attention_types\": [[[\"global\"], 1]]}", 1, NULL, "for layer 1"},
     {"gpt_neo", "{\"attention_types\": [[[], 12]]}", 0, NULL, "attention_types must"},
     {"gpt_neo", "{\"attention_types\": {}}", 0, NULL, "attention_types must"},
+    {"modernbert", "{\"local_rope_theta\": null}", 1, NULL, "local_rope_theta is null"},
     {"t5", "{\"relative_attention_num_buckets\": 3}", 0, NULL, "are not possible"},
     {"t5", "{\"relative_attention_max_distance\": 8}", 0, NULL, "are not possible"},
     {"mpnet", "{\"relative_attention_num_buckets\": 31}", 0, NULL, "are not possible"},

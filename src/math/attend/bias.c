@@ -166,6 +166,8 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     tile.rows = rows;
     tile.keys.first = keys.first > first ? keys.first - first : 0;
     tile.keys.end = (keys.end < end ? keys.end : end) - first;
+    /* The kernels begin with a whole word. */
+    tile.keys.first -= tile.keys.first % work->kernels->k_step;
     tile.row_step = few ? row : 1;
     tile.key_step = few ? 1 : columns;
     tile.data = run->thread_scratch + work->thread * run->plan->thread_floats +

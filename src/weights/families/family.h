@@ -106,6 +106,7 @@ struct family {
     double rope_base;
     const char *rope_local_keys; /* of layers with a window, where they differ */
     double rope_local_base;      /* 0: they do not */
+    bool rope_local_scaled;      /* one object of scaling is for these layers, too */
     const char *rope_part_keys;  /* the share of D that is rotated */
     double rope_part;
     const char *rope_dims_keys; /* the same as a number */

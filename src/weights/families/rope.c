@@ -41,7 +41,8 @@ static const json_t *find_rope_object(const struct rope_source *source) {
     if (by_type)
         return source->sliding ? sliding : full;
     /* an object for all layers does not scale those that have a base of their own */
-    return source->sliding && source->family->rope_local_base > 0 ? NULL : found;
+    bool own = source->sliding && source->family->rope_local_base > 0;
+    return own && !source->family->rope_local_scaled ? NULL : found;
 }
 
 /* Reads a number of the object alone; 0 when it is absent or null. */
@@ -301,6 +302,11 @@ attn_status rope_read(const struct family *family, const struct config_section *
         *ret_rope = (struct layer_rope){.dims = 0};
         return status;
     }
+    if (local && json_is_null(json_object_get(section->object, family->rope_local_keys)))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "%s is null; versions of transformers disagree on what that is: "
+                         "give it a number",
+                         family->rope_local_keys);
     source.inside.object = find_rope_object(&source);
     if (source.inside.object == NULL && family->rope_unset != NULL)
         rope = *family->rope_unset;

@@ -102,19 +102,20 @@
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, "", h, w, 12, mask_of)}}
 
 /* T5's stacks. */
-#define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers) \
+#define STACK_T5(name, path, own, mask_of, is_cross, keys_of_layers, h, n) \
     {.part = name ".", .layer = name ".block.#.layer." path ".", .module = own ".", \
      .names = {"q", "k", "v", "o"}, .norm = "layer_norm", \
      .heads_keys = "num_heads num_attention_heads", .width_keys = "d_model hidden_size", \
-     .layers_keys = keys_of_layers, SIZES(8, 512, 6), .mask = mask_of, .cross = is_cross}
+     .layers_keys = keys_of_layers, SIZES(h, 512, n), .mask = mask_of, .cross = is_cross}
 #define KEYS_T5 "num_layers num_hidden_layers"
-#define T5(type_name, every_layer) { \
+#define T5(type_name, every_layer, h, n) { \
     .type = type_name, .scale = SCALE_ONE, .head_size_keys = "d_kv", .head_size = 64, \
-    .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5), \
+    .stacks = {STACK_T5("encoder", "0", "SelfAttention", MASK_NONE, false, KEYS_T5, \
+                        h, n), \
                STACK_T5("decoder", "0", "SelfAttention", MASK_CAUSAL, false, \
-                        "num_decoder_layers," KEYS_T5), \
+                        "num_decoder_layers," KEYS_T5, h, n), \
                STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
-                        "num_decoder_layers," KEYS_T5)}, \
+                        "num_decoder_layers," KEYS_T5, h, n)}, \
     .norm_kind = NORM_RMS, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-6, \
     .bias_kind = BIAS_BUCKETS, .bias_table = "relative_attention_bias.weight", \
     .bias_every_layer = every_layer, .bias_max_keys = "relative_attention_max_distance", \
@@ -378,11 +379,12 @@ static const struct family families[] = {
         .norm_skips_first = true, .rotates = true,
         .rope_base_keys = "global_rope_theta rope_theta", .rope_base = 160000,
         .rope_local_keys = "local_rope_theta", .rope_local_base = 10000,
+        .rope_local_scaled = true,
         .window_rule = WINDOW_UNLESS_1ST, .window_keys = "local_attention", .window = 128,
         .period_keys = "global_attn_every_n_layers", .period = 3},
-    T5("t5", false),
-    T5("mt5", false),
-    T5("umt5", true),
+    T5("t5", false, 8, 6),
+    T5("mt5", false, 6, 8),
+    T5("umt5", true, 6, 8),
     {   .type = "mpnet",
         .stacks = {{.part = "", .layer = "encoder.layer.#.",
                     .module = "attention.", KEYS_COMMON,
