@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How models are loaded: the memory that it takes, and the check of their engine."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
+from peak import peak_of
 from safetensors_file import write_safetensors
-from server import BINARY, clean_environment, is_sanitized
+from server import is_sanitized
 
 WIDTH = 2048
 WEIGHTS = 4 * WIDTH * WIDTH * 4  # 64 MiB
@@ -16,17 +14,6 @@ WEIGHTS = 4 * WIDTH * WIDTH * 4  # 64 MiB
 # and the arenas of the C library, which differ by processor. It is less than a matrix and the 0.1
 # that loading takes everywhere, so one more copy of a matrix exceeds the bound.
 ROOM = 0.3
-# Prints the peak of the resident memory of a command, in KiB. It is a small process of its own,
-# since what a process had before exec() counts too.
-MEASURE = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
-           "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); "
-           "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-
-
-def peak_of(*arguments):
-    output = subprocess.run([sys.executable, "-I", "-S", "-c", MEASURE, BINARY, *map(str, arguments)],
-                            check=True, capture_output=True, timeout=60, env=clean_environment())
-    return int(output.stdout) * 1024
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,7 @@ static void fill_rows(const struct tile *t) {
         for (size_t k = 0; kind == ATTN_BIAS_BUCKETS && k < count; k++)
             to[k] = look_up(table, farthest, t->key_at[k] - at);
         for (size_t k = 0; t->work->mask->by_pair && k < count; k++)
-            to[k] = (t->key_at[k] < low) | (t->key_at[k] > high) ? -INFINITY : to[k];
+            to[k] = ((t->key_at[k] < low) | (t->key_at[k] > high)) ? -INFINITY : to[k];
     }
 }
 
@@ -142,7 +142,7 @@ static void fill_keys(const struct tile *t, bool biased) {
         for (size_t c = 0; kind == ATTN_BIAS_BUCKETS && c < width; c++)
             to[c] = look_up(t->table[c], farthest, at - t->at[c]);
         for (size_t c = 0; t->work->mask->by_pair && c < width; c++)
-            to[c] = (at < t->low[c]) | (at > t->high[c]) ? -INFINITY : to[c];
+            to[c] = ((at < t->low[c]) | (at > t->high[c])) ? -INFINITY : to[c];
     }
 }
 
