@@ -9,9 +9,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* A hundred large models would take each worker seconds. */
 #define WARM_UP_NS ((int64_t)1000000000)
+/* A text of many models takes long to print, and then at most one part in so many of a
+ * thread's time. */
+#define AGE_PER_COST 10
 
 void served_models_init(struct served_models *all) {
     *all = (struct served_models){.current = NULL};
@@ -131,13 +135,16 @@ fail:
 
 /* --- texts --- */
 
-/* Returns a text whose printing began at `oldest` or later, or NULL. */
+/* Returns a text that is not too old at `now`, or NULL. */
 static struct served_text *hold_text(struct served *served, enum served_text_id id,
-                                     int64_t oldest) {
+                                     int64_t now, int64_t max_age) {
     struct served_text *text = NULL;
 
     pthread_mutex_lock(&served->lock);
-    if (served->texts[id].text != NULL && served->texts[id].begun >= oldest) {
+    int64_t least = served->texts[id].took * AGE_PER_COST;
+    if (max_age > 0 && max_age < least)
+        max_age = least;
+    if (served->texts[id].text != NULL && now - served->texts[id].begun <= max_age) {
         text = served->texts[id].text;
         atomic_fetch_add(&text->num_holders, 1);
     }
@@ -147,7 +154,7 @@ static struct served_text *hold_text(struct served *served, enum served_text_id 
 
 /* Keeps a text that the caller holds, unless there is a later one. */
 static void keep_text(struct served *served, enum served_text_id id,
-                      struct served_text *text, int64_t begun) {
+                      struct served_text *text, int64_t begun, int64_t took) {
     struct served_text *former = NULL;
 
     pthread_mutex_lock(&served->lock);
@@ -155,10 +162,17 @@ static void keep_text(struct served *served, enum served_text_id id,
         former = served->texts[id].text;
         served->texts[id].text = text;
         served->texts[id].begun = begun;
+        served->texts[id].took = took;
         atomic_fetch_add(&text->num_holders, 1);
     }
     pthread_mutex_unlock(&served->lock);
     served_text_release(former);
+}
+
+static int64_t read_thread_cpu_ns(void) {
+    struct timespec spent;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+    return (int64_t)spent.tv_sec * 1000000000 + spent.tv_nsec;
 }
 
 attn_status served_get_text(struct served *served, enum served_text_id id,
@@ -166,7 +180,7 @@ attn_status served_get_text(struct served *served, enum served_text_id id,
                             attn_status (*print)(void *context, struct buf *text),
                             void *context, struct served_text **ret_text) {
     int64_t now = clock_now_ns();
-    struct served_text *text = hold_text(served, id, now - max_age);
+    struct served_text *text = hold_text(served, id, now, max_age);
     if (text != NULL) {
         *ret_text = text;
         return ATTN_OK;
@@ -177,6 +191,7 @@ attn_status served_get_text(struct served *served, enum served_text_id id,
         return ATTN_E_NOMEM;
     atomic_init(&text->num_holders, 1);
     buf_init(&text->text, SIZE_MAX);
+    int64_t spent = read_thread_cpu_ns();
     attn_status status = print(context, &text->text);
     if (status == ATTN_OK)
         status = buf_set_capacity(&text->text, text->text.size);
@@ -184,7 +199,7 @@ attn_status served_get_text(struct served *served, enum served_text_id id,
         served_text_release(text);
         return status;
     }
-    keep_text(served, id, text, now);
+    keep_text(served, id, text, now, read_thread_cpu_ns() - spent);
     *ret_text = text;
     return ATTN_OK;
 }

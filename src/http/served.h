@@ -51,6 +51,7 @@ struct served {
     struct {
         struct served_text *text; /* NULL: none yet */
         int64_t begun;            /* clock_now_ns, when its printing began */
+        int64_t took;             /* ns of CPU time, that it took */
     } texts[SERVED_NUM_TEXTS];
     struct served *earlier;    /* the generation before, while it is held */
     atomic_size_t num_holders; /* exchanges, and served_models while it is current */
@@ -94,6 +95,7 @@ struct served *served_acquire(struct served_models *all);
 void served_release(struct served *served);
 
 /* Finds a text that is at most `max_age` ns old, or prints one, which others then find.
+ * Unless max_age is 0, a text that took long may be ten times as old as that.
  * No lock is held while it is printed, so several threads may print at one time. The
  * caller holds *ret_text until served_text_release(), though the generation may end
  * before. Returns ATTN_E_NOMEM, or what `print` returns. Thread-safe. */

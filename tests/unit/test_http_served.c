@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
@@ -131,6 +132,31 @@ static void test_text_is_printed_anew_when_it_is_too_old(void **state) {
     }
 }
 
+static attn_status print_slowly(void *context, struct buf *text) {
+    clock_t end = clock() + CLOCKS_PER_SEC / 20; /* of CPU time */
+    while (clock() < end)
+        ;
+    return print_count(context, text);
+}
+
+static void test_text_that_takes_long_is_printed_less_often(void **state) {
+    struct served_models *all = *state;
+    attn_model *model = new_model("d2l");
+    assert_int_equal(publish(all, &model, 1), ATTN_OK);
+    struct served *served = served_acquire(all);
+    int count = 0;
+
+    for (int i = 0; i < 8; i++) {
+        struct served_text *text;
+        assert_int_equal(
+            served_get_text(served, SERVED_METRICS, 1, print_slowly, &count, &text),
+            ATTN_OK);
+        served_text_release(text);
+    }
+    assert_in_range(count, 1, 7);
+    served_release(served);
+}
+
 /* One thread prints while another has printed a later text, which stays. */
 static attn_status print_twice(void *context, struct buf *text) {
     struct served *served = context;
@@ -213,6 +239,8 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_generation_may_be_empty, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_is_printed_anew_when_it_is_too_old,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_text_that_takes_long_is_printed_less_often,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_later_text_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_is_not_kept_when_memory_is_short,
