@@ -21,7 +21,7 @@ RATE = float(os.environ.get("BACKGROUND_LOAD", 0))
 SECONDS = 900      # of one load at most
 GIVE_UP = 0.5      # seconds, after which a client leaves
 CONNECTIONS = 1    # of each of the two generators, so the load follows a slow server
-LOADGEN = Path(__file__).resolve().parents[1] / "load/loadgen.c"
+PROGRAMS = Path(__file__).resolve().parents[1] / "load"
 
 folder = tempfile.TemporaryDirectory(prefix="attnd-loadgen-")  # removed at exit
 running = weakref.WeakSet()
@@ -29,12 +29,12 @@ is_paused = False
 
 
 @functools.cache
-def generator():
-    """Compiles loadgen.c once; returns the path of the program."""
-    program = Path(folder.name) / "loadgen"
+def compiled(name):
+    """Compiles a program of tests/load once; returns its path."""
+    program = Path(folder.name) / name
     compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", program, LOADGEN],
-                   check=True)
+    subprocess.run([*compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", program,
+                    PROGRAMS / f"{name}.c"], check=True)
     return program
 
 
@@ -45,7 +45,7 @@ def start_generator(port, requests, seconds, give_up, rate, connections, fresh, 
             file.write(struct.pack("=II", len(request), kind) + request)
         file.flush()
         arguments = (port, "/dev/stdin", seconds, give_up, rate, connections, int(fresh), source)
-        return subprocess.Popen([generator(), *map(str, arguments)], stdin=file, stdout=output)
+        return subprocess.Popen([compiled("loadgen"), *map(str, arguments)], stdin=file, stdout=output)
 
 
 def background_requests():

@@ -15,6 +15,7 @@ import sys
 import measure  # first: it adds tests/http to the path
 from abandon import abandoned
 from handshakes import handshakes
+from hogs import flood, hogs, hogs_proxy
 from memory import bodies, fill, headers, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
@@ -30,6 +31,9 @@ MEASUREMENTS = {
     "slow": slow,
     "slow-proxy": slow_proxy,
     "slowhttptest": slowhttptest,
+    "hogs": hogs,
+    "flood": flood,
+    "hogs-proxy": hogs_proxy,
     "chunk-extension": chunk_extension,
     "handshakes": handshakes,
     "uploads": uploads,
