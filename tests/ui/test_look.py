@@ -219,6 +219,8 @@ def test_ticks_are_large_enough_for_a_finger(open_view):
     page = open_view("#model=wide", **PHONE)
     box = page.locator("input.switch").first.bounding_box()
     assert box["width"] >= 24 and box["height"] >= 24
+    tags = page.locator("#grid .tags").first.bounding_box()
+    assert box["y"] + box["height"] <= tags["y"] + 1  # no text is below it
     tops = page.eval_on_selector_all(".controls label:not([hidden])", "all => all.map(each => each.offsetTop)")
     assert len(set(tops)) <= 2 + 1  # and that of the lines
 
