@@ -2,8 +2,10 @@
 """docs/examples/attention_client.py: what it sends, what it returns, and when it tries again."""
 
 import asyncio
+import contextlib
 import json
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -246,13 +248,21 @@ def wait_for_refusals(server, count):
         time.sleep(0.01)
 
 
+def read_slowly(connection):
+    """Reads until the connection is closed: who reads nothing for two seconds is ended for others."""
+    with contextlib.suppress(OSError):
+        while connection.socket.recv(1 << 16):
+            time.sleep(0.2)
+
+
 def fill(start_server):
-    """Returns a server, and a connection whose unread reply holds 5 MB of its 11 MB."""
+    """Returns a server, and a connection whose reply holds 5 MB of its 11 MB, since it is read slowly."""
     server = start_server("--demo", "--max-memory", 11_100_000, "--log-level", "debug")
     holder = Connection(server.port)
     request = {"model": "d2l", "queries": [[0.5] * 100] * 500, "need_weights": True}
     holder.send(post_bytes(json.dumps(request).encode()))
     assert holder.receive()  # the reply has begun
+    threading.Thread(target=read_slowly, args=[holder], daemon=True).start()
     return server, holder
 
 

@@ -131,16 +131,15 @@ def test_results_of_heads_that_are_not_finite_are_422(demo_server):
 
 
 def test_sum_of_heads_that_is_not_finite_is_422(start_server, tmp_path):
-    """The squares of both heads fit float32, but not that of their sum."""
-    tensors = {f"{name}.weight": np.eye(2) for name in ("W_q", "W_k", "W_v")}
-    tensors["W_o.weight"] = np.array([[1, 1], [0, 0]])
+    """Both heads fit float32, but not their sum. Squares may leave its range."""
+    tensors = {"W_q.weight": 1e-38 * np.eye(2), "W_k.weight": 1e-38 * np.eye(2),
+               "W_v.weight": np.eye(2), "W_o.weight": np.array([[1, 1], [0, 0]])}
     write_safetensors(tmp_path / "sum", tensors, "F32", {"num_heads": "2"})
     server = start_server("--model", f"sum={tmp_path / 'sum'}")
 
-    problem = assert_problem(server.heads({"queries": [[1.5e19, 1.5e19]]}), 422,
-                             "Result not finite")
+    problem = assert_problem(server.heads({"queries": [[3e38, 3e38]]}), 422, "Result not finite")
     assert "all heads" in problem["detail"]
-    reply = server.heads({"queries": [[9e18, 9e18]]})
+    reply = server.heads({"queries": [[1.5e38, 1.5e38]]})
     assert [head["importance"] for head in reply.json()["heads"]] == pytest.approx([0.5, 0.5])
 
 
