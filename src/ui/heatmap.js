@@ -14,15 +14,17 @@ function layOutHeatmap(context, width, picture) {
   const { rows, numKeys } = picture.sequence;
   const widest = (labels) => Math.max(0, ...labels.map((label) => context.measureText(label).width));
   context.font = LABEL_FONT;
-  const queryWidth = Math.min(110, widest(rows.slice(0, 200).map((row) => picture.queryLabels[row])));
-  const keyWidth = Math.min(110, widest(picture.keyLabels.slice(0, Math.min(200, numKeys))));
+  const queryWidth = Math.min(110, widest([...rows.slice(0, 200), rows.at(-1)].map((row) => picture.queryLabels[row])));
+  const keyWidth = Math.min(110, widest([...picture.keyLabels.slice(0, Math.min(200, numKeys)),
+    picture.keyLabels[numKeys - 1]]));
   const left = Math.ceil(queryWidth) + 10;
   const heightMax = Math.min(640, Math.max(280, window.innerHeight * 0.72));
   const fit = (right) => (width - left - right) / numKeys;
 
   let cell = Math.min(fit(2), heightMax / rows.length, CELL_MAX);
   const slanted = keyWidth > cell - 4 && cell >= 5;
-  const right = slanted ? Math.min(48, Math.ceil(keyWidth * 0.7)) : 2;
+  const right = slanted ? Math.min(48, Math.ceil(keyWidth * 0.7))
+    : keyWidth > cell ? Math.ceil(keyWidth / 2) : 2;
   cell = Math.min(fit(right), heightMax / rows.length, CELL_MAX);
   const whole = (size) => (size >= 5 ? Math.floor(size) : size);
   return {

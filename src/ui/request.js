@@ -160,40 +160,10 @@ async function readRequestFile(file) {
     throw new Problem({ title: "File too large", field: "queries",
       detail: `${file.name} has ${formatBytes(file.size)}; this page reads up to 1 GiB` });
   const buffer = await file.arrayBuffer();
-  refuseForeign(buffer, file.name);
+  refuseForeign(new Uint8Array(buffer), file.name);
   if (new Uint8Array(buffer, 0, Math.min(64, buffer.byteLength)).some((byte) => byte === 0))
     return readTensorRequest(buffer, file.name);
   return readJsonRequest(new TextDecoder().decode(buffer));
-}
-
-/* Files of other programs by their first bytes, and the Python that converts `name`. */
-const FOREIGN_FILES = [
-  [/^\x93NUMPY/, "an .npy file of NumPy", (name) => "import numpy as np; from safetensors.numpy import save_file; "
-    + `save_file({'queries': np.ascontiguousarray(np.load('${name}'), 'f4')}, '${name}.safetensors')`],
-  [/^PK\x03\x04[^]*\.npy/, "an .npz file of NumPy", (name) => "import numpy as np; from safetensors.numpy import save_file; "
-    + `save_file({k: np.ascontiguousarray(v) for k, v in np.load('${name}').items()}, '${name}.safetensors')`],
-  [/^(PK\x03\x04|\x80\x02\x8a)/, "a file of torch.save()", (name) => "import torch; from safetensors.torch import save_file; "
-    + `x = torch.load('${name}', 'cpu'); x = x if isinstance(x, dict) else {'queries': x}; `
-    + `save_file({k: v.clone().contiguous() for k, v in x.items()}, '${name}.safetensors')`],
-  [/^\x80[\x02-\x05]/, "a pickle of Python", (name) => "import pickle, numpy as np; from safetensors.numpy import save_file; "
-    + `save_file({'queries': np.ascontiguousarray(pickle.load(open('${name}', 'rb')), 'f4')}, '${name}.safetensors')`],
-];
-
-function refuseForeign(buffer, name) {
-  const begin = String.fromCharCode(...new Uint8Array(buffer, 0, Math.min(128, buffer.byteLength)));
-  const known = FOREIGN_FILES.find(([bytes]) => bytes.test(begin));
-  if (known)
-    throw new Problem({ title: "Another format", field: "queries",
-      detail: `${name} is ${known[1]}; convert it: python3 -c "${known[2](name)}"` });
-}
-
-/* A file without queries has the weights of a layer, or rows of another name. */
-function refuseWithoutQueries(tensors, name) {
-  const names = Object.keys(tensors);
-  if (!("queries" in tensors))
-    throw new Error(`there is no tensor 'queries', but ${names.slice(0, 4).join(", ")}`
-      + `${names.length > 4 ? " and others" : ""}. If these are weights, serve them with attnd --model NAME=${name}; `
-      + "if they are rows, save them under the name queries");
 }
 
 function readTensorRequest(buffer, name) {

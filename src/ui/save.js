@@ -53,15 +53,16 @@ function makeJson({ run, b, outputs }) {
     outputs: outputsOf(run, b, outputs.numbers).map((row) => Array.from(row, (value) => Number(printFloat(value)))) });
 }
 
-/* What a saved picture has around the heatmap: its title above, the bar of its scale below. */
-const FRAME = { top: 30, bottom: 42, widthMin: 320, bar: 128 };
+/* What a saved picture has around the heatmap: its title above, the bar of its scale below.
+ * A letter is up to `letter` pixels wide. */
+const FRAME = { top: 30, bottom: 42, bar: 128, letter: 8 };
 
 /* The heatmap as SVG: vectors, or an image with labels when there are many cells. */
 function makeHeatmapSvg(shown, heatmap) {
   const { picture } = shown, { layout, width, height, image } = heatmap;
   const { rows, numKeys, attends } = picture.sequence, { left, top, cellWidth, cellHeight } = layout;
-  const bottom = top + height + 2;
-  const size = { width: Math.max(FRAME.widthMin, left + width + layout.right), height: FRAME.top + bottom + FRAME.bottom };
+  const bottom = top + height + 2, frame = makeSvgFrame(shown, bottom + 14);
+  const size = { width: Math.max(frame.width, left + width + layout.right), height: FRAME.top + bottom + FRAME.bottom };
   const svg = makeSvg("svg", { viewBox: `0 ${-FRAME.top} ${size.width} ${size.height}`, ...size, role: "img",
     "aria-label": titleOf(shown) });
   svg.append(makeSvg("title", {}, titleOf(shown)),
@@ -89,26 +90,28 @@ function makeHeatmapSvg(shown, heatmap) {
   addSvgLabels(svg, picture, layout);
   svg.append(makeSvg("g", { "font-family": SVG_FONT, "font-size": 11, "text-anchor": "middle" },
     ...listCellTexts(picture, layout).map(({ text, colour, x, y }) => makeSvg("text", { x, y: y + 4, fill: colour }, text))),
-  makeSvgFrame(shown, bottom + 14));
+  frame.parts);
   return svg;
 }
 
-/* The title, and at `y` the bar of the scale. A letter is up to 8 pixels wide. */
+/* Returns {parts, width}: the title, and at `y` the bar of the scale. */
 function makeSvgFrame(shown, y) {
   const { colours, theme, scale, sequence: { counts, numKeys } } = shown.picture, [low, high] = nameEnds(scale);
   const text = (x, baseline, content, more) => makeSvg("text", { x, y: baseline, ...more }, content);
-  const bar = 12 + low.length * 8, end = bar + FRAME.bar + 6, masked = end + high.length * 8 + 12;
+  const title = `${titleOf(shown)}: attention weights`, isMasked = counts.some((count) => count < numKeys);
+  const bar = 12 + low.length * FRAME.letter, end = bar + FRAME.bar + 6, masked = end + high.length * FRAME.letter + 12;
   const stops = colours.css.filter((_, i) => i % 15 === 0);
-  return makeSvg("g", { "font-family": SVG_FONT, "font-size": 12, fill: theme.text },
+  const parts = makeSvg("g", { "font-family": SVG_FONT, "font-size": 12, fill: theme.text },
     makeSvg("linearGradient", { id: "scale" }, ...stops.map((colour, i) =>
       makeSvg("stop", { offset: i / (stops.length - 1), "stop-color": colour }))),
-    text(10, -10, `${titleOf(shown)}: attention weights`, { "font-weight": 700, "font-size": 14 }),
+    text(10, -10, title, { "font-weight": 700, "font-size": 14 }),
     text(10, y + 10, low),
     makeSvg("rect", { x: bar, y, width: FRAME.bar, height: 12, fill: "url(#scale)", stroke: theme.faint }),
     text(end, y + 10, high),
-    ...(counts.some((count) => count < numKeys)
+    ...(isMasked
       ? [makeSvg("rect", { x: masked, y, width: 16, height: 12, fill: "url(#masked)", stroke: theme.faint }),
         text(masked + 22, y + 10, "masked")] : []));
+  return { parts, width: Math.max(isMasked ? masked + 80 : masked, 20 + title.length * (FRAME.letter + 1.5)) };
 }
 
 const cellName = ({ run, picture }, r, k) =>
@@ -175,11 +178,10 @@ function shownChanges({ run, off }) {
 function makeCurl(shown) {
   const { type, body } = encodeRequest(shown.run.request, shownChanges(shown));
   const url = new URL("v1/attention", document.baseURI).href;
-  const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const isFile = typeof body !== "string" || body.length > CURL_BODY_MAX;
-  const data = isFile ? `--data-binary @${requestName(shown, body)}` : `-d ${quote(body)}`;
+  const data = isFile ? `--data-binary @${requestName(shown, body)}` : `-d ${quoteShell(body)}`;
   const key = access.key === "" ? "" : "-H \"Authorization: Bearer $ATTND_KEY\" ";
-  return `curl -s ${quote(url)} ${key}-H 'Content-Type: ${type}' -H 'Accept: application/json' ${data}`;
+  return `curl -s ${quoteShell(url)} ${key}-H 'Content-Type: ${type}' -H 'Accept: application/json' ${data}`;
 }
 
 async function copyText(text) {

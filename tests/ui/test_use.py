@@ -327,18 +327,47 @@ def test_dropped_file_that_is_neither_is_refused(open_view):
 
 
 @pytest.mark.parametrize("name, content, words", [
-    ("q.npy", b"\x93NUMPY\1\0", "np.load('q.npy')"),
-    ("layer.npz", b"PK\3\4" + bytes(26) + b"W_q.npy", "np.load('layer.npz').items()"),
-    ("layer.pt", b"PK\3\4" + bytes(26) + b"layer/data.pkl", "torch.load('layer.pt'"),
-    ("rows.pkl", b"\x80\4\x95\0\0", "pickle.load(open('rows.pkl'"),
+    ("layer.npz", b"PK\3\4" + bytes(26) + b"W_q.npy", "np.load(sys.argv[1]).items()}"),
+    ("layer.pt", b"PK\3\4" + bytes(26) + b"layer/data.pkl", "torch.load(sys.argv[1], 'cpu', weights_only=True)"),
+    ("rows.pkl", b"\x80\4\x95\0\0", "load it with pickle.load() if you trust its origin"),
     ("layer.safetensors", make_safetensors({"in_proj_weight": np.ones((3, 1), np.float32)},
                                            {"in_proj_weight": "F32"}, {}),
-     "serve them with attnd --model NAME=layer.safetensors"),
+     "serve them with attnd --model NAME='layer.safetensors'"),
 ])
 def test_dropped_file_of_another_kind_is_recognised(open_view, name, content, words):
     page = open_view("#model=journey")
     drop(page, name, content)
     assert words in expect_problem(page, "", "queries")
+
+
+def test_line_that_converts_a_file_runs_nothing_of_its_name(open_view, tmp_path):
+    """A shell runs the line, with a python3 that prints its arguments."""
+    name = "q$(touch ran)`touch ran`'\"\\;touch ran;.npy"
+    page = open_view("#model=journey")
+    drop(page, name, b"\x93NUMPY\1\0")
+    line = expect_problem(page, "Another format", "queries").split("python3", 1)[1].splitlines()[0]
+    (tmp_path / "python3").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (tmp_path / "python3").chmod(0o755)
+    ran = subprocess.run("./python3" + line, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    option, script, *rest = ran.stdout.splitlines()
+    assert (option, rest) == ("-c", [name]), ran
+    compile(script, "converts", "exec")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("fragment", ["#model=d2l&scale=log", "#model=journey",
+                                      "#model=wide&source=random&count=2001&rows=0-99&heads=0"])
+def test_saved_picture_has_room_for_its_texts(open_view, browser, tmp_path, fragment):
+    page = open_view(fragment)
+    (tmp_path / "saved.svg").write_bytes(save(page, "svg")[1])
+    context = browser.new_context()
+    alone = context.new_page()
+    alone.goto(f"file://{tmp_path / 'saved.svg'}")
+    cut = alone.evaluate("""() => { const page = document.documentElement.getBoundingClientRect();
+        return [...document.querySelectorAll('text')].filter(text => { const box = text.getBoundingClientRect();
+            return box.left < page.left || box.right > page.right; }).map(text => text.textContent); }""")
+    context.close()
+    assert not cut
 
 
 def test_file_is_chosen_with_the_keyboard(open_view, tmp_path):
