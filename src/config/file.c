@@ -20,7 +20,7 @@ struct config_text {
 };
 
 /* json_load_callback_t */
-static size_t read_text(void *buffer, size_t size, void *data) {
+static size_t read_some(void *buffer, size_t size, void *data) {
     struct config_text *text = data;
     size_t got = fread(buffer, 1, size, text->file);
     text->has_nul = text->has_nul || memchr(buffer, '\0', got) != NULL;
@@ -62,7 +62,7 @@ attn_status config_file_read(const char *path, json_t **ret_root, attn_error *re
 
     json_error_t json_error;
     json_t *root =
-        json_load_callback(read_text, &text, JSON_REJECT_DUPLICATES, &json_error);
+        json_load_callback(read_some, &text, JSON_REJECT_DUPLICATES, &json_error);
     fclose(text.file);
     if (root != NULL && !text.has_nul && text.error == 0) {
         *ret_root = root;

@@ -14,13 +14,13 @@
 extern const char attnd_openapi[];
 extern const uint64_t attnd_openapi_size;
 
-static attn_status print_models(void *context, struct buf *text) {
+static attn_status print_model_list(void *context, struct buf *text) {
     const struct served *served = context;
     return wire_native_print_models(served->models, served->num_models, text);
 }
 
 void models_handle_list(struct exchange *exchange) {
-    exchange_set_shared(exchange, SERVED_MODELS, SERVED_FOREVER, print_models,
+    exchange_set_shared(exchange, SERVED_MODELS, SERVED_FOREVER, print_model_list,
                         exchange->served, WIRE_MEDIA_TYPE_JSON);
 }
 

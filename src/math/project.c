@@ -98,7 +98,7 @@ static size_t projection_tasks(const struct projections *p,
 }
 
 /* Returns the sequence that a row of keys is of. */
-static size_t find_sequence(const struct projections *p, size_t row) {
+static size_t find_sequence_of_row(const struct projections *p, size_t row) {
     size_t key = p->sequences[0].first_key + row, low = 0, high = p->num_sequences;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -116,7 +116,7 @@ static size_t find_sequence(const struct projections *p, size_t row) {
 static void store_key_panels(const struct projections *p, const float *tile,
                              struct range rows, size_t width, size_t words,
                              size_t first_word, float *y) {
-    size_t sequence = find_sequence(p, rows.first), row = rows.first;
+    size_t sequence = find_sequence_of_row(p, rows.first), row = rows.first;
 
     while (row < rows.end) {
         size_t start = p->sequences[sequence].first_key - p->sequences[0].first_key;

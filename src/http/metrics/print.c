@@ -240,7 +240,7 @@ static void print_present(struct obs_text *text, struct exchange *exchange) {
 
 /* --- models --- */
 
-static void print_models(struct obs_text *text, const struct served *served) {
+static void print_model_series(struct obs_text *text, const struct served *served) {
     obs_text_family(text, "attnd_models", OBS_GAUGE, "Models that are served.");
     obs_text_value(text, NULL, 0, (double)served->num_models);
 
@@ -293,7 +293,7 @@ static attn_status print_metrics(void *context, struct buf *body) {
     obs_text_init(&text, body);
     print_build(&text, exchange->options);
     print_present(&text, exchange);
-    print_models(&text, exchange->served);
+    print_model_series(&text, exchange->served);
     print_reloads(&text, exchange->options);
     print_requests(&text, metrics, exchange->served);
     print_reasons(&text, metrics);

@@ -53,14 +53,14 @@ void handshakes_add(struct handshakes *handshakes, struct handshake *handshake) 
         handshakes_note_bytes(handshakes, handshake); /* memory is short */
 }
 
-static void unwatch(const struct handshakes *handshakes,
-                    const struct handshake *handshake) {
+static void stop_watching(const struct handshakes *handshakes,
+                          const struct handshake *handshake) {
     struct epoll_event ignored = {0};
     epoll_ctl(handshakes->epoll_fd, EPOLL_CTL_DEL, handshake->fd, &ignored);
 }
 
 void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *handshake) {
-    unwatch(handshakes, handshake);
+    stop_watching(handshakes, handshake);
     handshake->has_bytes = true;
     handshake->next = NULL;
     handshake->previous = handshakes->newest;
@@ -146,7 +146,7 @@ void handshakes_remove(struct handshakes *handshakes, struct handshake *handshak
     if (handshake->waits && handshake->has_bytes)
         unlink_waiting(handshakes, handshake);
     else if (handshake->waits)
-        unwatch(handshakes, handshake);
+        stop_watching(handshakes, handshake);
     for (size_t i = handshakes->num_running; i-- > 0;) {
         if (handshakes->running[i] == handshake)
             remove_running(handshakes, i);

@@ -23,7 +23,7 @@
 /* --- files --- */
 
 /* Explains why open() of a file at `path` failed with `number`. */
-static attn_status refuse_to_open(const char *option, const char *path, int number,
+static attn_status refuse_secrets(const char *option, const char *path, int number,
                                   attn_error *ret_error) {
     unsigned long user = (unsigned long)geteuid();
     struct stat stat;
@@ -91,7 +91,7 @@ static attn_status read_file(const char *option, const char *path, struct buf *t
     /* Opening a pipe would wait for its writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return refuse_to_open(option, path, errno, ret_error);
+        return refuse_secrets(option, path, errno, ret_error);
 
     attn_status status = check_file(fd, option, path, ret_error);
     if (status == ATTN_OK)

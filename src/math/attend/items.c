@@ -15,7 +15,7 @@ struct item_tasks {
 };
 
 /* Returns the sequence that has an item: the last that begins at it or before. */
-static size_t find_sequence(const struct run *run, size_t item) {
+static size_t find_sequence_of_item(const struct run *run, size_t item) {
     size_t low = 0, high = run->request->num_sequences;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -35,7 +35,7 @@ static void items_task(void *data, size_t index, size_t thread) {
     size_t item = index * t->task_items, end = item + t->task_items;
 
     end = end < num_items ? end : num_items;
-    for (size_t s = find_sequence(run, item); item < end; s++) {
+    for (size_t s = find_sequence_of_item(run, item); item < end; s++) {
         size_t last = first[s + 1] < end ? first[s + 1] : end;
         if (item < last)
             t->work(run, &run->sequences[s],

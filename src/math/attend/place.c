@@ -35,14 +35,14 @@ static const size_t *positions_from(const size_t *positions, size_t first) {
     return positions != NULL ? positions + first : NULL;
 }
 
-static size_t count_blocks(size_t rows) {
+static size_t count_row_blocks(size_t rows) {
     return (rows - 1) / KEY_BLOCK + 1;
 }
 
 static size_t count_place_items(const struct run *run, size_t sequence) {
     const attn_request *request = run->request;
-    return count_blocks(request->key_lens[sequence]) +
-           count_blocks(request->query_lens[sequence]);
+    return count_row_blocks(request->key_lens[sequence]) +
+           count_row_blocks(request->query_lens[sequence]);
 }
 
 /* --- rotations --- */
@@ -234,7 +234,8 @@ static void place_items(const struct run *run, const struct sequence_position *a
                         struct range items, size_t thread) {
     const struct plan *plan = run->plan;
     size_t key_len = run->request->key_lens[at->sequence];
-    size_t key_blocks = count_blocks(key_len), num_pairs = run->model->info.rope_size / 2;
+    size_t key_blocks = count_row_blocks(key_len),
+           num_pairs = run->model->info.rope_size / 2;
     float *scratch = run->thread_scratch + thread * plan->thread_floats;
     struct placing p = {.run = run, .at = at};
 

@@ -39,7 +39,7 @@ static void add_head_sums(const attn_head_sums *from, attn_head_sums *to) {
 }
 
 /* Counts the rows. */
-static void count_rows(const struct run *run, attn_heads *heads) {
+static void add_row_counts(const struct run *run, attn_heads *heads) {
     const attn_request *request = run->request;
 
     for (size_t s = 0; s < request->num_sequences; s++) {
@@ -84,6 +84,6 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     heads_contribute(&run, heads->gram, &heads->squared_norm);
     heads_even(&run);
     add_sums(&run, heads);
-    count_rows(&run, heads);
+    add_row_counts(&run, heads);
     return ATTN_OK;
 }
