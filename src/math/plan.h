@@ -99,9 +99,9 @@ struct plan {
     size_t num_panels;   /* panels of queries in all sequences, for one head */
     double pairs;        /* of a query and a key, in the sequences that are not direct */
     double direct_pairs; /* in those that are */
-    /* Those of `pairs` that are masked one by one, or whose biases have no line. */
-    double masked_pairs, biased_pairs;
-    size_t num_scored; /* heads whose scores are computed */
+    double masked_pairs; /* those of `pairs` that are masked one by one */
+    double pair_flops;   /* of all `pairs`, besides their products, in one head */
+    size_t num_scored;   /* heads whose scores are computed */
     size_t longest_query_len, longest_key_len;
     bool any_scores; /* matter: a single key gets all the weight, whatever its score */
     size_t head_slots, query_slots; /* see struct run; nothing without weights */

@@ -201,7 +201,7 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
         plan->projected_keys += key_len;
         plan->pairs += pairs;
         plan->masked_pairs += mask->by_pair ? pairs : 0;
-        plan->biased_pairs += biased ? pairs : 0;
+        plan->pair_flops += pairs * pair_flops;
         plan->num_panels += (rows - 1) / columns + 1;
     }
 
