@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory: uploads against each other, unfinished headers in a cgroup, and what stays resident."""
+"""Memory: uploads against each other, unfinished headers in a cgroup, what stays resident, and
+replies that nobody reads."""
 
 import contextlib
+import itertools
+import json
 import os
 import signal
 import socket
@@ -9,10 +12,14 @@ import threading
 import time
 from pathlib import Path
 
+import requests
+
 from cgroup import memory_cgroup
-from http1 import Connection
+from http1 import Connection, get_bytes
 from measure import (MIB, WORK, Impossible, Result, answers_after, binary_request, body_of,
                      memory_mib, run_load, serve, wide_model, write_layer)
+from scrape import Scrape
+from server import ROOT
 from slow import CHUNKED, DECLARED, FILL_SECONDS, Attack, good_client
 
 SLACK_MIB = 64  # beside budget and weights
@@ -21,6 +28,9 @@ WIDE_MIB = 10   # weights of wide_model(768, 12)
 NUM_WORKERS = 16
 CGROUP_MIB = 200
 HOARDERS = 5000
+NUM_SMALL_MODELS = 64
+READERS_MIB = 64  # budget of `unread`: room for 210 connections
+READERS, MORE_READERS = 200, 50
 
 
 def tall_model():
@@ -172,3 +182,70 @@ def fill(long):
                     answered += 1
         yield Result(f"limit reached, {threads} HTTP thread(s)", f"answers in {tries} of {tries}",
                      f"{answered} of {tries}", answered == tries)
+
+
+def small_models():
+    """Returns a folder of models that are one file."""
+    folder = WORK / "small"
+    if not folder.exists():
+        folder.mkdir()
+        write_layer(folder / "m0.safetensors", 1, 2, 4)
+        for number in range(1, NUM_SMALL_MODELS):
+            (folder / f"m{number}.safetensors").symlink_to("m0.safetensors")
+    return folder
+
+
+def lengthen_metrics(server):
+    """Asks each route of each model with four methods. Returns the bytes of GET /metrics."""
+    paths = json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
+    routes = [path.format(name=f"m{number}", version=1) for path in paths if "{name}" in path
+              for number in range(NUM_SMALL_MODELS)]
+    with requests.Session() as session:
+        for method, route in itertools.product(("GET", "PUT", "DELETE", "POST"), routes):
+            session.request(method, server.url + route, timeout=60)
+    return len(server.get("/metrics").content)
+
+
+def leave_unread(port, count, source="127.0.0.2"):
+    """Asks for /metrics on each of `count` connections, and reads none of the replies. Segments and
+    buffers are small, so that replies stay with the server. Returns the connections."""
+    connections = []
+    for _ in range(count):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        connection.settimeout(0.2)
+        connection.bind((source, 0))
+        connections.append(connection)
+        with contextlib.suppress(OSError):
+            connection.connect(("127.0.0.1", port))
+            connection.send(get_bytes("/metrics"))
+    return connections
+
+
+def unread(long):
+    """Replies that no worker makes, and that one client leaves unread on all places."""
+    del long
+    with serve("--model-dir", small_models(), "--max-memory", f"{READERS_MIB}MiB") as server:
+        size = lengthen_metrics(server)
+        before = Scrape(server).value("attnd_memory_reserved_bytes")
+        fresh = memory_mib(server.process.pid)
+
+        with contextlib.ExitStack() as stack:
+            # The counter is read while there are places left.
+            for connection in leave_unread(server.port, READERS):
+                stack.enter_context(connection)
+            time.sleep(2)
+            counted = Scrape(server).value("attnd_memory_reserved_bytes") - before
+            for connection in leave_unread(server.port, MORE_READERS):
+                stack.enter_context(connection)
+            share = good_client(server.port, 6).wait().share()
+        peak = memory_mib(server.process.pid, "VmHWM")
+
+    name = f"{READERS + MORE_READERS} x unread /metrics, budget {READERS_MIB} MiB"
+    yield Result(name, "≥ 95 % served", f"{share:.1%}", share >= 0.95)
+    yield Result(f"{name}: peak", f"≤ {fresh + READERS_MIB:.0f} MiB",
+                 f"{peak:.0f} MiB, at rest {fresh:.0f} MiB", peak <= fresh + READERS_MIB)
+    yield Result(f"{name}: in `attnd_memory_reserved_bytes`", f"≥ {READERS * size / MIB:.0f} MiB",
+                 f"{counted / MIB:.0f} MiB for {READERS} of {size // 1000} kB",
+                 counted >= READERS * size)

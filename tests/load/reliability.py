@@ -16,10 +16,11 @@ import measure  # first: it adds tests/http to the path
 from abandon import abandoned
 from handshakes import handshakes
 from hogs import flood, hogs, hogs_proxy
-from memory import bodies, fill, headers, uploads, workers
+from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
 from server import ROOT
+from shares import shares
 from slow import chunk_extension, slow, slow_proxy, slowhttptest
 
 PAGE = ROOT / "docs/reliability.md"
@@ -41,7 +42,9 @@ MEASUREMENTS = {
     "bodies": bodies,
     "workers": workers,
     "fill": fill,
+    "unread": unread,
     "abandoned": abandoned,
+    "shares": shares,
     "mixed": mixed,
     "sizes": sizes,
     "batching": batching,
