@@ -41,16 +41,18 @@ static attn_status open_text(const char *path, FILE **ret_file, attn_error *ret_
     if (fd < 0)
         return refuse_to_read(path, errno, ret_error);
 
-    attn_status status = ATTN_OK;
-    if (fstat(fd, &stat) != 0)
-        status = refuse_to_read(path, errno, ret_error);
-    else if (!S_ISREG(stat.st_mode))
-        status = error_set(ret_error, ATTN_E_VALUE, "--config: %s is not a regular file",
-                           path);
-    else if ((*ret_file = fdopen(fd, "r")) == NULL)
-        status = refuse_to_read(path, errno, ret_error);
-    if (status != ATTN_OK)
+    bool known = fstat(fd, &stat) == 0;
+    if (known && !S_ISREG(stat.st_mode)) {
         close(fd);
+        return error_set(ret_error, ATTN_E_VALUE, "--config: %s is not a regular file",
+                         path);
+    }
+    *ret_file = known ? fdopen(fd, "r") : NULL;
+    if (*ret_file != NULL)
+        return ATTN_OK;
+
+    attn_status status = refuse_to_read(path, errno, ret_error);
+    close(fd);
     return status;
 }
 

@@ -110,8 +110,11 @@ static struct served *create_served(const struct served *current,
     served->models = calloc(set->num_models + 1, sizeof *served->models);
     served->stats = calloc(set->num_models + 1, sizeof *served->stats);
     served->listings = calloc(set->num_listings + 1, sizeof *served->listings);
-    if (served->models == NULL || served->stats == NULL || served->listings == NULL)
-        goto fail;
+    if (served->models == NULL || served->stats == NULL || served->listings == NULL) {
+        free_served(served);
+        return NULL;
+    }
+
     served->num_listings = set->num_listings;
     for (size_t i = 0; i < set->num_listings; i++)
         served->listings[i] = set->listings[i];
