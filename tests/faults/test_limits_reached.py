@@ -2,6 +2,7 @@
 """Descriptors and connections run out, and come back."""
 
 import contextlib
+import re
 import resource
 import signal
 import time
@@ -9,8 +10,12 @@ import time
 import pytest
 
 from all_requests import ROWS, native
-from fault import LONG, exchange, faulty_server, is_healthy, num_fds, wait_until, why_not
+from fault import ALLOCATIONS, LONG, exchange, faulty_server, is_healthy, num_fds, wait_until, why_not
 from http1 import Connection, post_bytes
+from test_admin import get_admin
+from test_framing import library_version
+from test_handshakes import HALF_HELLO, hello, options  # noqa: F401 (a fixture)
+from test_tls import pytestmark as tls_marks
 
 SMALL = post_bytes(native(ROWS))
 
@@ -95,3 +100,38 @@ def test_server_accepts_again_after_accept_failed(error):
                 control.disarm()
                 close_at_once(server, clients)
                 wait_until(lambda: is_healthy(server), 10, f"health after {error}")
+
+
+def num_connections(server):
+    text = get_admin(server, "/metrics").text
+    return int(re.search(r"^attnd_connections (\d+)$", text, re.MULTILINE)[1])
+
+
+@pytest.mark.parametrize("marked", [pytest.param("", marks=tls_marks)])
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_connection_that_libmicrohttpd_refuses_is_forgotten_at_once(options, marked):
+    """Its descriptor is closed then, and may soon be another's. The half handshake keeps
+    libmicrohttpd busy: it never says that it has looked at all new connections."""
+    del marked
+    options += ["--http-threads", "1", "--admin-listen", "127.0.0.1:0", "--header-timeout", "3600"]
+    begun, num_refused = hello(), 0
+    with faulty_server(*options) as (server, control):
+        if library_version(server) != "0.9.75":
+            pytest.skip("later ones close new connections without a word, when they run")
+        for attempt in range(200):
+            with Connection(server.port) as busy:
+                busy.send(HALF_HELLO)
+                wait_until(lambda: num_connections(server) == 1, 10, "the half handshake is open")
+                server.process.send_signal(signal.SIGSTOP)  # it finds the other one whole
+                with Connection(server.port) as refused:
+                    refused.send(begun)
+                    control.arm(ALLOCATIONS, 1 + attempt % 8)
+                    server.process.send_signal(signal.SIGCONT)
+                    refused.receive()
+                if control.disarm() and "libmicrohttpd" in control.site:
+                    num_refused += 1
+                    wait_until(lambda: num_connections(server) == 1, 10, "the other one is gone")
+            wait_until(lambda: num_connections(server) == 0, 10, "both are gone")
+            if num_refused == 2:
+                return
+    pytest.fail(f"{num_refused} connections were refused by libmicrohttpd")

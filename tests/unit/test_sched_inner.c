@@ -242,6 +242,23 @@ static void test_an_abandoned_job_is_charged_for_what_it_used(void **state) {
     assert_in_range(client.flows[SCHED_LARGE].tag, 50000000000 + 20000000, 99000000000);
 }
 
+static void go_on_without_end(struct sched_job *job, struct sched_worker *worker) {
+    (void)job;
+    for (size_t i = 0; i < 3; i++)
+        sched_go_on(worker, INT64_MAX);
+}
+
+/* Tags would overflow if such an estimate were counted as it is. */
+static void test_a_job_that_goes_on_is_charged_for_an_hour_at_most(void **state) {
+    struct sched_job large = {.run = go_on_without_end, .client = &client};
+    struct sched_pool *pool = create_pool(&half_a_second);
+    (void)state;
+
+    sched_resubmit(pool, &large);
+    sched_pool_destroy(pool);
+    assert_int_equal(client.flows[SCHED_LARGE].tag, 3 * SCHED_COST_MAX);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cheap_jobs_run_between_tasks_of_a_large_one),
@@ -251,6 +268,7 @@ int main(void) {
         cmocka_unit_test(test_a_job_waits_for_a_long_one_of_its_own_client_only),
         cmocka_unit_test(test_a_long_job_lets_another_client_in_after_max_delay),
         cmocka_unit_test(test_an_abandoned_job_is_charged_for_what_it_used),
+        cmocka_unit_test(test_a_job_that_goes_on_is_charged_for_an_hour_at_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
