@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 /* cmocka.h needs the headers above. */
@@ -184,6 +185,25 @@ static void test_lack_of_descriptors_ends_no_complete_request(void **state) {
     end_scene(&scene);
 }
 
+/* Its descriptor may be open elsewhere: in a debugger, or a child that was forked. */
+static void test_connection_that_has_ended_is_watched_no_longer(void **state) {
+    struct scene scene;
+    struct epoll_event event;
+    (void)state;
+
+    begin_scene(&scene);
+    int epoll_fd = scene.list.handshakes.epoll_fd = epoll_create1(0);
+    struct connection *connection = add(&scene, 1, CONNECTION_WAITS);
+    int copy = dup(connection->fd);
+    connection_begin_handshake(connection);
+    connection_end(connection);
+    assert_int_equal(write(scene.peers[0], "x", 1), 1);
+    assert_int_equal(epoll_wait(epoll_fd, &event, 1, 0), 0);
+    close(copy);
+    close(epoll_fd);
+    end_scene(&scene);
+}
+
 /* --- turns --- */
 
 /* Returns how many turns the flow gets in one go. */
@@ -267,6 +287,7 @@ int main(void) {
         cmocka_unit_test(test_newcomers_of_a_hog_do_not_replace_those_of_others),
         cmocka_unit_test(test_place_is_held_by_the_client_of_the_request),
         cmocka_unit_test(test_lack_of_descriptors_ends_no_complete_request),
+        cmocka_unit_test(test_connection_that_has_ended_is_watched_no_longer),
         cmocka_unit_test(test_client_gets_its_share_of_a_round),
         cmocka_unit_test(test_requests_that_wait_get_turns_in_order_and_by_client),
         cmocka_unit_test(test_requests_that_leave_are_no_longer_served),

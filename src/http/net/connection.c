@@ -98,8 +98,9 @@ void connection_end(struct connection *connection) {
         shutdown(connection->fd, SHUT_RDWR);
         return;
     }
-    close(connection->fd);
-    connection_destroy(connection);
+    int fd = connection->fd;
+    connection_destroy(connection); /* ends the watch, which needs the descriptor */
+    close(fd);
 }
 
 /* Whether bytes of a request have arrived before its line was complete. */
