@@ -33,6 +33,9 @@ AMBIGUOUS = {
     "space inside a header's name": (POST + LENGTH + "X Y: 1\r\n", None),
     "two hosts": (POST + "Host: other\r\n" + LENGTH, "Host"),
     "two keys": (POST + LENGTH + "Authorization: Bearer a\r\nauthorization: Bearer b\r\n", "Authorization"),
+    "host with a user": (POST.replace("attnd", "user@attnd") + LENGTH, "Host"),
+    "host with a path": (POST.replace("attnd", "attnd/path") + LENGTH, "Host"),
+    "two hosts in one header": (POST.replace("attnd", "attnd other") + LENGTH, "Host"),
     "no host": (POST.replace("Host", "X") + LENGTH, "Host"),
     "folded length": (POST + "Content-Length:\r\n " + LENGTH.split()[1] + "\r\n", None),
     "folded name of chunked": (POST + "Transfer-: chunked\r\n Encoding\r\n", None),
@@ -289,5 +292,13 @@ def test_headers_of_every_size_are_accepted_however_they_arrive(demo_server):
 def test_values_of_headers_may_have_spaces_tabs_and_other_alphabets(demo_server, value):
     data = get_bytes("/v2/health/live").decode()
     data = data.replace("Host", f"X: {value}\r\nHost").encode("latin-1")
+    reply, second = read_two_replies(demo_server, data)
+    assert (reply.status, second.status) == (200, 200)
+
+
+@pytest.mark.parametrize("host", ["", "attnd:80", "[::1]:80", "xn--attnd-1.example_x", "attnd \t"])
+def test_host_may_be_a_name_or_an_address(demo_server, host):
+    data = get_bytes("/v2/health/live").decode()
+    data = re.sub("Host: .*\r", f"Host: {host}\r", data).encode()
     reply, second = read_two_replies(demo_server, data)
     assert (reply.status, second.status) == (200, 200)

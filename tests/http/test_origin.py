@@ -89,7 +89,7 @@ def test_no_origin_is_allowed_by_default(demo_server, origin):
 
 
 def test_request_without_origin_may_have_any_host(demo_server):
-    for host in ("rebound.example", "localhost:1", "x y", "", "[::1"):
+    for host in ("rebound.example", "localhost:1", "", "[::1"):
         reply = exchange_bytes(demo_server, post_bytes(BODY).replace(b"attnd", host.encode()))
         assert reply.status == 200, host
     assert exchange_bytes(demo_server, b"GET /v2 HTTP/1.0\r\n\r\n").status == 200

@@ -58,6 +58,17 @@ static bool is_target(const char *text) {
     return true;
 }
 
+/* Whether the value of a Host header may be one (RFC 9110, section 7.2): each character
+ * is of a host or a port. libmicrohttpd leaves blanks at the end. */
+static bool is_host(const char *text) {
+    static const char characters[] = "abcdefghijklmnopqrstuvwxyz"
+                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789-._~%!$&'()*+,;=:[]";
+
+    text += strspn(text, characters);
+    return text[strspn(text, " \t")] == '\0';
+}
+
 static enum MHD_Result refuse_header(struct framing_state *state, enum wire_error error,
                                      const char *field, const char *detail) {
     wire_problem_set(state->problem, error, field, "%s", detail);
@@ -119,7 +130,8 @@ static enum MHD_Result check_expect(struct framing_state *state, const char *val
                          "Expect can only be 100-continue; send that or no Expect");
 }
 
-static enum MHD_Result check_single(struct framing_state *state, const char *name) {
+static enum MHD_Result check_single(struct framing_state *state, const char *name,
+                                    const char *value) {
     for (size_t i = 0; i < NUM_SINGLE; i++) {
         if (strcasecmp(name, single_headers[i]) != 0)
             continue;
@@ -127,6 +139,10 @@ static enum MHD_Result check_single(struct framing_state *state, const char *nam
             return refuse_header(state, WIRE_E_BAD_REQUEST, single_headers[i],
                                  "this header appears twice; send it once");
         state->seen[i] = true;
+        if (i == HEADER_HOST && !is_host(value))
+            return refuse_header(state, WIRE_E_BAD_REQUEST, single_headers[i],
+                                 "Host has an invalid character; send a name or an "
+                                 "address, and the port if it is not the default");
     }
     return MHD_YES;
 }
@@ -155,7 +171,7 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
         return check_encoding(state, value);
     if (strcasecmp(name, MHD_HTTP_HEADER_EXPECT) == 0)
         return check_expect(state, value);
-    return check_single(state, name);
+    return check_single(state, name, value);
 }
 
 /* Checks the request line, and finds where the first header must begin. */
