@@ -57,14 +57,14 @@ class Proxy:
     def __enter__(self):
         self.process = subprocess.Popen(["haproxy", "-db", "-f", self.file.name],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(200):
+        for _ in range(1200):
             try:
                 socket.create_connection(("127.0.0.1", self.port)).close()
                 return self
             except ConnectionRefusedError:
                 time.sleep(0.05)
         self.__exit__()
-        raise AssertionError("HAProxy does not listen after 10 s")
+        raise AssertionError("HAProxy does not listen after 60 s")
 
     def __exit__(self, *_):
         self.process.kill()

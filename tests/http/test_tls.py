@@ -19,7 +19,7 @@ import requests
 
 from certificates import HOST, RSA, Certificate, authority, client_context
 from http1 import Connection, get_bytes, post_bytes
-from server import BINARY, Server, run_attnd
+from server import BINARY, Server, is_sanitized, run_attnd
 
 SMALL = json.dumps({"model": "journey", "queries": [[0.43, 0.15, 0.89]]}).encode()
 LIVE = get_bytes("/v2/health/live")
@@ -365,6 +365,7 @@ def memory_of(process):
                     yield memory.read(last - first)
 
 
+@pytest.mark.skipif(is_sanitized(), reason="what a library frees stays in a sanitizer's quarantine")
 def test_the_text_of_the_private_key_does_not_stay_in_memory(files, start_server):
     files.put(key_type=RSA)
     padding = "padding before the key, so that it is read in more than one piece\n" * 200
