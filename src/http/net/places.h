@@ -16,8 +16,8 @@
  *    holds most places.
  * 2. One of the client that holds most places, if the newcomer's client would hold fewer:
  *    one that is young, or sends a body, or whose reply is read, or whose job waits or
- *    runs. A newcomer also replaces a connection of its own client, unless the request
- *    of that is complete.
+ *    runs. The first two also go when it would hold as many. A newcomer also replaces a
+ *    connection of its own client, unless the request of that is complete.
  *
  * So a client that is alone loses no complete request, and no client keeps all places
  * when others come. Returns false when none goes; the connection is then of no use. */
