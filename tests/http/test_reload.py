@@ -73,6 +73,7 @@ def check_list(body):
 
 
 @pytest.mark.alone
+@pytest.mark.timeout(600)  # signals are obeyed ten times a second at most, and a sanitizer is slow
 def test_reloads_under_load_lose_nothing_and_mix_nothing(start_server, tmp_path):
     write_generation(tmp_path, 0)
     server = start_server("--model-dir", tmp_path, "--http-threads", 2, "--workers", 2)

@@ -208,12 +208,12 @@ static void reload_keys(struct secrets *secrets) {
         return;
     }
 
-    log_keys(keys);
     pthread_mutex_lock(&secrets->lock);
     struct keys *old = secrets->keys;
     secrets->keys = keys;
     pthread_mutex_unlock(&secrets->lock);
     keys_destroy(old);
+    log_keys(keys); /* who reads the line finds them in use */
 }
 
 static void reload_certificate(struct secrets *secrets) {
@@ -226,12 +226,12 @@ static void reload_certificate(struct secrets *secrets) {
         return;
     }
 
-    log_certificate(certificate);
     pthread_mutex_lock(&secrets->lock);
     struct tls_certificate *old = secrets->certificate;
     secrets->certificate = certificate;
     pthread_mutex_unlock(&secrets->lock);
     tls_certificate_release(old);
+    log_certificate(certificate);
 }
 
 void secrets_reload(struct secrets *secrets) {
