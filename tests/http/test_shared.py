@@ -85,8 +85,8 @@ def test_counters_are_printed_at_most_ten_times_a_second(server, path):
 
 
 def reserved(server, condition):
-    return wait_for_scrape(server, lambda scrape: condition(scrape.value("attnd_memory_reserved_bytes"))).value(
-        "attnd_memory_reserved_bytes")
+    name = "attnd_memory_reserved_bytes"
+    return wait_for_scrape(server, lambda scrape: condition(scrape.value(name)), timeout=120).value(name)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/models", "/v2/models/stats"])
