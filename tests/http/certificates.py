@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificates for tests of TLS, by a certificate authority that only they know."""
 
+import contextlib
 import functools
 import ssl
 
@@ -34,3 +35,12 @@ def client_context():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority().configure_trust(context)
     return context
+
+
+def hello():
+    """Returns a whole ClientHello, to which the server replies."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = client_context().wrap_bio(received, sent, server_hostname=HOST)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        session.do_handshake()
+    return sent.read()

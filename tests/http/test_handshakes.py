@@ -4,12 +4,11 @@
 import asyncio
 import contextlib
 import select
-import ssl
 import time
 
 import pytest
 
-from certificates import HOST, client_context
+from certificates import HOST, client_context, hello
 from http1 import Connection, get_bytes
 from test_tls import Files, TlsConnection, ask, pytestmark as tls_marks
 
@@ -23,15 +22,6 @@ def options(tmp_path):
     files = Files(tmp_path)
     files.put()
     return ["--demo", *files.options]
-
-
-def hello():
-    """Returns a whole ClientHello, to which the server replies."""
-    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-    session = client_context().wrap_bio(received, sent, server_hostname=HOST)
-    with contextlib.suppress(ssl.SSLWantReadError):
-        session.do_handshake()
-    return sent.read()
 
 
 @contextlib.contextmanager

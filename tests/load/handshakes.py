@@ -2,16 +2,14 @@
 """TLS handshakes that never end, from many addresses, beside a client that opens a connection for
 each of its requests. Where one is closed, another one follows at once."""
 
-import contextlib
 import multiprocessing
 import selectors
 import socket
-import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from certificates import HOST, Certificate, client_context
+from certificates import HOST, Certificate, client_context, hello
 from http1 import get_bytes
 from measure import WORK, Result, serve
 
@@ -20,15 +18,6 @@ RATE = 40  # handshakes/s of the good client
 PATIENCE = 2  # seconds
 FILL_SECONDS = 4
 OPENED_MAX = 50  # at one time, so that this process reads in between
-
-
-def hello():
-    """Returns a whole ClientHello."""
-    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-    session = client_context().wrap_bio(received, sent, server_hostname=HOST)
-    with contextlib.suppress(ssl.SSLWantReadError):
-        session.do_handshake()
-    return sent.read()
 
 
 def forms():
