@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heads.h: what the heads of a model do over the requests of --data, and a drawing of
- * what pruning them changes. */
+/* heads.h: what the heads of a model do over the requests of --data. */
 #ifndef ATTND_CLI_HEADS_H
 #define ATTND_CLI_HEADS_H
 
@@ -18,12 +17,5 @@ void heads_deinit(struct attn_heads *heads);
 
 /* Prints a line for each head. */
 void heads_print(const struct attn_heads *heads);
-
-/* Creates the file --curve. changes[i], of [num_heads / group], is the relative change of
- * the outputs without the first i + 1 groups of an order. The heads that were chosen, of
- * which `kept` are left, change them by `change`. Errors: ATTN_E_NOMEM, those of
- * output_create_file(). */
-attn_status curve_write(const char *path, const double *changes, size_t num_heads,
-                        size_t group, size_t kept, double change, attn_error *ret_error);
 
 #endif

@@ -21,13 +21,11 @@ struct pruning {
     const struct config *config;
     attn_model *whole, *pruned;
     size_t num_heads; /* of `whole`: H */
-    size_t group;     /* heads that share a key head, and leave together */
     bool *left_out;   /* [H] */
     size_t num_left_out;
     struct attn_heads heads; /* over --data */
-    size_t *order;           /* [H / group] groups, as attn_heads_order() returns them */
-    double *changes;         /* [H / group] */
-    double change;           /* of the outputs, as predicted */
+    size_t *order;           /* [H], as attn_heads_order() returns them */
+    double *changes;         /* [H], of the outputs */
 };
 
 /* --- options --- */
@@ -43,10 +41,9 @@ static attn_status check_options(const struct config_heads *options, attn_error 
     if (options->output == NULL)
         return error_set(error, ATTN_E_VALUE,
                          "--output is missing; name the file to write");
-    if (options->data == NULL && (options->keep > 0 || options->curve != NULL))
+    if (options->data == NULL && options->keep > 0)
         return error_set(error, ATTN_E_VALUE,
-                         "--data is missing, which %s needs; " REQUEST_FILE_REMEDY,
-                         options->keep > 0 ? "--keep" : "--curve");
+                         "--data is missing, which --keep needs; " REQUEST_FILE_REMEDY);
     if (options->data != NULL && stat(options->data, &data) == 0 &&
         !S_ISREG(data.st_mode))
         return error_set(error, ATTN_E_VALUE,
@@ -84,16 +81,12 @@ static attn_status mark_listed(struct pruning *pruning, attn_error *error) {
         return error_set(error, ATTN_E_VALUE,
                          "--heads: every head of %zu is listed; keep at least one",
                          pruning->num_heads);
-    return prune_check(attn_model_get_info(pruning->whole), pruning->left_out, error);
+    return ATTN_OK;
 }
 
 static attn_status check_keep(const struct pruning *pruning, attn_error *error) {
     size_t keep = pruning->config->heads.keep;
-    if (keep % pruning->group != 0)
-        return error_set(error, ATTN_E_VALUE,
-                         "--keep: %zu heads share a key head and are removed together; "
-                         "keep a multiple of that, not %zu",
-                         pruning->group, keep);
+
     if (keep < pruning->num_heads)
         return ATTN_OK;
     return error_set(error, ATTN_E_VALUE,
@@ -107,8 +100,7 @@ static attn_status check_keep(const struct pruning *pruning, attn_error *error) 
 static void mark_least(struct pruning *pruning) {
     pruning->num_left_out = pruning->num_heads - pruning->config->heads.keep;
     for (size_t i = 0; i < pruning->num_left_out; i++)
-        pruning->left_out[pruning->order[i / pruning->group] * pruning->group +
-                          i % pruning->group] = true;
+        pruning->left_out[pruning->order[i]] = true;
 }
 
 /* The change of the outputs, as it is measured. */
@@ -169,45 +161,18 @@ static attn_status measure_request(void *context, attn_request *batch,
     return ATTN_OK;
 }
 
-/* Adds up what the heads of each group contribute: ret_groups has a gram [H / group,
- * H / group], which the caller frees, and shares the rest. */
-static attn_status add_up_groups(const struct pruning *pruning,
-                                 struct attn_heads *ret_groups, attn_error *error) {
-    size_t num_heads = pruning->num_heads, group = pruning->group;
-    size_t count = num_heads / group;
-    double *gram = calloc(count, count * sizeof *gram);
-
-    if (gram == NULL)
-        return error_set(error, ATTN_E_NOMEM, "not enough memory for %zu heads",
-                         num_heads);
-    for (size_t g = 0; g < num_heads; g++) {
-        for (size_t h = 0; h < num_heads; h++)
-            gram[g / group * count + h / group] += pruning->heads.gram[g * num_heads + h];
-    }
-    *ret_groups = pruning->heads;
-    ret_groups->num_heads = count;
-    ret_groups->gram = gram;
-    return ATTN_OK;
-}
-
 static void print_order(const struct pruning *pruning) {
-    size_t group = pruning->group, count = pruning->num_heads / group;
+    size_t count = pruning->num_heads;
 
     printf("\nkept  removed    change\n");
-    for (size_t i = 0; i < count; i++) {
-        size_t first = pruning->order[i] * group;
-        char removed[48];
-        snprintf(removed, sizeof removed, group == 1 ? "%zu" : "%zu-%zu", first,
-                 first + group - 1);
-        printf("%4zu  %7s  %8.6f\n", (count - 1 - i) * group, removed,
+    for (size_t i = 0; i < count; i++)
+        printf("%4zu  %7zu  %8.6f\n", count - 1 - i, pruning->order[i],
                pruning->changes[i]);
-    }
 }
 
 /* Looks at the heads over --data, orders them, and prints both. */
 static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     size_t num_heads = pruning->num_heads;
-    struct attn_heads groups = {.num_heads = 0};
     attn_status status =
         heads_analyse(pruning->config, pruning->whole, &pruning->heads, error);
     if (status != ATTN_OK)
@@ -218,11 +183,7 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     if (pruning->order == NULL || pruning->changes == NULL)
         return error_set(error, ATTN_E_NOMEM, "not enough memory for %zu heads",
                          num_heads);
-    status = add_up_groups(pruning, &groups, error);
-    if (status != ATTN_OK)
-        return status;
-    attn_heads_order(&groups, pruning->order, pruning->changes);
-    free(groups.gram);
+    attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
 
     heads_print(&pruning->heads);
     print_order(pruning);
@@ -244,8 +205,8 @@ static attn_status measure_change(struct pruning *pruning, attn_error *error) {
         return status;
 
     double ratio = measure.squared_change / measure.squared_norm;
-    pruning->change = attn_heads_change(&pruning->heads, pruning->left_out);
-    printf("\npredicted change  %.6g\n", pruning->change);
+    printf("\npredicted change  %.6g\n",
+           attn_heads_change(&pruning->heads, pruning->left_out));
     printf("measured change   %.6g\n", measure.squared_norm > 0 ? sqrt(ratio) : 0);
     return ATTN_OK;
 }
@@ -255,9 +216,9 @@ static attn_status measure_change(struct pruning *pruning, attn_error *error) {
 /* Does everything once the options are checked and the model is loaded. */
 static attn_status prune_model(struct pruning *pruning, attn_error *error) {
     const struct config_heads *options = &pruning->config->heads;
-    attn_status status = output_check_new(options->output, error);
-    if (status == ATTN_OK && options->curve != NULL)
-        status = output_check_new(options->curve, error);
+    attn_status status = prune_check(attn_model_get_info(pruning->whole), error);
+    if (status == ATTN_OK)
+        status = output_check_new(options->output, error);
     if (status == ATTN_OK && options->data != NULL)
         status = order_heads(pruning, error);
     if (status != ATTN_OK)
@@ -276,9 +237,6 @@ static attn_status prune_model(struct pruning *pruning, attn_error *error) {
     size_t kept = pruning->num_heads - pruning->num_left_out;
     if (status == ATTN_OK)
         printf("%s: %zu of %zu heads\n", options->output, kept, pruning->num_heads);
-    if (status == ATTN_OK && options->curve != NULL)
-        status = curve_write(options->curve, pruning->changes, pruning->num_heads,
-                             pruning->group, kept, pruning->change, error);
     return status;
 }
 
@@ -302,9 +260,7 @@ int command_prune(const struct config *config, const struct config_texts *files)
     if (exit_code != 0)
         return exit_code;
 
-    const attn_model_info *info = attn_model_get_info(pruning.whole);
-    pruning.num_heads = info->num_heads;
-    pruning.group = info->num_heads / info->num_kv_heads;
+    pruning.num_heads = attn_model_get_info(pruning.whole)->num_heads;
     pruning.left_out = calloc(pruning.num_heads, sizeof *pruning.left_out);
     if (pruning.left_out == NULL) {
         error_set(&error, ATTN_E_NOMEM, "out of memory");

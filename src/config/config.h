@@ -35,7 +35,6 @@ struct config_heads {
     char *remove; /* numbers of heads, between commas */
     size_t keep;  /* how many heads; 0: left out */
     char *output; /* file of the pruned model */
-    char *curve;  /* file of the SVG */
 };
 
 struct config {

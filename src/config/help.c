@@ -224,5 +224,5 @@ void config_print_man(void) {
          ".SH SEE ALSO\n"
          "In the source: docs/protocol.md and docs/protocol\\-v2.md for requests,\n"
          "docs/models.md for the layouts of checkpoints,\n"
-         "docs/pruning.md for heads and prune.");
+         "docs/heads.md for heads and prune.");
 }

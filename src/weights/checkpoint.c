@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "weights/assemble.h"
-#include "weights/layer_file.h"
 
 #include <string.h>
 
@@ -79,6 +78,19 @@ struct checkpoint {
     attn_model_info info; /* name, num_heads, context_length and causal */
 };
 
+/* Refuses a file of layout attnd, which versions before this one wrote for pruned layers
+ * of folders. */
+static attn_status refuse_retired_layout(const struct safetensors *file,
+                                         attn_error *ret_error) {
+    const char *layout = safetensors_get_metadata(file, "layout");
+    if (layout == NULL || strcmp(layout, "attnd") != 0)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                     "layout attnd is not read any more; serve the layer of the folder "
+                     "that it was made from, and send head_mask with 0 for the heads "
+                     "that were removed");
+}
+
 /* Combines the options, which may be NULL, with those of the file. */
 static attn_status settle_options(const char *name, const struct safetensors *file,
                                   const attn_model_options *options,
@@ -88,6 +100,8 @@ static attn_status settle_options(const char *name, const struct safetensors *fi
     struct checkpoint checkpoint = {.info = {.name = ""}};
     attn_model_info *info = &checkpoint.info;
     attn_status status = checkpoint_check_name(name, ret_error);
+    if (status == ATTN_OK)
+        status = refuse_retired_layout(file, ret_error);
     if (status != ATTN_OK)
         return status;
     if (options == NULL)
@@ -118,33 +132,12 @@ static attn_status settle_options(const char *name, const struct safetensors *fi
     return status;
 }
 
-/* Checks name and options of a file that says all about its layer. */
-static attn_status check_whole_layer(const char *name, const attn_model_options *options,
-                                     attn_error *ret_error) {
-    attn_status status = checkpoint_check_name(name, ret_error);
-
-    if (status != ATTN_OK || options == NULL ||
-        (options->num_heads == 0 && options->context_length == 0 &&
-         options->layout == NULL && options->prefix == NULL && options->causal == NULL))
-        return status;
-    return error_set(ret_error, ATTN_E_VALUE,
-                     "the file says all about its layer; leave out the options");
-}
-
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
     struct checkpoint checkpoint;
-    attn_status status;
-
-    if (layer_file_is(file)) {
-        status = check_whole_layer(name, options, ret_error);
-        return status != ATTN_OK
-                   ? status
-                   : layer_file_create_model(name, file, engine, ret_model, ret_error);
-    }
-    status = settle_options(name, file, options, &checkpoint, ret_error);
+    attn_status status = settle_options(name, file, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
     return assemble_model(file, checkpoint.layout, &checkpoint.view, &checkpoint.info,
@@ -182,14 +175,9 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     attn_error error;
 
     attn_status status = safetensors_open_file(path, &file, &error);
-    bool whole = status == ATTN_OK && layer_file_is(file);
-    if (whole)
-        status = check_whole_layer("described", options, &error);
-    if (whole && status == ATTN_OK)
-        status = layer_file_describe(file, engine, check_weights, ret_info, &error);
-    if (!whole && status == ATTN_OK)
+    if (status == ATTN_OK)
         status = settle_options("described", file, options, &checkpoint, &error);
-    if (!whole && status == ATTN_OK)
+    if (status == ATTN_OK)
         status = assemble_description(file, checkpoint.layout, &checkpoint.view,
                                       &checkpoint.info, engine, check_weights, ret_info,
                                       &error);

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "math/model.h"
 #include "safetensors/write.h"
-#include "weights/layer_file.h"
 #include "weights/layout.h"
 
 #include <math.h>
@@ -44,54 +43,27 @@ static void copy_head_columns(const attn_model *model, size_t head, attn_model *
     }
 }
 
-/* Copies what query head `head` alone has; it becomes head `to`. */
+/* Copies what head `head` alone has; it becomes head `to`. */
 static void copy_head(const attn_model *model, size_t head, attn_model *pruned,
                       size_t to) {
     const attn_model_info *info = &model->info;
-    size_t size = info->head_size, distances = 2 * info->bias_distance + 1;
+    size_t size = info->head_size;
 
     copy_head_rows(model->query_weight, head, pruned->query_weight, to, size,
                    info->query_size);
     copy_head_rows(model->query_bias, head, pruned->query_bias, to, size, 1);
-    copy_head_columns(model, head, pruned, to);
-    copy_head_rows(model->sinks, head, pruned->sinks, to, 1, 1);
-    copy_head_rows(model->alibi_slopes, head, pruned->alibi_slopes, to, 1, 1);
-    copy_head_rows(model->distance_bias, head, pruned->distance_bias, to, 1, distances);
-}
-
-/* Copies a key head and its values; it becomes key head `to`. */
-static void copy_key_head(const attn_model *model, size_t head, attn_model *pruned,
-                          size_t to) {
-    const attn_model_info *info = &model->info;
-    size_t size = info->head_size;
-
     copy_head_rows(model->key_weight, head, pruned->key_weight, to, size, info->key_size);
     copy_head_rows(model->key_bias, head, pruned->key_bias, to, size, 1);
     copy_head_rows(model->value_weight, head, pruned->value_weight, to, size,
                    info->value_size);
     copy_head_rows(model->value_bias, head, pruned->value_bias, to, size, 1);
+    copy_head_columns(model, head, pruned, to);
 }
 
 /* Copies an array that all heads share; NULL is accepted and copies nothing. */
 static void copy_shared(const float *values, size_t count, float *ret_values) {
     if (values != NULL)
         memcpy(ret_values, values, count * sizeof *values);
-}
-
-static void copy_rotation(const struct model_rotation *rotation, size_t count,
-                          struct model_rotation *ret_rotation) {
-    double *frequencies = ret_rotation->frequencies;
-    double *long_frequencies = ret_rotation->long_frequencies;
-
-    if (count == 0)
-        return;
-    memcpy(frequencies, rotation->frequencies, count * sizeof *frequencies);
-    if (long_frequencies != NULL)
-        memcpy(long_frequencies, rotation->long_frequencies,
-               count * sizeof *long_frequencies);
-    *ret_rotation = *rotation;
-    ret_rotation->frequencies = frequencies;
-    ret_rotation->long_frequencies = long_frequencies;
 }
 
 /* Copies what does not belong to a head. */
@@ -103,60 +75,67 @@ static void copy_common(const attn_model *model, attn_model *pruned) {
     copy_shared(model->additive_query, additive * size, pruned->additive_query);
     copy_shared(model->additive_key, additive * size, pruned->additive_key);
     copy_shared(model->additive_score, additive, pruned->additive_score);
-    copy_shared(model->query_norm_weight, size, pruned->query_norm_weight);
-    copy_shared(model->query_norm_bias, size, pruned->query_norm_bias);
-    copy_shared(model->key_norm_weight, size, pruned->key_norm_weight);
-    copy_shared(model->key_norm_bias, size, pruned->key_norm_bias);
-    copy_shared(model->pre_norm_weight, info->query_size, pruned->pre_norm_weight);
-    copy_shared(model->pre_norm_bias, info->query_size, pruned->pre_norm_bias);
-    copy_rotation(&model->rotation, info->rope_size / 2, &pruned->rotation);
 }
 
-attn_status prune_check(const attn_model_info *info, const bool *left_out,
-                        attn_error *ret_error) {
-    size_t group = info->num_heads / info->num_kv_heads;
+/* Returns what a layer has that no layer of PRUNED_LAYOUT has; NULL: nothing. */
+static const char *find_extra(const attn_model_info *info) {
+    double plain = 1 / sqrt((double)info->head_size);
+    const struct {
+        bool present;
+        const char *name;
+    } extras[] = {
+        {info->num_kv_heads != info->num_heads, "heads that share a key head"},
+        {fabs(info->scale - plain) > 1e-12 * plain, "a scale of its own"},
+        {info->window > 0, "a window"},
+        {info->softcap > 0, "a softcap"},
+        {info->clip > 0, "a clip"},
+        {info->sinks, "sinks"},
+        {info->bias != ATTN_BIAS_NONE, "a bias by distance"},
+        {info->head_norm != ATTN_NORM_NONE, "norms of queries and keys"},
+        {info->rope_size > 0, "rotary positions"},
+        {info->pre_norm_applied, "a norm before it (pre_norm=true)"},
+    };
 
-    if (info->head_norm_whole)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "the norms of queries and keys are over all heads together, so "
-                         "no head can be removed alone; use head_mask");
-    for (size_t head = 0; head < info->num_heads; head++) {
-        size_t first = head / group * group;
-        if (left_out[head] != left_out[first])
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "heads %zu to %zu share key head %zu; remove all of them or "
-                             "none",
-                             first, first + group - 1, head / group);
+    for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
+        if (extras[i].present)
+            return extras[i].name;
     }
-    return ATTN_OK;
+    return NULL;
+}
+
+attn_status prune_check(const attn_model_info *info, attn_error *ret_error) {
+    const char *extra = find_extra(info);
+
+    if (extra == NULL)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                     "the layer has %s, which a file of layout " PRUNED_LAYOUT
+                     " cannot hold; serve the whole layer, and send head_mask",
+                     extra);
 }
 
 attn_status prune_create_model(const attn_model *model, const bool *left_out,
                                attn_model **ret_model, attn_error *ret_error) {
     attn_model_info info = model->info;
-    const size_t num_kv_heads = info.num_kv_heads, group = info.num_heads / num_kv_heads;
+    const size_t num_heads = info.num_heads;
     attn_model *pruned;
 
-    attn_status status = prune_check(&info, left_out, ret_error);
+    attn_status status = prune_check(&info, ret_error);
     if (status != ATTN_OK)
         return status;
     info.layout = PRUNED_LAYOUT;
     info.output_projection = true;
-    for (size_t key_head = 0; key_head < num_kv_heads; key_head++)
-        info.num_kv_heads -= left_out[key_head * group] ? 1 : 0;
-    info.num_heads = info.num_kv_heads * group;
+    for (size_t head = 0; head < num_heads; head++)
+        info.num_heads -= left_out[head] ? 1 : 0;
+    info.num_kv_heads = info.num_heads;
     status = attn_model_create(&info, &pruned);
     if (status != ATTN_OK)
         return error_set(ret_error, status, "cannot create the pruned model: %s",
                          attn_status_text(status));
 
-    for (size_t from = 0, to = 0; from < num_kv_heads; from++) {
-        if (left_out[from * group])
-            continue;
-        copy_key_head(model, from, pruned, to);
-        for (size_t h = 0; h < group; h++)
-            copy_head(model, from * group + h, pruned, to * group + h);
-        to++;
+    for (size_t head = 0, to = 0; head < num_heads; head++) {
+        if (!left_out[head])
+            copy_head(model, head, pruned, to++);
     }
     copy_common(model, pruned);
     *ret_model = pruned;
@@ -185,22 +164,9 @@ static void list_linear(struct tensor_list *list, enum linear_id id, const float
     list_tensor(list, names->bias, bias, rows, 0);
 }
 
-/* Returns whether the layer computes nothing but plain attention. */
-static bool is_plain_layer(const attn_model_info *info) {
-    double plain = 1 / sqrt((double)info->head_size);
-
-    return info->num_kv_heads == info->num_heads &&
-           fabs(info->scale - plain) <= 1e-12 * plain && info->window == 0 &&
-           info->softcap == 0 && info->clip == 0 && !info->sinks &&
-           info->bias == ATTN_BIAS_NONE && info->head_norm == ATTN_NORM_NONE &&
-           info->rope_size == 0 && !info->pre_norm_applied;
-}
-
 attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    if (!is_plain_layer(info))
-        return layer_file_write(model, path, ret_error);
     size_t hidden = info->num_heads * info->head_size;
     struct tensor_list list = {.count = 0};
 

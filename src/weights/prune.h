@@ -2,19 +2,16 @@
 /* prune.h: models with fewer heads, and their files.
  *
  * The layout of a pruned model is d2l, whatever the layout that it comes from: there the
- * heads may be narrower than the inputs and outputs, whose sizes stay. The file of a
- * layer with more than plain attention is in the layout of layer_file.h. H heads of size
- * D, of which H' are kept. */
+ * heads may be narrower than the inputs and outputs, whose sizes stay. H heads of size D,
+ * of which H' are kept. */
 #ifndef ATTND_WEIGHTS_PRUNE_H
 #define ATTND_WEIGHTS_PRUNE_H
 
 #include <attnd/model.h>
 
-/* Checks that the heads h with left_out[h], [H], can be removed: whole groups of heads
- * that share a key head. Errors, with one line that names the group: ATTN_E_VALUE;
- * ATTN_E_UNSUPPORTED where norms are over all heads together. */
-attn_status prune_check(const attn_model_info *info, const bool *left_out,
-                        attn_error *ret_error);
+/* Checks that layout d2l can hold a layer. Errors, with one line that names what it
+ * cannot hold: ATTN_E_UNSUPPORTED. */
+attn_status prune_check(const attn_model_info *info, attn_error *ret_error);
 
 /* Creates a model from `model` without the heads h with left_out[h], which is [H] and
  * leaves at least one. It computes what `model` computes when head_mask is 0 for those

@@ -133,9 +133,9 @@ def test_heat_maps_of_the_first_exercise_hide_keys_past_the_lengths():
     assert_picture(folder / "d2l_java.png", (640, 1200))
 
 
-def test_second_exercise_leaves_out_the_heads_that_docs_pruning_md_does():
+def test_second_exercise_leaves_out_the_heads_that_docs_heads_md_does():
     output, _ = run_example("d2l_java")
-    page = (ROOT / "docs/pruning.md").read_text()
+    page = (ROOT / "docs/heads.md").read_text()
     steps = re.findall(r"^ +\d +(\d) +(\d\.\d{6})$", page, re.M)
     assert len(steps) == 8
     left_out = re.findall(r"^  \[(.*)\] (\S+)$", output, re.M)

@@ -7,7 +7,6 @@ import os
 import re
 import resource
 import subprocess
-import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,8 +164,6 @@ REFUSED = {
     "keep none": (["--keep", "0", "--data", "DATA", "--output", "OUT"], 2, "--keep: '0'"),
     "keep all": (["--keep", "4", "--data", "DATA", "--output", "OUT"], 2, "--keep: 4 of 4 heads"),
     "keep without data": (["--keep", "2", "--output", "OUT"], 2, "--data is missing, which --keep"),
-    "curve without data": (["--heads", "2", "--curve", "SVG", "--output", "OUT"], 2,
-                           "--data is missing, which --curve"),
     "data is a folder": (["--keep", "2", "--data", "/tmp", "--output", "OUT"], 2, "regular file"),
     "no data": (["--keep", "2", "--data", "/nonexistent", "--output", "OUT"], 1,
                 "--data: cannot read /nonexistent: No such file"),
@@ -177,7 +174,7 @@ REFUSED = {
 
 
 def fill_in(arguments, directory, data):
-    names = {"OUT": directory / "out", "DATA": data, "SVG": directory / "svg"}
+    names = {"OUT": directory / "out", "DATA": data}
     return [names.get(argument, argument) for argument in arguments]
 
 
@@ -265,34 +262,21 @@ def test_listed_heads_have_a_predicted_and_a_measured_change(tmp_path, layer):
     assert np.abs(np.array(numbers(result.stdout)) - change).max() <= 1e-5
 
 
-def test_curve_is_a_drawing_with_a_point_for_each_number_of_heads(tmp_path, layer):
-    curve = tmp_path / "curve.svg"
-    result = run_attnd("prune", layer[0], "--keep", "2", "--data", layer[1], "--output",
-                       tmp_path / "out", "--curve", curve)
-    assert result.returncode == 0, result
-    svg = ElementTree.parse(curve).getroot()
-    namespace = "{http://www.w3.org/2000/svg}"
-    assert svg.tag == namespace + "svg"
-    points = svg.findall(namespace + "circle")
-    changes = [float(row[2]) for row in table(result.stdout, "kept ")]
-    titles = [point.find(namespace + "title").text for point in points]
-    assert titles == [f"{kept} head{'s' * (kept != 1)}: {change:.4g}" for kept, change
-                      in enumerate([*changes[::-1], 0.0])] + [f"2 heads: {changes[1]:.4g}"]
-    lefts, heights = (np.array([float(point.get(name)) for point in points[:-1]])
-                      for name in ("cx", "cy"))
-    assert np.ptp(np.diff(lefts)) <= 0.2 and lefts[0] < lefts[1]
-    scale = (heights[-1] - heights[:-1]) / changes[::-1]
-    assert scale.min() > 0 and np.ptp(scale) <= 0.01 * scale.max()
-    words = [text.text for text in svg.iter(namespace + "text")]
-    assert {"heads kept", "relative change of the outputs"} <= set(words)
-    for text in svg.iter(namespace + "text"):
-        assert 0 <= float(text.get("x", 0)) <= 640 and 0 <= float(text.get("y", 0)) <= 400
-    assert "prefers-color-scheme: dark" in curve.read_text()
+def test_lines_of_the_page_find_what_prune_does(demo_server, tmp_path, monkeypatch):
+    page = (ROOT / "docs/heads.md").read_text()
+    (lines,) = [text for text in re.findall(r"```python\n(.*?)```", page, re.S) if "savefig" in text]
+    names, drawn = {}, str(tmp_path / "curve.png")
+    monkeypatch.chdir(ROOT)
+    exec(lines.replace("http://127.0.0.1:8080", demo_server.url).replace("curve.png", drawn), names)
+    shown = re.findall(r"^ +\d +(\d) +(\d\.\d{6})$", page, re.M)
+    assert names["removed"] == [int(head) for head, _ in shown]
+    assert np.abs(names["changes"][1:] - np.array([float(change) for _, change in shown])).max() <= 2e-4
+    assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
 def test_page_shows_what_is_printed(tmp_path):
     """Numbers may differ in the last digit, where another instruction set rounds otherwise."""
-    page = (ROOT / "docs/pruning.md").read_text()
+    page = (ROOT / "docs/heads.md").read_text()
     commands, shown = re.search(r"```\n((?:\$ .*\n(?:    .*\n)*)+)([^`]*)```", page).groups()
     for folder in ("docs", "src"):
         (tmp_path / folder).symlink_to(ROOT / folder)
@@ -321,28 +305,28 @@ def test_layer_of_a_folder_is_pruned(tmp_path):
     assert difference <= 1e-6 * np.abs(want["outputs"]).max()
 
 
-def test_part_of_a_group_is_named_and_stays(tmp_path):
-    result = run_attnd("prune", f"{FOLDERS / 'llama'},layer=1", "--heads", "0", "--output", tmp_path / "p")
-    assert result.returncode == 2 and not (tmp_path / "p").exists()
-    assert result.stderr == "attnd: heads 0 to 1 share key head 0; remove all of them or none\n"
+@pytest.mark.parametrize("family, layer, words", [
+    ("llama", "1", "heads that share a key head"), ("gptj", "0", "rotary positions"),
+    ("t5", "decoder.1", "a scale of its own"), ("mpt", "0", "a bias by distance")])
+def test_layer_that_d2l_cannot_hold_is_refused(family, layer, words, tmp_path):
+    for command in (["--heads", "0,1"], ["--keep", "1", "--data", os.devnull]):
+        result = run_attnd("prune", f"{FOLDERS / family},layer={layer}", *command,
+                           "--output", tmp_path / "pruned.safetensors")
+        assert result.returncode in (1, 2) and list(tmp_path.iterdir()) == []
+        if command[0] == "--heads":
+            assert words in error_of(result) and "head_mask" in error_of(result)
 
 
-@pytest.mark.parametrize("family, layer", [
-    ("llama", "1"), ("qwen3", "1"), ("gemma2", "0"), ("gpt_oss", "0"), ("phi3", "0"), ("gptj", "0"),
-    ("t5", "decoder.1"), ("bloom", "0"), ("falcon_rw", "0"), ("mpt", "0"), ("modernbert", "1")])
-def test_pruned_layer_keeps_what_its_family_has(family, layer, tmp_path):
-    """Key heads, rotations, norms, windows, softcaps, sinks and biases are in the file."""
-    folder, output = FOLDERS / family, tmp_path / "pruned.safetensors"
-    result = run_attnd("prune", f"{folder},layer={layer}", "--heads", "0,1", "--output", output)
-    assert (result.returncode, result.stderr) == (0, "")
-    num_heads = int(result.stdout.split()[-2])
-    queries = read_safetensors(folder / "cases.safetensors")[f"{layer}/queries"].tolist()
-    with Server("--model", f"whole={folder},layer={layer}", "--model", f"pruned={output}") as server:
-        want = server.attention({"model": f"whole.{layer}", "queries": queries,
-                                 "head_mask": [0, 0] + [1] * (num_heads - 2)}).json()
-        got = server.attention({"model": "pruned", "queries": queries}).json()
-    difference = np.abs(np.array(got["outputs"]) - np.array(want["outputs"])).max()
-    assert difference <= 1e-6 * np.abs(want["outputs"]).max()
+def test_file_of_layout_attnd_is_refused_with_the_remedy(tmp_path):
+    path = tmp_path / "old.safetensors"
+    write_safetensors(path, {"query.weight": np.zeros((4, 4))}, metadata={"layout": "attnd"})
+    for command in (["--check-config", "--model", f"m={path}"], ["inspect", path],
+                    ["heads", path, "--data", os.devnull],
+                    ["prune", path, "--heads", "0", "--output", tmp_path / "out"],
+                    ["inspect", f"{path},layout=d2l,num_heads=2"]):
+        result = run_attnd(*command)
+        assert result.returncode in (1, 2) and "layout attnd is not read any more" in result.stderr, result
+        assert "head_mask" in result.stderr
 
 
 @pytest.mark.parametrize("options, words", [
