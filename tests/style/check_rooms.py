@@ -6,10 +6,11 @@ A room includes only its own headers and those that it uses according to the tab
 header is included only by rooms that list its library. No two units (x.c with x.h) include each
 other in a circle. Every source is in the table. Files and functions are short, and every file has
 its licence line."""
-import ast
 import pathlib
 import re
 import sys
+
+from rooms import find_circles, may_use, read_rooms, room_of, unit_of
 
 # The library of each external header, and headers that only one file may include.
 LIBRARY_HEADERS = {"jansson.h": "jansson", "microhttpd.h": "microhttpd", "cblas.h": "openblas",
@@ -22,23 +23,8 @@ MAX_FUNCTION_LINES = 60
 CODE = ("*.c", "*.h", "*.inc", "*.cc", "*.cpp")
 
 
-def read_rooms(source):
-    """Returns the dict in src/meson.build, which is valid Python, too."""
-    text = (source / "meson.build").read_text()
-    table = re.search(r"^rooms = (\{.*?^\})", text, re.S | re.M)
-    return ast.literal_eval(table.group(1))
-
-
 def find_files(folder, patterns):
     return sorted(path for pattern in patterns for path in folder.rglob(pattern))
-
-
-def room_of(name, rooms):
-    """Returns the innermost room of a file; main.c is the room main."""
-    folder = name.rpartition("/")[0] or name.partition(".")[0]
-    while folder and folder not in rooms:
-        folder = folder.rpartition("/")[0]
-    return folder
 
 
 def check_table(rooms, source):
@@ -62,9 +48,7 @@ def check_includes(path, name, rooms):
     for line in path.read_text().splitlines():
         own = re.match(r'\s*#\s*include "([^"]+)"', line)
         if own:
-            other = room_of(own.group(1), rooms)
-            header = own.group(1).rpartition(".")[0]
-            if other != room and other not in entry["uses"] and header not in entry["uses"]:
+            if not may_use(name, own.group(1), rooms):
                 yield f"{path}: room {room} may not include {own.group(1)}"
         external = re.match(r"\s*#\s*include <([\w/]+\.h)>", line)
         if not external:
@@ -78,29 +62,14 @@ def check_includes(path, name, rooms):
             yield f"{path}: room {room} knows no model, so it may not include {header}"
 
 
-def find_circles(sources):
-    """Returns groups of units that include each other. `sources` maps names to texts."""
-    def unit(name):
-        return re.sub(r"\.(c|h|inc)$", "", name)
-
+def graph_includes(texts):
+    """Returns a dict from units to those that they include. `texts` maps names to contents."""
     graph = {}
-    for name, text in sources.items():
+    for name, text in texts.items():
         included = re.findall(r'^\s*#\s*include "([^"]+)"', text, re.M)
-        graph.setdefault(unit(name), set()).update(
-            unit(i) for i in included if i in sources and unit(i) != unit(name))
-
-    def reach(start):
-        seen, todo = set(), [start]
-        while todo:
-            for other in graph.get(todo.pop(), ()):
-                if other not in seen:
-                    seen.add(other)
-                    todo.append(other)
-        return seen
-
-    reached = {name: reach(name) for name in graph}
-    circles = {frozenset(o for o in reached[n] if n in reached.get(o, ())) for n in graph}
-    return sorted(sorted(circle) for circle in circles if len(circle) > 1)
+        graph.setdefault(unit_of(name), set()).update(
+            unit_of(i) for i in included if i in texts and unit_of(i) != unit_of(name))
+    return graph
 
 
 def check_length(path):
@@ -135,7 +104,7 @@ def main():
     texts = {str(path.relative_to(source)): path.read_text() for path in find_files(source, CODE)}
     for name in texts:
         problems += check_includes(source / name, name, rooms)
-    problems += ["src: circle of includes: " + " ".join(c) for c in find_circles(texts)]
+    problems += ["src: circle of includes: " + " ".join(c) for c in find_circles(graph_includes(texts))]
     code = [p for folder in ("src", "include", "tests", "docs") for p in find_files(root / folder, CODE)]
     for path in code:
         problems += check_sizes(path)
