@@ -121,7 +121,7 @@ static bool is_preflight(const struct exchange *exchange, const char *method) {
 /* Whether the request has a key, or needs none. Who has no key does not learn which
  * routes there are, and his body is hardly read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
-    if (exchange->thread->secrets == NULL || route_is_open(exchange->facts.route) ||
+    if (exchange->thread->secrets == NULL || route_is_open(exchange->route) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
                           exchange->key_name, &exchange->challenge, problem))
         return true;
@@ -151,7 +151,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
         return discard_needless_body(exchange, framing, problem);
     }
 
-    const struct route *route = exchange->facts.route;
+    const struct route *route = exchange->route;
     if (!check_key(exchange, problem))
         return false;
     if (!route_check(route, exchange->thread->address, path, method, problem)) {
@@ -159,8 +159,7 @@ static bool accept_headers(struct exchange *exchange, const char *path,
             exchange->allow = route->allow;
         return false;
     }
-    exchange->route = route;
-    if (exchange->route->check == NULL)
+    if (route->check == NULL)
         return discard_needless_body(exchange, framing, problem);
     return check_body_headers(exchange, problem) &&
            prepare_body(exchange, framing, problem);
@@ -271,7 +270,6 @@ static enum MHD_Result begin_request(struct exchange *exchange,
         return MHD_YES;
 
     exchange_set_problem(exchange, &problem);
-    exchange->route = NULL;
     exchange->state = EXCHANGE_DISCARDS_BODY;
     bool too_long = framing.content_length > exchange->max_discarded ||
                     (framing.chunked && exchange->challenge != NULL);
@@ -286,7 +284,6 @@ static void refuse_while_receiving(struct exchange *exchange,
     buf_deinit(&exchange->body);
     memory_keep(&exchange->memory, 0);
     exchange_set_problem(exchange, problem);
-    exchange->route = NULL;
     exchange->state = EXCHANGE_DISCARDS_BODY;
 }
 
@@ -315,7 +312,7 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
 
 /* When a complete request has its turn. */
 static enum MHD_Result serve_request(struct exchange *exchange) {
-    if (exchange->route != NULL && !exchange->abandoned)
+    if (exchange->status == 0 && !exchange->abandoned)
         exchange->route->handle(exchange);
     if (exchange->state == EXCHANGE_WITH_WORKER)
         return MHD_YES;

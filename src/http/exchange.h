@@ -48,9 +48,9 @@ struct exchange {
     const struct http_options *options;
     struct served *served; /* held from the first call to the end */
     struct MHD_Connection *connection;
-    struct connection *peer; /* outlives the exchange */
-    char method[8];          /* cut when it is longer, as none is that a route has */
-    const struct route *route;
+    struct connection *peer;   /* outlives the exchange */
+    char method[8];            /* cut when it is longer, as none is that a route has */
+    const struct route *route; /* of the path, whatever the method; NULL: none */
     struct route_word words[ROUTE_WORDS_MAX]; /* those that the route leaves open */
     const struct wire_error_format *errors;   /* how this route writes errors */
     struct exchange_codec codec;              /* set by infer_submit() */
@@ -75,7 +75,7 @@ struct exchange {
     struct inference *inference; /* in `decoded` */
 
     /* The reply. */
-    int status; /* HTTP */
+    int status; /* HTTP; 0: the route's handler makes the reply */
     struct buf reply;
     struct http_stream stream; /* when it has begun, it replaces `reply` */
     const char *constant;      /* [constant_size], likewise; NULL: none */

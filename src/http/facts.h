@@ -8,6 +8,7 @@
 
 #include "wire/problem.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,10 +24,12 @@ enum request_end {
 };
 
 struct request_facts {
-    const struct route *route; /* of the path, whatever the method; NULL: there is none */
-    const char *model;         /* a loaded one, borrowed from it; NULL: none is known */
-    enum wire_error error;     /* that the reply reports; WIRE_NUM_ERRORS: none */
-    int status;                /* of HTTP; 0: there was no reply */
+    /* Position of the path's route, whatever the method; REQUEST_ROUTES_MAX: none. */
+    size_t route;
+    bool infers;           /* a worker computes replies of this route with a model */
+    const char *model;     /* a loaded one, borrowed from it; NULL: none is known */
+    enum wire_error error; /* that the reply reports; WIRE_NUM_ERRORS: none */
+    int status;            /* of HTTP; 0: there was no reply */
     enum request_end end;
     size_t body_bytes;  /* of the request, that arrived */
     size_t reply_bytes; /* that were handed to libmicrohttpd, without headers */

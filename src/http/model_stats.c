@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_stats.c: the statistics count no request themselves: how many there were is read
- * from the counters by route and status. */
+/* model_stats.c: what requests for inference took. */
 #include "http/model_stats.h"
 
 #include <time.h>
@@ -23,8 +22,9 @@ void model_stats_count(struct model_stats *stats, const struct request_facts *fa
         facts->queue_ns + facts->decode_ns + facts->compute_ns + facts->encode_ns;
 
     request_counts_add(&stats->requests, facts->route, status);
-    if (!route_infers(facts->route))
+    if (!facts->infers)
         return;
+    obs_add(status == STATUS_OK ? &stats->num_successes : &stats->num_failures, 1);
     if (status != STATUS_OK) {
         add_ns(stats, MODEL_FAIL, total);
         return;
@@ -46,28 +46,11 @@ void model_stats_execute(struct model_stats *stats, size_t num_requests,
     obs_add(&stats->batches[num_requests - 1].count, took->count);
 }
 
-/* Counts the requests for inference: those that succeeded, and the others. */
-static void sum_inferences(const struct model_stats *stats, uint64_t *ret_success,
-                           uint64_t *ret_fail) {
-    struct request_sums sums = {{{0}}};
-    uint64_t success = 0, fail = 0;
-
-    request_sums_add(&sums, &stats->requests);
-    for (size_t route = 0; route_at(route) != NULL; route++) {
-        for (size_t i = 0; route_infers(route_at(route)) && request_status_at(i) != 0;
-             i++)
-            *(request_status_at(i) == STATUS_OK ? &success : &fail) +=
-                sums.counts[route][i];
-    }
-    *ret_success = success;
-    *ret_fail = fail;
-}
-
 void model_stats_get(const struct model_stats *stats,
                      struct wire_oip_statistics *ret_statistics) {
-    uint64_t success, fail;
+    uint64_t success = obs_get(&stats->num_successes);
+    uint64_t fail = obs_get(&stats->num_failures);
 
-    sum_inferences(stats, &success, &fail);
     *ret_statistics = (struct wire_oip_statistics){
         .inference_count = success,
         .last_inference = obs_get(&stats->last),

@@ -25,6 +25,7 @@ enum model_time {
 /* Zeroed, it has counted nothing. */
 struct model_stats {
     struct request_counts requests;
+    obs_counter num_successes, num_failures; /* of requests for inference */
     obs_counter ns[MODEL_NUM_TIMES];
     struct {
         obs_counter count, input_ns, infer_ns, output_ns;

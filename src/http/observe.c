@@ -9,6 +9,7 @@
 
 void exchange_note_begin(struct exchange *exchange) {
     exchange->facts.error = WIRE_NUM_ERRORS;
+    exchange->facts.route = REQUEST_ROUTES_MAX;
     obs_add(&exchange->thread->counts->begun, 1);
 }
 
@@ -16,7 +17,10 @@ void exchange_note_path(struct exchange *exchange, const char *path) {
     const struct served *served = exchange->served;
     const struct route_word *name = &exchange->words[0];
 
-    exchange->facts.route = route_find(path, exchange->words);
+    exchange->route = route_find(path, exchange->words);
+    exchange->facts.route = route_index(exchange->route);
+    exchange->facts.infers =
+        exchange->route != NULL && exchange->route->access == ROUTE_INFERS;
     if (name->start == NULL)
         return;
     size_t index =

@@ -3,6 +3,7 @@
 #include "http/routes.h"
 
 #include "http/handlers.h"
+#include "http/metrics/requests.h"
 #include "wire/oip/oip.h"
 
 #include <string.h>
@@ -15,8 +16,8 @@ static const struct route routes[] = {
     {"/", READS, NULL, page_handle, ROUTE_IS_OPEN},
     {"/ui.css", READS, NULL, page_handle, ROUTE_IS_OPEN},
     {"/ui.js", READS, NULL, page_handle, ROUTE_IS_OPEN},
-    {"/v1/attention", "POST", attention_check, attention_handle, ROUTE_NEEDS_KEY},
-    {"/v1/heads", "POST", heads_check, heads_handle, ROUTE_NEEDS_KEY},
+    {"/v1/attention", "POST", attention_check, attention_handle, ROUTE_INFERS},
+    {"/v1/heads", "POST", heads_check, heads_handle, ROUTE_INFERS},
     {"/v1/models", READS, NULL, models_handle_list, ROUTE_NEEDS_KEY},
     {"/v1/models/", READS, NULL, models_handle_one, ROUTE_NEEDS_KEY},
     {"/v2", READS, NULL, oip_handle_server, ROUTE_NEEDS_KEY},
@@ -31,8 +32,8 @@ static const struct route routes[] = {
     {VERSION "/config", READS, NULL, oip_handle_config, ROUTE_NEEDS_KEY},
     {MODEL "/stats", READS, NULL, oip_handle_stats, ROUTE_NEEDS_KEY},
     {VERSION "/stats", READS, NULL, oip_handle_stats, ROUTE_NEEDS_KEY},
-    {MODEL "/infer", "POST", oip_check, oip_handle_infer, ROUTE_NEEDS_KEY},
-    {VERSION "/infer", "POST", oip_check, oip_handle_infer, ROUTE_NEEDS_KEY},
+    {MODEL "/infer", "POST", oip_check, oip_handle_infer, ROUTE_INFERS},
+    {VERSION "/infer", "POST", oip_check, oip_handle_infer, ROUTE_INFERS},
     {"/v2/repository/index", "POST", oip_check_short, oip_handle_index, ROUTE_NEEDS_KEY},
     {"/v2/repository/models/*/load", "POST", oip_check_short, oip_handle_load,
      ROUTE_NEEDS_KEY},
@@ -43,7 +44,7 @@ static const struct route routes[] = {
 };
 
 #define NUM_ROUTES (sizeof routes / sizeof routes[0])
-_Static_assert(NUM_ROUTES <= ROUTES_MAX, "ROUTES_MAX is too small");
+_Static_assert(NUM_ROUTES <= REQUEST_ROUTES_MAX, "REQUEST_ROUTES_MAX is too small");
 
 /* Whether the address has the route. */
 static bool is_at(const struct route *route, enum route_address address) {
@@ -53,6 +54,7 @@ static bool is_at(const struct route *route, enum route_address address) {
     case ROUTE_IS_METRICS:
         return address != ROUTE_AT_MAIN;
     case ROUTE_NEEDS_KEY:
+    case ROUTE_INFERS:
     case ROUTE_IS_OPEN:
         break;
     }
@@ -105,17 +107,11 @@ const struct route *route_find(const char *path, struct route_word *ret_words) {
 }
 
 size_t route_index(const struct route *route) {
-    return route != NULL ? (size_t)(route - routes) : NUM_ROUTES;
+    return route != NULL ? (size_t)(route - routes) : REQUEST_ROUTES_MAX;
 }
 
 const struct route *route_at(size_t index) {
     return index < NUM_ROUTES ? &routes[index] : NULL;
-}
-
-bool route_infers(const struct route *route) {
-    return route != NULL &&
-           (route->handle == attention_handle || route->handle == heads_handle ||
-            route->handle == oip_handle_infer);
 }
 
 /* Says that the address has no route for the path. Returns false. */

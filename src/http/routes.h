@@ -11,7 +11,6 @@
 struct exchange;
 
 #define ROUTE_WORDS_MAX 2
-#define ROUTES_MAX      40
 
 /* A word of the path; points into it. */
 struct route_word {
@@ -22,6 +21,7 @@ struct route_word {
 /* Where and for whom a route is. */
 enum route_access {
     ROUTE_NEEDS_KEY, /* when there are keys */
+    ROUTE_INFERS,    /* needs one too; a worker computes the reply with a model */
     ROUTE_IS_OPEN,
     ROUTE_IS_HEALTH, /* open, and at the admin address too */
     ROUTE_IS_METRICS /* at the admin address alone; when there is none, needs a key */
@@ -51,14 +51,11 @@ struct route {
  * path that the route leaves open; `start` is NULL past the last. */
 const struct route *route_find(const char *path, struct route_word *ret_words);
 
-/* Returns the position of a route in the table; the number of routes for NULL. */
+/* Returns the position of a route in the table; REQUEST_ROUTES_MAX for NULL. */
 size_t route_index(const struct route *route);
 
 /* Returns the route at a position of the table; NULL past the last. */
 const struct route *route_at(size_t index);
-
-/* Whether a worker computes the reply of the route with a model; NULL: no. */
-bool route_infers(const struct route *route);
 
 /* Whether the route that was found for `path` is at the address and has the method.
  * Returns false with *ret_problem set when it does not have it (405), and when it is not

@@ -60,7 +60,8 @@ void access_log(const struct exchange *exchange) {
     address_print(&exchange->memory.client->address, client);
     add_text_field(&line, "id", trace->id);
     add_text_field(&line, "method", exchange->method);
-    add_text_field(&line, "route", facts->route != NULL ? facts->route->path : "(none)");
+    add_text_field(&line, "route",
+                   exchange->route != NULL ? exchange->route->path : "(none)");
     add_text_field(&line, "model", facts->model);
     add_text_field(&line, "client", client);
     if (exchange->key_name[0] != '\0')

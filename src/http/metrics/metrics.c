@@ -57,7 +57,7 @@ void metrics_destroy(struct metrics *metrics) {
 
 void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,
                        const struct request_facts *facts) {
-    struct obs_histogram *histograms = thread->histograms[route_index(facts->route)];
+    struct obs_histogram *histograms = thread->histograms[facts->route];
     const int64_t values[METRICS_NUM_HISTOGRAMS] = {
         [METRICS_TOTAL] = facts->total_ns,          [METRICS_QUEUE] = facts->queue_ns,
         [METRICS_DECODE] = facts->decode_ns,        [METRICS_COMPUTE] = facts->compute_ns,

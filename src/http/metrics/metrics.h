@@ -35,7 +35,7 @@ struct metrics_thread {
     obs_counter ended[REQUEST_NUM_ENDS]; /* by enum request_end */
     obs_counter errors[WIRE_NUM_ERRORS]; /* that were reported */
     struct request_counts requests;      /* about no loaded model */
-    struct obs_histogram histograms[ROUTES_MAX + 1][METRICS_NUM_HISTOGRAMS];
+    struct obs_histogram histograms[REQUEST_ROUTES_MAX + 1][METRICS_NUM_HISTOGRAMS];
 };
 
 /* One for all threads of the server. */

@@ -49,7 +49,7 @@ static void print_request_sums(struct obs_text *text, const char *model,
     char status[12];
     struct obs_label labels[] = {{"route", NULL}, {"model", model}, {"status", status}};
 
-    for (size_t route = 0; route <= route_index(NULL); route++) {
+    for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         labels[0].value = label_of_route(route);
         for (size_t i = 0; request_status_at(i) != 0; i++) {
             if (sums->counts[route][i] == 0)
@@ -181,7 +181,7 @@ static void print_histogram(struct obs_text *text, const struct metrics *metrics
                             enum metrics_histogram histogram) {
     obs_text_family(text, histogram_families[histogram].name, OBS_HISTOGRAM,
                     histogram_families[histogram].help);
-    for (size_t route = 0; route <= route_index(NULL); route++) {
+    for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         const struct obs_label label = {"route", label_of_route(route)};
         struct obs_histogram_sums sums = {{0}, 0};
         for (size_t i = 0; i < metrics->num_threads; i++)

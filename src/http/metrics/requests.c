@@ -27,16 +27,15 @@ static const short statuses[] = {200,
 #define NUM_STATUSES (sizeof statuses / sizeof statuses[0])
 _Static_assert(NUM_STATUSES <= REQUEST_STATUSES_MAX, "REQUEST_STATUSES_MAX is too small");
 
-void request_counts_add(struct request_counts *counts, const struct route *route,
-                        int status) {
+void request_counts_add(struct request_counts *counts, size_t route, int status) {
     size_t i = 0;
     while (i + 1 < NUM_STATUSES && statuses[i + 1] <= status)
         i++;
-    obs_add(&counts->counts[route_index(route)][i], 1);
+    obs_add(&counts->counts[route][i], 1);
 }
 
 void request_sums_add(struct request_sums *sums, const struct request_counts *counts) {
-    for (size_t route = 0; route <= ROUTES_MAX; route++) {
+    for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
         for (size_t i = 0; i < NUM_STATUSES; i++)
             sums->counts[route][i] += obs_get(&counts->counts[route][i]);
     }
