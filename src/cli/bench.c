@@ -13,6 +13,7 @@
 #include "math/model.h"
 #include "math/plan.h"
 #include "math/tiles.h"
+#include "sched/loop.h"
 #include "sched/pool.h"
 
 #include <semaphore.h>

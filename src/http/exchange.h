@@ -150,11 +150,9 @@ void exchange_submit(struct exchange *exchange,
  * ends with exchange_resume(): a worker, or the thread that loads models. */
 void exchange_suspend(struct exchange *exchange);
 
-/* Suspends the connection, then submits `run`, for which a slot is reserved unless
- * `submit` needs none. */
+/* Suspends the connection, then submits `run`. */
 void exchange_hand_over(struct exchange *exchange,
-                        void (*run)(struct sched_job *job, struct sched_worker *worker),
-                        void (*submit)(struct sched_pool *pool, struct sched_job *job));
+                        void (*run)(struct sched_job *job, struct sched_worker *worker));
 
 /* On the HTTP thread, once the connection was resumed: the thread owns the exchange
  * again. */

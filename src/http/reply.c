@@ -130,7 +130,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
 
     exchange->job.cost = estimate_reply(exchange->served->estimate, exchange->codec.text,
                                         STREAM_PIECE_BYTES);
-    exchange_hand_over(exchange, run_piece, sched_resubmit);
+    exchange_hand_over(exchange, run_piece);
     return 0; /* not called again before the connection is resumed */
 }
 

@@ -16,11 +16,10 @@ void exchange_suspend(struct exchange *exchange) {
 /* The order matters: a worker may be done before this returns, and resuming a connection
  * that is not suspended is undefined. */
 void exchange_hand_over(struct exchange *exchange,
-                        void (*run)(struct sched_job *job, struct sched_worker *worker),
-                        void (*submit)(struct sched_pool *pool, struct sched_job *job)) {
+                        void (*run)(struct sched_job *job, struct sched_worker *worker)) {
     exchange->job.run = run;
     exchange_suspend(exchange);
-    submit(exchange->options->pool, &exchange->job);
+    sched_submit(exchange->options->pool, &exchange->job);
 }
 
 void exchange_submit(struct exchange *exchange,
@@ -39,7 +38,7 @@ void exchange_submit(struct exchange *exchange,
         exchange_set_problem(exchange, &problem);
         return;
     }
-    exchange_hand_over(exchange, run, sched_submit);
+    exchange_hand_over(exchange, run);
 }
 
 void exchange_reclaim(struct exchange *exchange) {

@@ -2,18 +2,33 @@
 /* loop.c: parallel loops. The owner puts a loop on the pool's list, where idle workers
  * find it. All take tasks from one counter. The pool's lock guards the list, and is not
  * held while a task runs. */
+#include "sched/loop.h"
+
 #include "base/clock.h"
 #include "base/pace.h"
-#include "sched/pool.h"
 #include "sched/pool_state.h"
 
-void sched_checkpoint(struct sched_worker *worker) {
-    sched_run_others(worker, 0);
-    pace_restart();
-}
+/* One sched_parallel_for(): tasks that a job shares with idle workers. It is stored on
+ * the stack of its owner, the worker that runs the job. */
+struct loop {
+    struct loop *next;
+    struct sched_worker *owner;
+    void (*task)(void *data, size_t index, size_t thread);
+    void *data;
+    size_t count;
+    atomic_size_t next_index; /* the next task; at least `count` when all are taken */
+    /* Workers other than the owner that run tasks. It is changed under the pool's lock,
+     * and the owner reads it without the lock, too. */
+    atomic_size_t num_helpers;
+};
 
-void reach_checkpoint(void *worker) {
-    sched_checkpoint(worker);
+/* Called while spinning: lets the other hardware thread of this core run. */
+static void relax_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
 }
 
 /* Runs tasks until none is left. Between two tasks the owner runs cheap jobs that wait. A
@@ -35,15 +50,14 @@ static void run_loop_tasks(struct sched_worker *worker, struct loop *loop) {
     }
 }
 
-struct loop *find_loop_locked(const struct sched_pool *pool) {
+bool loop_help_locked(struct sched_worker *worker) {
+    struct sched_pool *pool = worker->pool;
     struct loop *loop = pool->loops;
+
     while (loop != NULL && atomic_load(&loop->next_index) >= loop->count)
         loop = loop->next;
-    return loop;
-}
-
-void help_loop_locked(struct sched_worker *worker, struct loop *loop) {
-    struct sched_pool *pool = worker->pool;
+    if (loop == NULL)
+        return false;
 
     atomic_fetch_add(&loop->num_helpers, 1);
     pool->num_helping++;
@@ -57,6 +71,7 @@ void help_loop_locked(struct sched_worker *worker, struct loop *loop) {
     pool->num_helping--;
     if (atomic_fetch_sub(&loop->num_helpers, 1) == 1)
         pthread_cond_broadcast(&pool->helper_left);
+    return true;
 }
 
 /* Removes a loop with no task left from the list; returns when all its tasks are done. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c: the workers, and the slots of the queue.
+/* pool.c: the threads of the workers, and the slots of the queue.
  *
  * A slot is reserved before a connection is suspended, and used afterwards, so that
  * submitting cannot fail (docs/threads.md). `lock` guards everything below it in struct
@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
-#include "base/pace.h"
+#include "sched/loop.h"
 #include "sched/pool_state.h"
 
 #include <errno.h>
@@ -23,11 +23,6 @@
 /* How long a worker keeps its arena while it has nothing to do. */
 #define KEEP_SECONDS     5
 #define INNER_KEEP_SHARE 8 /* of it, for each inner worker */
-
-bool sched_job_is_over(const struct sched_job *job) {
-    return atomic_load_explicit(&job->cancelled, memory_order_relaxed) ||
-           (job->deadline != 0 && clock_now_ns() > job->deadline);
-}
 
 /* Polls for a new job or loop for SPIN_NS, with the lock released meanwhile. Threads that
  * can run on this CPU come first: one may be about to submit the job. */
@@ -64,51 +59,9 @@ static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
     *keeps = false;
 }
 
-/* Called after each change of the queue. */
-static void publish_counts_locked(struct sched_pool *pool) {
-    const size_t *num_jobs = pool->queue.num_jobs;
-    atomic_store(&pool->num_cheap, num_jobs[SCHED_CHEAP]);
-    atomic_store(&pool->num_queued, num_jobs[SCHED_CHEAP] + num_jobs[SCHED_LARGE]);
-    atomic_store(&pool->time, pool->queue.time);
-}
-
 bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *client) {
     int64_t time = atomic_load(&pool->time);
     return client->flows[SCHED_CHEAP].tag > time || client->flows[SCHED_LARGE].tag > time;
-}
-
-void begin_job_locked(struct sched_worker *worker, struct sched_job *job) {
-    struct sched_pool *pool = worker->pool;
-
-    worker->job = job;
-    worker->client = job->client;
-    worker->begun = clock_now_ns();
-    worker->expected_end = worker->begun + job->cost;
-    worker->tag = job->tag;
-    worker->shares_loops = false;
-    worker->inner_ns = worker->large_ns = 0;
-    atomic_store(&worker->helped_ns, 0);
-
-    pool->num_slots -= job->has_slot;
-    pool->num_running += worker->is_outer;
-    publish_counts_locked(pool);
-}
-
-void end_job_locked(struct sched_worker *worker) {
-    if (worker->job == NULL)
-        return;
-    worker->pool->num_running -= worker->is_outer;
-    worker->job = NULL;
-    worker->expected_end = 0;
-}
-
-void run_job(struct sched_worker *worker) {
-    struct pace pace = {.checkpoint = reach_checkpoint, .context = worker};
-    struct pace *before = pace_enter(&pace);
-
-    worker->job->run(worker->job, worker);
-    pace_enter(before);
-    arena_reset(&worker->arena);
 }
 
 /* Calls what sched_call_on_each() asks for, unless this worker has. */
@@ -158,16 +111,14 @@ size_t sched_call_on_each(struct sched_pool *pool, void (*call)(void *context),
 static bool begin_next_job(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;
     struct sched_job *job;
-    struct loop *loop;
     bool keeps = true;
     bool may_spin = pool->options.num_workers > 1;
 
     pthread_mutex_lock(&pool->lock);
-    end_job_locked(worker);
+    worker_end_locked(worker);
     call_once_locked(worker);
     while ((job = queue_take(&pool->queue)) == NULL && !pool->stopping) {
-        if ((loop = find_loop_locked(pool)) != NULL) {
-            help_loop_locked(worker, loop);
+        if (loop_help_locked(worker)) {
             may_spin = true;
         } else if (may_spin) {
             spin_locked(pool);
@@ -179,71 +130,9 @@ static bool begin_next_job(struct sched_worker *worker) {
     }
 
     if (job != NULL)
-        begin_job_locked(worker, job);
+        worker_begin_locked(worker, job);
     pthread_mutex_unlock(&pool->lock);
     return job != NULL;
-}
-
-/* --- what a job calls on its worker --- */
-
-int64_t sched_used_ns(const struct sched_worker *worker) {
-    return clock_now_ns() - worker->begun - worker->inner_ns;
-}
-
-int64_t sched_helped_ns(const struct sched_worker *worker) {
-    return atomic_load(&worker->helped_ns);
-}
-
-size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
-                        struct sched_job **ret_jobs, size_t max) {
-    struct sched_pool *pool = worker->pool;
-
-    pthread_mutex_lock(&pool->lock);
-    size_t count = queue_take_group(&pool->queue, group, max_rows, ret_jobs, max);
-    for (size_t i = 0; i < count; i++)
-        pool->num_slots -= ret_jobs[i]->has_slot;
-    publish_counts_locked(pool);
-    pthread_mutex_unlock(&pool->lock);
-    return count;
-}
-
-void sched_share_loops(struct sched_worker *worker, bool shared) {
-    worker->shares_loops = shared; /* the next loop is begun under the lock */
-}
-
-/* Returns the part of the cost that was counted for a job which nobody wants any more,
- * and that it did not use. */
-static int64_t find_unused(const struct sched_worker *worker) {
-    int64_t unused = worker->expected_end - clock_now_ns();
-    bool is_over = worker->job != NULL && sched_job_is_over(worker->job);
-    return is_over && unused > SCHED_CHEAP_NS ? unused : 0;
-}
-
-void sched_end_job(struct sched_worker *worker) {
-    struct sched_pool *pool = worker->pool;
-
-    pthread_mutex_lock(&pool->lock);
-    int64_t unused = find_unused(worker);
-    if (unused > 0)
-        queue_refund(&pool->queue, worker->job->client, sched_used_ns(worker), unused);
-    end_job_locked(worker);
-    pthread_mutex_unlock(&pool->lock);
-}
-
-bool sched_any_waits(const struct sched_worker *worker) {
-    return atomic_load(&worker->pool->num_queued) > 0;
-}
-
-void sched_go_on(struct sched_worker *worker, int64_t cost) {
-    struct sched_pool *pool = worker->pool;
-    int64_t now = clock_now_ns();
-
-    if (cost > SCHED_COST_MAX)
-        cost = SCHED_COST_MAX;
-    pthread_mutex_lock(&pool->lock);
-    worker->tag = queue_charge(&pool->queue, worker->job->client, cost);
-    worker->expected_end = now + cost;
-    pthread_mutex_unlock(&pool->lock);
 }
 
 size_t sched_num_workers(const struct sched_pool *pool) {
@@ -274,7 +163,7 @@ static void *worker_main(void *argument) {
 
     start_workers_together(worker->pool);
     while (begin_next_job(worker))
-        run_job(worker);
+        worker_run(worker);
     return NULL;
 }
 
@@ -375,7 +264,7 @@ static int64_t find_running_locked(const struct sched_pool *pool,
         const struct sched_worker *worker = &pool->workers[i];
         int64_t left = worker->expected_end - now;
         if (left > 0 && job != NULL) {
-            int64_t wait = inner_find_wait(worker, job);
+            int64_t wait = worker_find_wait(worker, job);
             left = wait < left ? wait : left;
         }
         sum += left > 0 ? left : 0;
@@ -405,19 +294,18 @@ static bool has_slot_locked(const struct sched_pool *pool, const struct sched_jo
            num_free * CLIENT_FREE_SLOTS;
 }
 
-bool sched_reserve(struct sched_pool *pool, const struct sched_job *job) {
+bool sched_reserve(struct sched_pool *pool, struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
     bool idle = pool->num_running + pool->num_slots < pool->options.num_workers;
     bool admitted = idle || (has_slot_locked(pool, job) &&
                              find_delay_locked(pool, job) <= pool->options.max_delay);
+    job->has_slot = admitted;
     pool->num_slots += admitted;
     pthread_mutex_unlock(&pool->lock);
     return admitted;
 }
 
-static void add_job(struct sched_pool *pool, struct sched_job *job, bool has_slot) {
-    job->has_slot = has_slot;
-
+void sched_submit(struct sched_pool *pool, struct sched_job *job) {
     pthread_mutex_lock(&pool->lock);
     if (pool->num_running == 0 && atomic_load(&pool->num_queued) == 0)
         queue_forget_shares(&pool->queue);
@@ -427,21 +315,13 @@ static void add_job(struct sched_pool *pool, struct sched_job *job, bool has_slo
     pthread_mutex_unlock(&pool->lock);
 }
 
-void sched_submit(struct sched_pool *pool, struct sched_job *job) {
-    add_job(pool, job, true);
-}
-
-void sched_resubmit(struct sched_pool *pool, struct sched_job *job) {
-    add_job(pool, job, false);
-}
-
 bool sched_cancel(struct sched_pool *pool, struct sched_job *job) {
     atomic_store(&job->cancelled, true);
     pthread_mutex_lock(&pool->lock);
     bool waits = job->waits;
     if (waits) {
         queue_remove(&pool->queue, job);
-        pool->num_slots -= job->has_slot;
+        release_slot_locked(pool, job);
         publish_counts_locked(pool);
     }
     pthread_mutex_unlock(&pool->lock);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool_state.h: the state of a pool, which pool.c and loop.c share. */
+/* pool_state.h: the state of a pool, for pool.c, loop.c and worker.c alone. */
 #ifndef ATTND_SCHED_POOL_STATE_H
 #define ATTND_SCHED_POOL_STATE_H
 
-#include "sched/worker.h"
+#include "sched/options.h"
+#include "sched/queue.h"
 
 #include <pthread.h>
 
@@ -12,19 +13,8 @@
  * step to step. */
 #define SPIN_NS 20000
 
-/* One sched_parallel_for(): tasks that a job shares with idle workers. It is stored on
- * the stack of its owner, the worker that runs the job. */
-struct loop {
-    struct loop *next;
-    struct sched_worker *owner;
-    void (*task)(void *data, size_t index, size_t thread);
-    void *data;
-    size_t count;
-    atomic_size_t next_index; /* the next task; at least `count` when all are taken */
-    /* Workers other than the owner that run tasks. Changed under the pool's lock; the
-     * owner also reads it without the lock. */
-    atomic_size_t num_helpers;
-};
+struct loop;
+struct sched_worker;
 
 struct sched_pool {
     struct sched_options options; /* immutable */
@@ -37,16 +27,16 @@ struct sched_pool {
     pthread_cond_t work;        /* a job was queued, or `stopping` was set */
     pthread_cond_t started;     /* num_at_start or num_ready has grown */
     pthread_cond_t helper_left; /* the last helper has left a loop */
-    struct loop *loops;         /* those that may have tasks left */
+    struct loop *loops;         /* loops that may have tasks left */
     struct queue queue;
     size_t num_slots;    /* reserved or queued */
     size_t num_running;  /* outer workers that have a job */
-    size_t num_helping;  /* those that help with a loop of another */
+    size_t num_helping;  /* outer workers that help with a loop of another */
     size_t num_ready;    /* workers that are past on_start */
     size_t num_at_start; /* workers that have reached on_start */
     bool stopping;
-    /* Of sched_call_on_each(): workers whose `called` is another number have yet to call.
-     * NULL: none shall any more. */
+    /* What sched_call_on_each() asks for, or NULL. Workers whose `called` is another
+     * number than call_number have yet to call. */
     void (*call)(void *context);
     void *call_context;
     size_t call_number, num_calling, num_called;
@@ -54,41 +44,23 @@ struct sched_pool {
 
     /* Changed under the lock. Spinning threads and helpers read them without it. */
     atomic_size_t num_queued; /* jobs in the queue */
-    atomic_size_t num_cheap;  /* those of them that are cheap */
+    atomic_size_t num_cheap;  /* cheap jobs in the queue */
     atomic_size_t num_loops;  /* loops that were ever put on the list */
     atomic_int_fast64_t time; /* of the queue, virtual */
 };
 
-/* Called while spinning: lets the other hardware thread of this core run. */
-static inline void relax_cpu(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
+/* Called after each change of the queue. */
+static inline void publish_counts_locked(struct sched_pool *pool) {
+    const size_t *num_jobs = pool->queue.num_jobs;
+    atomic_store(&pool->num_cheap, num_jobs[SCHED_CHEAP]);
+    atomic_store(&pool->num_queued, num_jobs[SCHED_CHEAP] + num_jobs[SCHED_LARGE]);
+    atomic_store(&pool->time, pool->queue.time);
 }
 
-/* pace.checkpoint of a worker, which is the context. */
-void reach_checkpoint(void *worker);
-
-/* Notes that a worker begins the job that it took from the queue. */
-void begin_job_locked(struct sched_worker *worker, struct sched_job *job);
-
-/* Runs the job that the worker has begun. */
-void run_job(struct sched_worker *worker);
-
-/* Notes that the worker's job has ended, unless that was noted already. */
-void end_job_locked(struct sched_worker *worker);
-
-/* Returns how long in ns the job of an outer worker must run until a large one that waits
- * may run inside it; 0 or less: no longer. The caller holds the lock. */
-int64_t inner_find_wait(const struct sched_worker *worker, const struct sched_job *job);
-
-/* Returns a loop with tasks left, or NULL. */
-struct loop *find_loop_locked(const struct sched_pool *pool);
-
-/* Runs tasks of a loop, without the lock. The owner waits for all helpers before the loop
- * goes out of scope. */
-void help_loop_locked(struct sched_worker *worker, struct loop *loop);
+/* Called when a job leaves the queue. */
+static inline void release_slot_locked(struct sched_pool *pool, struct sched_job *job) {
+    pool->num_slots -= job->has_slot;
+    job->has_slot = false;
+}
 
 #endif

@@ -43,7 +43,7 @@ struct sched_flow {
     size_t num_jobs;     /* that wait here */
 };
 
-/* Whom jobs belong to. Zeroed, it has none. It must outlive its jobs while they wait. */
+/* The owner of jobs. Zeroed, it has no jobs. It must outlive its jobs while they wait. */
 struct sched_client {
     struct sched_flow flows[SCHED_NUM_CLASSES];
 };
@@ -59,19 +59,19 @@ struct sched_job {
     int64_t later; /* ns of a job that will follow this one as a part of it, or 0 */
     /* Orders the jobs of one flow: 1 is the first, and 0, the default, the last. */
     uint32_t priority;
-    int64_t deadline; /* clock_now_ns; 0: none. Later nobody wants the result. */
+    int64_t deadline; /* clock_now_ns; 0: none. The result is useless later. */
     /* Jobs of one group may be run as one; 0: none. `rows` say when that is enough. */
     uint64_t group;
     size_t rows;
-    /* Nobody wants the result any more. `run` may end early, without one. */
+    /* The result is not wanted any more. `run` may end early, without one. */
     atomic_bool cancelled;
 
     /* Used by the queue and the pool. */
     struct sched_job *next, *previous; /* of the flow */
     enum sched_class class;
-    int64_t tag; /* its start tag, once it was taken */
-    bool has_slot;
-    bool waits; /* in the queue */
+    int64_t tag;   /* its start tag, once it was taken */
+    bool has_slot; /* from sched_reserve() until a worker takes the job */
+    bool waits;    /* in the queue */
 };
 
 struct queue {
@@ -99,9 +99,9 @@ struct sched_job *queue_take(struct queue *queue);
  * the group `except`, unless it is 0. */
 struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached, uint64_t except);
 
-/* Likewise, but only a large job that is the next one of its flow. With what it will
- * submit later it costs `max_own` at most, or `max_other` when it is of another client
- * than `client`. */
+/* As queue_take_cheap(), but takes a large job, which is the first of its flow. With what
+ * it will submit later it costs at most `max_own`, or `max_other` when it is of another
+ * client than `client`. */
 struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,
                                      const struct sched_client *client, int64_t max_own,
                                      int64_t max_other);
@@ -114,8 +114,8 @@ size_t queue_take_group(struct queue *queue, uint64_t group, size_t max_rows,
 /* Counts a large job that runs without having waited. Returns its start tag. */
 int64_t queue_charge(struct queue *queue, struct sched_client *client, int64_t cost);
 
-/* Called when a large job ends for which `unused` was counted too much, because nobody
- * waits for it any more. The client goes on ahead of virtual time by at least what the
+/* Called when a large job ends early, because its result is not wanted any more: `unused`
+ * was counted too much. The client goes on ahead of virtual time by at least what the
  * job has `used`: so the others have their turn before its next one. */
 void queue_refund(struct queue *queue, struct sched_client *client, int64_t used,
                   int64_t unused);

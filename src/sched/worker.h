@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker.h: what a job sees of the worker that runs it, and how a pool is made. */
+/* worker.h: the worker that runs a job, and what the job calls on it. */
 #ifndef ATTND_SCHED_WORKER_H
 #define ATTND_SCHED_WORKER_H
 
@@ -26,24 +26,69 @@ struct sched_worker {
     struct sched_job *job;
     const struct sched_client *client; /* of `job`, to be compared: it may be gone */
     int64_t begun;                     /* clock_now_ns */
-    int64_t expected_end;              /* likewise; 0: no job runs */
-    int64_t tag;                       /* its start tag */
-    bool shares_loops;                 /* its loops compute results of other jobs too */
-    int64_t inner_ns;                  /* that inner jobs took since it began */
-    int64_t large_ns;                  /* those of them that were large */
+    int64_t expected_end;              /* clock_now_ns; 0: no job runs */
+    int64_t tag;                       /* start tag of `job` */
+    bool shares_loops;                 /* its loops compute results of other jobs, too */
+    int64_t inner_ns;                  /* the time of inner jobs since it began */
+    int64_t large_ns;                  /* the part of inner_ns that large ones took */
 
-    atomic_int_fast64_t helped_ns; /* that other threads worked for it */
+    atomic_int_fast64_t helped_ns; /* the time that other threads worked for `job` */
     size_t called; /* the last sched_call_on_each() that it has seen; under the lock */
 };
 
-struct sched_options {
-    size_t num_workers; /* at least 1 */
-    size_t queue_slots; /* jobs that may wait, at least 1 */
-    int64_t max_delay;  /* ns of work before a job that waits */
-    size_t arena_keep;  /* bytes that a worker keeps from job to job */
-    /* Called once on every worker at the same time, or NULL; with `context`. */
-    void (*on_start)(void *context);
-    void *context;
-};
+/* Whether the result of a job is not wanted any more: cancelled, or past its deadline. */
+bool sched_job_is_over(const struct sched_job *job);
+
+/* --- for a job that runs, on its worker --- */
+
+/* Whether a job waits. */
+bool sched_any_waits(const struct sched_worker *worker);
+
+/* Goes on with a part that costs more than the job was estimated to, and counts it as a
+ * large job of its client. */
+void sched_go_on(struct sched_worker *worker, int64_t cost);
+
+/* Runs shorter jobs that wait, if it is their turn, on the inner workers. A large job
+ * calls this about every SCHED_CHEAP_NS; sched_parallel_for() does between two tasks.
+ * `worker` is void * so that the function can be a pace.checkpoint. */
+void sched_checkpoint(void *worker);
+
+/* As sched_checkpoint(), but leaves jobs of the group for sched_take_group(). */
+void sched_run_others(struct sched_worker *worker, uint64_t group);
+
+/* Takes jobs of the group that wait, so that the worker runs them together with its own
+ * job, and writes them to ret_jobs [max]. Returns how many; they have at most max_rows
+ * rows in all. */
+size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
+                        struct sched_job **ret_jobs, size_t max);
+
+/* Declares whether the job's loops compute results of other jobs, too. No task of such a
+ * loop is omitted. */
+void sched_share_loops(struct sched_worker *worker, bool shared);
+
+/* Called before the result is handed over: the worker counts as idle from now on, so that
+ * the next request of the same client is not refused for a job that has ended. A client
+ * whose job is over early is charged only for the time that it has used. */
+void sched_end_job(struct sched_worker *worker);
+
+/* Return the time in ns that the job took so far: on its own thread, without inner jobs,
+ * and on other threads that helped with its loops. */
+int64_t sched_used_ns(const struct sched_worker *worker);
+int64_t sched_helped_ns(const struct sched_worker *worker);
+
+/* --- for the pool; with its lock held, but for worker_run() --- */
+
+/* Notes that a worker begins the job that it took from the queue. */
+void worker_begin_locked(struct sched_worker *worker, struct sched_job *job);
+
+/* Runs the job that the worker has begun. */
+void worker_run(struct sched_worker *worker);
+
+/* Notes that the worker's job has ended, unless that was noted already. */
+void worker_end_locked(struct sched_worker *worker);
+
+/* Returns how long in ns the job of an outer worker must run until a large one that waits
+ * may run inside it; 0 or less: no longer. */
+int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_job *job);
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef ATTND_TESTS_SCHED_FIXTURE_H
 #define ATTND_TESTS_SCHED_FIXTURE_H
 
+#include "sched/loop.h"
 #include "sched/pool.h"
 
 #include <setjmp.h>
@@ -54,7 +55,7 @@ static inline struct sched_pool *create_held_pool(const struct sched_options *op
 
     running->run = hold_worker;
     running->client = &client;
-    sched_resubmit(pool, running);
+    sched_submit(pool, running);
     wait_for(&holds);
     return pool;
 }
@@ -64,9 +65,9 @@ static inline void release_and_destroy(struct sched_pool *pool) {
     sched_pool_destroy(pool);
 }
 
-/* Reserves a slot for a job that costs nothing. */
+/* Reserves a slot for a job that costs nothing and is never submitted. */
 static inline bool reserve(struct sched_pool *pool) {
-    const struct sched_job job = {.client = &client};
+    struct sched_job job = {.client = &client};
     return sched_reserve(pool, &job);
 }
 

@@ -61,7 +61,7 @@ static void test_client_that_used_more_than_its_share_is_kept_as_long(void **sta
     set_tag(&table, 21, 0);
     assert_int_equal(table.num_kept, 20);
 
-    sched_resubmit(pool, &job); /* virtual time passes the clients */
+    sched_submit(pool, &job); /* virtual time passes the clients */
     while (sched_get_load(pool).num_queued + sched_get_load(pool).num_busy > 0)
         ;
     for (uint32_t i = 1; i <= 20; i++)

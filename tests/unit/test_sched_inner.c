@@ -21,7 +21,7 @@ static void submit_in_first_task(void *data, size_t index, size_t thread) {
     if (index == INNER_TASKS - 1)
         num_before_last_task = atomic_load(&num_runs);
     for (size_t i = 0; index == 0 && i < 3; i++)
-        sched_resubmit(worker->pool, &inner_jobs[i]);
+        sched_submit(worker->pool, &inner_jobs[i]);
 }
 
 static void run_large_loop(struct sched_job *job, struct sched_worker *worker) {
@@ -40,7 +40,7 @@ static void run_with_inner_jobs(void (*run)(struct sched_job *job,
     for (size_t i = 0; i < 3; i++)
         inner_jobs[i] = (struct sched_job){
             .run = run, .cost = 1000, .client = i == 2 ? &other : &client};
-    sched_resubmit(pool, &large);
+    sched_submit(pool, &large);
     sched_pool_destroy(pool);
     assert_int_equal(atomic_load(&num_runs), 3);
 }
@@ -83,7 +83,7 @@ static struct sched_job cheap_job = {.run = run_innermost, .cost = 1000};
 static void run_middle(struct sched_job *job, struct sched_worker *worker) {
     (void)job;
     add_step(2);
-    sched_resubmit(worker->pool, &cheap_job);
+    sched_submit(worker->pool, &cheap_job);
     sched_checkpoint(worker);
     add_step(4);
 }
@@ -94,7 +94,7 @@ static struct sched_job middle_job = {.run = run_middle, .cost = 30000000};
 static void run_outermost(struct sched_job *job, struct sched_worker *worker) {
     (void)job;
     add_step(1);
-    sched_resubmit(worker->pool, &middle_job);
+    sched_submit(worker->pool, &middle_job);
     sched_checkpoint(worker);
     add_step(1);
     usleep(300000);
@@ -111,7 +111,7 @@ static void test_a_much_shorter_job_runs_inside_a_long_one(void **state) {
 
     middle_job.client = cheap_job.client = &other;
     atomic_store(&large_steps, 0);
-    sched_resubmit(pool, &large);
+    sched_submit(pool, &large);
     sched_pool_destroy(pool);
     /* The middle one at the second checkpoint, with the cheap one inside. */
     assert_int_equal(atomic_load(&large_steps), 112341);
@@ -137,7 +137,7 @@ static void offer_shorter_jobs(struct sched_job *job, struct sched_worker *worke
     (void)job;
     outermost = worker;
     for (size_t i = 0; i < SHORTER_JOBS; i++)
-        sched_resubmit(worker->pool, &shorter_jobs[i]);
+        sched_submit(worker->pool, &shorter_jobs[i]);
     usleep(10 * SHORTER_US);
     sched_checkpoint(worker);
 }
@@ -153,7 +153,7 @@ static void test_shorter_jobs_get_half_of_the_time_at_most(void **state) {
     for (size_t i = 0; i < SHORTER_JOBS; i++)
         shorter_jobs[i] = (struct sched_job){
             .run = run_shorter, .client = &other, .cost = SHORTER_US * 1000};
-    sched_resubmit(pool, &large);
+    sched_submit(pool, &large);
     sched_pool_destroy(pool);
     assert_int_equal(atomic_load(&num_runs), SHORTER_JOBS);
     assert_true(num_inside > 0);
@@ -165,10 +165,10 @@ static const struct sched_options half_a_second = {
 
 static void test_a_job_waits_for_a_long_one_of_its_own_client_only(void **state) {
     struct sched_client other = {0};
-    const struct sched_job short_job = {.client = &client, .cost = 10000000},
-                           long_job = {.client = &client, .cost = 1000000000},
-                           from_other = {.client = &other, .cost = 1000000000};
-    struct sched_job large = {.cost = 1000000000000};
+    struct sched_job short_job = {.client = &client, .cost = 10000000},
+                     long_job = {.client = &client, .cost = 1000000000},
+                     from_other = {.client = &other, .cost = 1000000000},
+                     large = {.cost = 1000000000000};
     struct sched_pool *pool = create_held_pool(&half_a_second, &large);
     (void)state;
 
@@ -216,9 +216,9 @@ static void test_a_long_job_lets_another_client_in_after_max_delay(void **state)
     (void)state;
 
     atomic_store(&large_steps, 0);
-    sched_resubmit(pool, &large);
-    sched_resubmit(pool, &own);
-    sched_resubmit(pool, &from_other);
+    sched_submit(pool, &large);
+    sched_submit(pool, &own);
+    sched_submit(pool, &from_other);
     sched_pool_destroy(pool);
     assert_int_equal(atomic_load(&large_steps), 1213);
 }
@@ -234,7 +234,7 @@ static void test_an_abandoned_job_is_charged_for_what_it_used(void **state) {
     struct sched_pool *pool = create_pool(&half_a_second);
     (void)state;
 
-    sched_resubmit(pool, &large);
+    sched_submit(pool, &large);
     wait_for(&holds);
     usleep(20000);
     assert_false(sched_cancel(pool, &large));
@@ -254,7 +254,7 @@ static void test_a_job_that_goes_on_is_charged_for_an_hour_at_most(void **state)
     struct sched_pool *pool = create_pool(&half_a_second);
     (void)state;
 
-    sched_resubmit(pool, &large);
+    sched_submit(pool, &large);
     sched_pool_destroy(pool);
     assert_int_equal(client.flows[SCHED_LARGE].tag, 3 * SCHED_COST_MAX);
 }

@@ -37,7 +37,7 @@ static void test_a_call_runs_once_on_each_worker_that_is_not_busy(void **state) 
         assert_int_equal(atomic_load(&num_starts), 3);
     }
 
-    assert_true(reserve(pool));
+    assert_true(sched_reserve(pool, &job));
     sched_submit(pool, &job);
     wait_for(&holds);
     atomic_store(&num_starts, 0);
@@ -62,10 +62,10 @@ static void *produce(void *argument) {
     struct producer *producer = argument;
     for (size_t i = 0; i < 2000; i++) {
         struct sched_job *job = &producer->load->jobs[producer->index][i];
-        while (!reserve(producer->load->pool))
-            usleep(10);
         job->run = count_run;
         job->client = &client;
+        while (!sched_reserve(producer->load->pool, job))
+            usleep(10);
         sched_submit(producer->load->pool, job);
     }
     return NULL;
@@ -95,11 +95,11 @@ static void test_a_full_queue_refuses_and_a_taken_job_frees_its_slot(void **stat
                      second = {.run = count_run, .client = &client};
     struct sched_pool *pool = create_pool(&one_slot);
 
-    assert_true(reserve(pool));
+    assert_true(sched_reserve(pool, &first));
     assert_false(reserve(pool));
     sched_submit(pool, &first);
     wait_for(&holds);
-    assert_true(reserve(pool));
+    assert_true(sched_reserve(pool, &second));
     assert_false(reserve(pool));
 
     sched_submit(pool, &second);
@@ -122,7 +122,7 @@ static void test_load_is_what_runs_and_what_waits(void **state) {
     assert_int_equal(load.num_slots, 7);
     assert_int_equal(load.max_delay, seven_slots.max_delay);
     assert_in_range(load.delay, 0, 4000000000);
-    sched_resubmit(pool, &waiting);
+    sched_submit(pool, &waiting);
     load = sched_get_load(pool);
     assert_int_equal(load.num_queued, 1);
     assert_in_range(load.delay, 3000000000, 7000000000);
@@ -130,16 +130,16 @@ static void test_load_is_what_runs_and_what_waits(void **state) {
     release_and_destroy(pool);
 }
 
-static void test_resubmitted_job_needs_no_slot(void **state) {
+static void test_a_job_that_continues_another_needs_no_slot(void **state) {
     (void)state;
-    struct sched_job running = {0}, submitted = {.run = count_run, .client = &client},
-                     resubmitted = submitted;
+    struct sched_job running = {0}, first = {.run = count_run, .client = &client},
+                     continued = first;
     struct sched_pool *pool = create_held_pool(&one_slot, &running);
 
-    assert_true(reserve(pool));
-    sched_submit(pool, &submitted);
+    assert_true(sched_reserve(pool, &first));
+    sched_submit(pool, &first);
     assert_false(reserve(pool));
-    sched_resubmit(pool, &resubmitted);
+    sched_submit(pool, &continued);
     assert_false(reserve(pool));
 
     release_and_destroy(pool);
@@ -153,11 +153,11 @@ static void test_a_job_waits_only_behind_so_much_work(void **state) {
     const int64_t ms = 1000000;
     struct sched_client other = {0};
     struct sched_job running = {0},
-                     large = {.run = count_run, .client = &client, .cost = 5000 * ms};
-    const struct sched_job cheap = {.client = &client, .cost = ms},
-                           same = {.client = &client, .cost = 3 * ms},
-                           from_other = {.client = &other, .cost = 3 * ms},
-                           decoded_later = {.client = &client, .later = 3 * ms};
+                     large = {.run = count_run, .client = &client, .cost = 5000 * ms},
+                     cheap = {.client = &client, .cost = ms},
+                     same = {.client = &client, .cost = 3 * ms},
+                     from_other = {.client = &other, .cost = 3 * ms},
+                     decoded_later = {.client = &client, .later = 3 * ms};
     struct sched_pool *pool = create_held_pool(&one_second, &running);
 
     assert_true(sched_reserve(pool, &large)); /* its own length does not count */
@@ -178,7 +178,8 @@ static void test_one_client_leaves_slots_to_others(void **state) {
         .num_workers = 1, .queue_slots = 10, .max_delay = INT64_MAX};
     struct sched_client other = {0};
     struct sched_job running = {0}, jobs[9],
-                     from_other = {.run = count_run, .client = &other};
+                     from_other = {.run = count_run, .client = &other},
+                     refused = from_other;
     struct sched_pool *pool = create_held_pool(&ten_slots, &running);
 
     for (size_t i = 0; i < 9; i++) {
@@ -189,7 +190,7 @@ static void test_one_client_leaves_slots_to_others(void **state) {
     assert_false(reserve(pool));
     assert_true(sched_reserve(pool, &from_other));
     sched_submit(pool, &from_other);
-    assert_false(sched_reserve(pool, &from_other)); /* none is free */
+    assert_false(sched_reserve(pool, &refused)); /* no slot is free */
     release_and_destroy(pool);
 }
 
@@ -197,7 +198,7 @@ static void test_a_job_that_waits_can_be_taken_back(void **state) {
     (void)state;
     struct sched_job running = {0}, waiting = {.run = count_run, .client = &client};
     struct sched_pool *pool = create_held_pool(&one_slot, &running);
-    assert_true(reserve(pool));
+    assert_true(sched_reserve(pool, &waiting));
     sched_submit(pool, &waiting);
 
     assert_true(sched_cancel(pool, &waiting));
@@ -237,10 +238,10 @@ static void test_every_task_runs_once_and_no_thread_runs_two_at_a_time(void **st
     assert_int_equal(sched_num_workers(pool), 3);
 
     for (size_t i = 0; i < 6; i++) {
-        while (!reserve(pool))
-            usleep(10);
         jobs[i].run = run_parallel_for;
         jobs[i].client = &client;
+        while (!sched_reserve(pool, &jobs[i]))
+            usleep(10);
         sched_submit(pool, &jobs[i]);
     }
 
@@ -287,7 +288,7 @@ static void test_a_helper_leaves_when_a_job_waits(void **state) {
                      small = {.run = note_tasks, .client = &client};
     struct sched_pool *pool = create_pool(&two);
 
-    assert_true(reserve(pool) && reserve(pool));
+    assert_true(sched_reserve(pool, &large) && sched_reserve(pool, &small));
     sched_submit(pool, &large);
     wait_for(&helper_works);
     sched_submit(pool, &small);
@@ -319,8 +320,8 @@ static void test_tasks_that_nobody_wants_are_omitted(void **state) {
     struct sched_pool *pool = create_pool(&one_slot);
 
     atomic_store(&tasks_run, 0);
-    sched_resubmit(pool, &cancelled);
-    sched_resubmit(pool, &late);
+    sched_submit(pool, &cancelled);
+    sched_submit(pool, &late);
     sched_pool_destroy(pool);
     assert_int_equal(atomic_load(&tasks_run), 1);
 }
@@ -361,7 +362,7 @@ int main(void) {
         cmocka_unit_test(test_every_job_of_many_producers_runs_once),
         cmocka_unit_test(test_a_full_queue_refuses_and_a_taken_job_frees_its_slot),
         cmocka_unit_test(test_load_is_what_runs_and_what_waits),
-        cmocka_unit_test(test_resubmitted_job_needs_no_slot),
+        cmocka_unit_test(test_a_job_that_continues_another_needs_no_slot),
         cmocka_unit_test(test_a_job_waits_only_behind_so_much_work),
         cmocka_unit_test(test_one_client_leaves_slots_to_others),
         cmocka_unit_test(test_a_job_that_waits_can_be_taken_back),

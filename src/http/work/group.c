@@ -83,7 +83,7 @@ size_t group_gather(struct inference *ret_members[GROUP_MAX],
             jobs[i]->group = 0;
             ret_members[count++] = member;
         } else { /* the same hash by chance */
-            sched_resubmit(worker->pool, jobs[i]);
+            sched_submit(worker->pool, jobs[i]);
         }
     }
     return count;
@@ -158,5 +158,5 @@ bool group_compute(struct inference *members[], size_t count) {
 
 void group_dissolve(struct inference *members[], size_t count) {
     for (size_t i = 0; i < count; i++)
-        sched_resubmit(members[i]->worker->pool, &members[i]->exchange->job);
+        sched_submit(members[i]->worker->pool, &members[i]->exchange->job);
 }

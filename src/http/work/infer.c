@@ -216,7 +216,7 @@ static bool wait_decoded(struct inference *inference) {
     job->run = run_decoded;
     job->cost = joins ? estimate_joined(inference, rest) : rest;
     exchange->inference = inference;
-    sched_resubmit(worker->pool, job);
+    sched_submit(worker->pool, job);
     return true;
 }
 

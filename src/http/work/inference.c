@@ -4,6 +4,7 @@
 
 #include "base/pace.h"
 #include "base/size.h"
+#include "sched/loop.h"
 #include "wire/reply.h"
 
 /* A reply that could be larger is streamed. */

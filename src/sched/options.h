@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.h: how a pool is made. */
+#ifndef ATTND_SCHED_OPTIONS_H
+#define ATTND_SCHED_OPTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sched_options {
+    size_t num_workers; /* at least 1 */
+    size_t queue_slots; /* jobs that may wait, at least 1 */
+    int64_t max_delay;  /* ns of work before a job that waits */
+    size_t arena_keep;  /* bytes that a worker keeps from job to job */
+    /* Called once on every worker at the same time, or NULL; with `context`. */
+    void (*on_start)(void *context);
+    void *context;
+};
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* worker.c: the job that a worker runs, and the shorter ones that run inside it, on the
+ * inner workers of its thread. */
+#include "sched/worker.h"
+
+#include "base/clock.h"
+#include "base/pace.h"
+#include "sched/pool_state.h"
+
+#include <sched.h>
+
+/* A large job runs inside another one that has used this many times its cost. */
+#define SHORTER_SHARE 8
+
+bool sched_job_is_over(const struct sched_job *job) {
+    return atomic_load_explicit(&job->cancelled, memory_order_relaxed) ||
+           (job->deadline != 0 && clock_now_ns() > job->deadline);
+}
+
+void worker_begin_locked(struct sched_worker *worker, struct sched_job *job) {
+    struct sched_pool *pool = worker->pool;
+
+    worker->job = job;
+    worker->client = job->client;
+    worker->begun = clock_now_ns();
+    worker->expected_end = worker->begun + job->cost;
+    worker->tag = job->tag;
+    worker->shares_loops = false;
+    worker->inner_ns = worker->large_ns = 0;
+    atomic_store(&worker->helped_ns, 0);
+
+    release_slot_locked(pool, job);
+    pool->num_running += worker->is_outer;
+    publish_counts_locked(pool);
+}
+
+void worker_end_locked(struct sched_worker *worker) {
+    if (worker->job == NULL)
+        return;
+    worker->pool->num_running -= worker->is_outer;
+    worker->job = NULL;
+    worker->expected_end = 0;
+}
+
+void worker_run(struct sched_worker *worker) {
+    struct pace pace = {.checkpoint = sched_checkpoint, .context = worker};
+    struct pace *before = pace_enter(&pace);
+
+    worker->job->run(worker->job, worker);
+    pace_enter(before);
+    arena_reset(&worker->arena);
+}
+
+/* --- what a job calls on its worker --- */
+
+int64_t sched_used_ns(const struct sched_worker *worker) {
+    return clock_now_ns() - worker->begun - worker->inner_ns;
+}
+
+int64_t sched_helped_ns(const struct sched_worker *worker) {
+    return atomic_load(&worker->helped_ns);
+}
+
+size_t sched_take_group(struct sched_worker *worker, uint64_t group, size_t max_rows,
+                        struct sched_job **ret_jobs, size_t max) {
+    struct sched_pool *pool = worker->pool;
+
+    pthread_mutex_lock(&pool->lock);
+    size_t count = queue_take_group(&pool->queue, group, max_rows, ret_jobs, max);
+    for (size_t i = 0; i < count; i++)
+        release_slot_locked(pool, ret_jobs[i]);
+    publish_counts_locked(pool);
+    pthread_mutex_unlock(&pool->lock);
+    return count;
+}
+
+void sched_share_loops(struct sched_worker *worker, bool shared) {
+    worker->shares_loops = shared; /* the next loop is begun under the lock */
+}
+
+/* Returns the part of its cost that a job did not use because it was over early. */
+static int64_t find_unused(const struct sched_worker *worker) {
+    int64_t unused = worker->expected_end - clock_now_ns();
+    bool is_over = worker->job != NULL && sched_job_is_over(worker->job);
+    return is_over && unused > SCHED_CHEAP_NS ? unused : 0;
+}
+
+void sched_end_job(struct sched_worker *worker) {
+    struct sched_pool *pool = worker->pool;
+
+    pthread_mutex_lock(&pool->lock);
+    int64_t unused = find_unused(worker);
+    if (unused > 0)
+        queue_refund(&pool->queue, worker->job->client, sched_used_ns(worker), unused);
+    worker_end_locked(worker);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+bool sched_any_waits(const struct sched_worker *worker) {
+    return atomic_load(&worker->pool->num_queued) > 0;
+}
+
+void sched_go_on(struct sched_worker *worker, int64_t cost) {
+    struct sched_pool *pool = worker->pool;
+    int64_t now = clock_now_ns();
+
+    if (cost > SCHED_COST_MAX)
+        cost = SCHED_COST_MAX;
+    pthread_mutex_lock(&pool->lock);
+    worker->tag = queue_charge(&pool->queue, worker->job->client, cost);
+    worker->expected_end = now + cost;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* --- jobs inside a job --- */
+
+static int64_t min_ns(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t max_ns(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* A large job may run inside another one that has used SHORTER_SHARE times as much time,
+ * and large jobs inside get at most half of its time. A client whose job is long must not
+ * keep large ones of others out for longer than they may wait in the queue. So for these
+ * all times count as max_delay at most. This function and find_max_cost() state the same
+ * rule, as far as it can be known before a job has run. */
+int64_t worker_find_wait(const struct sched_worker *worker, const struct sched_job *job) {
+    const int64_t used = sched_used_ns(worker), left = used - worker->large_ns;
+    int64_t cost = min_ns(job->cost + job->later, SCHED_COST_MAX);
+    int64_t before = cost * SHORTER_SHARE, half = cost;
+
+    if (job->client != worker->client) {
+        before = min_ns(before, worker->pool->options.max_delay);
+        half = min_ns(half, worker->pool->options.max_delay);
+    }
+    return max_ns(before - used, half - left);
+}
+
+/* Returns the most that a large job of the same client may cost, or one of another. */
+static int64_t find_max_cost(const struct sched_worker *worker, int64_t used,
+                             bool is_other) {
+    const int64_t max_delay = worker->pool->options.max_delay;
+    int64_t left = used - worker->large_ns;
+
+    if (!is_other || used < max_delay)
+        return min_ns(left, used / SHORTER_SHARE);
+    return left < max_delay ? left : INT64_MAX;
+}
+
+/* Begins a job inside the worker's when it is its turn: a cheap one on the innermost
+ * worker, or else a large one on the next. Cheap ones get at most half of the time, and
+ * so do large ones, so that no number of them can hold up the outer one for long. Returns
+ * the worker that has the job, or NULL. */
+static struct sched_worker *begin_inner_job(struct sched_worker *worker,
+                                            uint64_t except) {
+    struct sched_pool *pool = worker->pool;
+    struct sched_worker *inner = worker->inner, *innermost = inner;
+    int64_t used = sched_used_ns(worker), reached = worker->tag + used;
+    int64_t max_own = find_max_cost(worker, used, false);
+    int64_t max_other = find_max_cost(worker, used, true);
+    bool may_be_large = inner->inner != NULL && except == 0 && max_other > SCHED_CHEAP_NS;
+    bool may_be_cheap = worker->inner_ns - 2 * worker->large_ns <= used + SCHED_CHEAP_NS;
+
+    if (atomic_load(may_be_large ? &pool->num_queued : &pool->num_cheap) == 0 ||
+        (!may_be_large && !may_be_cheap))
+        return NULL;
+    while (innermost->inner != NULL)
+        innermost = innermost->inner;
+
+    pthread_mutex_lock(&pool->lock);
+    struct sched_job *job =
+        may_be_cheap ? queue_take_cheap(&pool->queue, reached, except) : NULL;
+    if (job != NULL)
+        inner = innermost;
+    else if (may_be_large)
+        job =
+            queue_take_shorter(&pool->queue, reached, worker->client, max_own, max_other);
+    if (job != NULL)
+        worker_begin_locked(inner, job);
+    pthread_mutex_unlock(&pool->lock);
+    return job != NULL ? inner : NULL;
+}
+
+void sched_run_others(struct sched_worker *worker, uint64_t group) {
+    struct sched_worker *inner;
+
+    if (worker->is_outer)
+        sched_yield(); /* an HTTP thread needs a core for a moment only */
+    while (worker->inner != NULL && (inner = begin_inner_job(worker, group)) != NULL) {
+        worker_run(inner);
+
+        int64_t took = clock_now_ns() - inner->begun;
+        pthread_mutex_lock(&worker->pool->lock);
+        worker_end_locked(inner);
+        worker->inner_ns += took;
+        worker->large_ns += inner->inner != NULL ? took : 0;
+        worker->expected_end += took;
+        pthread_mutex_unlock(&worker->pool->lock);
+    }
+}
+
+void sched_checkpoint(void *worker) {
+    sched_run_others(worker, 0);
+    pace_restart();
+}
