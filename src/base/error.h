@@ -12,6 +12,11 @@
 __attribute__((format(printf, 3, 4))) attn_status
 error_set(attn_error *ret_error, attn_status status, const char *format, ...);
 
+/* For what is read piece by piece and looked at once, at the end: the same where `error`
+ * has no error yet, which its status tells; else keeps the one that it has. */
+#define error_keep(error, ...)                                                           \
+    ((error)->status == ATTN_OK ? error_set((error), __VA_ARGS__) : (error)->status)
+
 /* Returns the ending of a noun of which there are `count`. */
 static inline const char *plural_of(size_t count) {
     return count == 1 ? "" : "s";

@@ -226,6 +226,9 @@ static const struct trait_case {
      "use_bidirectional_attention is true, but must be false"},
     {"bert", "{\"is_decoder\": 1}", 0, NULL, "is_decoder is 1"},
     {"gemma2", "{\"query_pre_attn_scalar\": 0}", 0, NULL, "query_pre_attn_scalar is 0"},
+    {"gemma2",
+     "{\"query_pre_attn_scalar\": 0, \"sliding_window\": -1, \"head_dim\": \"x\"}", 0,
+     NULL, "head_dim is 'x'"}, /* the first that is read */
 };
 
 static const struct family *find_family(const char *type) {
@@ -244,17 +247,17 @@ static attn_status read_traits(const char *type, const json_t *config, size_t in
                                struct layer *ret_layer, attn_error *ret_error) {
     const struct match match = {.family = find_family(type)};
     const struct stack *stack = &match.family->stacks[0];
-    struct match_stack found = {.stack = stack, .section.object = config};
+    struct match_stack found = {.stack = stack,
+                                .section = {.object = config, .error = ret_error},
+                                .num_layers = stack->layers};
     struct layer_biases biases;
 
-    assert_int_equal(config_get_count(&found.section, stack->heads_keys, stack->heads, 0,
-                                      &found.num_heads, NULL),
-                     ATTN_OK);
-    assert_int_equal(config_get_count(&found.section, stack->width_keys, stack->width, 0,
-                                      &found.width, NULL),
-                     ATTN_OK);
-    found.num_layers = stack->layers;
-    return traits_read(&match, &found, index, ret_layer, &biases, ret_error);
+    *ret_error = (attn_error){.status = ATTN_OK};
+    found.num_heads =
+        config_get_count(&found.section, stack->heads_keys, stack->heads, 0);
+    found.width = config_get_count(&found.section, stack->width_keys, stack->width, 0);
+    assert_int_equal(ret_error->status, ATTN_OK);
+    return traits_read(&match, &found, index, ret_layer, &biases);
 }
 
 /* Writes the features without the word that the norm's tensor is not there. */
@@ -300,8 +303,9 @@ static struct layer_rope must_read_rope(const char *type, const char *text,
     struct layer_rope rope;
     attn_error error = {.text = ""};
     *ret_config = json_loads(text, 0, NULL);
-    const struct config_section section = {.object = *ret_config};
-    if (rope_read(find_family(type), &section, 8, false, &rope, &error) != ATTN_OK)
+    const struct config_section section = {.object = *ret_config, .error = &error};
+    rope_read(find_family(type), &section, 8, false, &rope);
+    if (error.status != ATTN_OK)
         fail_msg("%s", error.text);
     return rope;
 }
@@ -365,9 +369,10 @@ static void test_longrope_has_a_factor_for_each_pair(void **state) {
 
 static void test_scale_is_that_of_the_head_size(void **state) {
     struct layer layer;
+    attn_error error;
     json_t *config = json_object();
     (void)state;
-    assert_int_equal(read_traits("bert", config, 0, &layer, NULL), ATTN_OK);
+    assert_int_equal(read_traits("bert", config, 0, &layer, &error), ATTN_OK);
     assert_true(layer.scale == 0.125);
     json_decref(config);
 }
@@ -378,14 +383,15 @@ static void test_buckets_of_causal_stacks_are_on_one_side(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         const struct match match = {.family = family};
+        attn_error error = {.status = ATTN_OK};
         const struct match_stack stack = {.stack = &family->stacks[i],
-                                          .section.object = config,
+                                          .section = {.object = config, .error = &error},
                                           .num_heads = 8,
                                           .width = 512,
                                           .num_layers = 6};
         struct layer layer;
         struct layer_biases biases;
-        assert_int_equal(traits_read(&match, &stack, 0, &layer, &biases, NULL), ATTN_OK);
+        assert_int_equal(traits_read(&match, &stack, 0, &layer, &biases), ATTN_OK);
         assert_int_equal(layer.bias.kind, i == 2 ? BIAS_NONE : BIAS_BUCKETS);
         assert_true(layer.bias.both_sides == (i == 0));
         assert_true(layer.causal == (i == 1) && layer.cross == (i == 2));

@@ -170,20 +170,19 @@ static bool values_agree(const json_t *a, const json_t *b) {
     return json_is_null(a) || json_is_null(b) || json_equal(a, b);
 }
 
-attn_status config_find(const struct config_section *section, const char *keys,
-                        const json_t **ret_value, char ret_key[64],
-                        attn_error *ret_error) {
+const json_t *config_find(const struct config_section *section, const char *keys,
+                          char ret_key[64]) {
     const json_t *found = NULL;
     char key[KEY_SIZE] = "", found_key[KEY_SIZE] = "";
 
-    while (*keys != '\0') {
+    while (keys != NULL && *keys != '\0') {
         size_t size = strcspn(keys, " ,");
         snprintf(key, sizeof key, "%.*s", (int)size, keys);
         const json_t *value = find_in_section(section, key);
         if (found != NULL && value != NULL && !values_agree(found, value))
-            return error_set(ret_error, ATTN_E_VALUE,
-                             "%s and %s mean the same, but differ; remove one of them",
-                             found_key, key);
+            error_keep(section->error, ATTN_E_VALUE,
+                       "%s and %s mean the same, but differ; remove one of them",
+                       found_key, key);
         if (found_key[0] == '\0' ||
             (value != NULL && (found == NULL || json_is_null(found))))
             memcpy(found_key, key, sizeof key);
@@ -196,15 +195,14 @@ attn_status config_find(const struct config_section *section, const char *keys,
         keys += strspn(keys, " ,");
     }
 
-    *ret_value = found;
     if (ret_key != NULL)
         memcpy(ret_key, found_key, sizeof found_key);
-    return ATTN_OK;
+    return found;
 }
 
 /* Refuses `value` of `key`. */
-static attn_status refuse_config_value(const char *key, const json_t *value,
-                                       const char *expected, attn_error *ret_error) {
+static void refuse_config_value(const struct config_section *section, const char *key,
+                                const json_t *value, const char *expected) {
     char shown[48] = "of another type";
 
     if (json_is_string(value))
@@ -215,95 +213,70 @@ static attn_status refuse_config_value(const char *key, const json_t *value,
         snprintf(shown, sizeof shown, "%g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(shown, sizeof shown, json_is_true(value) ? "true" : "false");
-    return error_set(ret_error, ATTN_E_VALUE, "%s is %s, but must be %s", key, shown,
-                     expected);
+    error_keep(section->error, ATTN_E_VALUE, "%s is %s, but must be %s", key, shown,
+               expected);
 }
 
-/* Reads a whole number that is at least `least`, which is 0 or 1. */
-static attn_status get_whole(const struct config_section *section, const char *keys,
-                             size_t least, size_t when_absent, size_t when_null,
-                             size_t *ret_count, attn_error *ret_error) {
-    const json_t *value = NULL;
+/* Returns a whole number that is at least `least`, which is 0 or 1. */
+static size_t get_whole(const struct config_section *section, const char *keys,
+                        size_t least, size_t when_absent, size_t when_null) {
     char key[KEY_SIZE];
+    const json_t *value = config_find(section, keys, key);
 
-    attn_status status = config_find(section, keys, &value, key, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    if (value == NULL || json_is_null(value)) {
-        *ret_count = value == NULL ? when_absent : when_null;
-        return ATTN_OK;
-    }
-
+    if (value == NULL || json_is_null(value))
+        return value == NULL ? when_absent : when_null;
     double number = json_is_number(value) ? json_number_value(value) : -1;
-    if (!(number >= (double)least && number <= (double)CONFIG_COUNT_MAX) ||
-        floor(number) != number)
-        return refuse_config_value(key, value,
-                                   least == 0 ? "a whole number from 0 to 16777216"
-                                              : "a whole number from 1 to 16777216",
-                                   ret_error);
-    *ret_count = (size_t)number;
-    return ATTN_OK;
+    if (number >= (double)least && number <= (double)CONFIG_COUNT_MAX &&
+        floor(number) == number)
+        return (size_t)number;
+    refuse_config_value(section, key, value,
+                        least == 0 ? "a whole number from 0 to 16777216"
+                                   : "a whole number from 1 to 16777216");
+    return when_absent;
 }
 
-attn_status config_get_count(const struct config_section *section, const char *keys,
-                             size_t when_absent, size_t when_null, size_t *ret_count,
-                             attn_error *ret_error) {
-    return get_whole(section, keys, 1, when_absent, when_null, ret_count, ret_error);
+size_t config_get_count(const struct config_section *section, const char *keys,
+                        size_t when_absent, size_t when_null) {
+    return get_whole(section, keys, 1, when_absent, when_null);
 }
 
-attn_status config_get_index(const struct config_section *section, const char *keys,
-                             size_t otherwise, size_t *ret_index, attn_error *ret_error) {
-    return get_whole(section, keys, 0, otherwise, otherwise, ret_index, ret_error);
+size_t config_get_index(const struct config_section *section, const char *keys,
+                        size_t otherwise) {
+    return get_whole(section, keys, 0, otherwise, otherwise);
 }
 
-attn_status config_get_number(const struct config_section *section, const char *keys,
-                              double when_absent, double when_null, double *ret_number,
-                              attn_error *ret_error) {
-    const json_t *value = NULL;
+double config_get_number(const struct config_section *section, const char *keys,
+                         double when_absent, double when_null) {
     char key[KEY_SIZE];
+    const json_t *value = config_find(section, keys, key);
 
-    attn_status status = config_find(section, keys, &value, key, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    if (value == NULL || json_is_null(value)) {
-        *ret_number = value == NULL ? when_absent : when_null;
-        return ATTN_OK;
-    }
-
+    if (value == NULL || json_is_null(value))
+        return value == NULL ? when_absent : when_null;
     double number = json_number_value(value);
-    if (!(number > 0) || !isfinite(number))
-        return refuse_config_value(key, value, "a number larger than 0", ret_error);
-    *ret_number = number;
-    return ATTN_OK;
+    if (number > 0 && isfinite(number))
+        return number;
+    refuse_config_value(section, key, value, "a number larger than 0");
+    return when_absent;
 }
 
-attn_status config_get_bool(const struct config_section *section, const char *keys,
-                            bool otherwise, bool *ret_bool, attn_error *ret_error) {
-    const json_t *value = NULL;
+bool config_get_bool(const struct config_section *section, const char *keys,
+                     bool otherwise) {
     char key[KEY_SIZE];
+    const json_t *value = config_find(section, keys, key);
 
-    attn_status status = config_find(section, keys, &value, key, ret_error);
-    if (status != ATTN_OK)
-        return status;
     if (value != NULL && !json_is_null(value) && !json_is_boolean(value))
-        return refuse_config_value(key, value, "true or false", ret_error);
-    *ret_bool = json_is_boolean(value) ? json_is_true(value) : otherwise;
-    return ATTN_OK;
+        refuse_config_value(section, key, value, "true or false");
+    return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
-attn_status config_get_text(const struct config_section *section, const char *keys,
-                            const char *otherwise, const char **ret_text,
-                            attn_error *ret_error) {
-    const json_t *value = NULL;
+const char *config_get_text(const struct config_section *section, const char *keys,
+                            const char *otherwise) {
     char key[KEY_SIZE];
+    const json_t *value = config_find(section, keys, key);
 
-    attn_status status = config_find(section, keys, &value, key, ret_error);
-    if (status != ATTN_OK)
-        return status;
     if (value != NULL && !json_is_null(value) && !json_is_string(value))
-        return refuse_config_value(key, value, "a text in quotes", ret_error);
-    *ret_text = json_is_string(value) ? json_string_value(value) : otherwise;
-    return ATTN_OK;
+        refuse_config_value(section, key, value, "a text in quotes");
+    return json_is_string(value) ? json_string_value(value) : otherwise;
 }
 
 /* Returns whether `value` is one of VALUE|VALUE, the first `size` bytes of `allowed`. */
@@ -326,8 +299,7 @@ static bool is_listed(const json_t *value, const char *allowed, size_t size) {
     return false;
 }
 
-attn_status config_check_demands(const struct config_section *section,
-                                 const char *demands, attn_error *ret_error) {
+void config_check_demands(const struct config_section *section, const char *demands) {
     while (demands != NULL && *demands != '\0') {
         char key[KEY_SIZE], expected[KEY_SIZE + 48];
         size_t key_size = strcspn(demands, "=");
@@ -339,10 +311,9 @@ attn_status config_check_demands(const struct config_section *section,
         if (value != NULL && !json_is_null(value) && !is_listed(value, demands, size)) {
             snprintf(expected, sizeof expected, "%.*s: attnd computes nothing else here",
                      (int)size, demands);
-            return refuse_config_value(key, value, expected, ret_error);
+            refuse_config_value(section, key, value, expected);
         }
         demands += size;
         demands += strspn(demands, " ");
     }
-    return ATTN_OK;
 }

@@ -21,6 +21,7 @@
 struct config_section {
     const json_t *override; /* beats `object` where it has the key; NULL: nothing does */
     const json_t *object;   /* NULL: every key is absent */
+    attn_error *error;      /* the first error of all that was read */
 };
 
 /* Parses JSON whose root is an object. The caller releases *ret_json by json_decref().
@@ -37,44 +38,43 @@ attn_status config_read_file(const char *path, const char *name, json_t **ret_js
  * transformers would apply. */
 bool config_is_adapted(const char *path);
 
-/* In all functions below `keys` are words that mean the same, which must agree where
- * several are present. After a comma follow words that are asked when those before are
- * absent or null. A dot leads into an object. Errors: ATTN_E_VALUE, with one line that
- * names the key and what it must be. */
+/* In all functions below `keys` are alternative spellings of one key, separated by
+ * spaces, which must agree where several are present. After a comma follow keys that are
+ * asked when those before are absent or null. A dot leads into an object. NULL is a key
+ * that is absent.
+ *
+ * A value that is not as it must be leaves one line in section->error, with ATTN_E_VALUE,
+ * unless that has an error already; the caller looks there at the end. What is returned
+ * then is the value of an absent key. */
 
-/* Finds a value; *ret_value is NULL where all keys are absent. ret_key, which may be
- * NULL, becomes the key that was found, or else the first one. */
-attn_status config_find(const struct config_section *section, const char *keys,
-                        const json_t **ret_value, char ret_key[64],
-                        attn_error *ret_error);
+/* Returns a value, borrowed; NULL where all keys are absent. ret_key, which may be NULL,
+ * becomes the key that was found, or else the first one. */
+const json_t *config_find(const struct config_section *section, const char *keys,
+                          char ret_key[64]);
 
-/* Reads a whole number from 1 to CONFIG_COUNT_MAX. */
-attn_status config_get_count(const struct config_section *section, const char *keys,
-                             size_t when_absent, size_t when_null, size_t *ret_count,
-                             attn_error *ret_error);
+/* Returns a whole number from 1 to CONFIG_COUNT_MAX. */
+size_t config_get_count(const struct config_section *section, const char *keys,
+                        size_t when_absent, size_t when_null);
 
-/* Reads a whole number from 0 to CONFIG_COUNT_MAX; `otherwise` when it is absent or
+/* Returns a whole number from 0 to CONFIG_COUNT_MAX; `otherwise` when it is absent or
  * null. */
-attn_status config_get_index(const struct config_section *section, const char *keys,
-                             size_t otherwise, size_t *ret_index, attn_error *ret_error);
+size_t config_get_index(const struct config_section *section, const char *keys,
+                        size_t otherwise);
 
-/* Reads a number that is finite and larger than 0. */
-attn_status config_get_number(const struct config_section *section, const char *keys,
-                              double when_absent, double when_null, double *ret_number,
-                              attn_error *ret_error);
+/* Returns a number that is finite and larger than 0. */
+double config_get_number(const struct config_section *section, const char *keys,
+                         double when_absent, double when_null);
 
-/* Reads true or false; `otherwise` when it is absent or null. */
-attn_status config_get_bool(const struct config_section *section, const char *keys,
-                            bool otherwise, bool *ret_bool, attn_error *ret_error);
+/* Returns true or false; `otherwise` when it is absent or null. */
+bool config_get_bool(const struct config_section *section, const char *keys,
+                     bool otherwise);
 
-/* Reads a string, which is borrowed; `otherwise` when it is absent or null. */
-attn_status config_get_text(const struct config_section *section, const char *keys,
-                            const char *otherwise, const char **ret_text,
-                            attn_error *ret_error);
+/* Returns a string, which is borrowed; `otherwise` when it is absent or null. */
+const char *config_get_text(const struct config_section *section, const char *keys,
+                            const char *otherwise);
 
-/* Checks words KEY=VALUE or KEY=VALUE|VALUE: a key that is present and not null must have
- * such a value, since attnd does not compute what others mean. */
-attn_status config_check_demands(const struct config_section *section,
-                                 const char *demands, attn_error *ret_error);
+/* Checks words KEY=VALUE or KEY=VALUE|VALUE, or NULL: a key that is present and not null
+ * must have such a value, since attnd does not compute what others mean. */
+void config_check_demands(const struct config_section *section, const char *demands);
 
 #endif

@@ -145,7 +145,7 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
         if (!is_selected(options->layers, i))
             continue;
 
-        attn_status status = traits_read(match, stack, i, layer, &biases, ret_error);
+        attn_status status = traits_read(match, stack, i, layer, &biases);
         if (status == ATTN_OK && options->layer != NULL &&
             strcmp(layer->part, options->layer) != 0)
             continue;
@@ -243,7 +243,7 @@ attn_status folder_open(const char *path, const struct folder_options *options,
     struct folder *folder = calloc(1, sizeof *folder);
     size_t size = strlen(path);
     bool cut = size > PATH_SHOWN_SIZE - 3;
-    attn_error error;
+    attn_error error = {.status = ATTN_OK};
 
     if (folder == NULL)
         return folder_no_memory(ret_error);
@@ -268,7 +268,7 @@ attn_status folder_open_memory(const char *config, size_t config_size, const voi
                                size_t file_size, const struct folder_options *options,
                                struct folder **ret_folder, attn_error *ret_error) {
     struct folder *folder = calloc(1, sizeof *folder);
-    attn_error error;
+    attn_error error = {.status = ATTN_OK};
 
     if (folder == NULL)
         return folder_no_memory(ret_error);

@@ -119,9 +119,9 @@ static attn_status describe_stack(const json_t *config, const struct stack *stac
                                   struct match_stack *ret_stack, bool *ret_present,
                                   attn_error *ret_error) {
     char overriding[64] = "";
-    attn_status status = ATTN_OK;
 
-    *ret_stack = (struct match_stack){.stack = stack, .section.object = config};
+    *ret_stack = (struct match_stack){.stack = stack,
+                                      .section = {.object = config, .error = ret_error}};
     if (stack->section != NULL) {
         snprintf(overriding, sizeof overriding, "%s_dict", stack->section);
         ret_stack->section.object = json_object_get(config, stack->section);
@@ -129,19 +129,14 @@ static attn_status describe_stack(const json_t *config, const struct stack *stac
     }
     const struct config_section *section = &ret_stack->section;
 
-    *ret_present = true;
-    if (stack->present != NULL)
-        status = config_get_bool(section, stack->present, false, ret_present, ret_error);
-    if (status == ATTN_OK)
-        status = config_get_count(section, stack->heads_keys, stack->heads, stack->heads,
-                                  &ret_stack->num_heads, ret_error);
-    if (status == ATTN_OK)
-        status = config_get_count(section, stack->width_keys, stack->width, stack->width,
-                                  &ret_stack->width, ret_error);
-    if (status == ATTN_OK)
-        status = config_get_count(section, stack->layers_keys, stack->layers,
-                                  stack->layers, &ret_stack->num_layers, ret_error);
-    return status;
+    *ret_present = config_get_bool(section, stack->present, stack->present == NULL);
+    ret_stack->num_heads =
+        config_get_count(section, stack->heads_keys, stack->heads, stack->heads);
+    ret_stack->width =
+        config_get_count(section, stack->width_keys, stack->width, stack->width);
+    ret_stack->num_layers =
+        config_get_count(section, stack->layers_keys, stack->layers, stack->layers);
+    return ret_error->status;
 }
 
 /* Refuses layers that config.json announces by a key of their own, and that are not
@@ -235,13 +230,13 @@ static attn_status refuse_unmatched(const json_t *config, const struct family *f
 attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
                        const char *prefix, struct match *ret_match,
                        attn_error *ret_error) {
-    const struct config_section root = {.object = config};
+    const struct config_section root = {.object = config, .error = ret_error};
     const struct family *first = NULL;
     struct match match = {.family = NULL};
-    const char *type;
+    const char *type = config_get_text(&root, "model_type", NULL);
+    attn_status status = ret_error->status;
     size_t count;
 
-    attn_status status = config_get_text(&root, "model_type", NULL, &type, ret_error);
     if (status != ATTN_OK)
         return status;
     const struct family *families = family_table(&count);

@@ -9,10 +9,9 @@
 /* Reads the rotary parameters of a layer of `head_size`, which has a window when
  * `sliding`. A value inside rope_scaling or rope_parameters comes first, then the key
  * beside it, then the default of the family. dims is 0 where the layer does not rotate.
- * *ret_rope borrows from the section. Errors, with one line that names the key:
- * ATTN_E_VALUE, ATTN_E_UNSUPPORTED for a rope_type that attnd does not know. */
-attn_status rope_read(const struct family *family, const struct config_section *section,
-                      size_t head_size, bool sliding, struct layer_rope *ret_rope,
-                      attn_error *ret_error);
+ * *ret_rope borrows from the section. Errors, with one line in section->error that names
+ * the key: ATTN_E_VALUE, ATTN_E_UNSUPPORTED for a rope_type that attnd does not know. */
+void rope_read(const struct family *family, const struct config_section *section,
+               size_t head_size, bool sliding, struct layer_rope *ret_rope);
 
 #endif

@@ -15,9 +15,10 @@ void traits_name(const struct match_stack *stack, size_t index,
                  char ret_part[LAYER_PART_SIZE]);
 
 /* Fills in all of a layer but its tensors; norms have their kind and eps. Errors, with
- * one line that names the key: ATTN_E_VALUE, ATTN_E_UNSUPPORTED. */
+ * one line in stack->section.error that names the key: ATTN_E_VALUE,
+ * ATTN_E_UNSUPPORTED. */
 attn_status traits_read(const struct match *match, const struct match_stack *stack,
                         size_t index, struct layer *ret_layer,
-                        struct layer_biases *ret_biases, attn_error *ret_error);
+                        struct layer_biases *ret_biases);
 
 #endif
