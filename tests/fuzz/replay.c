@@ -1,44 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay.c FOLDER: tries every file of a corpus once, without libFuzzer. */
+/* replay.c CORPUS: tries every input of a corpus once, without libFuzzer. corpus.py
+ * describes the file. */
 #include "fuzz.h"
 
-#include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FILE_MAX (1 << 20) /* bytes */
+/* Tries the next input. Returns false when there is none. */
+static bool try_next(FILE *corpus) {
+    char name[256];
+    size_t size;
+    if (fscanf(corpus, "%255s %zu", name, &size) != 2)
+        return false;
 
-static void try_file(const char *folder, const char *name, uint8_t *data) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        perror(path);
+    uint8_t *data = malloc(size); /* of its exact size, for the sanitizers */
+    if (data == NULL || fgetc(corpus) != '\n' || fread(data, 1, size, corpus) != size) {
+        fprintf(stderr, "replay: %s is cut\n", name);
         exit(1);
     }
-    size_t size = fread(data, 1, FILE_MAX, file);
-    fclose(file);
-    printf("%s\n", path);
+    printf("%s\n", name);
     fflush(stdout); /* the last one named is the one that aborts */
     LLVMFuzzerTestOneInput(data, size);
+    free(data);
+    return true;
 }
 
 int main(int argc, char **argv) {
-    DIR *folder = argc == 2 ? opendir(argv[1]) : NULL;
-    uint8_t *data = malloc(FILE_MAX);
-    int files = 0;
-    if (folder == NULL || data == NULL) {
-        fprintf(stderr, "replay: no folder\n");
+    FILE *corpus = argc == 2 ? fopen(argv[1], "rb") : NULL;
+    int inputs = 0;
+    if (corpus == NULL) {
+        fprintf(stderr, "replay: no corpus\n");
         return 1;
     }
-    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        if (entry->d_name[0] == '.')
-            continue;
-        try_file(argv[1], entry->d_name, data);
-        files++;
-    }
-    closedir(folder);
-    free(data);
-    printf("%d files\n", files);
-    return files > 0 ? 0 : 1;
+
+    while (try_next(corpus))
+        inputs++;
+    bool whole = feof(corpus);
+    fclose(corpus);
+    printf("%d inputs\n", inputs);
+    return whole && inputs > 0 ? 0 : 1;
 }
