@@ -175,7 +175,7 @@ static void test_slopes_are_those_of_alibi(void **state) {
          {0.6771277734684463, 0.620928906036742, 0.5693943173783458},
          16.252459007999395},
     };
-    const struct layer_bias bias = {.kind = BIAS_ALIBI};
+    const struct layer_bias bias = {.kind = ATTN_BIAS_ALIBI};
     (void)state;
 
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
@@ -195,7 +195,7 @@ static void test_slopes_are_those_of_alibi(void **state) {
 /* Falcon rounds its slopes to bfloat16. */
 static void test_slopes_of_falcon_are_rounded(void **state) {
     static const float wanted[] = {0.83984375F, 0.59375F, 0.419921875F, 0.296875F};
-    const struct layer_bias bias = {.kind = BIAS_ALIBI_ROUNDED};
+    const struct layer_bias bias = {.kind = ATTN_BIAS_ALIBI_ROUNDED};
     float slopes[25];
     (void)state;
 
@@ -211,7 +211,7 @@ static void test_buckets_begin_where_they_should(void **state) {
                                     11, 12, 13, 14, 15, 16, 19, 21, 24, 27, 31,
                                     35, 40, 46, 52, 59, 67, 77, 87, 99, 113};
     struct layer_bias bias = {
-        .kind = BIAS_BUCKETS, .num_buckets = 32, .max_distance = 128};
+        .kind = ATTN_BIAS_BUCKETS, .num_buckets = 32, .max_distance = 128};
     (void)state;
 
     for (size_t n = 0, bucket = 0; n < 300; n++) {

@@ -392,7 +392,7 @@ static void test_buckets_of_causal_stacks_are_on_one_side(void **state) {
         struct layer layer;
         struct layer_biases biases;
         assert_int_equal(traits_read(&match, &stack, 0, &layer, &biases), ATTN_OK);
-        assert_int_equal(layer.bias.kind, i == 2 ? BIAS_NONE : BIAS_BUCKETS);
+        assert_int_equal(layer.bias.kind, i == 2 ? ATTN_BIAS_NONE : ATTN_BIAS_BUCKETS);
         assert_true(layer.bias.both_sides == (i == 0));
         assert_true(layer.causal == (i == 1) && layer.cross == (i == 2));
     }

@@ -86,7 +86,8 @@ struct family {
     size_t head_size; /* when that is absent; 0: width / H */
     enum family_scale scale;
 
-    enum layer_norm_kind norm_kind;
+    attn_norm norm_kind;
+    bool norm_plus_one; /* all norms multiply by 1 + w */
     const char *norm_eps_keys;
     double norm_eps;
     const char *norm_if;    /* a key: the norm is before the layer where it is true */
@@ -95,7 +96,7 @@ struct family {
     const char *query_norm; /* names in the module; NULL: none */
     const char *key_norm;
     const char *head_norm_if; /* a key: they exist where it is true; NULL: always */
-    enum layer_norm_kind head_norm_kind;
+    attn_norm head_norm_kind;
     bool head_norm_whole;
 
     bool rotates;
@@ -125,7 +126,7 @@ struct family {
     const char *clip_keys;
     const char *sinks; /* in the module */
 
-    enum layer_bias_kind bias_kind;
+    attn_bias bias_kind;
     const char *bias_kind_if; /* a key: only where it is true */
     const char *bias_table;   /* in layer 0's module, or in every layer's */
     bool bias_every_layer;

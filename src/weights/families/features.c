@@ -2,7 +2,7 @@
 /* features.c: says in words what a layer is. */
 #include "weights/families/features.h"
 
-#include "base/error.h"
+#include "weights/families/model/rotation.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -38,33 +38,13 @@ static bool has_plain_scale(const struct layer *layer) {
     return fabs(layer->scale - plain) <= 1e-12 * plain;
 }
 
-static void describe_bias(struct word_list *list, const struct layer_bias *bias) {
-    switch (bias->kind) {
-    case BIAS_NONE:
-        break;
-    case BIAS_ALIBI:
-    case BIAS_ALIBI_ROUNDED:
-        list_add(list, "alibi");
-        break;
-    case BIAS_BUCKETS:
-        list_add(list, "bias of %zu buckets up to %zu", bias->num_buckets,
-                 bias->max_distance);
-        break;
-    }
-}
-
 void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]) {
-    static const char *const types[] = {
-        [ROPE_DEFAULT] = "",         [ROPE_LINEAR] = " linear",
-        [ROPE_DYNAMIC] = " dynamic", [ROPE_LLAMA3] = " llama3",
-        [ROPE_YARN] = " yarn",       [ROPE_LONGROPE] = " longrope"};
-    static const char *const norms[] = {[NORM_NONE] = "",
-                                        [NORM_LAYER] = "layer norm",
-                                        [NORM_RMS] = "RMS norm",
-                                        [NORM_RMS_PLUS_ONE] = "RMS norm (1+w)"};
+    static const char *const norms[] = {
+        [ATTN_NORM_LAYER] = "layer norm", [ATTN_NORM_RMS] = "RMS norm"};
     struct word_list list = {.text = ret_text};
     const struct layer_norm *before = &layer->norm_before;
+    bool scaled = layer->rope.type != ROPE_DEFAULT;
 
     ret_text[0] = '\0';
     if (layer->cross)
@@ -72,7 +52,8 @@ void layer_describe_features(const struct layer *layer,
     if (layer->causal)
         list_add(&list, "causal");
     if (layer->rope.dims > 0)
-        list_add(&list, "rope%s%s %g of %zu", types[layer->rope.type],
+        list_add(&list, "rope%s%s%s %g of %zu", scaled ? " " : "",
+                 scaled ? rotation_type_name(layer->rope.type) : "",
                  layer->rope.interleaved ? " interleaved" : "", layer->rope.base,
                  layer->rope.dims);
     if (!has_plain_scale(layer))
@@ -84,14 +65,20 @@ void layer_describe_features(const struct layer *layer,
         list_add(&list, "softcap %g", layer->softcap);
     if (layer->clip > 0)
         list_add(&list, "clip %g", layer->clip);
-    describe_bias(&list, &layer->bias);
+    if (layer->bias.kind == ATTN_BIAS_BUCKETS)
+        list_add(&list, "bias of %zu buckets up to %zu", layer->bias.num_buckets,
+                 layer->bias.max_distance);
+    else if (layer->bias.kind != ATTN_BIAS_NONE)
+        list_add(&list, "alibi");
     if (layer->sinks != NULL)
         list_add(&list, "sinks");
-    if (layer->query_norm.kind != NORM_NONE)
-        list_add(&list, "%s of %s", norms[layer->query_norm.kind],
+    if (layer->query_norm.kind != ATTN_NORM_NONE)
+        list_add(&list, "%s%s of %s", norms[layer->query_norm.kind],
+                 layer->query_norm.plus_one ? " (1+w)" : "",
                  layer->head_norm_whole ? "all heads" : "each head");
-    if (before->kind != NORM_NONE)
-        list_add(&list, "%s before%s", norms[before->kind],
+    if (before->kind != ATTN_NORM_NONE)
+        list_add(&list, "%s%s before%s", norms[before->kind],
+                 before->plus_one ? " (1+w)" : "",
                  before->weight != NULL ? "" : " (not in the file)");
     if (ret_text[0] == '\0')
         list_add(&list, "plain");

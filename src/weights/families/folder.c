@@ -119,8 +119,8 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
 
     for (size_t i = 0; i < folder->num_layers; i++) {
         const struct layer_norm *norm = &folder->layers[i].norm_before;
-        count += norm->kind != NORM_NONE;
-        if (norm->kind != NORM_NONE && norm->weight == NULL)
+        count += norm->kind != ATTN_NORM_NONE;
+        if (norm->kind != ATTN_NORM_NONE && norm->weight == NULL)
             return error_set(ret_error, ATTN_E_FORMAT,
                              "the norm before layer %s is not in the files; leave out "
                              "pre_norm=true",

@@ -11,19 +11,14 @@
 
 #include "weights/families/tensors.h"
 
+#include <attnd/model.h>
 #include <stdbool.h>
 
 #define LAYER_PART_SIZE 32 /* bytes of "decoder.3.cross", terminator included */
 
-enum layer_norm_kind {
-    NORM_NONE,
-    NORM_LAYER,       /* (x - mean) / sqrt(variance + eps) * w + b */
-    NORM_RMS,         /* x / sqrt(mean of squares + eps) * w */
-    NORM_RMS_PLUS_ONE /* the same, but * (1 + w) */
-};
-
 struct layer_norm {
-    enum layer_norm_kind kind;
+    attn_norm kind;
+    bool plus_one; /* it multiplies by 1 + w */
     double eps;
     const struct folder_tensor *weight; /* NULL: the file has none */
     const struct folder_tensor *bias;   /* NULL: none */
@@ -58,16 +53,10 @@ struct layer_rope {
 };
 
 /* What is added to a score as a function of j - i. */
-enum layer_bias_kind {
-    BIAS_NONE,
-    BIAS_ALIBI,         /* slope of the head times (j - i) */
-    BIAS_ALIBI_ROUNDED, /* the same in bfloat16, see ATTN_BIAS_ALIBI_ROUNDED */
-    BIAS_BUCKETS        /* T5: a table of numbers by bucket and head */
-};
-
 struct layer_bias {
-    enum layer_bias_kind kind;
-    const struct folder_tensor *table; /* [table_rows, H]; a row for each bucket first */
+    attn_bias kind;
+    /* Of ATTN_BIAS_BUCKETS: [table_rows, H]; a row for each bucket first */
+    const struct folder_tensor *table;
     size_t table_rows;
     size_t num_buckets;
     size_t max_distance;

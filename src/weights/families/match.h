@@ -26,11 +26,12 @@ struct match {
 };
 
 /* Finds the family that `config` names and the tensors fit. `prefix` is the one to take
- * where several fit, or NULL. *ret_match borrows from `config`, and from `error`, which
- * must be empty: it is that of the sections. Errors, with one line that names the key or
- * tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
+ * where several fit, or NULL. *ret_match borrows from `config`, and from `ret_error`,
+ * which must be empty: it is that of the sections. Errors, with one line that names the
+ * key or tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
 attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
-                       const char *prefix, struct match *ret_match, attn_error *error);
+                       const char *prefix, struct match *ret_match,
+                       attn_error *ret_error);
 
 /* Writes the name of a tensor of layer `index`: prefix, layer, module, name and ending.
  * Returns false when it is longer than any that a table has. */

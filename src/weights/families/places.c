@@ -193,7 +193,7 @@ static attn_status place_norm_before(const struct places *places) {
     struct layer_norm *norm = &places->layer->norm_before;
     attn_status status = ATTN_OK;
 
-    while (norm->kind != NORM_NONE && norm->weight == NULL && status == ATTN_OK &&
+    while (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && status == ATTN_OK &&
            words != NULL && *words != '\0') {
         char name[64];
         size_t size = strcspn(words, " ");
@@ -213,7 +213,7 @@ static attn_status place_head_norms(const struct places *places) {
     size_t keys = layer->head_norm_whole ? layer->num_kv_heads : 1;
     char name[MATCH_NAME_SIZE];
 
-    if (layer->query_norm.kind == NORM_NONE)
+    if (layer->query_norm.kind == ATTN_NORM_NONE)
         return ATTN_OK;
     attn_status status = place_norm(places, module, family->query_norm,
                                     queries * layer->head_size, &layer->query_norm);
@@ -244,7 +244,7 @@ static attn_status place_tables(const struct places *places) {
             return refuse_missing_tensor(places, name);
         status = check_place(places, layer->sinks, layer->num_heads, ANY);
     }
-    if (status != ATTN_OK || layer->bias.kind != BIAS_BUCKETS)
+    if (status != ATTN_OK || layer->bias.kind != ATTN_BIAS_BUCKETS)
         return status;
 
     if (family->bias_outside) {

@@ -5,6 +5,7 @@
 #include "weights/families/rope.h"
 
 #include "base/error.h"
+#include "weights/families/model/rotation.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -94,17 +95,12 @@ static size_t read_rope_dims(const struct rope_source *source, size_t head_size)
 
 /* Finds the type; the words of older files mean what they meant there. */
 static enum layer_rope_type read_rope_type(const struct rope_source *source) {
-    static const char *const names[] = {
-        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear",
-        [ROPE_DYNAMIC] = "dynamic", [ROPE_LLAMA3] = "llama3",
-        [ROPE_YARN] = "yarn",       [ROPE_LONGROPE] = "longrope",
-    };
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
 
     if (family_words_have(source->family->longrope_alias, type))
         type = "longrope";
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i], type) == 0)
+    for (size_t i = ROPE_DEFAULT; i <= ROPE_LONGROPE; i++) {
+        if (strcmp(rotation_type_name((enum layer_rope_type)i), type) == 0)
             return (enum layer_rope_type)i;
     }
     error_keep(source->error, ATTN_E_UNSUPPORTED,

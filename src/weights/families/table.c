@@ -29,8 +29,11 @@
 /* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
 #define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
 #define ROPE_COMMON .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 10000
-#define RMS(value)  .norm_kind = NORM_RMS, .norm_eps_keys = "rms_norm_eps", \
-                    .norm_eps = value
+#define LAYER_NORM(keys, value) \
+    .norm_kind = ATTN_NORM_LAYER, .norm_eps_keys = keys, .norm_eps = value
+#define RMS_NORM(keys, value) \
+    .norm_kind = ATTN_NORM_RMS, .norm_eps_keys = keys, .norm_eps = value
+#define RMS(value)  RMS_NORM("rms_norm_eps", value)
 #define OLD_ROTARY  "rotary_emb.inv_freq"
 
 /* The two stacks of BERT; the second exists in decoders. */
@@ -60,15 +63,14 @@
     .type = type_name, .stacks = STACKS_SEQ2SEQ(NULL, NULL, h, w, n, n), \
     .bias_always = "qkvo"}
 #define MBART(type_name, h, w, n_encoder, n_decoder) { \
-    .type = type_name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, .norm_eps = 1e-5, \
+    .type = type_name, .bias_always = "qkvo", LAYER_NORM(NULL, 1e-5), \
     .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm", \
                              h, w, n_encoder, n_decoder)}
 
 /* The names of version 4, which are on disk, and those of version 5. */
 #define VIT_STACK(name, norm_name, eps, layer_name, ...) { \
     .type = name, .bias_always = "o", .bias_if = "qkv", .bias_keys = "qkv_bias", \
-    .bias = true, .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_eps", \
-    .norm_eps = eps, \
+    .bias = true, LAYER_NORM("layer_norm_eps", eps), \
     .stacks = {{.part = "", .layer = layer_name, .module = "attention.", \
                 .names = __VA_ARGS__, .norm = norm_name, KEYS_COMMON, \
                 SIZES(12, 768, 12)}}}
@@ -77,8 +79,7 @@
               {"attention.query", "attention.key", "attention.value", "output.dense"}), \
     VIT_STACK(name, norm_name, eps, new_layer, NAMES_PROJ("o_proj"))
 #define WAV2VEC2(name) { \
-    .type = name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, \
-    .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-5, \
+    .type = name, .bias_always = "qkvo", LAYER_NORM("layer_norm_eps", 1e-5), \
     .norm_if = "do_stable_layer_norm", \
     .stacks = {{.part = "", .layer = "encoder.layers.#.", .module = "attention.", \
                 .names = NAMES_PROJ("out_proj"), .norm = "layer_norm", KEYS_COMMON, \
@@ -94,8 +95,7 @@
 #define STACK_VISION(name, section_name, h, w, n) \
     STACK_TOWER(name, section_name, "vision_model.", h, w, n, MASK_NONE)
 #define TOWER(type_name, eps) \
-    .type = type_name, .bias_always = "qkvo", .norm_kind = NORM_LAYER, \
-    .norm_eps_keys = "layer_norm_eps", .norm_eps = eps
+    .type = type_name, .bias_always = "qkvo", LAYER_NORM("layer_norm_eps", eps)
 
 #define ONE_TOWER(type_name, eps, path, h, w, mask_of) \
     {TOWER(type_name, eps), .stacks = {STACK_TOWER("", NULL, path, h, w, 12, mask_of)}}, \
@@ -116,8 +116,8 @@
                         "num_decoder_layers," KEYS_T5, h, n), \
                STACK_T5("decoder", "1", "EncDecAttention", MASK_NONE, true, \
                         "num_decoder_layers," KEYS_T5, h, n)}, \
-    .norm_kind = NORM_RMS, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-6, \
-    .bias_kind = BIAS_BUCKETS, .bias_table = "relative_attention_bias.weight", \
+    RMS_NORM("layer_norm_epsilon", 1e-6), \
+    .bias_kind = ATTN_BIAS_BUCKETS, .bias_table = "relative_attention_bias.weight", \
     .bias_every_layer = every_layer, .bias_max_keys = "relative_attention_max_distance", \
     .bias_buckets = 32, .bias_distance = 128}
 
@@ -131,7 +131,7 @@ static const struct layer_rope gpt_oss_rope = {
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, .bias_if = "qkvo", \
     .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = kv, \
     .head_size_keys = "head_dim", .head_size = d, RMS(1e-6), .query_norm = "q_norm", \
-    .key_norm = "k_norm", .head_norm_kind = NORM_RMS, ROPE_COMMON, \
+    .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, ROPE_COMMON, \
     QWEN_WINDOW(rule), \
     .ignored = OLD_ROTARY}
 #define GEMMA3(type_name, name, section_name, word) { \
@@ -139,8 +139,8 @@ static const struct layer_rope gpt_oss_rope = {
     .bias_if = "qkvo", \
     .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4, \
     .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR, \
-    .norm_kind = NORM_RMS_PLUS_ONE, .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-6, \
-    .query_norm = "q_norm", .key_norm = "k_norm", .head_norm_kind = NORM_RMS_PLUS_ONE, \
+    .norm_plus_one = true, RMS(1e-6), \
+    .query_norm = "q_norm", .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, \
     .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 1e6, \
     .rope_local_keys = "rope_local_base_freq", .rope_local_base = 10000, \
     .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 4096, \
@@ -157,9 +157,9 @@ static const struct layer_rope gpt_oss_rope = {
                 .layers_keys = "num_hidden_layers n_layer"}}, \
     .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "bias", \
     .kv_keys = "num_kv_heads n_head_kv", .ignored = OLD_ROTARY, \
-    .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5, \
+    LAYER_NORM("layer_norm_epsilon", 1e-5), \
     ROPE_COMMON, .rope_if = "alibi=false", \
-    .bias_kind = BIAS_ALIBI_ROUNDED, .bias_kind_if = "alibi"
+    .bias_kind = ATTN_BIAS_ALIBI_ROUNDED, .bias_kind_if = "alibi"
 
 static const struct family families[] = {
     {   .type = "gpt2",
@@ -172,22 +172,22 @@ static const struct family families[] = {
                     .cross = true, .query_apart = true}},
         .split = SPLIT_BLOCKS, .transposed = true, .bias_always = "qkvo",
         .scale = SCALE_GPT2, .ignored = "bias masked_bias",
-        .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5},
+        LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   /* Karpathy's; the same names, but weights are [out, in] and biases optional */
         .type = "nanogpt", .also = "gpt2", .untyped = "block_size",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     SIZES(12, 768, 12), .names = PACKED("c_attn", "c_proj"),
                     .norm = "ln_1", .mask = MASK_CAUSAL}},
         .split = SPLIT_BLOCKS, .bias_if = "qkvo", .bias_keys = "bias", .bias = true,
-        .ignored = "bias", .norm_kind = NORM_LAYER, .norm_eps = 1e-5},
+        .ignored = "bias", LAYER_NORM(NULL, 1e-5)},
     {   .type = "opt",
         .stacks = {{.part = "", .layer = "decoder.layers.#.",
                     .module = "self_attn.", KEYS_COMMON,
                     SIZES(12, 768, 12), .names = NAMES_PROJ("out_proj"),
                     .norm = "self_attn_layer_norm", .mask = MASK_CAUSAL}},
         .bias_if = "qkvo", .bias_keys = "enable_bias", .bias = true,
-        .norm_kind = NORM_LAYER,
-        .norm_eps = 1e-5, .norm_if = "do_layer_norm_before", .norm_otherwise = true},
+        LAYER_NORM(NULL, 1e-5), .norm_if = "do_layer_norm_before",
+        .norm_otherwise = true},
     BERT("bert", 12, 768, 12),
     BERT("roberta", 12, 768, 12),
     BERT("xlm-roberta", 12, 768, 12),
@@ -227,7 +227,7 @@ static const struct family families[] = {
     {   .type = "whisper",
         .stacks = STACKS_SEQ2SEQ("self_attn_layer_norm", "encoder_attn_layer_norm",
                                  6, 384, 4, 4),
-        .bias_always = "qvo", .norm_kind = NORM_LAYER, .norm_eps = 1e-5},
+        .bias_always = "qvo", LAYER_NORM(NULL, 1e-5)},
     BART("bart", 16, 1024, 12),
     BART("marian", 16, 1024, 12),
     BART("plbart", 12, 768, 6),
@@ -247,7 +247,7 @@ static const struct family families[] = {
                     .width_keys = "hidden_size",
                     .layers_keys = "num_layers num_hidden_layers", .mask = MASK_CAUSAL}},
         .bias_always = "o", .ignored = "bias masked_bias", .scale = SCALE_ONE,
-        .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5,
+        LAYER_NORM("layer_norm_epsilon", 1e-5),
         .window_rule = WINDOW_GPT_NEO, .window_keys = "window_size", .window = 256},
     {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads",
@@ -283,28 +283,27 @@ static const struct family families[] = {
                     SIZES(64, 6144, 44), .mask = MASK_CAUSAL}},
         .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "attention_bias",
         .bias = true,
-        .ignored = "bias masked_bias " OLD_ROTARY, .norm_kind = NORM_LAYER,
-        .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-5, .rotates = true,
+        .ignored = "bias masked_bias " OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
+        .rotates = true,
         .rope_base_keys = "rotary_emb_base rope_theta", .rope_base = 10000,
         .rope_part_keys = "rotary_pct partial_rotary_factor", .rope_part = 0.25},
     {   .type = "gptj",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 4096, 28),
                     .mask = MASK_CAUSAL}},
-        .ignored = "bias masked_bias", .norm_kind = NORM_LAYER,
-        .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5, .rotates = true,
-        .rope_plain = true, .rope_interleaved = true, .rope_base = 10000,
-        .rope_dims_keys = "rotary_dim", .rope_dims = 64},
+        .ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5),
+        .rotates = true, .rope_plain = true, .rope_interleaved = true,
+        .rope_base = 10000, .rope_dims_keys = "rotary_dim", .rope_dims = 64},
     {   .type = "phi",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("dense"),
                     .norm = "input_layernorm", SIZES(32, 2048, 24),
                     .mask = MASK_CAUSAL}},
         .bias_always = "qkvo", .kv_keys = "num_key_value_heads",
-        .head_size_keys = "head_dim",
-        .ignored = OLD_ROTARY, .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_eps",
-        .norm_eps = 1e-5, .query_norm = "q_layernorm", .key_norm = "k_layernorm",
-        .head_norm_if = "qk_layernorm", .head_norm_kind = NORM_LAYER, ROPE_COMMON,
+        .head_size_keys = "head_dim", .ignored = OLD_ROTARY,
+        LAYER_NORM("layer_norm_eps", 1e-5),
+        .query_norm = "q_layernorm", .key_norm = "k_layernorm",
+        .head_norm_if = "qk_layernorm", .head_norm_kind = ATTN_NORM_LAYER, ROPE_COMMON,
         .rope_part_keys = "partial_rotary_factor", .rope_part = 0.5},
     {   .type = "phi3",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
@@ -319,24 +318,22 @@ static const struct family families[] = {
     {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)}, .bias_if = "qkvo",
         .bias_keys = "use_bias", .bias = true, .kv_keys = "num_key_value_heads",
         .kv_heads = 2,
-        .head_size_keys = "head_dim", .norm_kind = NORM_LAYER,
-        .norm_eps_keys = "norm_epsilon",
-        .norm_eps = 1e-5, ROPE_COMMON, .window_rule = WINDOW_ALL,
-        .window_keys = "sliding_window", .ignored = OLD_ROTARY},
+        .head_size_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROPE_COMMON,
+        .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
+        .ignored = OLD_ROTARY},
     {   FALCON("falcon"), .kv_rule = HEADS_MULTI_QUERY},
     {   FALCON("RefinedWebModel"), .kv_rule = HEADS_MULTI_QUERY}, /* falcon-7b */
-    {   FALCON("RefinedWeb")}, /* falcon-40b, of the new architecture unsaid */
+    {   FALCON("RefinedWeb")}, /* falcon-40b, which implies new_decoder_architecture */
     {   .type = "gemma", .stacks = {STACK_LLAMA(16, 3072, 28)}, CAUSAL_GEMMA,
         .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 16,
-        .head_size_keys = "head_dim", .head_size = 256, .norm_kind = NORM_RMS_PLUS_ONE,
-        .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-6, ROPE_COMMON,
-        .ignored = OLD_ROTARY},
+        .head_size_keys = "head_dim", .head_size = 256, .norm_plus_one = true, RMS(1e-6),
+        ROPE_COMMON, .ignored = OLD_ROTARY},
     {   .type = "gemma2", .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA,
         .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4,
         .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR,
-        .norm_kind = NORM_RMS_PLUS_ONE, .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-6,
+        .norm_plus_one = true, RMS(1e-6),
         ROPE_COMMON, .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window",
         .window = 4096, .period = 2, .softcap_keys = "attn_logit_softcapping",
         .softcap = 50},
@@ -350,7 +347,7 @@ static const struct family families[] = {
         .bias_always = "qkvo",
         .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta "
                    "self.rotary_embeddings.inv_freq",
-        .norm_kind = NORM_LAYER, .norm_eps_keys = "layer_norm_eps", .norm_eps = 1e-12,
+        LAYER_NORM("layer_norm_eps", 1e-12),
         .rotates = true, .rope_if = "position_embedding_type=rotary", .rope_plain = true,
         .rope_base_keys = "rope_theta", .rope_base = 10000},
     {   .type = "olmo2",
@@ -361,7 +358,7 @@ static const struct family families[] = {
         .kv_keys = "num_key_value_heads",
         .head_size_keys = "head_dim", .ignored = OLD_ROTARY,
         .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-5, .query_norm = "q_norm",
-        .key_norm = "k_norm", .head_norm_kind = NORM_RMS,
+        .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS,
         .head_norm_whole = true, ROPE_COMMON},
     {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, .bias_if = "qkvo",
         .bias_keys = "attention_bias", .bias = true, .kv_keys = "num_key_value_heads",
@@ -375,7 +372,7 @@ static const struct family families[] = {
                     .names = PACKED("Wqkv", "Wo"),
                     .norm = "attn_norm", SIZES(12, 768, 22)}},
         .split = SPLIT_BLOCKS, .bias_if = "qkvo", .bias_keys = "attention_bias",
-        .norm_kind = NORM_LAYER, .norm_eps_keys = "norm_eps", .norm_eps = 1e-5,
+        LAYER_NORM("norm_eps", 1e-5),
         .norm_skips_first = true, .rotates = true,
         .rope_base_keys = "global_rope_theta rope_theta", .rope_base = 160000,
         .rope_local_keys = "local_rope_theta", .rope_local_base = 10000,
@@ -392,7 +389,8 @@ static const struct family families[] = {
                     12)}},
         .bias_always = "qkvo",
         .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta",
-        .bias_kind = BIAS_BUCKETS, .bias_table = "encoder.relative_attention_bias.weight",
+        .bias_kind = ATTN_BIAS_BUCKETS,
+        .bias_table = "encoder.relative_attention_bias.weight",
         .bias_outside = true, .bias_buckets = 32, .bias_distance = 128,
         .bias_fixed = true},
     {   .type = "bloom",
@@ -402,8 +400,8 @@ static const struct family families[] = {
                     .heads_keys = "n_head num_attention_heads", .mask = MASK_CAUSAL,
                     .width_keys = "hidden_size n_embed",
                     .layers_keys = "n_layer num_hidden_layers", SIZES(8, 64, 2)}},
-        .split = SPLIT_GROUPS, .bias_always = "qkvo", .norm_kind = NORM_LAYER,
-        .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5, .bias_kind = BIAS_ALIBI},
+        .split = SPLIT_GROUPS, .bias_always = "qkvo", .bias_kind = ATTN_BIAS_ALIBI,
+        LAYER_NORM("layer_norm_epsilon", 1e-5)},
     {   .type = "mpt",
         .stacks = {{.part = "", .layer = "blocks.#.", .module = "attn.",
                     .names = PACKED("Wqkv", "out_proj"),
@@ -413,9 +411,8 @@ static const struct family families[] = {
                     .layers_keys = "n_layers num_hidden_layers"}},
         .demands = "attn_config.attn_type=multihead_attention attn_config.qk_ln=false "
                    "attn_config.kv_n_heads=null attn_config.prefix_lm=false",
-        .split = SPLIT_BLOCKS, .scale = SCALE_MPT, .norm_kind = NORM_LAYER,
-        .norm_eps_keys = "layer_norm_epsilon", .norm_eps = 1e-5,
-        .clip_keys = "attn_config.clip_qkv", .bias_kind = BIAS_ALIBI},
+        .split = SPLIT_BLOCKS, .scale = SCALE_MPT, LAYER_NORM("layer_norm_epsilon", 1e-5),
+        .clip_keys = "attn_config.clip_qkv", .bias_kind = ATTN_BIAS_ALIBI},
 };
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */

@@ -206,17 +206,20 @@ static void read_norms(const struct traits *traits, struct layer *layer) {
     double eps = config_get_number(section, family->norm_eps_keys, family->norm_eps,
                                    family->norm_eps);
 
+    struct layer_norm norm = {.plus_one = family->norm_plus_one, .eps = eps};
+
     if (family->norm_if != NULL)
         before = config_get_bool(section, family->norm_if, family->norm_otherwise);
+    norm.kind = family->norm_kind;
     if (before && !(family->norm_skips_first && traits->index == 0))
-        layer->norm_before = (struct layer_norm){.kind = family->norm_kind, .eps = eps};
+        layer->norm_before = norm;
 
     if (family->head_norm_if != NULL)
         on_heads = config_get_bool(section, family->head_norm_if, false);
+    norm.kind = family->head_norm_kind;
     if (!on_heads)
         return;
-    layer->query_norm = (struct layer_norm){.kind = family->head_norm_kind, .eps = eps};
-    layer->key_norm = layer->query_norm;
+    layer->query_norm = layer->key_norm = norm;
     layer->head_norm_whole = family->head_norm_whole;
 }
 
@@ -226,11 +229,11 @@ static void read_distance_bias(const struct traits *traits, struct layer *layer)
     const struct config_section *section = traits->section;
     struct layer_bias *bias = &layer->bias;
 
-    if (family->bias_kind == BIAS_NONE || layer->cross ||
+    if (family->bias_kind == ATTN_BIAS_NONE || layer->cross ||
         !config_get_bool(section, family->bias_kind_if, family->bias_kind_if == NULL))
         return;
     bias->kind = family->bias_kind;
-    if (bias->kind != BIAS_BUCKETS)
+    if (bias->kind != ATTN_BIAS_BUCKETS)
         return;
 
     bias->both_sides = !layer->causal;

@@ -19,8 +19,9 @@ void distance_fill_slopes(const struct layer_bias *bias, size_t num_heads,
         double step = h < power ? (double)(h + 1) / (double)power
                                 : (double)(2 * (h - power) + 1) / (double)(2 * power);
         double slope = exp2(-8 * step);
-        ret_slopes[h] = bias->kind == BIAS_ALIBI_ROUNDED ? dtype_round_bf16((float)slope)
-                                                         : (float)slope;
+        ret_slopes[h] = bias->kind == ATTN_BIAS_ALIBI_ROUNDED
+                            ? dtype_round_bf16((float)slope)
+                            : (float)slope;
     }
 }
 

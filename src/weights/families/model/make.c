@@ -10,11 +10,6 @@
 
 #include <stdio.h>
 
-static const attn_norm norms[] = {[NORM_NONE] = ATTN_NORM_NONE,
-                                  [NORM_LAYER] = ATTN_NORM_LAYER,
-                                  [NORM_RMS] = ATTN_NORM_RMS,
-                                  [NORM_RMS_PLUS_ONE] = ATTN_NORM_RMS};
-
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
 
@@ -36,12 +31,12 @@ static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info
     const struct layer_norm *before = &layer->norm_before;
     const struct folder_tensor *weight = before->weight;
 
-    info->head_norm = norms[layer->query_norm.kind];
+    info->head_norm = layer->query_norm.kind;
     info->head_norm_whole = layer->head_norm_whole;
     info->head_norm_bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
     info->head_norm_eps = layer->query_norm.eps;
-    info->pre_norm = norms[before->kind];
-    info->pre_norm_applied = pre_norm && before->kind != NORM_NONE;
+    info->pre_norm = before->kind;
+    info->pre_norm_applied = pre_norm && before->kind != ATTN_NORM_NONE;
     info->pre_norm_bias = before->bias != NULL;
     info->pre_norm_eps = before->eps;
     snprintf(info->pre_norm_name, sizeof info->pre_norm_name, "%s",
@@ -58,24 +53,12 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
                                   .window = layer->window,
                                   .softcap = layer->softcap,
                                   .clip = layer->clip,
-                                  .sinks = layer->sinks != NULL};
+                                  .sinks = layer->sinks != NULL,
+                                  .bias = layer->bias.kind,
+                                  .bias_distance = layer->bias.max_distance};
     fill_linears(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
 
-    switch (layer->bias.kind) {
-    case BIAS_NONE:
-        break;
-    case BIAS_ALIBI:
-        ret_info->bias = ATTN_BIAS_ALIBI;
-        break;
-    case BIAS_ALIBI_ROUNDED:
-        ret_info->bias = ATTN_BIAS_ALIBI_ROUNDED;
-        break;
-    case BIAS_BUCKETS:
-        ret_info->bias = ATTN_BIAS_BUCKETS;
-        ret_info->bias_distance = layer->bias.max_distance;
-        break;
-    }
     if (layer->rope.dims > 0) {
         ret_info->rope_size = layer->rope.dims;
         ret_info->rope_type = rotation_type_name(layer->rope.type);
@@ -95,7 +78,7 @@ static attn_status read_norm(const struct layer_norm *norm, size_t size,
                              float *ret_weight, float *ret_bias, attn_error *ret_error) {
     attn_status status = read_vector(norm->weight, size, ret_weight, ret_error);
 
-    for (size_t i = 0; norm->kind == NORM_RMS_PLUS_ONE && i < size; i++)
+    for (size_t i = 0; norm->plus_one && i < size; i++)
         ret_weight[i] += 1;
     if (status == ATTN_OK)
         status = read_vector(norm->bias, size, ret_bias, ret_error);
@@ -179,9 +162,9 @@ attn_status layer_read_model(const void *context, attn_model *model,
         status = rotation_fill(&layer->rope, &model->rotation, ret_error);
     if (status == ATTN_OK)
         status = read_vector(layer->sinks, heads, model->sinks, ret_error);
-    if (status == ATTN_OK && bias->kind == BIAS_BUCKETS)
+    if (status == ATTN_OK && bias->kind == ATTN_BIAS_BUCKETS)
         status = distance_read_biases(bias, heads, model->distance_bias, ret_error);
-    else if (status == ATTN_OK && bias->kind != BIAS_NONE)
+    else if (status == ATTN_OK && bias->kind != ATTN_BIAS_NONE)
         distance_fill_slopes(bias, heads, model->alibi_slopes);
     return status;
 }
