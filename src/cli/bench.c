@@ -11,7 +11,7 @@
 #include "config/model_spec.h"
 #include "config/options.h"
 #include "math/model.h"
-#include "math/plan.h"
+#include "math/plan/make.h"
 #include "math/tiles.h"
 #include "sched/loop.h"
 #include "sched/pool.h"

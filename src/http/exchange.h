@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.h: one request and its reply.
  *
- * An exchange belongs to its HTTP thread. Between exchange_suspend() and
- * exchange_resume() it belongs to whom it was handed to, such as the worker that runs its
- * job. It has one owner at a time, so it has no lock. */
+ * An exchange belongs to its HTTP thread. Between exchange_submit() and exchange_resume()
+ * it belongs to the worker that runs its job instead. It has one owner at a time, so it
+ * has no lock. */
 #ifndef ATTND_HTTP_EXCHANGE_H
 #define ATTND_HTTP_EXCHANGE_H
 
@@ -20,7 +20,7 @@
 
 #include <microhttpd.h>
 
-struct inference_kind; /* see work/inference.h */
+struct inference_phases; /* see work/phases.h */
 struct page_file;
 
 enum exchange_state {
@@ -33,7 +33,7 @@ enum exchange_state {
 /* How one request is read and its reply is written. Everything is borrowed: the models
  * outlive the exchange, the rest is constant. */
 struct exchange_codec {
-    const struct inference_kind *kind;
+    const struct inference_phases *phases;
     wire_read *read;
     const struct wire_writer *writer; /* of attention; NULL for an analysis of heads */
     size_t json_size;                 /* wire_input.json_size */
@@ -53,7 +53,7 @@ struct exchange {
     const struct route *route; /* of the path, whatever the method; NULL: none */
     struct route_word words[ROUTE_WORDS_MAX]; /* those that the route leaves open */
     const struct wire_error_format *errors;   /* how this route writes errors */
-    struct exchange_codec codec;              /* set by job_submit() */
+    struct exchange_codec codec;              /* set by infer_submit() */
     enum exchange_state state;
     struct buf body;
     struct upload upload;             /* of `body`, until the request is complete */
@@ -69,7 +69,7 @@ struct exchange {
     struct memory_share memory;
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
-    int64_t submitted; /* likewise; set by job_submit() */
+    int64_t submitted; /* likewise; set by infer_submit() */
     /* What a worker has decoded. It may wait for a worker once more. */
     struct arena decoded;        /* released when the request has been computed */
     struct inference *inference; /* in `decoded` */
@@ -132,6 +132,19 @@ void exchange_set_preflight(struct exchange *exchange);
  * 404 that points to `list_route`, the route that lists the models, and returns false. */
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index);
+
+/* Reserves `bytes` of the budget until the exchange ends, as memory_reserve() does. */
+bool exchange_reserve(struct exchange *exchange, size_t bytes,
+                      struct wire_problem *ret_problem);
+
+/* Releases what is reserved in excess of `bytes`. */
+void exchange_keep(struct exchange *exchange, size_t bytes);
+
+/* Suspends the connection and submits the job, whose estimates are set, to the workers.
+ * `run` ends with exchange_resume(). When the job should not wait, the reply is a 503
+ * instead. */
+void exchange_submit(struct exchange *exchange,
+                     void (*run)(struct sched_job *job, struct sched_worker *worker));
 
 /* Suspends the connection. The exchange then belongs to whom it is handed to next, who
  * ends with exchange_resume(): a worker, or the thread that loads models. */

@@ -6,8 +6,8 @@
 #include "base/container_of.h"
 #include "http/exchange.h"
 #include "http/handlers.h"
-#include "http/work/inference.h"
-#include "http/work/job.h"
+#include "http/work/infer.h"
+#include "http/work/phases.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 
@@ -116,7 +116,7 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
 
 void oip_handle_infer(struct exchange *exchange) {
     struct wire_problem problem;
-    struct exchange_codec codec = {.kind = &attention_kind,
+    struct exchange_codec codec = {.phases = &attention_phases,
                                    .read = wire_oip_read,
                                    .writer = &wire_oip_writer,
                                    .num_models = 1};
@@ -130,7 +130,7 @@ void oip_handle_infer(struct exchange *exchange) {
         return;
     }
     codec.text = codec.json_size == WIRE_NO_SIZE;
-    job_submit(exchange, &codec);
+    infer_submit(exchange, &codec);
 }
 
 /* --- descriptions --- */

@@ -16,7 +16,8 @@ enum attn_steps {
 
 /* As attn_run(), but runs only `steps`, a sum of members of enum attn_steps. A step reads
  * from scratch what the steps before it wrote, in this call or in an earlier one that had
- * the same ATTN_PROJECTED. With it, the sizes are those of a PLAN_PROJECTED (plan.h). */
+ * the same ATTN_PROJECTED. With it, the sizes are those of PLAN_PROJECTED, see
+ * plan/plan.h. */
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,
                            void *scratch, const attn_result *result, unsigned steps);
 

@@ -6,7 +6,7 @@
 #include "math/blas.h"
 #include "math/mask.h"
 #include "math/model.h"
-#include "math/plan.h"
+#include "math/plan/rules.h"
 
 #include <string.h>
 

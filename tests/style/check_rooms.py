@@ -58,7 +58,7 @@ def check_includes(path, name, rooms):
             yield f"{path}: room {room} does not list {LIBRARY_HEADERS[header]}"
         if header in SOLE_USERS and name != SOLE_USERS[header]:
             yield f"{path}: only {SOLE_USERS[header]} may include {header}"
-        if header in MODEL_HEADERS and room != "math" and "math" not in entry["uses"]:
+        if header in MODEL_HEADERS and "math" not in (room.split("/")[0], *entry["uses"]):
             yield f"{path}: room {room} knows no model, so it may not include {header}"
 
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c: the attention, divided into panels of queries of each head. Heads are
  * addressed by leading dimension. */
+#include "math/attend/attend.h"
+
 #include "math/attend/panel.h"
 #include "math/mask.h"
+#include "math/plan/rules.h"
 
 #include <string.h>
 

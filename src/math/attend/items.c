@@ -3,6 +3,7 @@
 #include "math/attend/items.h"
 
 #include "base/pace.h"
+#include "math/run/share.h"
 
 #define COUNT_STEPS 16 /* of the items of a sequence */
 
@@ -58,6 +59,7 @@ void run_items(const struct run *run, double flops,
         num_items += count(run, s);
     }
     run->first_items[run->request->num_sequences] = num_items;
-    t.task_items = run_task_items(num_items, flops, run->plan->num_threads);
-    run_share(run, flops, (num_items + t.task_items - 1) / t.task_items, items_task, &t);
+    t.task_items = share_task_items(num_items, flops, run->plan->num_threads);
+    share_tasks(run->request->parallel, flops,
+                (num_items + t.task_items - 1) / t.task_items, items_task, &t);
 }

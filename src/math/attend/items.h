@@ -4,7 +4,7 @@
 #ifndef ATTND_MATH_ATTEND_ITEMS_H
 #define ATTND_MATH_ATTEND_ITEMS_H
 
-#include "math/run.h"
+#include "math/run/run.h"
 
 /* Calls work() for all items of a step, of so many operations in all: with some items of
  * one sequence at a time, by their numbers in the sequence. count() returns how many

@@ -2,6 +2,8 @@
 /* work.c: finds what a panel reads and writes. */
 #include "math/attend/work.h"
 
+#include "math/plan/rules.h"
+
 #include <string.h>
 
 /* Returns the first row of the panel in the sequence. */

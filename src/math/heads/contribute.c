@@ -6,6 +6,7 @@
 
 #include "base/pace.h"
 #include "math/mask.h"
+#include "math/run/share.h"
 
 #include <math.h>
 #include <string.h>
@@ -204,7 +205,8 @@ void heads_contribute(const struct run *run, double *gram, double *squared_norm)
     const struct plan *plan = run->plan;
     size_t num_heads = run->model->info.num_heads, count = num_heads + 1;
 
-    run_share(run, plan->heads_flops, plan->num_strips, contribute_task, &run);
+    share_tasks(run->request->parallel, plan->heads_flops, plan->num_strips,
+                contribute_task, &run);
     for (size_t i = 0; i < plan->num_strips; i++) {
         const double *products = run->strip_products + i * count * count;
         pace_add(count * count / 2);

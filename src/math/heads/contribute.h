@@ -3,7 +3,7 @@
 #ifndef ATTND_MATH_HEADS_CONTRIBUTE_H
 #define ATTND_MATH_HEADS_CONTRIBUTE_H
 
-#include "math/run.h"
+#include "math/run/run.h"
 
 /* Adds the products of the heads' contributions over all rows of run->context to `gram`
  * [H, H], and the sum of the squares of all outputs to *squared_norm. The order of the

@@ -3,7 +3,7 @@
 #ifndef ATTND_MATH_HEADS_EVEN_H
 #define ATTND_MATH_HEADS_EVEN_H
 
-#include "math/run.h"
+#include "math/run/run.h"
 
 /* Writes what even weights amount to in the rows of each panel of queries to
  * run->even_sums. The panels are tasks, since unordered keys are looked at one by one. */

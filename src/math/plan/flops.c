@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flops.c: estimates how long a request takes, in operations. */
+#include "math/plan/flops.h"
+
 #include "math/mask.h"
 #include "math/model.h"
-#include "math/plan/parts.h"
 
 /* As many operations take as long as one of the tanh() of additive scoring. */
 #define TANH_FLOPS 40
@@ -10,7 +11,7 @@
 /* Likewise, of what is summed up for each attention weight. */
 #define SUM_FLOPS 40
 
-/* Likewise, of a number that is placed, see attend/place.c. */
+/* Likewise, of a number that is placed, see attend/finish.c. */
 #define PLACE_FLOPS 16
 
 /* Likewise, of a pair that is masked by itself, with the search for the first and last

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scratch.c: lays out the scratch memory, of all threads and of each. */
-#include "math/model.h"
-#include "math/plan/parts.h"
+#include "math/plan/scratch.h"
+
+#include "math/plan/rules.h"
 #include "math/reserve.h"
 #include "math/rows/rotate.h"
 
@@ -64,7 +65,7 @@ static bool reserve_rotations(const attn_model *model, struct plan *plan,
                           model->info.rope_size, &plan->rotations);
 }
 
-/* Sizes what attend/place.c needs of a thread's scratch: what it rotates with, and a
+/* Sizes what attend/finish.c needs of a thread's scratch: what it rotates with, and a
  * panel of keys. */
 static bool plan_place(const attn_model *model, struct plan *plan) {
     size_t num_pairs = model->info.rope_size / 2, floats = 0, start, rotor;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place.c: what becomes of projected rows: they are clipped, normed and rotated to their
+/* finish.c: what becomes of projected rows: they are clipped, normed and rotated to their
  * positions, and keys go into panels. An item is up to KEY_BLOCK rows of a sequence, in
  * all heads. */
+#include "math/attend/finish.h"
+
 #include "math/attend/items.h"
 #include "math/rows/norm.h"
 #include "math/rows/rotate.h"
+#include "math/run/share.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -267,7 +270,8 @@ void run_place_rows(const struct run *run) {
     if (!plan->places)
         return;
     if (plan->num_rotations > 0)
-        run_share(run, FILL_FLOPS * (double)(entries * run->model->info.rope_size),
-                  entries, fill_entry, (void *)(uintptr_t)run);
+        share_tasks(run->request->parallel,
+                    FILL_FLOPS * (double)(entries * run->model->info.rope_size), entries,
+                    fill_entry, (void *)(uintptr_t)run);
     run_items(run, plan->place_flops, count_place_items, place_items);
 }

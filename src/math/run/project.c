@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* project.c: the projections, divided into strips of rows times panels of weights. With
  * kernels for bfloat16 the rows are converted first. */
+#include "math/run/project.h"
+
 #include "base/pace.h"
 #include "math/rows/norm.h"
-#include "math/run.h"
+#include "math/run/share.h"
 
 #include <string.h>
 
@@ -248,8 +250,8 @@ static void norm_input(const struct run *run, struct projections *p) {
         .rows = p->rows,
     };
 
-    run_share(run, NORM_FLOPS * (double)n.rows * (double)n.norm.size, num_strips(n.rows),
-              norm_strip, &n);
+    share_tasks(run->request->parallel, NORM_FLOPS * (double)n.rows * (double)n.norm.size,
+                num_strips(n.rows), norm_strip, &n);
     p->x = p->converted = n.to;
 }
 
@@ -262,8 +264,9 @@ static void convert_input(const struct run *run, struct projections *p) {
                            .width = p->items[0].linear->in,
                            .to_ld = p->converted == p->x ? p->x_ld : (p->x_ld + 1) / 2};
 
-    run_share(run, RUN_CONVERT_FLOPS * (double)p->rows * (double)c.width,
-              num_strips(p->rows), convert_strip, &c);
+    share_tasks(run->request->parallel,
+                RUN_CONVERT_FLOPS * (double)p->rows * (double)c.width,
+                num_strips(p->rows), convert_strip, &c);
     p->x = c.to;
     p->x_ld = c.to_ld;
 }
@@ -272,7 +275,7 @@ static void run_projections(const struct run *run, struct projections *p) {
     size_t strips = num_strips(p->rows), num_threads = run->plan->num_threads;
 
     /* Large tasks for one thread, but not too long; enough of them for several. */
-    p->task_panels = run_task_items(strips * p->all_panels, p->flops, num_threads);
+    p->task_panels = share_task_items(strips * p->all_panels, p->flops, num_threads);
     if (p->task_panels > TASK_PANELS_MAX)
         p->task_panels = TASK_PANELS_MAX;
     for (size_t i = 0; i < p->count; i++)
@@ -282,7 +285,8 @@ static void run_projections(const struct run *run, struct projections *p) {
         norm_input(run, p);
     if (p->engine->kernels->convert_bf16 != NULL)
         convert_input(run, p);
-    run_share(run, p->flops, strips * p->strip_tasks, project_task, p);
+    share_tasks(run->request->parallel, p->flops, strips * p->strip_tasks, project_task,
+                p);
 }
 
 /* Returns no projections yet, of the inputs `x`, with the norm before the layer or
@@ -414,7 +418,8 @@ void run_copy_heads(const struct run *run, float *heads) {
     struct rows_copy c = {run->context, heads, run->plan->sizes.num_queries,
                           run->plan->hidden};
 
-    run_share(run, (double)c.rows * (double)c.width, num_strips(c.rows), copy_strip, &c);
+    share_tasks(run->request->parallel, (double)c.rows * (double)c.width,
+                num_strips(c.rows), copy_strip, &c);
 }
 
 void run_project_outputs(const struct run *run, float *outputs) {

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules.h: which way a sequence is computed, and what of it is wanted. */
+#ifndef ATTND_MATH_PLAN_RULES_H
+#define ATTND_MATH_PLAN_RULES_H
+
+#include "math/model.h"
+#include "math/plan/plan.h"
+
+/* Returns whether a layer and a request have nothing of what makes scores from more than
+ * the projections: shared key heads, norms, rotations, positions, windows and the like. A
+ * scale of its own and a causal mask are plain. */
+bool plan_is_plain(const attn_model *model, const attn_request *request);
+
+/* Returns whether a sequence is direct: few queries over many keys, whose keys and values
+ * are never projected. The score q (W x + b) is (W^T q) x, plus a number that is the same
+ * for all keys of a query, so that softmax does not see it. The weights sum to 1, so the
+ * weighted sum of W x + b is W times that of x, plus b. For each number of a key or value
+ * that takes H*Tq multiply-adds, where its projection takes H*D.
+ *
+ * A direct sequence has other bits than the same one projected. So the rule depends on
+ * nothing but the model and the lengths of the sequence: the engine is native, the layer
+ * plain, scoring is scaled dot product, Tk is at least 1,024, and 4 Tq is at most D. */
+bool plan_is_direct(const struct plan *plan, const attn_model *model,
+                    const attn_request *request, size_t sequence);
+
+/* Returns whether the heads of a sequence that share a key head attend together: the
+ * queries of one head leave lanes of a panel idle. So keys are read once for all. */
+bool plan_is_grouped(const struct plan *plan, const attn_model *model,
+                     const attn_request *request, size_t sequence);
+
+/* How the attention of one sequence is divided into items, which are ordered by head,
+ * panel and piece. All heads of a direct sequence are one: its rows are [heads that are
+ * scored, Tq]. So are those of a group, in a sequence that is grouped. When the mean of
+ * the weights is wanted, an item does all heads. */
+struct plan_items {
+    size_t heads, panels, pieces;
+};
+
+struct plan_items plan_items(const struct plan *plan, const attn_model *model,
+                             const attn_request *request, size_t sequence);
+
+/* Returns whether a head's outputs are wanted. */
+bool plan_sums_head(const struct plan *plan, const attn_request *request, size_t head);
+
+/* Returns how many matrices of weights a sequence has in the result. */
+size_t plan_weights_heads(const attn_model_info *info, const attn_request *request);
+
+/* Returns how many rows each of these matrices has. */
+size_t plan_weights_rows(const attn_request *request, size_t sequence);
+
+#endif

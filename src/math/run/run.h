@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.h: what the steps of attn_run() share: the request, its plan, the arrays of scratch
+ * and the heads that are computed. */
+#ifndef ATTND_MATH_RUN_RUN_H
+#define ATTND_MATH_RUN_RUN_H
+
+#include "math/model.h"
+#include "math/plan/plan.h"
+#include "math/run/ranges.h"
+
+#include <stdint.h>
+
+/* Operations that share_tasks() assumes for the conversion of one number to bfloat16. */
+#define RUN_CONVERT_FLOPS 4
+
+/* What every step of one call needs. */
+struct run {
+    const attn_model *model;
+    const attn_request *request;
+    const struct plan *plan;
+    /* The heads whose scores are computed, those whose values are summed, and the words
+     * of the latter in `context`, or one empty range. */
+    struct ranges scored, summed, summed_words;
+    /* The heads whose queries are projected, and the key heads whose keys and values are.
+     * All queries and keys are, when a norm needs them. */
+    struct ranges query_heads, key_heads, summed_keys;
+    float *converted;     /* one input in bfloat16; unused with float32 */
+    float *normed;        /* one input after the norm before the layer; or unused */
+    double *rotations;    /* see plan->num_rotations; NULL: none */
+    float *queries;       /* [sum of Tq, score_width] */
+    float *keys, *values; /* see plan->by_head */
+    /* [plan->direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First
+     * W_k^T q of a head and query, [key_size]; then its sum of values, [value_size]. */
+    float *direct;
+    float *context; /* [sum of Tq, H*D]: the heads' outputs */
+    float *weights; /* attn_result.weights; NULL when not wanted */
+    float *lse;     /* attn_result.lse; likewise */
+    /* Where a head's and a query's weights are among those that are selected, or -1; for
+     * the mean, 0 for all heads. NULL when no weights are wanted. */
+    int32_t *head_slots;  /* [H] */
+    int32_t *query_slots; /* [longest Tq] */
+    /* [panels of queries, H], written instead of weights; NULL when not wanted. */
+    attn_head_sums *panel_sums;
+    attn_head_sums *even_sums; /* [panels of queries], likewise */
+    double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
+    float *partials;           /* results of the pieces of panels, when plan->splits */
+    const struct sequence_position *sequences; /* [B] */
+    size_t *first_items;   /* [B + 1]: items before each sequence, see attend/items.h */
+    float *thread_scratch; /* [num_threads][plan->thread_floats] */
+};
+
+/* Returns whether the weights of a head are wanted, or sums that are made with them. */
+static inline bool run_weighs_head(const struct run *run, size_t head) {
+    return run->panel_sums != NULL || run->request->need_lse ||
+           (run->head_slots != NULL && run->head_slots[head] >= 0);
+}
+
+/* Sets up a run of a plan. The caller sets `weights` when they are wanted, and `context`
+ * where that is the outputs themselves. */
+void run_init(struct run *run, const attn_model *model, const attn_request *request,
+              const struct plan *plan, void *scratch);
+
+#endif
