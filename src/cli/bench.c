@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/noise.h"
-#include "config/model_spec.h"
 #include "config/options.h"
 #include "math/model.h"
 #include "math/plan/make.h"
 #include "math/tiles.h"
+#include "models/spec.h"
 #include "sched/loop.h"
 #include "sched/pool.h"
 

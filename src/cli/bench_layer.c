@@ -3,9 +3,9 @@
 #include "cli/bench.h"
 
 #include "base/noise.h"
-#include "config/model_spec.h"
 #include "math/mask.h"
 #include "math/model.h"
+#include "models/spec.h"
 #include "weights/families/folder.h"
 
 static attn_status make_up_layer(const struct bench_layer *layer,

@@ -4,9 +4,9 @@
 #include "base/error.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
-#include "cli/folder.h"
 #include "cli/operand.h"
-#include "config/model_spec.h"
+#include "models/open.h"
+#include "models/spec.h"
 #include "weights/families/folder.h"
 
 #include <stdio.h>

@@ -1,32 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder.h: a checkpoint's folder, which has many layers, from the command line. */
+/* folder.h: what attnd inspect prints of a folder. */
 #ifndef ATTND_CLI_FOLDER_H
 #define ATTND_CLI_FOLDER_H
 
-#include "config/model_spec.h"
+#include "models/spec.h"
 
 #include <attnd/model.h>
-
-struct folder;
-
-/* Opens the folder that `spec` asks for. *ret_folder becomes NULL when the path is that
- * of a file; a key that only folders have is refused then. Errors, with one line: those
- * of folder_open(); ATTN_E_VALUE for a key that folders do not have. */
-attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_folder,
-                             attn_error *ret_error);
-
-/* The same, and checks that all layers can be served at the same time in the memory that
- * this process may use, beside the *bytes that are spoken for. Adds theirs to them.
- * Errors besides: those of folder_check_models(). */
-attn_status folder_open_to_serve(const struct model_spec *spec,
-                                 const attn_engine_options *engine, size_t *bytes,
-                                 struct folder **ret_folder, attn_error *ret_error);
-
-/* Adds a remedy to an error about the file at `path`: that its folder is what can be
- * loaded, where that has a config.json and the file does not fit any layout; or how to
- * download a model, where there is no file and `path` could be its name at Hugging Face.
- * Returns `status`. */
-attn_status folder_hint(const char *path, attn_status status, attn_error *error);
 
 /* Prints a line for each layer of a folder: what it has, and what of it attnd does not
  * compute. Then reads all numbers of the layers to check them, on all CPUs; each second a

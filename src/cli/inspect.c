@@ -2,8 +2,9 @@
 /* inspect.c: attnd inspect, which checks checkpoints and prints what they are. */
 #include "cli/commands.h"
 #include "cli/folder.h"
-#include "cli/load.h"
-#include "config/model_spec.h"
+#include "models/load.h"
+#include "models/open.h"
+#include "models/spec.h"
 #include "weights/checkpoint.h"
 
 #include <stdio.h>

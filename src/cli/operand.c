@@ -3,9 +3,9 @@
 #include "cli/operand.h"
 
 #include "base/error.h"
-#include "cli/folder.h"
-#include "cli/load.h"
-#include "config/model_spec.h"
+#include "models/load.h"
+#include "models/open.h"
+#include "models/spec.h"
 #include "weights/families/folder.h"
 
 #include <attnd/library.h>

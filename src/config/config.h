@@ -38,7 +38,7 @@ struct config_heads {
 };
 
 struct config {
-    /* Models, and how they are computed: for serve (cli/load.c), inspect and bench. */
+    /* Models, and how they are computed: for serve (models/load.c), inspect and bench. */
     struct config_texts models;
     char *model_dir; /* NULL: none */
     bool skip_bad_models;

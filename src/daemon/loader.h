@@ -7,7 +7,7 @@
 #ifndef ATTND_DAEMON_LOADER_H
 #define ATTND_DAEMON_LOADER_H
 
-#include "daemon/catalogue.h"
+#include "models/catalogue.h"
 
 struct loader;
 

@@ -8,14 +8,14 @@
 #define ATTND_HTTP_EXCHANGE_H
 
 #include "base/buf.h"
-#include "http/facts.h"
 #include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/options.h"
 #include "http/routes.h"
-#include "http/served.h"
 #include "http/stream.h"
 #include "http/thread.h"
+#include "models/facts.h"
+#include "models/generation.h"
 #include "wire/protocol.h"
 
 #include <microhttpd.h>

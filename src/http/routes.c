@@ -3,7 +3,7 @@
 #include "http/routes.h"
 
 #include "http/handlers.h"
-#include "http/metrics/requests.h"
+#include "models/requests.h"
 #include "wire/oip/oip.h"
 
 #include <string.h>

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "http/net/address.h"
 #include "http/net/origin.h"
-#include "http/served.h"
 #include "http/server.h"
+#include "models/generation.h"
 
 #include <arpa/inet.h>
 #include <attnd/library.h>

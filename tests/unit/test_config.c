@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_config.c: options from every source, and the text of --model. */
 #include "config/config.h"
-#include "config/model_spec.h"
 #include "config/options.h"
 #include "fail_alloc.h"
+#include "models/spec.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -2,8 +2,8 @@
 /* test_http_metrics.c: tests of what is counted about requests. */
 #include "fail_alloc.h"
 #include "http/metrics/metrics.h"
-#include "http/model_stats.h"
 #include "http/routes.h"
+#include "models/stats.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,13 +3,13 @@
  *
  * Each HTTP thread counts for itself, so that they do not take cache lines from each
  * other; a reader adds up. Requests about a model are counted with the model
- * (http/model_stats.h). So the memory for all labels is fixed. */
+ * (models/stats.h). So the memory for all labels is fixed. */
 #ifndef ATTND_HTTP_METRICS_METRICS_H
 #define ATTND_HTTP_METRICS_METRICS_H
 
-#include "http/facts.h"
 #include "http/metrics/refusals.h"
-#include "http/metrics/requests.h"
+#include "models/facts.h"
+#include "models/requests.h"
 #include "obs/histogram.h"
 
 #include <attnd/status.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cli_team.c: threads that share tasks. */
+/* test_models_team.c: threads that share tasks. */
 #include "base/error.h"
-#include "cli/team.h"
+#include "models/team.h"
 
 /* cmocka.h needs these first */
 #include <setjmp.h>

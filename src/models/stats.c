@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_stats.c: what requests for inference took. */
-#include "http/model_stats.h"
+/* stats.c: what requests for inference took. */
+#include "models/stats.h"
 
 #include <time.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model, and the same
+/* spec.h: parses NAME=FILE[,KEY=VALUE]..., the value of --model, and the same
  * without NAME=, an operand. */
-#ifndef ATTND_CONFIG_MODEL_SPEC_H
-#define ATTND_CONFIG_MODEL_SPEC_H
+#ifndef ATTND_MODELS_SPEC_H
+#define ATTND_MODELS_SPEC_H
 
 #include <attnd/model.h>
 

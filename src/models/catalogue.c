@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* catalogue.c: compares what is loaded with what the options name now. */
-#include "daemon/catalogue.h"
+#include "models/catalogue.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
-#include "cli/team.h"
-#include "daemon/warm_up.h"
+#include "models/team.h"
+#include "models/warm_up.h"
 #include "wire/json/value.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* load.c: reads --model, --model-dir and --demo. */
-#include "cli/load.h"
+#include "models/load.h"
 
 #include "base/error.h"
-#include "cli/folder.h"
-#include "config/model_spec.h"
 #include "config/options.h"
+#include "models/open.h"
+#include "models/spec.h"
 #include "weights/checkpoint.h"
 #include "weights/families/folder.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* served.h: what is served, and how it is replaced.
+/* generation.h: what is served, and how it is replaced.
  *
  * A generation is a set of models with their counters and estimates. It does not change
  * once it is published. An exchange holds the generation that it began with until it
  * ends, so a request never sees a mixture of two. */
-#ifndef ATTND_HTTP_SERVED_H
-#define ATTND_HTTP_SERVED_H
+#ifndef ATTND_MODELS_GENERATION_H
+#define ATTND_MODELS_GENERATION_H
 
 #include "base/buf.h"
-#include "http/model_stats.h"
-#include "http/work/estimate.h"
+#include "models/estimate.h"
+#include "models/stats.h"
 #include "wire/problem.h"
 
 #include <attnd/model.h>

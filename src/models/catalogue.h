@@ -2,13 +2,13 @@
 /* catalogue.h: the models that the options name, which of them are loaded, and how they
  * are replaced while attnd serves.
  *
- * One thread at a time uses a catalogue: main() until the loader has started (loader.h),
- * and the loader then. Each change is published as one generation (http/served.h). */
-#ifndef ATTND_DAEMON_CATALOGUE_H
-#define ATTND_DAEMON_CATALOGUE_H
+ * One thread at a time uses a catalogue: main() until the loader has started
+ * (daemon/loader.h), and the loader then. Each change is published as one generation. */
+#ifndef ATTND_MODELS_CATALOGUE_H
+#define ATTND_MODELS_CATALOGUE_H
 
-#include "daemon/entries.h"
-#include "http/served.h"
+#include "models/entries.h"
+#include "models/generation.h"
 #include "sched/budget.h"
 #include "sched/pool.h"
 

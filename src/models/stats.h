@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_stats.h: how many requests a model had and how long they took, for GET /metrics
+/* stats.h: how many requests a model had and how long they took, for GET /metrics
  * and for the statistics of the Open Inference Protocol.
  *
  * Workers and HTTP threads count, and HTTP threads read at any time. A reader may see
  * some numbers of a request and not yet the others. */
-#ifndef ATTND_HTTP_MODEL_STATS_H
-#define ATTND_HTTP_MODEL_STATS_H
+#ifndef ATTND_MODELS_STATS_H
+#define ATTND_MODELS_STATS_H
 
-#include "http/facts.h"
-#include "http/metrics/requests.h"
+#include "models/facts.h"
+#include "models/requests.h"
 #include "wire/oip/describe.h"
 
 /* Of requests for inference. The last four are counted for successes only. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* entries.c: lists of the models that the options name. */
-#include "daemon/entries.h"
+#include "models/entries.h"
 
 #include "base/error.h"
 #include "base/machine.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* warm_up.c: calls on each worker, between two of its jobs. */
-#include "daemon/warm_up.h"
+#include "models/warm_up.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "http/served.h"
+#include "models/generation.h"
 
 #define LONGEST_NS ((int64_t)100000000)
 #define WAIT_NS    ((int64_t)1000000000)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_estimate.c: tests of how long requests are expected to take. */
+/* test_models_estimate.c: tests of how long requests are expected to take. */
 #include "fail_alloc.h"
-#include "http/work/estimate.h"
+#include "models/estimate.h"
 
 #include <attnd/library.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_spec.c: splits the value of --model, or an operand, in place. */
-#include "config/model_spec.h"
+/* spec.c: splits the value of --model, or an operand, in place. */
+#include "models/spec.h"
 
 #include "base/error.h"
 

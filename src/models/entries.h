@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* entries.h: a list of the models that the options name, each with what is loaded of it.
  * One thread at a time changes a list. */
-#ifndef ATTND_DAEMON_ENTRIES_H
-#define ATTND_DAEMON_ENTRIES_H
+#ifndef ATTND_MODELS_ENTRIES_H
+#define ATTND_MODELS_ENTRIES_H
 
-#include "cli/load.h"
+#include "models/load.h"
 
 /* A model that the options name. */
 struct catalogue_entry {

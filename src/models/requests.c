@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* requests.c: the list of statuses. */
-#include "http/metrics/requests.h"
+#include "models/requests.h"
 
 /* All that a reply can have, ascending. Another counts as the one before it. */
 static const short statuses[] = {200,

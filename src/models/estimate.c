@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* estimate.c: moving averages, and what is assumed until there are any. */
-#include "http/work/estimate.h"
+#include "models/estimate.h"
 
 #include "base/clock.h"
 #include "base/noise.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* served.c: publishes generations. The list of those that are held is short, so it is
+/* generation.c: publishes generations. The list of those that are held is short, so it is
  * searched for who else has a model. */
-#include "http/served.h"
+#include "models/generation.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -3,8 +3,8 @@
  *
  * A member of the exchange, with the same owner. It is complete when the request ends;
  * what was not reached until then is 0. */
-#ifndef ATTND_HTTP_FACTS_H
-#define ATTND_HTTP_FACTS_H
+#ifndef ATTND_MODELS_FACTS_H
+#define ATTND_MODELS_FACTS_H
 
 #include "wire/problem.h"
 

@@ -2,7 +2,7 @@
 /* team.c: each thread takes the next task until none is left, or one has failed. The
  * caller waits for them, and reports each second. Every task before one that fails has
  * begun, so all of their errors are known once the threads have ended. */
-#include "cli/team.h"
+#include "models/team.h"
 
 #include "base/error.h"
 #include "base/machine.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_served.c: tests of generations: what they share, and when they are freed.
- * Leaks and use after free are found by the sanitizers. */
+/* test_models_generation.c: tests of generations: what they share, and when they are
+ * freed. Leaks and use after free are found by the sanitizers. */
 #include "fail_alloc.h"
-#include "http/served.h"
+#include "models/generation.h"
 
 #include <attnd/library.h>
 #include <setjmp.h>
