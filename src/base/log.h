@@ -34,8 +34,8 @@ struct log_field {
 /* Call once, before other threads run. The default is text, with LOG_INFO and above. */
 void log_init(enum log_format format, enum log_level level);
 
-/* Makes LOG_DEBUG the least important level that is written or, where it is, the level of
- * log_init() again. A line tells so, whatever the level; `cause` is who asked. */
+/* Switches between LOG_DEBUG and the level of log_init(), as the least important level
+ * that is written. The change itself is always logged, with `cause`: who asked for it. */
 void log_toggle_debug(const char *cause);
 
 /* Returns whether events of this level are written, for callers whose fields cost
@@ -56,22 +56,22 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
                sizeof((const struct log_field[]){__VA_ARGS__}) /                         \
                    sizeof(struct log_field))
 
-/* Counts events of which clients cause any number, so that one line in a period tells of
- * them. Thread-safe. Zeroed, there were none. */
+/* Counts events that clients can cause in any number, so that one line in a period
+ * reports all of them. Zeroed, it has counted nothing. Thread-safe. */
 struct log_limit {
-    atomic_size_t num_events;     /* that no line tells of yet */
+    atomic_size_t num_events;     /* not reported yet */
     atomic_int_fast64_t taken_at; /* clock_now_ns; 0: never */
 };
 
 /* Counts an event. */
 void log_limit_count(struct log_limit *limit);
 
-/* Returns how many events the caller writes a line about now, which no other caller gets;
- * 0 when there were none, or when it returned some less than `period` ns ago. */
+/* Returns how many events the caller reports now; no other caller gets them. Returns 0
+ * when there were none, or when the last report is less than `period` ns ago. */
 size_t log_limit_take(struct log_limit *limit, int64_t period);
 
-/* Prints one event with a field, newline included, into `ret_line` instead, whatever the
- * level that is logged. Returns its size. */
+/* Prints one event with a field, newline included, into `ret_line`, whatever levels are
+ * logged. Returns its size. */
 size_t log_print(char ret_line[OUTPUT_BYTES_MAX], enum log_level level,
                  const char *message, struct log_field field);
 
@@ -83,7 +83,7 @@ void log_from_handler(enum log_level level, const char *message);
 unsigned long long log_num_dropped(void);
 
 /* Says why the process fails, at any level, and waits up to a second for room. As text it
- * is "attnd: REASON", for who has typed the command; as JSON it is one more event. */
+ * is "attnd: REASON", for the user of the command; as JSON it is one more event. */
 void log_failure(const char *reason);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output.h: writes to a pipe, terminal, socket or file that others share, without waiting
- * for the reader. Their O_NONBLOCK is left as it is, because it would change for
- * all processes that share the descriptor. And creates files, whole or not at all. */
+ * for the reader. Their O_NONBLOCK is left as it is, because it would change for all
+ * processes that share the descriptor. It also creates files, whole or not at all. */
 #ifndef ATTND_BASE_OUTPUT_H
 #define ATTND_BASE_OUTPUT_H
 

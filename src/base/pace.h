@@ -26,23 +26,23 @@
 /* Bytes that are copied or cleared in one step. */
 #define PACE_COPY_BYTES 8
 
-/* Belongs to one thread. All zero but for the first two: nothing was counted. */
+/* Belongs to one thread. The numbers begin as 0. */
 struct pace {
     void (*checkpoint)(void *context); /* NULL: none can be called */
     void *context;
     size_t steps;   /* since the last checkpoint */
-    size_t longest; /* the most between two, without those in `steps`; tests read it */
-    size_t total;   /* before the last checkpoint; likewise */
+    size_t longest; /* the most between two, without those in `steps`; for tests */
+    size_t total;   /* before the last checkpoint; for tests */
 };
 
-/* That of the calling thread; NULL: nothing is counted. */
+/* The pace of the calling thread; NULL: nothing is counted. */
 extern _Thread_local struct pace *pace_of_thread;
 
-/* Makes `pace`, which may be NULL, that of the calling thread. Returns the one before,
- * which the caller restores. */
+/* Makes `pace`, which may be NULL, the pace of the calling thread. Returns the one
+ * before, which the caller restores. */
 struct pace *pace_enter(struct pace *pace);
 
-/* Begins to count anew: a checkpoint was reached by another way. */
+/* Counts from 0 again, because a checkpoint was reached in another way. */
 void pace_restart(void);
 
 /* Calls the checkpoint, if there is one. */

@@ -38,7 +38,7 @@ static inline void size_add_saturating(size_t *sum, size_t a) {
         *sum = SIZE_MAX;
 }
 
-/* Adds a * b to *sum, which saturates likewise. */
+/* Adds a * b to *sum, which becomes and stays SIZE_MAX when the result does not fit. */
 static inline void size_add_mul_saturating(size_t *sum, size_t a, size_t b) {
     if (!size_add_mul(sum, a, b))
         *sum = SIZE_MAX;
