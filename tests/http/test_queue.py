@@ -27,8 +27,14 @@ def slow_model(tmp_path):
     return f"slow={path}"
 
 
-def wait_until_a_worker_has_begun():
-    time.sleep(0.3)
+def wait_until_a_worker_has_begun(server):
+    """Waits until the only worker computes: it is busy for longer than it takes to read a request."""
+    end, num_busy = time.monotonic() + 60, 0
+    while num_busy < 3:
+        assert time.monotonic() < end, "no worker has begun within 60 s"
+        is_busy = "\nattnd_workers_busy 1\n" in server.get("/metrics").text
+        num_busy = num_busy + 1 if is_busy else 0
+        time.sleep(0.03)
 
 
 def hold_a_worker(server):
@@ -42,7 +48,7 @@ def test_cheap_requests_are_served_while_a_large_one_runs(start_server, slow_mod
     large = slow_request(tokens=3000) | {"model": "slow"}
     with ThreadPoolExecutor(1) as client:
         running = client.submit(server.attention, large)
-        wait_until_a_worker_has_begun()
+        wait_until_a_worker_has_begun(server)
         for _ in range(5):
             assert server.attention(CHEAP).status_code == 200
         assert not running.done(), "the large request has ended before the cheap ones"
@@ -78,7 +84,7 @@ def test_large_requests_are_served_beside_long_ones_that_are_abandoned(start_ser
     # Longer than --max-queue-delay it may be refused; a sanitizer takes ten times as long.
     request = slow_post(tokens=300 if is_sanitized() else 1000)
     with Abandoner(server.port, pause):
-        wait_until_a_worker_has_begun()
+        wait_until_a_worker_has_begun(server)
         statuses = []
         for _ in range(8):
             statuses.append(get_status(server.port, request))
@@ -125,7 +131,7 @@ def test_retry_after_is_what_this_request_would_wait(start_server, slow_model):
     server = start_server("--model", slow_model, "--workers", 1, "--max-queue-delay", 0)
     with Connection(server.port) as long:
         long.send(slow_post(tokens=30000))
-        wait_until_a_worker_has_begun()
+        wait_until_a_worker_has_begun(server)
         reply = server.attention(slow_request(tokens=30000))
         assert_problem(reply, 503, "Queue full")
         assert 1 <= int(reply.headers["Retry-After"]) <= 30
@@ -137,7 +143,7 @@ def test_what_would_wait_too_long_is_refused_but_nothing_for_its_own_length(star
     large = slow_request(tokens=2500)
     with ThreadPoolExecutor(6) as clients:
         running = clients.submit(server.attention, large)
-        wait_until_a_worker_has_begun()
+        wait_until_a_worker_has_begun(server)
         waiting = [clients.submit(server.attention, large) for _ in range(5)]
         replies = [future.result() for future in waiting]
         assert running.result().status_code == 200
@@ -189,7 +195,7 @@ def test_priority_orders_the_requests_of_one_client(start_server, slow_model):
 
     with ThreadPoolExecutor(4) as clients:
         holder = clients.submit(hold_a_worker, server)
-        wait_until_a_worker_has_begun()
+        wait_until_a_worker_has_begun(server)
         sent = [clients.submit(send, priority) for priority in (0, 7, 1)]
         for future in sent:
             future.result()
@@ -244,7 +250,7 @@ def test_requests_that_wait_are_computed_together_with_the_same_bits(start_serve
     too_late = requests_alone[0] | {"timeout_ms": 0.001}
     with ThreadPoolExecutor(20) as clients:
         holder = clients.submit(hold_a_worker, server)
-        wait_until_a_worker_has_begun()
+        wait_until_a_worker_has_begun(server)
         together = [clients.submit(server.attention, request)
                     for request in [*requests_alone, not_finite, too_late]]
         *together, refused, dropped = [future.result() for future in together]
