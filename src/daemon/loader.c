@@ -31,7 +31,7 @@ struct loader {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;  /* one of them has changed */
     bool reload, stops;
-    struct served_change *first, **last; /* changes that wait */
+    struct model_change *first, **last; /* changes that wait */
 };
 
 /* Waits until there is something to do, at most LOOK_SECONDS. */
@@ -45,8 +45,8 @@ static void wait_locked(struct loader *loader) {
     pthread_cond_timedwait(&loader->wake, &loader->lock, &until);
 }
 
-static struct served_change *take_change_locked(struct loader *loader) {
-    struct served_change *change = loader->first;
+static struct model_change *take_change_locked(struct loader *loader) {
+    struct model_change *change = loader->first;
     if (change == NULL)
         return NULL;
     loader->first = change->next;
@@ -64,7 +64,7 @@ static void report_changes(struct loader *loader) {
 }
 
 /* Any number of changes may be asked for, so only the first of many is logged itself. */
-static void run_change(struct loader *loader, struct served_change *change) {
+static void run_change(struct loader *loader, struct model_change *change) {
     struct wire_problem problem;
     bool done;
 
@@ -99,14 +99,14 @@ static void *loader_main(void *argument) {
         pthread_mutex_lock(&loader->lock);
         wait_locked(loader);
         bool reload = loader->reload, stops = loader->stops;
-        struct served_change *change = take_change_locked(loader);
+        struct model_change *change = take_change_locked(loader);
         loader->reload = false;
         pthread_mutex_unlock(&loader->lock);
         if (stops)
             break;
 
         atomic_store(&loader->is_busy, true);
-        served_free_unused(loader->catalogue->served); /* a model may need the room */
+        generations_free_unused(loader->catalogue->generations); /* to make room */
         if (reload)
             run_reload(loader);
         if (change != NULL)
@@ -114,7 +114,7 @@ static void *loader_main(void *argument) {
         else
             report_changes(loader);
         atomic_store(&loader->is_busy, false);
-        served_free_unused(loader->catalogue->served);
+        generations_free_unused(loader->catalogue->generations);
     }
     atomic_store(&loader->has_ended, true);
     return NULL;
@@ -151,7 +151,7 @@ void loader_reload(struct loader *loader) {
     pthread_mutex_unlock(&loader->lock);
 }
 
-void loader_submit(void *argument, struct served_change *change) {
+void loader_submit(void *argument, struct model_change *change) {
     struct loader *loader = argument;
 
     change->next = NULL;

@@ -19,9 +19,9 @@ attn_status loader_start(struct catalogue *catalogue, struct loader **ret_loader
 /* Asks for catalogue_reload(). Never waits for it. Any thread may call it. */
 void loader_reload(struct loader *loader);
 
-/* served_changer.submit: loads or unloads a model, then calls change->done(). Never waits
+/* model_changer.submit: loads or unloads a model, then calls change->done(). Never waits
  * for it. Any thread may call it. */
-void loader_submit(void *loader, struct served_change *change);
+void loader_submit(void *loader, struct model_change *change);
 
 /* From now on nothing more is loaded: a reload ends after its present model, and changes
  * that are submitted are refused. */

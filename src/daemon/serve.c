@@ -43,13 +43,13 @@ struct daemon {
     struct address_ranges trusted_proxies;
     struct origins cors_origins;
     struct secrets secrets;
-    struct served_models served;
+    struct generations generations;
     struct catalogue catalogue;
     size_t max_memory; /* bytes */
     struct sched_budget budget;
     struct sched_pool *pool;
     struct loader *loader;
-    struct served_changer changer;
+    struct model_changer changer;
     struct http_server *server;
     /* For standard output; 0 bytes once it has taken them. */
     char line[OUTPUT_BYTES_MAX];
@@ -70,9 +70,9 @@ static size_t num_workers_of(const struct config *config) {
 }
 
 /* sched_options.on_start */
-static void warm_up_worker(void *served) {
+static void warm_up_worker(void *generations) {
     attn_warm_up();
-    served_warm_up(served);
+    generation_warm_up(generations);
 }
 
 /* Starts what computes. */
@@ -93,7 +93,7 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
         .max_delay = (int64_t)config->max_queue_delay * 1000000,
         .arena_keep = arena_keep,
         .on_start = warm_up_worker,
-        .context = &daemon->served,
+        .context = &daemon->generations,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
     if (status == ATTN_OK)
@@ -109,7 +109,7 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
     if (num_threads == 0)
         num_threads = (machine_cpus("") + 7) / 8;
 
-    daemon->changer = (struct served_changer){daemon->loader, loader_submit};
+    daemon->changer = (struct model_changer){daemon->loader, loader_submit};
     const struct http_options http = {
         .listen = config->listen,
         .admin_listen = config->admin_listen,
@@ -130,7 +130,7 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         .batch_delay = (int64_t)config->batch_delay_us * 1000,
         .max_body = config->max_body,
         .max_reply = config->max_reply,
-        .models = &daemon->served,
+        .models = &daemon->generations,
         .changer = config->model_control != 0 ? &daemon->changer : NULL,
         .pool = daemon->pool,
         .budget = &daemon->budget,
@@ -370,9 +370,9 @@ int daemon_serve(const struct config *config, const char *commit) {
     struct daemon daemon = {.commit = commit};
 
     log_ignored_variables(&config->ignored_variables);
-    served_models_init(&daemon.served);
+    generations_init(&daemon.generations);
     daemon.catalogue.config = config;
-    daemon.catalogue.served = &daemon.served;
+    daemon.catalogue.generations = &daemon.generations;
     daemon.catalogue.budget = &daemon.budget;
     int exit_code = run_daemon(&daemon, config);
 
@@ -381,7 +381,7 @@ int daemon_serve(const struct config *config, const char *commit) {
     sched_pool_destroy(daemon.pool);
     http_server_destroy(daemon.server);
     catalogue_deinit(&daemon.catalogue);
-    served_models_deinit(&daemon.served);
+    generations_deinit(&daemon.generations);
     free(daemon.trusted_proxies.items);
     free(daemon.cors_origins.items);
     secrets_deinit(&daemon.secrets);

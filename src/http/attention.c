@@ -86,7 +86,7 @@ bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem) {
 /* Returns how the body is read, by its Content-Type, and what is done with it. */
 static struct exchange_codec make_codec(struct exchange *exchange,
                                         const struct inference_phases *phases) {
-    const struct served *served = exchange->served;
+    const struct generation *generation = exchange->generation;
     enum wire_media request = wire_media_find(content_type_of(exchange));
 
     return (struct exchange_codec){
@@ -94,8 +94,8 @@ static struct exchange_codec make_codec(struct exchange *exchange,
         .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
         .json_size = WIRE_NO_SIZE,
         .text = request == WIRE_MEDIA_JSON,
-        .models = served->models,
-        .num_models = served->num_models};
+        .models = generation->models,
+        .num_models = generation->num_models};
 }
 
 void attention_handle(struct exchange *exchange) {

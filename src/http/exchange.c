@@ -24,11 +24,11 @@
 
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index) {
-    const struct served *served = exchange->served;
+    const struct generation *generation = exchange->generation;
     const struct route_word *name = &exchange->words[0];
-    size_t index =
-        wire_models_index(served->models, served->num_models, name->start, name->size);
-    if (index == served->num_models) {
+    size_t index = wire_models_index(generation->models, generation->num_models,
+                                     name->start, name->size);
+    if (index == generation->num_models) {
         struct wire_problem problem;
         wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
                          "there is no model '%.*s'; %s lists the loaded models",
@@ -357,7 +357,7 @@ static struct exchange *create_exchange(struct http_thread *thread,
 
     exchange->thread = thread;
     exchange->options = thread->options;
-    exchange->served = served_acquire(thread->options->models);
+    exchange->generation = generation_acquire(thread->options->models);
     exchange->max_body = thread->options->max_body;
     exchange->max_discarded = thread->options->max_body + DISCARD_SLACK_BYTES;
     exchange->connection = connection;
@@ -419,12 +419,12 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
     exchange->thread->num_accepted -= exchange->accepted ? 1 : 0;
     buf_deinit(&exchange->body);
     buf_deinit(&exchange->reply);
-    served_text_release(exchange->shared);
+    generation_text_release(exchange->shared);
     arena_deinit(&exchange->decoded);
     stream_deinit(&exchange->stream);
     memory_keep(&exchange->memory, 0);
     leave_client(exchange);
-    served_release(exchange->served);
+    generation_release(exchange->generation);
     exchange->peer->exchange = NULL;
     exchange->peer->request = NULL;
     exchange->peer->request_id = NULL;

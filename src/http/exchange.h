@@ -46,7 +46,7 @@ struct exchange_codec {
 struct exchange {
     struct http_thread *thread;
     const struct http_options *options;
-    struct served *served; /* held from the first call to the end */
+    struct generation *generation; /* held from the first call to the end */
     struct MHD_Connection *connection;
     struct connection *peer;   /* outlives the exchange */
     char method[8];            /* cut when it is longer, as none is that a route has */
@@ -80,8 +80,8 @@ struct exchange {
     struct http_stream stream; /* when it has begun, it replaces `reply` */
     const char *constant;      /* [constant_size], likewise; NULL: none */
     size_t constant_size;
-    struct served_text *shared;   /* has the bytes of `constant`; NULL: they last */
-    const struct page_file *page; /* whose headers the reply has; NULL: none */
+    struct generation_text *shared; /* has the bytes of `constant`; NULL: they last */
+    const struct page_file *page;   /* whose headers the reply has; NULL: none */
     bool page_gzip;
     struct wire_reply_head head;
     const char *allow; /* the header of a 405, or NULL */
@@ -115,8 +115,8 @@ void exchange_set_problem(struct exchange *exchange, const struct wire_problem *
  * instead. */
 void exchange_set_json(struct exchange *exchange, attn_status status, int http_status);
 
-/* Makes the text of the generation the reply, as served_get_text() finds it. */
-void exchange_set_shared(struct exchange *exchange, enum served_text_id id,
+/* Makes the text of the generation the reply, as generation_get_text() finds it. */
+void exchange_set_shared(struct exchange *exchange, enum generation_text_id id,
                          int64_t max_age,
                          attn_status (*print)(void *context, struct buf *text),
                          void *context, const char *content_type);

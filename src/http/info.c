@@ -15,20 +15,21 @@ extern const char attnd_openapi[];
 extern const uint64_t attnd_openapi_size;
 
 static attn_status print_model_list(void *context, struct buf *text) {
-    const struct served *served = context;
-    return wire_native_print_models(served->models, served->num_models, text);
+    const struct generation *generation = context;
+    return wire_native_print_models(generation->models, generation->num_models, text);
 }
 
 void models_handle_list(struct exchange *exchange) {
-    exchange_set_shared(exchange, SERVED_MODELS, SERVED_FOREVER, print_model_list,
-                        exchange->served, WIRE_MEDIA_TYPE_JSON);
+    exchange_set_shared(exchange, GENERATION_MODELS, GENERATION_FOREVER, print_model_list,
+                        exchange->generation, WIRE_MEDIA_TYPE_JSON);
 }
 
 void models_handle_one(struct exchange *exchange) {
     size_t index;
     if (!exchange_find_model(exchange, "GET /v1/models", &index))
         return;
-    const attn_model_info *info = attn_model_get_info(exchange->served->models[index]);
+    const attn_model_info *info =
+        attn_model_get_info(exchange->generation->models[index]);
     exchange_set_json(exchange, wire_native_print_model(info, &exchange->reply),
                       MHD_HTTP_OK);
 }
@@ -49,7 +50,7 @@ void health_handle_ready(struct exchange *exchange) {
 
     if (atomic_load(exchange->thread->refuses_ready))
         text = "{\"ready\":false,\"reason\":\"draining\"}";
-    else if (exchange->served->num_models == 0)
+    else if (exchange->generation->num_models == 0)
         text = "{\"ready\":false,\"reason\":\"no model is loaded\"}";
     else
         ready = true;

@@ -14,7 +14,7 @@ void exchange_note_begin(struct exchange *exchange) {
 }
 
 void exchange_note_path(struct exchange *exchange, const char *path) {
-    const struct served *served = exchange->served;
+    const struct generation *generation = exchange->generation;
     const struct route_word *name = &exchange->words[0];
 
     exchange->route = route_find(path, exchange->words);
@@ -23,15 +23,15 @@ void exchange_note_path(struct exchange *exchange, const char *path) {
         exchange->route != NULL && exchange->route->access == ROUTE_INFERS;
     if (name->start == NULL)
         return;
-    size_t index =
-        wire_models_index(served->models, served->num_models, name->start, name->size);
-    if (index < served->num_models)
-        exchange_note_model(exchange, served->models[index]);
+    size_t index = wire_models_index(generation->models, generation->num_models,
+                                     name->start, name->size);
+    if (index < generation->num_models)
+        exchange_note_model(exchange, generation->models[index]);
 }
 
 void exchange_note_model(struct exchange *exchange, const attn_model *model) {
     exchange->facts.model = model != NULL ? attn_model_get_info(model)->name : NULL;
-    exchange->stats = served_stats(exchange->served, model);
+    exchange->stats = generation_stats(exchange->generation, model);
 }
 
 /* Counts the request once, with the status of its reply. */

@@ -3,7 +3,6 @@
  * make their reply on the HTTP thread. */
 #include "wire/oip/oip.h"
 
-#include "base/container_of.h"
 #include "http/exchange.h"
 #include "http/handlers.h"
 #include "http/work/infer.h"
@@ -37,7 +36,7 @@ static bool find_path_model(struct exchange *exchange, size_t *ret_index) {
             &problem, WIRE_E_UNKNOWN_VERSION, "version",
             "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
             ", or none",
-            attn_model_get_info(exchange->served->models[index])->name,
+            attn_model_get_info(exchange->generation->models[index])->name,
             version->size < 100 ? (int)version->size : 100, version->start);
         exchange_set_problem(exchange, &problem);
         return false;
@@ -54,7 +53,7 @@ static void reply_model(struct exchange *exchange,
     size_t i;
     if (!find_path_model(exchange, &i))
         return;
-    const attn_model_info *info = attn_model_get_info(exchange->served->models[i]);
+    const attn_model_info *info = attn_model_get_info(exchange->generation->models[i]);
     exchange_set_json(exchange, print(info, &exchange->reply), MHD_HTTP_OK);
 }
 
@@ -124,7 +123,7 @@ void oip_handle_infer(struct exchange *exchange) {
 
     if (!find_path_model(exchange, &i))
         return;
-    codec.models = &exchange->served->models[i];
+    codec.models = &exchange->generation->models[i];
     if (!find_json_size(exchange, &codec.json_size, &problem)) {
         exchange_set_problem(exchange, &problem);
         return;
@@ -156,22 +155,22 @@ void oip_handle_ready(struct exchange *exchange) {
     size_t i;
     if (!find_path_model(exchange, &i))
         return;
-    const attn_model_info *info = attn_model_get_info(exchange->served->models[i]);
+    const attn_model_info *info = attn_model_get_info(exchange->generation->models[i]);
     exchange_set_json(exchange, wire_oip_print_ready(info, ready, &exchange->reply),
                       ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
 /* Adds the statistics of `count` models, from index `first` on. */
-static attn_status print_stats(const struct served *served, size_t first, size_t count,
-                               struct buf *text) {
+static attn_status print_stats(const struct generation *generation, size_t first,
+                               size_t count, struct buf *text) {
     struct wire_oip_statistics *statistics = calloc(count + 1, sizeof *statistics);
     if (statistics == NULL)
         return ATTN_E_NOMEM;
 
     for (size_t i = 0; i < count; i++)
-        model_stats_get(served->stats[first + i], &statistics[i]);
+        model_stats_get(generation->stats[first + i], &statistics[i]);
     attn_status status =
-        wire_oip_print_statistics(served->models + first, statistics, count, text);
+        wire_oip_print_statistics(generation->models + first, statistics, count, text);
     free(statistics);
     return status;
 }
@@ -179,37 +178,39 @@ static attn_status print_stats(const struct served *served, size_t first, size_t
 void oip_handle_stats(struct exchange *exchange) {
     size_t i;
     if (find_path_model(exchange, &i))
-        exchange_set_json(exchange, print_stats(exchange->served, i, 1, &exchange->reply),
+        exchange_set_json(exchange,
+                          print_stats(exchange->generation, i, 1, &exchange->reply),
                           MHD_HTTP_OK);
 }
 
 static attn_status print_all_stats(void *context, struct buf *text) {
-    const struct served *served = context;
-    return print_stats(served, 0, served->num_models, text);
+    const struct generation *generation = context;
+    return print_stats(generation, 0, generation->num_models, text);
 }
 
 void oip_handle_all_stats(struct exchange *exchange) {
-    exchange_set_shared(exchange, SERVED_STATISTICS, SERVED_RECENT_NS, print_all_stats,
-                        exchange->served, WIRE_MEDIA_TYPE_JSON);
+    exchange_set_shared(exchange, GENERATION_STATISTICS, GENERATION_RECENT_NS,
+                        print_all_stats, exchange->generation, WIRE_MEDIA_TYPE_JSON);
 }
 
 /* --- the repository --- */
 
 /* What an index is printed from. */
 struct index_source {
-    const struct served *served;
+    const struct generation *generation;
     bool draining, ready_only;
 };
 
 static attn_status print_index(void *context, struct buf *text) {
     const struct index_source *source = context;
-    return wire_oip_print_index(source->served->listings, source->served->num_listings,
-                                source->draining, source->ready_only, text);
+    return wire_oip_print_index(source->generation->listings,
+                                source->generation->num_listings, source->draining,
+                                source->ready_only, text);
 }
 
 void oip_handle_index(struct exchange *exchange) {
     const struct buf *body = &exchange->body;
-    struct index_source source = {exchange->served, is_draining(exchange), false};
+    struct index_source source = {exchange->generation, is_draining(exchange), false};
     struct wire_problem problem;
 
     if (!wire_oip_read_index(body->data != NULL ? body->data : "", body->size,
@@ -217,24 +218,17 @@ void oip_handle_index(struct exchange *exchange) {
         exchange_set_problem(exchange, &problem);
         return;
     }
-    enum served_text_id id = SERVED_INDEX +
-                             (source.draining ? SERVED_INDEX_DRAINING : 0) +
-                             (source.ready_only ? SERVED_INDEX_READY_ONLY : 0);
-    exchange_set_shared(exchange, id, SERVED_FOREVER, print_index, &source,
+    enum generation_text_id id = GENERATION_INDEX +
+                                 (source.draining ? GENERATION_INDEX_DRAINING : 0) +
+                                 (source.ready_only ? GENERATION_INDEX_READY_ONLY : 0);
+    exchange_set_shared(exchange, id, GENERATION_FOREVER, print_index, &source,
                         WIRE_MEDIA_TYPE_JSON);
 }
 
-/* A request to load or unload a model. Allocated in exchange->decoded. */
-struct model_change {
-    struct served_change change;
-    struct exchange *exchange;
-};
-
-/* served_change.done */
-static void finish_change(struct served_change *change,
+/* model_change.done */
+static void finish_change(struct model_change *change,
                           const struct wire_problem *problem) {
-    struct exchange *exchange =
-        container_of(change, struct model_change, change)->exchange;
+    struct exchange *exchange = change->context;
 
     if (problem != NULL)
         exchange_set_problem(exchange, problem);
@@ -264,7 +258,7 @@ static bool check_change(struct exchange *exchange, struct wire_problem *problem
 
 /* Suspends the connection until the model that the path names is loaded or unloaded. */
 static void handle_change(struct exchange *exchange, bool load) {
-    const struct served_changer *changer = exchange->options->changer;
+    const struct model_changer *changer = exchange->options->changer;
     const struct route_word *name = &exchange->words[0];
     struct wire_problem problem;
 
@@ -279,11 +273,11 @@ static void handle_change(struct exchange *exchange, bool load) {
         return;
     }
 
-    change->exchange = exchange;
-    change->change = (struct served_change){.load = load, .done = finish_change};
-    memcpy(change->change.name, name->start, name->size);
+    *change =
+        (struct model_change){.load = load, .done = finish_change, .context = exchange};
+    memcpy(change->name, name->start, name->size);
     exchange_suspend(exchange);
-    changer->submit(changer->context, &change->change);
+    changer->submit(changer->context, change);
 }
 
 void oip_handle_load(struct exchange *exchange) {

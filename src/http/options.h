@@ -11,8 +11,8 @@
 struct address_ranges;
 struct origins;
 struct secrets;
-struct served_changer;
-struct served_models;
+struct model_changer;
+struct generations;
 
 /* Everything is borrowed and must outlive the server. */
 struct http_options {
@@ -36,8 +36,8 @@ struct http_options {
     bool ignore_client_abort; /* a client that hangs up still gets its reply */
     size_t max_body;          /* bytes */
     size_t max_reply;         /* bytes */
-    const struct served_changer *changer; /* NULL: no client may load or unload */
-    struct served_models *models;         /* of which a generation is published */
+    const struct model_changer *changer; /* NULL: no client may load or unload */
+    struct generations *models;          /* of which a generation is published */
     struct sched_pool *pool;
     struct sched_budget *budget;
 };

@@ -62,13 +62,13 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
 
 /* Many slow readers may make it outlive the generation, so each has its bytes reserved as
  * if they were its own. */
-void exchange_set_shared(struct exchange *exchange, enum served_text_id id,
+void exchange_set_shared(struct exchange *exchange, enum generation_text_id id,
                          int64_t max_age,
                          attn_status (*print)(void *context, struct buf *text),
                          void *context, const char *content_type) {
     struct wire_problem problem;
-    if (served_get_text(exchange->served, id, max_age, print, context,
-                        &exchange->shared) != ATTN_OK) {
+    if (generation_get_text(exchange->generation, id, max_age, print, context,
+                            &exchange->shared) != ATTN_OK) {
         set_no_memory(exchange);
         return;
     }
@@ -128,8 +128,8 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
 
-    exchange->job.cost = estimate_reply(exchange->served->estimate, exchange->codec.text,
-                                        STREAM_PIECE_BYTES);
+    exchange->job.cost = estimate_reply(exchange->generation->estimate,
+                                        exchange->codec.text, STREAM_PIECE_BYTES);
     exchange_hand_over(exchange, run_piece);
     return 0; /* not called again before the connection is resumed */
 }

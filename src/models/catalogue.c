@@ -37,7 +37,7 @@ static attn_status publish_entries(const struct catalogue *catalogue,
                                    struct catalogue_entries *entries) {
     attn_model **models = calloc(entries->count + 1, sizeof *models);
     struct wire_oip_listing *listings = calloc(entries->count + 1, sizeof *listings);
-    struct served_set set = {models, 0, listings, 0};
+    struct generation_set set = {models, 0, listings, 0};
     attn_status status = ATTN_E_NOMEM;
 
     warm_up_workers(catalogue->pool, entries);
@@ -51,7 +51,7 @@ static attn_status publish_entries(const struct catalogue *catalogue,
             models[set.num_models++] = entry->model;
     }
     if (models != NULL && listings != NULL)
-        status = served_publish(catalogue->served, &set);
+        status = generation_publish(catalogue->generations, &set);
     free(models);
     free(listings);
 
@@ -344,7 +344,7 @@ static void replace_entries(struct catalogue *catalogue,
               LOG_NUMBER("removed", counts.removed), LOG_NUMBER("failed", counts.failed),
               LOG_NUMBER("unloaded", counts.unloaded));
     if (counts.failed > 0)
-        served_count_failed_reload(catalogue->served);
+        generations_count_failed_reload(catalogue->generations);
     catalogue->entries = *entries;
     deinit_entries(&before);
 }
@@ -377,7 +377,7 @@ void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) 
     }
     log_write(LOG_WARN, "models not reloaded, the former ones are kept",
               LOG_TEXT("reason", error.text));
-    served_count_failed_reload(catalogue->served);
+    generations_count_failed_reload(catalogue->generations);
     deinit_entries(&entries);
 }
 

@@ -15,9 +15,9 @@
 #include <stdatomic.h>
 
 struct catalogue {
-    const struct config *config;  /* borrowed */
-    struct served_models *served; /* borrowed; where generations are published */
-    struct sched_budget *budget;  /* borrowed; memory that is kept for requests */
+    const struct config *config;     /* borrowed */
+    struct generations *generations; /* borrowed; where generations are published */
+    struct sched_budget *budget;     /* borrowed; memory that is kept for requests */
     /* Borrowed; its workers compute with new models before these are published. NULL:
      * none have started. */
     struct sched_pool *pool;

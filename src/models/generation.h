@@ -17,28 +17,28 @@
 #include <stdatomic.h>
 
 /* A text that several replies share. It does not change once it is printed. */
-struct served_text {
+struct generation_text {
     struct buf text;
     atomic_size_t num_holders; /* replies, and the generation that keeps it */
 };
 
 /* The texts that a generation keeps. */
-enum served_text_id {
-    SERVED_MODELS,
-    SERVED_INDEX, /* of the repository; four of them, see the enum below */
-    SERVED_STATISTICS = SERVED_INDEX + 4,
-    SERVED_METRICS,
-    SERVED_NUM_TEXTS
+enum generation_text_id {
+    GENERATION_MODELS,
+    GENERATION_INDEX, /* of the repository; four of them, see the enum below */
+    GENERATION_STATISTICS = GENERATION_INDEX + 4,
+    GENERATION_METRICS,
+    GENERATION_NUM_TEXTS
 };
 
-/* Added to SERVED_INDEX. */
-enum served_index { SERVED_INDEX_READY_ONLY = 1, SERVED_INDEX_DRAINING = 2 };
+/* Added to GENERATION_INDEX. */
+enum generation_index { GENERATION_INDEX_READY_ONLY = 1, GENERATION_INDEX_DRAINING = 2 };
 
 /* How old a text may be: one that does not change, and one that counts. */
-#define SERVED_FOREVER   INT64_MAX
-#define SERVED_RECENT_NS ((int64_t)100000000)
+#define GENERATION_FOREVER   INT64_MAX
+#define GENERATION_RECENT_NS ((int64_t)100000000)
 
-struct served {
+struct generation {
     const attn_model *
         *models; /* [num_models], owned unless a later generation has them */
     /* [num_models]; a later generation shares those of models that keep their names. */
@@ -49,30 +49,30 @@ struct served {
     size_t num_listings;
     pthread_mutex_t lock; /* guards `texts`, and that one is held when it is read */
     struct {
-        struct served_text *text; /* NULL: none yet */
-        int64_t begun;            /* clock_now_ns, when its printing began */
-        int64_t took;             /* ns of CPU time, that it took */
-    } texts[SERVED_NUM_TEXTS];
-    struct served *earlier;    /* the generation before, while it is held */
-    atomic_size_t num_holders; /* exchanges, and served_models while it is current */
+        struct generation_text *text; /* NULL: none yet */
+        int64_t begun;                /* clock_now_ns, when its printing began */
+        int64_t took;                 /* ns of CPU time, that it took */
+    } texts[GENERATION_NUM_TEXTS];
+    struct generation *earlier; /* the generation before, while it is held */
+    atomic_size_t num_holders;  /* exchanges, and generations while it is current */
 };
 
 /* All generations that are held. The thread that publishes frees those that are not. */
-struct served_models {
-    pthread_mutex_t lock;   /* guards `current`, and that it is held when it is read */
-    struct served *current; /* its list of earlier ones is the publisher's */
+struct generations {
+    pthread_mutex_t lock; /* guards `current`, and that it is held when it is read */
+    struct generation *current; /* its list of earlier ones is the publisher's */
     obs_counter num_failed_reloads;
 };
 
 /* There is no generation before the first one is published. */
-void served_models_init(struct served_models *all);
+void generations_init(struct generations *all);
 
 /* Frees every generation with its models. Nobody may hold one. Accepts a zeroed struct
- * that served_models_init() was called for. */
-void served_models_deinit(struct served_models *all);
+ * that generations_init() was called for. */
+void generations_deinit(struct generations *all);
 
 /* What a generation is made of; borrowed, except for the models themselves. */
-struct served_set {
+struct generation_set {
     attn_model *const *models; /* [num_models] */
     size_t num_models;
     const struct wire_oip_listing *listings; /* [num_listings] */
@@ -82,60 +82,62 @@ struct served_set {
 /* Publishes a generation, to which its models then belong. It shares those that the
  * generation before has too. One thread at a time may publish. Returns ATTN_E_NOMEM, with
  * nothing changed, when memory is short. */
-attn_status served_publish(struct served_models *all, const struct served_set *set);
+attn_status generation_publish(struct generations *all, const struct generation_set *set);
 
 /* Frees what nobody holds any more: earlier generations, and models and counters that
  * only they had. This may take long for large models, so it is not done where a
  * generation is released. For the thread that publishes. */
-void served_free_unused(struct served_models *all);
+void generations_free_unused(struct generations *all);
 
-/* Returns the current generation, which the caller holds until served_release().
+/* Returns the current generation, which the caller holds until generation_release().
  * Thread-safe. */
-struct served *served_acquire(struct served_models *all);
-void served_release(struct served *served);
+struct generation *generation_acquire(struct generations *all);
+void generation_release(struct generation *generation);
 
 /* Finds a text that is at most `max_age` ns old, or prints one, which others then find.
  * Unless max_age is 0, a text that took long may be ten times as old as that.
  * No lock is held while it is printed, so several threads may print at one time. The
- * caller holds *ret_text until served_text_release(), though the generation may end
+ * caller holds *ret_text until generation_text_release(), though the generation may end
  * before. Returns ATTN_E_NOMEM, or what `print` returns. Thread-safe. */
-attn_status served_get_text(struct served *served, enum served_text_id id,
-                            int64_t max_age,
-                            attn_status (*print)(void *context, struct buf *text),
-                            void *context, struct served_text **ret_text);
+attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
+                                int64_t max_age,
+                                attn_status (*print)(void *context, struct buf *text),
+                                void *context, struct generation_text **ret_text);
 
 /* Frees a text when nobody else holds it. Accepts NULL. */
-void served_text_release(struct served_text *text);
+void generation_text_release(struct generation_text *text);
 
 /* Counts a reload that left a model as it was, or without its newest file. */
-void served_count_failed_reload(struct served_models *all);
+void generations_count_failed_reload(struct generations *all);
 
 /* A request to load or unload one model, from an HTTP thread to the thread that
  * publishes. */
-struct served_change {
+struct model_change {
     char name[ATTN_NAME_MAX + 1];
-    bool load;                  /* or unload */
-    struct served_change *next; /* of those that wait */
+    bool load;                 /* or unload */
+    struct model_change *next; /* of those that wait */
     /* Called once, on the thread that publishes; `problem` is NULL when it is done. */
-    void (*done)(struct served_change *change, const struct wire_problem *problem);
+    void (*done)(struct model_change *change, const struct wire_problem *problem);
+    void *context; /* for done(); who submits it frees both */
 };
 
 /* What such requests are handed to. Any thread may call submit(), which never waits. */
-struct served_changer {
+struct model_changer {
     void *context;
-    void (*submit)(void *context, struct served_change *change);
+    void (*submit)(void *context, struct model_change *change);
 };
 
 /* Computes a small request of each model of the current generation on the calling thread,
  * so that the first real one finds pages, caches and buffers as later ones do. It ends
  * after a second, between two models. Thread-safe. */
-void served_warm_up(struct served_models *all);
+void generation_warm_up(struct generations *all);
 
 /* The same for one model, whether it is served or not. Thread-safe. */
-void served_warm_up_model(const attn_model *model);
+void generation_warm_up_model(const attn_model *model);
 
 /* Returns the counters of a model of the generation, or NULL when it has none such.
  * Thread-safe. */
-struct model_stats *served_stats(const struct served *served, const attn_model *model);
+struct model_stats *generation_stats(const struct generation *generation,
+                                     const attn_model *model);
 
 #endif

@@ -18,7 +18,7 @@ static void warm_up_for_entries(void *context) {
     for (size_t i = 0; i < entries->count && clock_now_ns() - begun < LONGEST_NS; i++) {
         if (!entries->items[i].is_new)
             continue;
-        served_warm_up_model(entries->items[i].model);
+        generation_warm_up_model(entries->items[i].model);
         count++;
     }
     log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),

@@ -33,7 +33,7 @@
 /* The server that all inputs share. It lives until the process ends. */
 static struct {
     struct sched_budget budget;
-    struct served_models models;
+    struct generations models;
     struct origins origins;
     struct http_options options;
     struct http_server *server;
@@ -65,10 +65,10 @@ static void start_server(void) {
                "a model that cannot be made");
     fuzz_check(origins_read(pages, 1, &shared.origins, &error) == ATTN_OK,
                "an origin that cannot be read");
-    served_models_init(&shared.models);
-    fuzz_check(served_publish(&shared.models,
-                              &(struct served_set){.models = &model, .num_models = 1}) ==
-                   ATTN_OK,
+    generations_init(&shared.models);
+    fuzz_check(generation_publish(&shared.models,
+                                  &(struct generation_set){.models = &model,
+                                                           .num_models = 1}) == ATTN_OK,
                "a model that cannot be served");
     sched_budget_init(&shared.budget, MEMORY_BYTES);
     shared.options = (struct http_options){.listen = "127.0.0.1:0",

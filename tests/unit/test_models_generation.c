@@ -18,15 +18,15 @@ static const struct wire_oip_listing listings[2] = {{"d2l", true, ""},
                                                     {"bad", false, "why"}};
 
 static int set_up(void **state) {
-    static struct served_models all;
+    static struct generations all;
     attn_error error;
-    served_models_init(&all);
+    generations_init(&all);
     *state = &all;
     return attn_init(&error) == ATTN_OK ? 0 : -1;
 }
 
 static int tear_down(void **state) {
-    served_models_deinit(*state);
+    generations_deinit(*state);
     return 0;
 }
 
@@ -37,16 +37,16 @@ static attn_model *new_model(const char *name) {
     return model;
 }
 
-static attn_status publish(struct served_models *all, attn_model *const *models,
+static attn_status publish(struct generations *all, attn_model *const *models,
                            size_t count) {
-    return served_publish(all, &(struct served_set){models, count, listings, 2});
+    return generation_publish(all, &(struct generation_set){models, count, listings, 2});
 }
 
 static void test_models_and_counters_are_shared_by_name(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *first[] = {new_model("d2l"), new_model("journey")};
     assert_int_equal(publish(all, first, 2), ATTN_OK);
-    struct served *old = served_acquire(all);
+    struct generation *old = generation_acquire(all);
     assert_int_equal(old->num_models, 2);
     assert_int_equal(old->num_listings, 2);
     assert_string_equal(old->listings[1].reason, "why");
@@ -54,41 +54,43 @@ static void test_models_and_counters_are_shared_by_name(void **state) {
     /* d2l is another model of the same name, journey is the same, stacked is new. */
     attn_model *second[] = {new_model("d2l"), first[1], new_model("stacked")};
     assert_int_equal(publish(all, second, 3), ATTN_OK);
-    struct served *served = served_acquire(all);
-    assert_ptr_not_equal(served, old);
-    assert_ptr_equal(served_stats(served, second[0]), served_stats(old, first[0]));
-    assert_ptr_equal(served_stats(served, second[1]), served_stats(old, first[1]));
-    assert_null(served_stats(served, first[0]));
-    assert_null(served_stats(old, second[2]));
-    served_release(served);
-    served_release(old);
+    struct generation *generation = generation_acquire(all);
+    assert_ptr_not_equal(generation, old);
+    assert_ptr_equal(generation_stats(generation, second[0]),
+                     generation_stats(old, first[0]));
+    assert_ptr_equal(generation_stats(generation, second[1]),
+                     generation_stats(old, first[1]));
+    assert_null(generation_stats(generation, first[0]));
+    assert_null(generation_stats(old, second[2]));
+    generation_release(generation);
+    generation_release(old);
 }
 
 static void test_generation_lives_while_it_is_held(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *first = new_model("d2l"), *second = new_model("journey");
     assert_int_equal(publish(all, &first, 1), ATTN_OK);
-    struct served *old = served_acquire(all);
+    struct generation *old = generation_acquire(all);
 
     for (int i = 0; i < 3; i++)
         assert_int_equal(publish(all, &second, 1), ATTN_OK);
-    served_free_unused(all); /* the two in the middle */
+    generations_free_unused(all); /* the two in the middle */
     assert_ptr_equal(all->current->earlier, old);
     assert_string_equal(attn_model_get_info(old->models[0])->name, "d2l");
-    served_release(old);
-    served_free_unused(all);
+    generation_release(old);
+    generations_free_unused(all);
     assert_null(all->current->earlier);
 }
 
 static void test_generation_may_be_empty(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
     assert_int_equal(publish(all, NULL, 0), ATTN_OK);
-    served_free_unused(all);
-    struct served *served = served_acquire(all);
-    assert_int_equal(served->num_models, 0);
-    served_release(served);
+    generations_free_unused(all);
+    struct generation *generation = generation_acquire(all);
+    assert_int_equal(generation->num_models, 0);
+    generation_release(generation);
 }
 
 /* Prints how often it was called; `context` counts. */
@@ -99,36 +101,38 @@ static attn_status print_count(void *context, struct buf *text) {
 }
 
 static void test_text_is_printed_anew_when_it_is_too_old(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
-    struct served *served = served_acquire(all);
-    struct served_text *texts[4];
+    struct generation *generation = generation_acquire(all);
+    struct generation_text *texts[4];
     int count = 0;
 
-    assert_int_equal(served_get_text(served, SERVED_MODELS, SERVED_FOREVER, print_count,
-                                     &count, &texts[0]),
+    assert_int_equal(generation_get_text(generation, GENERATION_MODELS,
+                                         GENERATION_FOREVER, print_count, &count,
+                                         &texts[0]),
                      ATTN_OK);
-    assert_int_equal(served_get_text(served, SERVED_MODELS, SERVED_FOREVER, print_count,
-                                     &count, &texts[1]),
+    assert_int_equal(generation_get_text(generation, GENERATION_MODELS,
+                                         GENERATION_FOREVER, print_count, &count,
+                                         &texts[1]),
                      ATTN_OK);
     assert_ptr_equal(texts[0], texts[1]);
     assert_int_equal(texts[0]->text.size, 1);
     assert_int_equal(texts[0]->text.capacity, 1);
 
-    assert_int_equal(
-        served_get_text(served, SERVED_MODELS, 0, print_count, &count, &texts[2]),
-        ATTN_OK);
-    assert_int_equal(served_get_text(served, SERVED_INDEX, SERVED_FOREVER, print_count,
-                                     &count, &texts[3]),
+    assert_int_equal(generation_get_text(generation, GENERATION_MODELS, 0, print_count,
+                                         &count, &texts[2]),
+                     ATTN_OK);
+    assert_int_equal(generation_get_text(generation, GENERATION_INDEX, GENERATION_FOREVER,
+                                         print_count, &count, &texts[3]),
                      ATTN_OK);
     assert_int_equal(count, 3);
-    served_release(served);
+    generation_release(generation);
     publish(all, NULL, 0);
-    served_free_unused(all); /* readers keep what they send */
+    generations_free_unused(all); /* readers keep what they send */
     for (int i = 0; i < 4; i++) {
         assert_int_equal(texts[i]->text.data[0], "1123"[i]);
-        served_text_release(texts[i]);
+        generation_text_release(texts[i]);
     }
 }
 
@@ -140,83 +144,86 @@ static attn_status print_slowly(void *context, struct buf *text) {
 }
 
 static void test_text_that_takes_long_is_printed_less_often(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
-    struct served *served = served_acquire(all);
+    struct generation *generation = generation_acquire(all);
     int count = 0;
 
     for (int i = 0; i < 8; i++) {
-        struct served_text *text;
-        assert_int_equal(
-            served_get_text(served, SERVED_METRICS, 1, print_slowly, &count, &text),
-            ATTN_OK);
-        served_text_release(text);
+        struct generation_text *text;
+        assert_int_equal(generation_get_text(generation, GENERATION_METRICS, 1,
+                                             print_slowly, &count, &text),
+                         ATTN_OK);
+        generation_text_release(text);
     }
     assert_in_range(count, 1, 7);
-    served_release(served);
+    generation_release(generation);
 }
 
 /* One thread prints while another has printed a later text, which stays. */
 static attn_status print_twice(void *context, struct buf *text) {
-    struct served *served = context;
-    struct served_text *later;
+    struct generation *generation = context;
+    struct generation_text *later;
     int count = 1;
 
-    while (served_get_text(served, SERVED_METRICS, 0, print_count, &count, &later) !=
-           ATTN_OK)
+    while (generation_get_text(generation, GENERATION_METRICS, 0, print_count, &count,
+                               &later) != ATTN_OK)
         ;
-    served_text_release(later);
+    generation_text_release(later);
     return buf_append_text(text, "1");
 }
 
 static void test_later_text_is_kept(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
-    struct served *served = served_acquire(all);
-    struct served_text *first, *kept;
+    struct generation *generation = generation_acquire(all);
+    struct generation_text *first, *kept;
 
-    assert_int_equal(
-        served_get_text(served, SERVED_METRICS, 0, print_twice, served, &first), ATTN_OK);
-    assert_int_equal(served_get_text(served, SERVED_METRICS, SERVED_FOREVER, print_twice,
-                                     served, &kept),
+    assert_int_equal(generation_get_text(generation, GENERATION_METRICS, 0, print_twice,
+                                         generation, &first),
+                     ATTN_OK);
+    assert_int_equal(generation_get_text(generation, GENERATION_METRICS,
+                                         GENERATION_FOREVER, print_twice, generation,
+                                         &kept),
                      ATTN_OK);
     assert_int_equal(first->text.data[0], '1');
     assert_int_equal(kept->text.data[0], '2');
-    served_text_release(first);
-    served_text_release(kept);
-    served_release(served);
+    generation_text_release(first);
+    generation_text_release(kept);
+    generation_release(generation);
 }
 
 static void test_text_is_not_kept_when_memory_is_short(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *model = new_model("d2l");
     assert_int_equal(publish(all, &model, 1), ATTN_OK);
-    struct served *served = served_acquire(all);
+    struct generation *generation = generation_acquire(all);
 
     for (size_t nth = 1;; nth++) {
-        struct served_text *text = NULL;
+        struct generation_text *text = NULL;
         int count = 0;
         fail_alloc_at(nth);
-        attn_status status = served_get_text(served, SERVED_STATISTICS, SERVED_FOREVER,
-                                             print_count, &count, &text);
+        attn_status status =
+            generation_get_text(generation, GENERATION_STATISTICS, GENERATION_FOREVER,
+                                print_count, &count, &text);
         if (!fail_alloc_stop()) {
             assert_int_equal(status, ATTN_OK);
-            served_text_release(text);
+            generation_text_release(text);
             break;
         }
         assert_int_equal(status, ATTN_E_NOMEM);
-        assert_null(served->texts[SERVED_STATISTICS].text);
+        assert_null(generation->texts[GENERATION_STATISTICS].text);
     }
-    served_release(served);
+    generation_release(generation);
 }
 
 static void test_what_is_served_stays_when_memory_is_short(void **state) {
-    struct served_models *all = *state;
+    struct generations *all = *state;
     attn_model *models[] = {new_model("d2l"), new_model("journey")};
     assert_int_equal(publish(all, models, 1), ATTN_OK);
-    const struct served *before = all->current;
+    const struct generation *before = all->current;
 
     for (size_t nth = 1;; nth++) {
         fail_alloc_at(nth);

@@ -61,7 +61,7 @@ static void print_request_sums(struct obs_text *text, const char *model,
 }
 
 static void print_requests(struct obs_text *text, const struct metrics *metrics,
-                           const struct served *served) {
+                           const struct generation *generation) {
     struct request_sums none = {{{0}}};
 
     obs_text_family(text, "attnd_requests_total", OBS_COUNTER,
@@ -70,10 +70,10 @@ static void print_requests(struct obs_text *text, const struct metrics *metrics,
         request_sums_add(&none, &metrics->threads[i].requests);
     print_request_sums(text, NONE, &none);
 
-    for (size_t i = 0; i < served->num_models; i++) {
+    for (size_t i = 0; i < generation->num_models; i++) {
         struct request_sums sums = {{{0}}};
-        request_sums_add(&sums, &served->stats[i]->requests);
-        print_request_sums(text, attn_model_get_info(served->models[i])->name, &sums);
+        request_sums_add(&sums, &generation->stats[i]->requests);
+        print_request_sums(text, attn_model_get_info(generation->models[i])->name, &sums);
     }
 }
 
@@ -240,14 +240,15 @@ static void print_present(struct obs_text *text, struct exchange *exchange) {
 
 /* --- models --- */
 
-static void print_model_series(struct obs_text *text, const struct served *served) {
+static void print_model_series(struct obs_text *text,
+                               const struct generation *generation) {
     obs_text_family(text, "attnd_models", OBS_GAUGE, "Models that are served.");
-    obs_text_value(text, NULL, 0, (double)served->num_models);
+    obs_text_value(text, NULL, 0, (double)generation->num_models);
 
     obs_text_family(text, "attnd_model_memory_bytes", OBS_GAUGE,
                     "Memory that a model holds.");
-    for (size_t i = 0; i < served->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(served->models[i]);
+    for (size_t i = 0; i < generation->num_models; i++) {
+        const attn_model_info *info = attn_model_get_info(generation->models[i]);
         const struct obs_label label = {"model", info->name};
         obs_text_value(text, &label, 1, (double)info->memory);
     }
@@ -255,16 +256,16 @@ static void print_model_series(struct obs_text *text, const struct served *serve
     obs_text_family(text, "attnd_model_engine_difference_ratio", OBS_GAUGE,
                     "How much the outputs of two engines differed when the model was "
                     "loaded, relative to the largest.");
-    for (size_t i = 0; i < served->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(served->models[i]);
+    for (size_t i = 0; i < generation->num_models; i++) {
+        const attn_model_info *info = attn_model_get_info(generation->models[i]);
         const struct obs_label label = {"model", info->name};
         obs_text_value(text, &label, 1, info->difference);
     }
 
     obs_text_family(text, "attnd_model_info", OBS_GAUGE,
                     "What computes a model; the value is 1.");
-    for (size_t i = 0; i < served->num_models; i++) {
-        const attn_model_info *info = attn_model_get_info(served->models[i]);
+    for (size_t i = 0; i < generation->num_models; i++) {
+        const attn_model_info *info = attn_model_get_info(generation->models[i]);
         const struct obs_label labels[] = {{"model", info->name},
                                            {"layout", info->layout},
                                            {"engine", info->engine},
@@ -293,9 +294,9 @@ static attn_status print_metrics(void *context, struct buf *body) {
     obs_text_init(&text, body);
     print_build(&text, exchange->options);
     print_present(&text, exchange);
-    print_model_series(&text, exchange->served);
+    print_model_series(&text, exchange->generation);
     print_reloads(&text, exchange->options);
-    print_requests(&text, metrics, exchange->served);
+    print_requests(&text, metrics, exchange->generation);
     print_reasons(&text, metrics);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
         print_histogram(&text, metrics, i);
@@ -304,6 +305,6 @@ static attn_status print_metrics(void *context, struct buf *body) {
 
 void metrics_handle(struct exchange *exchange) {
     bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
-    exchange_set_shared(exchange, SERVED_METRICS, is_admin ? 0 : SERVED_RECENT_NS,
+    exchange_set_shared(exchange, GENERATION_METRICS, is_admin ? 0 : GENERATION_RECENT_NS,
                         print_metrics, exchange, OBS_TEXT_MEDIA_TYPE);
 }

@@ -43,7 +43,7 @@ static void learn_times(const struct inference *inference) {
         .encode = inference->encode_ns,
         .write = inference->write_ns};
 
-    estimate_learn(exchange->served->estimate, &body, &measured);
+    estimate_learn(exchange->generation->estimate, &body, &measured);
 }
 
 /* Sets the estimates of a job that was not decoded yet. */
@@ -51,7 +51,7 @@ static void estimate_job(struct exchange *exchange) {
     const struct estimate_body body = body_to_estimate(exchange);
     struct sched_job *job = &exchange->job;
 
-    estimate_body(exchange->served->estimate, &body, &job->cost, &job->later);
+    estimate_body(exchange->generation->estimate, &body, &job->cost, &job->later);
     if (job->cost + job->later > SCHED_CHEAP_NS)
         return;
     job->cost += job->later;
@@ -61,7 +61,7 @@ static void estimate_job(struct exchange *exchange) {
 /* Estimates what follows the decoding of a request that is computed alone. */
 static int64_t estimate_rest(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
-    const struct estimate *estimate = exchange->served->estimate;
+    const struct estimate *estimate = exchange->generation->estimate;
     return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
            estimate_reply(estimate, exchange->codec.text, first_piece_bytes(inference));
 }
@@ -190,7 +190,7 @@ static int64_t estimate_joined(const struct inference *inference, int64_t rest) 
     const struct estimate_body body = body_to_estimate(inference->exchange);
     int64_t decode, later;
 
-    estimate_body(inference->exchange->served->estimate, &body, &decode, &later);
+    estimate_body(inference->exchange->generation->estimate, &body, &decode, &later);
     return later < rest ? later : rest;
 }
 
