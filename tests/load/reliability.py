@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the promises of docs/reliability.md and prints its table.
+"""Measures the promises of docs/reliability.md and prints a table of all figures.
 
     BINARY=build/src/attnd build/venv/bin/python tests/load/reliability.py [--long] [NAME]...
 
 NAME is one of the measurements, e.g. `slow` or `overload`; without one, all are made. --long takes
-more time and more connections. --write puts the figures into the page. Everything runs on
-127.0.0.1. Exits 1 if a figure is short of what was asked, or if a measurement cannot run here."""
+more time and more connections. Everything runs on 127.0.0.1. Exits 1 if a figure is short of what
+was asked, or if a measurement cannot run here."""
 
 import argparse
 import resource
@@ -19,12 +19,8 @@ from hogs import flood, hogs, hogs_proxy
 from memory import bodies, fill, headers, unread, uploads, workers
 from mixed import batching, mixed, sizes, subnormals
 from overload import overload, overload_proxy
-from server import ROOT
 from shares import shares
 from slow import chunk_extension, slow, slow_proxy, slowhttptest
-
-PAGE = ROOT / "docs/reliability.md"
-TITLE = "| name | what | asked | measured | | before |"
 
 MEASUREMENTS = {
     "overload": overload,
@@ -58,37 +54,15 @@ def allow_many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def page_rows():
-    """Returns the rows of the page's table as {what: cells}, and the lines of the page around it."""
-    lines = PAGE.read_text(encoding="utf-8").split("\n")
-    first = lines.index(TITLE) + 2
-    last = next(i for i in range(first, len(lines)) if not lines[i].startswith("|"))
-    cells = [line.strip("| ").split(" | ") for line in lines[first:last]]
-    return {row[1]: row for row in cells}, lines[:first], lines[last:]
-
-
-def print_table(results, write):
-    """Prints the rows that were measured, or puts them into the page, which keeps the others. The
-    last column is always the page's own."""
-    rows, above, below = page_rows()
-    measured = []
+def print_table(results):
+    print("", "| name | what | asked | measured | |", "|---|---|---|---|---|", sep="\n")
     for name, result in results:
-        before = rows.get(result.name, ["-"])[-1]
-        rows[result.name] = [f"`{name}`", result.name, result.asked, result.measured,
-                             result.verdict, before]
-        measured.append(result.name)
-    table = ["| " + " | ".join(row) + " |" for what, row in rows.items()
-             if write or what in measured]
-    if write:
-        PAGE.write_text("\n".join([*above, *table, *below]), encoding="utf-8")
-    else:
-        print("", TITLE, "|---|---|---|---|---|---|", *table, sep="\n")
+        print(f"| `{name}` | {result.name} | {result.asked} | {result.measured} | {result.verdict} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--long", action="store_true", help="more time and more connections")
-    parser.add_argument("--write", action="store_true", help="put the figures into the page")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(MEASUREMENTS)
@@ -108,7 +82,7 @@ def main():
                 num_impossible += 1
     finally:
         shutil.rmtree(measure.WORK)
-    print_table(results, arguments.write)
+    print_table(results)
     return int(num_impossible > 0 or any(result.good is False for _, result in results))
 
 
