@@ -32,7 +32,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
         run_project_inputs(&run);
-        run_place_rows(&run);
+        run_finish_rows(&run);
         run_fold_queries(&run);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0) {

@@ -99,17 +99,17 @@ static void check_some_queries(const struct attention_check *check,
                                struct attention_way way, size_t c,
                                struct query_panel panel) {
     size_t columns = check->kernels->columns;
-    size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
+    size_t first_keys[KERNEL_COLUMNS_MAX], end_keys[KERNEL_COLUMNS_MAX];
     bool by_query = way.attend != check->kernels->attend;
 
     panel.num_queries = columns - c < way.num_queries ? columns - c : way.num_queries;
     panel.queries = check->queries + c * check->score_size;
     panel.outputs = check->outputs + c * check->head_size;
     for (size_t i = 0; i < panel.num_queries; i++) {
-        num_keys[i] = check_num_keys(c + i);
+        end_keys[i] = check_num_keys(c + i);
         first_keys[i] = check_first_key(c + i);
     }
-    panel.num_keys = num_keys;
+    panel.end_keys = end_keys;
     if (way.masked) {
         panel.first_keys = first_keys;
         panel.softcap = CHECK_SOFTCAP;

@@ -26,8 +26,8 @@ struct random_panel {
     float *key_words, *value_words, *key_panels; /* as struct query_panel says */
     size_t key_panels_ld;
     float *bias; /* [num_queries, key_len], or NULL */
-    size_t first_keys[KERNEL_FEW_MAX], num_keys[KERNEL_FEW_MAX];
-    bool uniform[KERNEL_FEW_MAX], wanted[KERNEL_FEW_MAX], piece;
+    size_t first_keys[KERNEL_FEW_MAX], end_keys[KERNEL_FEW_MAX];
+    bool uniform[KERNEL_FEW_MAX], wanted[KERNEL_FEW_MAX], chunk;
 };
 
 /* What either form writes. Outputs are `outputs_ld` floats apart. */
@@ -72,7 +72,7 @@ static size_t random_key_len(uint64_t *seed, size_t most) {
 /* Draws the keys of each query: as many for all, those up to its own position, or any. */
 static void random_masks(uint64_t *seed, struct random_panel *p) {
     size_t kind = random_between(seed, 0, 3), key_len = p->panel.key_len;
-    size_t first = random_between(seed, 0, key_len), least = p->piece ? 0 : 1;
+    size_t first = random_between(seed, 0, key_len), least = p->chunk ? 0 : 1;
 
     for (size_t c = 0; c < p->panel.num_queries; c++) {
         size_t keys = key_len;
@@ -83,7 +83,7 @@ static void random_masks(uint64_t *seed, struct random_panel *p) {
         else if (kind == 3)
             keys = random_between(seed, 0, key_len);
         keys = keys < least ? least : keys;
-        p->num_keys[c] = keys < key_len ? keys : key_len;
+        p->end_keys[c] = keys < key_len ? keys : key_len;
         p->uniform[c] = random_between(seed, 0, 9) == 0;
         p->wanted[c] = random_between(seed, 0, 2) > 0;
     }
@@ -95,16 +95,16 @@ static void random_first_keys(uint64_t *seed, struct random_panel *p) {
     bool any = random_between(seed, 0, 2) == 0;
 
     for (size_t c = 0; c < p->panel.num_queries; c++) {
-        size_t keys = p->num_keys[c];
+        size_t keys = p->end_keys[c];
         p->first_keys[c] = keys > window ? keys - window : 0;
         if (any)
-            p->first_keys[c] = random_between(seed, 0, p->piece ? keys : keys - 1);
+            p->first_keys[c] = random_between(seed, 0, p->chunk ? keys : keys - 1);
     }
     p->panel.first_keys = p->first_keys;
 }
 
 /* Draws a bias that masks no pair, few of them, or most; or those from some key on, as
- * positions do. In a piece it may mask all of a query's. */
+ * positions do. In a chunk it may mask all of a query's. */
 static void random_bias(uint64_t *seed, struct random_panel *p) {
     static const size_t shares[] = {0, 0, 1, 9, 10};
     size_t share = shares[random_between(seed, 0, 4)], key_len = p->panel.key_len;
@@ -115,7 +115,7 @@ static void random_bias(uint64_t *seed, struct random_panel *p) {
         if (i % key_len >= from && random_between(seed, 0, 9) < share)
             p->bias[i] = -INFINITY;
     }
-    for (size_t c = 0; !p->piece && c < p->panel.num_queries; c++)
+    for (size_t c = 0; !p->chunk && c < p->panel.num_queries; c++)
         p->bias[c * key_len + p->first_keys[c]] = 1;
 }
 
@@ -123,7 +123,7 @@ static void random_bias(uint64_t *seed, struct random_panel *p) {
 static bool attends(const struct random_panel *p, size_t c, size_t key) {
     bool masked = p->bias != NULL && !p->uniform[c] &&
                   p->bias[c * p->panel.key_len + key] == -INFINITY;
-    return key >= p->first_keys[c] && key < p->num_keys[c] && !masked;
+    return key >= p->first_keys[c] && key < p->end_keys[c] && !masked;
 }
 
 /* Draws what layers of checkpoints need besides. */
@@ -205,7 +205,7 @@ static void random_panel_init(uint64_t *seed, size_t num_queries, size_t head_si
     if (random_between(seed, 0, 1) == 0)
         score_size = random_between(seed, 1, 140);
 
-    *p = (struct random_panel){.piece = random_between(seed, 0, 2) == 0};
+    *p = (struct random_panel){.chunk = random_between(seed, 0, 2) == 0};
     p->panel = (struct query_panel){
         .num_queries = num_queries,
         .score_size = score_size,
@@ -214,8 +214,8 @@ static void random_panel_init(uint64_t *seed, size_t num_queries, size_t head_si
         .keys_ld = score_size + random_between(seed, 0, gap),
         .values_ld = head_size + random_between(seed, 0, gap),
         .outputs_ld = head_size + random_between(seed, 0, gap),
-        .key_len = random_key_len(seed, p->piece ? KERNEL_PIECE_KEYS : 3000),
-        .num_keys = p->num_keys,
+        .key_len = random_key_len(seed, p->chunk ? KERNEL_CHUNK_KEYS : 3000),
+        .end_keys = p->end_keys,
         .uniform = p->uniform,
         .scale = 0.01F * (float)random_between(seed, 1, 300),
         .factor = random_between(seed, 0, 1) == 0 ? 1.0F : -0.7F,
@@ -233,7 +233,7 @@ static void random_panel_init(uint64_t *seed, size_t num_queries, size_t head_si
         random_extras(seed, p);
     spoil_values(seed, p);
     spoil_keys(p);
-    if (panel->key_len == 1 && !p->piece && p->bias == NULL)
+    if (panel->key_len == 1 && !p->chunk && p->bias == NULL)
         memset(p->keys, 0xff, score_size * sizeof *p->keys); /* not even projected */
     fill_words(p);
     fill_key_panels(seed, p);
@@ -261,7 +261,7 @@ static float *lay_out_bias(const struct random_panel *p, size_t first, bool is_f
     panel->bias_ld = is_few ? (key_len + step - 1) / step * step : step;
     float *bias = allocate((is_few ? panel->num_queries : key_len) * panel->bias_ld);
     for (size_t c = 0; c < panel->num_queries; c++) {
-        for (size_t k = p->first_keys[first + c]; k < p->num_keys[first + c]; k++)
+        for (size_t k = p->first_keys[first + c]; k < p->end_keys[first + c]; k++)
             bias[is_few ? c * panel->bias_ld + k : k * panel->bias_ld + c] =
                 p->bias[(first + c) * key_len + k];
     }
@@ -275,22 +275,22 @@ static void choose_queries(const struct random_panel *p, size_t first, size_t mo
 
     panel->num_queries = left < most ? left : most;
     panel->queries += first * panel->queries_ld;
-    panel->num_keys += first;
+    panel->end_keys += first;
     panel->uniform += first;
     panel->outputs = results->outputs + first * panel->outputs_ld;
     if (panel->first_keys != NULL)
         panel->first_keys += first;
-    panel->max = p->piece ? results->max + first : NULL;
-    panel->sum = p->piece ? results->sum + first : NULL;
+    panel->max = p->chunk ? results->max + first : NULL;
+    panel->sum = p->chunk ? results->sum + first : NULL;
 }
 
 /* Runs one of the forms on at most `most` queries at a time. Outputs take the place of
- * queries that are as wide, except in a piece. The caller frees the weights. */
+ * queries that are as wide, except in a chunk. The caller frees the weights. */
 static void attend(void (*form)(const struct query_panel *panel), size_t most,
                    const struct random_panel *p, struct results *results) {
     const struct query_panel *all = &p->panel;
     size_t size = all->score_size, bytes;
-    bool in_place = !p->piece && size == all->head_size;
+    bool in_place = !p->chunk && size == all->head_size;
 
     memset(results->outputs, 0xff, sizeof results->outputs);
     memset(results->max, 0xff, sizeof results->max);

@@ -44,10 +44,10 @@ static void expect_results(void (*form)(const struct query_panel *panel), size_t
         !same(many->sum, few.sum, KERNEL_FEW_MAX) ||
         !same(many->weights, few.weights, panel->num_queries * panel->key_len))
         fail_msg("%zu queries, at most %zu at a time, %zu keys, score_size %zu, "
-                 "head_size %zu, additive %d, piece %d, in panels %d, first keys %d, "
+                 "head_size %zu, additive %d, chunk %d, in panels %d, first keys %d, "
                  "bias %d, softcap %g",
                  panel->num_queries, most, panel->key_len, panel->score_size,
-                 panel->head_size, panel->additive_score != NULL, p->piece,
+                 panel->head_size, panel->additive_score != NULL, p->chunk,
                  panel->keys_in_panels, panel->first_keys != NULL, p->bias != NULL,
                  (double)panel->softcap);
     free(few.weights);
@@ -131,13 +131,13 @@ static double check(const struct kernels *set, size_t score_size, size_t head_si
 /* The values of many keys that count alike: a sum of all of them, one after the other,
  * would be off by some 1e-5. */
 static void test_long_sums_lose_little(void **state) {
-    enum { KEYS = KERNEL_PIECE_KEYS - 1 };
+    enum { KEYS = KERNEL_CHUNK_KEYS - 1 };
     (void)state;
     if (kernels->k_step > 1) /* a value is rounded to bfloat16 anyway */
         skip();
 
     float *rows = allocate(KEYS), query = 0, output;
-    size_t num_keys = KEYS;
+    size_t end_keys = KEYS;
     bool uniform = false;
     void *scratch = allocate(kernel_scratch_bytes(1, 1, KEYS, false) / sizeof(float));
     for (size_t k = 0; k < KEYS; k++)
@@ -149,7 +149,7 @@ static void test_long_sums_lose_little(void **state) {
                                       .values = rows,
                                       .values_ld = 1,
                                       .key_len = KEYS,
-                                      .num_keys = &num_keys,
+                                      .end_keys = &end_keys,
                                       .uniform = &uniform,
                                       .score_size = 1,
                                       .head_size = 1,

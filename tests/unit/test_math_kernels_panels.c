@@ -31,7 +31,7 @@ static double plain_score(const struct random_panel *p, size_t c, size_t k) {
     const float *key = p->keys + k * panel->keys_ld;
     double sum = 0;
 
-    bool alone = panel->key_len == 1 && !p->piece;
+    bool alone = panel->key_len == 1 && !p->chunk;
     if (p->uniform[c] || (alone && p->bias == NULL)) /* whatever the score */
         return 0;
     for (size_t d = 0; d < panel->score_size; d++) {
@@ -79,7 +79,7 @@ static void expect_close(float got, double exact, const char *what) {
         fail_msg("%s: %g instead of %g", what, (double)got, exact);
 }
 
-/* Compares what query c got. In a piece it is `unit` times as large. */
+/* Compares what query c got. In a chunk it is `unit` times as large. */
 static void expect_result(const struct random_panel *p, size_t c,
                           const struct expected *e, const struct results *got) {
     const struct query_panel *panel = &p->panel;
@@ -87,7 +87,7 @@ static void expect_result(const struct random_panel *p, size_t c,
     const float *outputs = got->outputs + c * panel->outputs_ld;
     double unit = 1, factor = (double)panel->factor;
 
-    if (p->piece) {
+    if (p->chunk) {
         unit = got->sum[c] > 0 ? (double)got->sum[c] : 1;
         factor = 1;
         if (e->log_sum == NOTHING)
@@ -151,7 +151,7 @@ static void expect_plain_results(struct random_panel *p) {
         expect_query(p, c, &e);
         expect_result(p, c, &e, &many);
         expect_result(p, c, &e, &few);
-        bool scaled = p->piece && many.sum[c] > 0;
+        bool scaled = p->chunk && many.sum[c] > 0;
         expect_sums(p, c, &e, scaled ? (double)many.sum[c] : 1, &sums);
     }
     free(many.weights);
@@ -179,13 +179,13 @@ static void test_panels_are_what_plain_loops_make_of_them(void **state) {
 struct single {
     struct query_panel panel;
     float query, key, value, output, max, sum, weight, *weights;
-    size_t num_keys;
+    size_t end_keys;
     bool uniform;
 };
 
 static void single_init(struct single *s, float query) {
     float one = 1;
-    *s = (struct single){.query = query, .num_keys = 1};
+    *s = (struct single){.query = query, .end_keys = 1};
     s->key = s->value = one;
     if (kernels->k_step == 2) {
         kernels->convert_bf16(&one, 1, 1, 1, &s->key, 1);
@@ -200,7 +200,7 @@ static void single_init(struct single *s, float query) {
                                     .values = &s->value,
                                     .values_ld = 1,
                                     .key_len = 1,
-                                    .num_keys = &s->num_keys,
+                                    .end_keys = &s->end_keys,
                                     .uniform = &s->uniform,
                                     .score_size = 1,
                                     .head_size = 1,
@@ -211,7 +211,7 @@ static void single_init(struct single *s, float query) {
                                     .weights = &s->weights};
 }
 
-/* The largest score of a piece of one key is its score, as an exponent of 2. */
+/* The largest score of a chunk of one key is its score, as an exponent of 2. */
 static void test_softcap_is_exact_near_zero_and_far_from_it(void **state) {
     static const float softcaps[] = {1, 20, 30, 50};
     double worst = 0;

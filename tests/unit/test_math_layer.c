@@ -230,8 +230,8 @@ static void test_bits_do_not_depend_on_groups(void **state) {
         return; /* cblas has other bits for fewer rows */
     for (unsigned i = 0; i < 20; i++)
         compare_groups(&seed, random_between(&seed, 1, 300), random_between(&seed, 1, 6));
-    compare_groups(&seed, KERNEL_PIECE_KEYS + 300, 1);
-    compare_groups(&seed, KERNEL_PIECE_KEYS + 300, 3);
+    compare_groups(&seed, KERNEL_CHUNK_KEYS + 300, 1);
+    compare_groups(&seed, KERNEL_CHUNK_KEYS + 300, 3);
 }
 
 int main(void) {

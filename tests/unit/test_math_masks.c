@@ -199,7 +199,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
 
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);
-        if (keys > KERNEL_PIECE_KEYS && info.output_projection)
+        if (keys > KERNEL_CHUNK_KEYS && info.output_projection)
             info.num_heads = random_between(&seed, 1, 2);
         random_add_features(&seed, FEATURES, &info);
         attn_model *model = random_model(&seed, &info);
@@ -231,14 +231,14 @@ static void test_long_requests_match_the_reference(void **state) {
     compare_random(20261204, 40, 150, 250, 1);
 }
 
-static void test_requests_in_pieces_match_the_reference(void **state) {
+static void test_requests_in_chunks_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261205, 12, 40, 2 * KERNEL_PIECE_KEYS + 700, 1);
+    compare_random(20261205, 12, 40, 2 * KERNEL_CHUNK_KEYS + 700, 1);
 }
 
-static void test_requests_in_split_pieces_match_the_reference(void **state) {
+static void test_requests_in_split_chunks_match_the_reference(void **state) {
     (void)state;
-    compare_random(20261206, 12, 5, 2 * KERNEL_PIECE_KEYS + 700, 3);
+    compare_random(20261206, 12, 5, 2 * KERNEL_CHUNK_KEYS + 700, 3);
 }
 
 /* One sequence of many keys, whose queries have positions of their own. */
@@ -345,7 +345,7 @@ static void test_other_queries_and_threads_do_not_change_a_bit(void **state) {
         skip();
     }
     for (unsigned i = 0; i < 24; i++) {
-        size_t keys = i % 3 == 0 ? KERNEL_PIECE_KEYS + 900 : 200;
+        size_t keys = i % 3 == 0 ? KERNEL_CHUNK_KEYS + 900 : 200;
         struct sequence *s =
             make_sequence(&seed, featured_model(&seed), 40, keys, i % 2 == 0);
         attn_sizes sizes;
@@ -434,8 +434,8 @@ int main(void) {
     const struct CMUnitTest layer[] = {
         cmocka_unit_test(test_small_requests_match_the_reference),
         cmocka_unit_test(test_long_requests_match_the_reference),
-        cmocka_unit_test(test_requests_in_pieces_match_the_reference),
-        cmocka_unit_test(test_requests_in_split_pieces_match_the_reference),
+        cmocka_unit_test(test_requests_in_chunks_match_the_reference),
+        cmocka_unit_test(test_requests_in_split_chunks_match_the_reference),
         cmocka_unit_test(test_other_queries_and_threads_do_not_change_a_bit),
         cmocka_unit_test(test_hidden_keys_do_not_reach_the_results),
         cmocka_unit_test(test_single_key_has_its_weight_whatever_its_score),

@@ -17,7 +17,7 @@ static struct plan_items items_of(const struct run *run, size_t sequence) {
 
 static size_t count_attend_items(const struct run *run, size_t sequence) {
     const struct plan_items items = items_of(run, sequence);
-    return items.heads * items.panels * items.pieces;
+    return items.heads * items.panels * items.chunks;
 }
 
 /* Copies rows next to each other; returns where they end. */
@@ -64,19 +64,19 @@ static struct head_rows gather_rows(const struct run *run,
     return (struct head_rows){keys, values, key_width, head_size, rows.keys_in_panels};
 }
 
-/* Returns where the results of the pieces of an item's panel begin. */
+/* Returns where the results of the chunks of an item's panel begin. */
 static float *panel_partials(const struct run *run, const struct panel_work *work,
                              size_t item) {
-    size_t index = run->first_items[work->at.sequence] + item - work->piece;
+    size_t index = run->first_items[work->at.sequence] + item - work->chunk;
     return run->partials + index * run->plan->partial_floats;
 }
 
 /* An item is a panel in one head or group of heads, or in all heads when the mean of
- * their weights is wanted; or one piece of the keys of such a panel. */
+ * their weights is wanted; or one chunk of the keys of such a panel. */
 static void attend_items(const struct run *run, const struct sequence_position *at,
                          struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
-    size_t head_items = all.panels * all.pieces, item = items.first;
+    size_t head_items = all.panels * all.chunks, item = items.first;
     struct mask mask;
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
@@ -85,23 +85,23 @@ static void attend_items(const struct run *run, const struct sequence_position *
         size_t head = item / head_items, end = (head + 1) * head_items;
         end = end < items.end ? end : items.end;
         struct head_rows rows =
-            gather_rows(run, at, head, (end - item) / all.pieces, thread);
+            gather_rows(run, at, head, (end - item) / all.chunks, thread);
         for (; item < end; item++) {
             struct panel_work work;
-            work_init(&work, run, at, &mask, head, item / all.pieces % all.panels,
+            work_init(&work, run, at, &mask, head, item / all.chunks % all.panels,
                       thread);
-            work.piece = item % all.pieces;
+            work.chunk = item % all.chunks;
             if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
                 panel_attend_mean(&work);
-            else if (all.pieces > 1)
-                panel_attend_piece(&work, head, &rows, panel_partials(run, &work, item));
+            else if (all.chunks > 1)
+                panel_attend_chunk(&work, head, &rows, panel_partials(run, &work, item));
             else
                 panel_attend(&work, head, &rows);
         }
     }
 }
 
-/* Merges the pieces of a panel, at its first item. */
+/* Merges the chunks of a panel, at its first item. */
 static void merge_items(const struct run *run, const struct sequence_position *at,
                         struct range items, size_t thread) {
     const struct plan_items all = items_of(run, at->sequence);
@@ -109,11 +109,11 @@ static void merge_items(const struct run *run, const struct sequence_position *a
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     for (size_t item = items.first; item < items.end; item++) {
-        size_t head = item / all.pieces / all.panels;
+        size_t head = item / all.chunks / all.panels;
         struct panel_work work;
-        if (all.pieces == 1 || item % all.pieces > 0)
+        if (all.chunks == 1 || item % all.chunks > 0)
             continue;
-        work_init(&work, run, at, &mask, head, item / all.pieces % all.panels, thread);
+        work_init(&work, run, at, &mask, head, item / all.chunks % all.panels, thread);
         panel_merge(&work, head, panel_partials(run, &work, item));
     }
 }

@@ -18,7 +18,7 @@ struct tile {
     struct range keys; /* those that any row attends to, from the panel's first on */
     size_t row_step, key_step; /* floats from one row, or key, to the next */
     float *data;
-    int32_t key_at[KERNEL_PIECE_KEYS]; /* positions, from keys.first on */
+    int32_t key_at[KERNEL_CHUNK_KEYS]; /* positions, from keys.first on */
     /* Of each row: its position, those that it attends to, and the slope or the biases by
      * distance of its head. */
     int32_t at[KERNEL_COLUMNS_MAX], low[KERNEL_COLUMNS_MAX], high[KERNEL_COLUMNS_MAX];
@@ -154,7 +154,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     size_t columns = work->kernels->columns, num_rows = rows.end - rows.first;
     /* Those of a longer panel are after all that any row attends to. */
     size_t key_len =
-        panel->key_len < KERNEL_PIECE_KEYS ? panel->key_len : KERNEL_PIECE_KEYS;
+        panel->key_len < KERNEL_CHUNK_KEYS ? panel->key_len : KERNEL_CHUNK_KEYS;
     size_t end = first + key_len;
     /* Whole vectors of any set. */
     size_t row =
@@ -203,6 +203,6 @@ void bias_fill(const struct panel_work *work, size_t first, bool few,
 
 void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
                    struct query_panel *panel) {
-    const struct range keys = {work->first_keys[c], work->num_keys[c]};
+    const struct range keys = {work->first_keys[c], work->end_keys[c]};
     fill_tile(work, (struct range){c, c + 1}, keys, first, true, panel);
 }

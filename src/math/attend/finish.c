@@ -16,16 +16,16 @@
 #define FILL_FLOPS 100 /* of a cosine and a sine */
 
 /* One sequence on one thread. */
-struct placing {
+struct finishing {
     const struct run *run;
     const struct sequence_position *at;
     struct rotation rotation; /* without pairs: none */
-    struct rotor rotor;
+    struct rotation_angles angles;
     float *tile; /* [KEY_BLOCK, score_size] */
 };
 
 /* Projected rows of a sequence: queries or keys. */
-struct placed_rows {
+struct finished_rows {
     float *rows;
     size_t row_ld, head_ld;  /* from a row to the next, and from a head to the next */
     struct ranges heads;     /* those that were projected */
@@ -42,7 +42,7 @@ static size_t count_row_blocks(size_t rows) {
     return (rows - 1) / KEY_BLOCK + 1;
 }
 
-static size_t count_place_items(const struct run *run, size_t sequence) {
+static size_t count_finish_items(const struct run *run, size_t sequence) {
     const attn_request *request = run->request;
     return count_row_blocks(request->key_lens[sequence]) +
            count_row_blocks(request->query_lens[sequence]);
@@ -114,7 +114,7 @@ static void fill_entry(void *data, size_t index, size_t thread) {
 /* --- rows --- */
 
 /* Norms a row that was clipped. */
-static void norm_heads(const struct placing *p, const struct placed_rows *rows,
+static void norm_heads(const struct finishing *p, const struct finished_rows *rows,
                        float *row) {
     const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
@@ -135,14 +135,14 @@ static void norm_heads(const struct placing *p, const struct placed_rows *rows,
     }
 }
 
-/* Places row `r` of the sequence. */
-static void place_row(struct placing *p, const struct placed_rows *rows, size_t r) {
+/* Clips, norms and rotates row `r` of the sequence. */
+static void finish_row(struct finishing *p, const struct finished_rows *rows, size_t r) {
     const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
     float *row = rows->rows + r * rows->row_ld;
 
     if (info->rope_size > 0)
-        rotor_turn(&p->rotor, rows->positions != NULL ? rows->positions[r] : r);
+        rotate_turn(&p->angles, rows->positions != NULL ? rows->positions[r] : r);
     for (size_t i = 0; info->clip > 0 && i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
             norm_clip((float)info->clip, info->head_size, row + h * rows->head_ld);
@@ -151,12 +151,12 @@ static void place_row(struct placing *p, const struct placed_rows *rows, size_t 
         norm_heads(p, rows, row);
     for (size_t i = 0; info->rope_size > 0 && i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
-            rotor_apply(&p->rotor, row + h * rows->head_ld);
+            rotate_apply(&p->angles, row + h * rows->head_ld);
     }
 }
 
 /* Transposes keys first..first+count of a sequence into a panel, in each head. */
-static void store_panels(const struct placing *p, const struct placed_rows *keys,
+static void store_panels(const struct finishing *p, const struct finished_rows *keys,
                          size_t first, size_t count) {
     const struct kernels *kernels = p->run->model->engine.kernels;
     const struct ranges heads = keys->heads;
@@ -175,7 +175,7 @@ static void store_panels(const struct placing *p, const struct placed_rows *keys
 }
 
 /* Clips keys first..first+count of the values of a sequence. */
-static void clip_values(const struct placing *p, size_t first, size_t count) {
+static void clip_values(const struct finishing *p, size_t first, size_t count) {
     const struct run *run = p->run;
     const struct plan *plan = run->plan;
     size_t head_size = run->model->info.head_size;
@@ -194,13 +194,13 @@ static void clip_values(const struct placing *p, size_t first, size_t count) {
 }
 
 /* Describes the projected queries of a sequence. */
-static struct placed_rows find_queries(const struct placing *p) {
+static struct finished_rows find_queries(const struct finishing *p) {
     const struct run *run = p->run;
     const attn_model *model = run->model;
     const attn_model_info *info = &model->info;
     bool whole = info->head_norm_whole;
 
-    return (struct placed_rows){
+    return (struct finished_rows){
         .rows = run->queries + p->at->first_query * run->plan->score_width,
         .row_ld = run->plan->score_width,
         .head_ld = info->head_size,
@@ -213,14 +213,14 @@ static struct placed_rows find_queries(const struct placing *p) {
 }
 
 /* Describes the projected keys of a sequence, as rows. */
-static struct placed_rows find_placed_keys(const struct placing *p) {
+static struct finished_rows find_finished_keys(const struct finishing *p) {
     const struct run *run = p->run;
     const struct plan *plan = run->plan;
     const attn_model *model = run->model;
     const attn_model_info *info = &model->info;
     bool whole = info->head_norm_whole;
 
-    return (struct placed_rows){
+    return (struct finished_rows){
         .rows = run->keys + p->at->first_projected * plan->key_ld,
         .row_ld = plan->key_ld,
         .head_ld = plan->by_head ? plan->projected_keys * plan->key_ld : info->head_size,
@@ -233,29 +233,29 @@ static struct placed_rows find_placed_keys(const struct placing *p) {
 }
 
 /* Items are blocks of keys and values, then those of queries. */
-static void place_items(const struct run *run, const struct sequence_position *at,
-                        struct range items, size_t thread) {
+static void finish_items(const struct run *run, const struct sequence_position *at,
+                         struct range items, size_t thread) {
     const struct plan *plan = run->plan;
     size_t key_len = run->request->key_lens[at->sequence];
     size_t key_blocks = count_row_blocks(key_len),
            num_pairs = run->model->info.rope_size / 2;
     float *scratch = run->thread_scratch + thread * plan->thread_floats;
-    struct placing p = {.run = run, .at = at};
+    struct finishing p = {.run = run, .at = at};
 
     p.rotation = find_rotation(run, at, (double *)(void *)scratch);
-    rotor_init(&p.rotor, &p.rotation, scratch + 2 * num_pairs);
-    p.tile = scratch + plan->place_tile;
-    const struct placed_rows keys = find_placed_keys(&p), queries = find_queries(&p);
+    rotate_init(&p.angles, &p.rotation, scratch + 2 * num_pairs);
+    p.tile = scratch + plan->finish_tile;
+    const struct finished_rows keys = find_finished_keys(&p), queries = find_queries(&p);
 
     for (size_t item = items.first; item < items.end; item++) {
         bool of_keys = item < key_blocks;
-        const struct placed_rows *rows = of_keys ? &keys : &queries;
+        const struct finished_rows *rows = of_keys ? &keys : &queries;
         size_t all = of_keys ? key_len : run->request->query_lens[at->sequence];
         size_t first = (of_keys ? item : item - key_blocks) * KEY_BLOCK;
         size_t end = all - first < KEY_BLOCK ? all : first + KEY_BLOCK;
 
         for (size_t r = first; plan->any_scores && r < end; r++)
-            place_row(&p, rows, r);
+            finish_row(&p, rows, r);
         if (of_keys && plan->any_scores && plan->key_panels)
             store_panels(&p, rows, first, end - first);
         if (of_keys && run->model->info.clip > 0)
@@ -263,15 +263,15 @@ static void place_items(const struct run *run, const struct sequence_position *a
     }
 }
 
-void run_place_rows(const struct run *run) {
+void run_finish_rows(const struct run *run) {
     const struct plan *plan = run->plan;
     size_t entries = plan->num_rotations * ROTATE_STEP;
 
-    if (!plan->places)
+    if (!plan->finishes)
         return;
     if (plan->num_rotations > 0)
         share_tasks(run->request->parallel,
                     FILL_FLOPS * (double)(entries * run->model->info.rope_size), entries,
                     fill_entry, (void *)(uintptr_t)run);
-    run_items(run, plan->place_flops, count_place_items, place_items);
+    run_items(run, plan->finish_flops, count_finish_items, finish_items);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge.h: merges what queries attend to in pieces of their keys.
+/* merge.h: merges what queries attend to in chunks of their keys.
  *
- * The softmax over all keys follows from those over the pieces: each piece has a largest
+ * The softmax over all keys follows from those over the chunks: each chunk has a largest
  * score and, relative to it, the sum of the weights 2^(score - max) and the sum of the
  * values times these weights. Two such results make one of all their keys (Milakov and
- * Gimelshein 2018, section 3.1). Results depend on the order in which pieces are merged,
+ * Gimelshein 2018, section 3.1). Results depend on the order in which chunks are merged,
  * in the last bits, so they are always merged in the order of the keys. */
 #ifndef ATTND_MATH_ATTEND_MERGE_H
 #define ATTND_MATH_ATTEND_MERGE_H
@@ -21,17 +21,17 @@ struct partial {
 /* Makes the results of `count` queries those of no key at all. */
 void partial_clear(const struct partial *partial, size_t count, size_t size);
 
-/* Merges the results of a piece into `total`, which has those of the keys before it. A
+/* Merges the results of a chunk into `total`, which has those of the keys before it. A
  * query that has no key in one of them keeps the bits of the other. Count is at most
  * KERNEL_COLUMNS_MAX. Uses kernels->exp2(). Thread-safe for distinct memory. */
 void partial_merge(const struct kernels *kernels, size_t count, size_t size,
-                   const struct partial *piece, const struct partial *total);
+                   const struct partial *chunk, const struct partial *total);
 
-/* Computes what the weights of a piece, relative to piece_max [count], are to be
- * multiplied by: 2^(piece_max - max) / sum of the total; 0 for a query without a key in
- * the piece, but NaN where the total has a sum of 0. Count is at most
+/* Computes what the weights of a chunk, relative to chunk_max [count], are to be
+ * multiplied by: 2^(chunk_max - max) / sum of the total; 0 for a query without a key in
+ * the chunk, but NaN where the total has a sum of 0. Count is at most
  * KERNEL_COLUMNS_MAX. */
-void partial_factors(const struct kernels *kernels, size_t count, const float *piece_max,
+void partial_factors(const struct kernels *kernels, size_t count, const float *chunk_max,
                      const struct partial *total, float *ret_factors);
 
 #endif

@@ -2,7 +2,7 @@
 /* panel.c: attends in one head, or in all of them for their mean. */
 #include "math/attend/panel.h"
 
-#include "math/attend/pieces.h"
+#include "math/attend/chunks.h"
 
 #include <string.h>
 
@@ -59,7 +59,7 @@ static void attend_head(const struct panel_work *work, const struct head_rows *r
     if (sums != NULL)
         *sums = (attn_head_sums){0};
     if (!is_idle(work, &panel))
-        pieces_attend(work, &panel, sums);
+        chunks_attend(work, &panel, sums);
     clear_left_out(work, &panel);
     clear_group(work);
 }
@@ -69,12 +69,12 @@ void panel_attend(struct panel_work *work, size_t head, const struct head_rows *
     attend_head(work, rows);
 }
 
-void panel_attend_piece(struct panel_work *work, size_t head,
+void panel_attend_chunk(struct panel_work *work, size_t head,
                         const struct head_rows *rows, float *partials) {
     work_set_head(work, head);
     const struct query_panel whole = work_describe(work, rows);
     if (!is_idle(work, &whole))
-        pieces_attend_one(work, &whole, partials);
+        chunks_attend_one(work, &whole, partials);
 }
 
 void panel_merge(struct panel_work *work, size_t head, float *partials) {
@@ -83,7 +83,7 @@ void panel_merge(struct panel_work *work, size_t head, float *partials) {
     work_set_head(work, head);
     const struct query_panel whole = work_describe(work, &rows);
     if (!is_idle(work, &whole))
-        pieces_merge(work, &whole, partials);
+        chunks_merge(work, &whole, partials);
     clear_left_out(work, &whole);
     clear_group(work);
 }

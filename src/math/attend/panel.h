@@ -14,15 +14,15 @@ void panel_attend(struct panel_work *work, size_t head, const struct head_rows *
  * In a direct sequence it does all panels. */
 void panel_attend_mean(struct panel_work *work);
 
-/* Returns what is behind a thread's scratch for kernels and pieces. */
+/* Returns what is behind a thread's scratch for kernels and chunks. */
 float *panel_thread_extra(const struct run *run, size_t thread);
 
-/* Attends in one head to the piece of the keys that `work` is at; see
- * pieces_attend_one(). */
-void panel_attend_piece(struct panel_work *work, size_t head,
+/* Attends in one head to the chunk of the keys that `work` is at; see
+ * chunks_attend_one(). */
+void panel_attend_chunk(struct panel_work *work, size_t head,
                         const struct head_rows *rows, float *partials);
 
-/* Does the rest of panel_attend(), when every piece was attended to. */
+/* Does the rest of panel_attend(), when every chunk was attended to. */
 void panel_merge(struct panel_work *work, size_t head, float *partials);
 
 #endif

@@ -17,7 +17,7 @@ size_t work_head(const struct panel_work *work, size_t c) {
     if (!work->at.direct && !work->at.grouped)
         return work->head;
     return ranges_item(run->scored,
-                       work->first_slot + (work_first(work) + c) / query_len);
+                       work->first_index + (work_first(work) + c) / query_len);
 }
 
 size_t work_query(const struct panel_work *work, size_t c) {
@@ -40,7 +40,7 @@ static void find_keys(struct panel_work *work) {
         /* A single key gets all the weight, even if its score overflows. */
         work->uniform[c] = count <= 1 && !sinks;
         work->first_keys[c] = keys.first;
-        work->num_keys[c] = keys.end;
+        work->end_keys[c] = keys.end;
         if (keys.first < keys.end && keys.first < work->keys.first)
             work->keys.first = keys.first;
         if (keys.end > work->keys.end)
@@ -51,7 +51,7 @@ static void find_keys(struct panel_work *work) {
 }
 
 /* Returns which of the scored heads the panels of a sequence are of. */
-static struct range find_slot_range(const struct run *run,
+static struct range find_indices_of(const struct run *run,
                                     const struct sequence_position *at, size_t head) {
     size_t first = head * run->plan->group, end = first + run->plan->group;
 
@@ -68,8 +68,8 @@ void work_init(struct panel_work *work, const struct run *run,
                size_t panel, size_t thread) {
     const struct engine *engine = &run->model->engine;
     size_t columns = engine->kernels->columns;
-    const struct range slots = find_slot_range(run, at, head);
-    size_t rows = (slots.end - slots.first) * run->request->query_lens[at->sequence];
+    const struct range indices = find_indices_of(run, at, head);
+    size_t rows = (indices.end - indices.first) * run->request->query_lens[at->sequence];
     size_t left = rows > panel * columns ? rows - panel * columns : 0;
 
     work->run = run;
@@ -77,10 +77,10 @@ void work_init(struct panel_work *work, const struct run *run,
     work->at = *at;
     work->mask = mask;
     work->panel = panel;
-    work->piece = 0;
+    work->chunk = 0;
     work->thread = thread;
     work->num_queries = left < columns ? left : columns;
-    work->first_slot = slots.first;
+    work->first_index = indices.first;
     find_keys(work);
 }
 
@@ -91,13 +91,13 @@ static float *find_weights(const struct panel_work *work, size_t c) {
 
     if (run->weights == NULL)
         return NULL;
-    int32_t head_slot = run->head_slots[work_head(work, c)];
-    int32_t query_slot = run->query_slots[work_query(work, c)];
-    if (head_slot < 0 || query_slot < 0)
+    int32_t head_index = run->head_indices[work_head(work, c)];
+    int32_t query_index = run->query_indices[work_query(work, c)];
+    if (head_index < 0 || query_index < 0)
         return NULL;
-    size_t row = (size_t)head_slot * plan_weights_rows(run->request, sequence);
+    size_t row = (size_t)head_index * plan_weights_rows(run->request, sequence);
     return run->weights + work->at.first_weight +
-           (row + (size_t)query_slot) * run->request->key_lens[sequence];
+           (row + (size_t)query_index) * run->request->key_lens[sequence];
 }
 
 void work_set_head(struct panel_work *work, size_t head) {
@@ -213,7 +213,7 @@ struct query_panel work_describe(const struct panel_work *work,
         .values = rows->values,
         .values_ld = rows->values_ld,
         .key_len = run->request->key_lens[work->at.sequence],
-        .num_keys = work->num_keys,
+        .end_keys = work->end_keys,
         .first_keys = work->first_keys,
         .uniform = work->uniform,
         .additive_score = engine->additive_score,

@@ -15,14 +15,14 @@ struct panel_work {
     const struct kernels *kernels; /* direct sequences are computed in float32 */
     struct sequence_position at;
     size_t panel; /* of the sequence */
-    size_t piece; /* of its keys; 0 unless pieces are items */
+    size_t chunk; /* of its keys; 0 unless chunks are items */
     size_t thread;
     const struct mask *mask; /* of the sequence */
     size_t num_queries;      /* of a group that is left out: 0 */
-    size_t first_slot;       /* which of the scored heads the first of several is */
-    /* The keys of each row: from first_keys on, and before num_keys, as the kernels call
+    size_t first_index;      /* which of the scored heads the first of several is */
+    /* The keys of each row: from first_keys on, and before end_keys, as the kernels call
      * it. Only a row without a valid key, in a model with sinks, has none. */
-    size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
+    size_t first_keys[KERNEL_COLUMNS_MAX], end_keys[KERNEL_COLUMNS_MAX];
     bool uniform[KERNEL_COLUMNS_MAX]; /* attends to all its keys alike */
     bool keyless[KERNEL_COLUMNS_MAX]; /* has no valid key */
     struct range keys;                /* the smallest range with those of all rows */

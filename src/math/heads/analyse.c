@@ -83,7 +83,7 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     struct run run;
     run_init(&run, model, &copy, &plan, scratch);
     run_project_inputs(&run);
-    run_place_rows(&run);
+    run_finish_rows(&run);
     run_attend(&run);
     heads_contribute(&run, heads->gram, &heads->squared_norm);
     heads_even(&run);

@@ -20,7 +20,7 @@
 #define KERNEL_COLUMNS_MAX 32 /* of any set */
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
 #define KERNEL_FEW_MAX     32 /* queries that attend_few() takes */
-#define KERNEL_PIECE_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in pieces */
+#define KERNEL_CHUNK_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in chunks */
 
 /* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
  * The last panel is padded with 0. The two numbers of a pair are neighbours in a row of
@@ -53,8 +53,8 @@ struct panel_sums {
 /* Some queries of one head of one sequence: at most `columns` of them. Rows of queries,
  * keys, values and outputs are `..._ld` floats apart.
  *
- * When `max` is set, the keys are a piece of the sequence, of at most KERNEL_PIECE_KEYS.
- * Weights, their sums and outputs are then relative to the largest score of the piece:
+ * When `max` is set, the keys are a chunk of the sequence, of at most KERNEL_CHUNK_KEYS.
+ * Weights, their sums and outputs are then relative to the largest score of the chunk:
  * they are neither divided by `sum` nor multiplied by `factor`. merge.h has the rest. */
 struct query_panel {
     const float *queries; /* [num_queries, score_size] float32 */
@@ -71,9 +71,9 @@ struct query_panel {
                             column, [ceil(key_len / 2), head_size] */
     size_t values_ld;
     size_t key_len;
-    /* [num_queries] keys that each attends to: 1..key_len, or of a piece also none */
-    const size_t *num_keys;
-    /* [num_queries] the first of them: below num_keys, or of a piece also equal to it;
+    /* [num_queries] keys that each attends to: 1..key_len, or of a chunk also none */
+    const size_t *end_keys;
+    /* [num_queries] the first of them: below end_keys, or of a chunk also equal to it;
      * NULL: 0. Blocks of keys before all of these cost nothing. */
     const size_t *first_keys;
     const bool *uniform;         /* [num_queries] attends to all its keys alike */
@@ -84,10 +84,10 @@ struct query_panel {
     float softcap; /* c: a scaled score s becomes c tanh(s / c); 0: it does not */
     /* What is added then, or -INFINITY where a query does not attend to a key after all;
      * but not to the scores of a uniform query, which are 0. NULL: nothing. A query whose
-     * pairs are all masked gets NaN, or of a piece 0. attend() reads [key_len,
+     * pairs are all masked gets NaN, or of a chunk 0. attend() reads [key_len,
      * columns] with bias_ld equal to columns, attend_few() [num_queries, key_len]. Rows
      * are bias_ld floats apart, which is a whole number of vectors. Only what is between
-     * first_keys and num_keys is used. */
+     * first_keys and end_keys is used. */
     const float *bias;
     size_t bias_ld;
     float factor;   /* on the outputs; not 0 */
@@ -96,7 +96,7 @@ struct query_panel {
     /* [num_queries] rows [key_len] to be written, of which some may be NULL; or NULL when
      * none is wanted. */
     float *const *weights;
-    /* [num_queries] of a piece, to be written; or both NULL. The largest score is an
+    /* [num_queries] of a chunk, to be written; or both NULL. The largest score is an
      * exponent of 2, and -INFINITY where a query attends to no key, or all of its scores
      * are below the range of float32. */
     float *max, *sum;

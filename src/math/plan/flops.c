@@ -11,8 +11,8 @@
 /* Likewise, of what is summed up for each attention weight. */
 #define SUM_FLOPS 40
 
-/* Likewise, of a number that is placed, see attend/finish.c. */
-#define PLACE_FLOPS 16
+/* Likewise, of a number that is finished, see attend/finish.c. */
+#define FINISH_FLOPS 16
 
 /* Likewise, of a pair that is masked by itself, with the search for the first and last
  * key of a query, and of one whose bias is computed by itself. */
@@ -78,8 +78,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
         flops += SUM_FLOPS * plan->pairs * (double)num_heads + plan->heads_flops +
                  plan->even_flops;
     }
-    if (plan->places)
-        plan->place_flops = PLACE_FLOPS * ((double)queries * (double)plan->score_width +
-                                           (double)keys * (double)plan->key_width);
-    plan->sizes.flops = flops + plan->place_flops;
+    if (plan->finishes)
+        plan->finish_flops = FINISH_FLOPS * ((double)queries * (double)plan->score_width +
+                                             (double)keys * (double)plan->key_width);
+    plan->sizes.flops = flops + plan->finish_flops;
 }

@@ -151,8 +151,8 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
     plan->items_flops += flops * (double)request->query_lens[sequence] * heads;
     if (panel_flops > plan->panel_flops)
         plan->panel_flops = panel_flops;
-    if (rows > plan->piece_rows)
-        plan->piece_rows = rows < columns ? rows : columns;
+    if (rows > plan->chunk_rows)
+        plan->chunk_rows = rows < columns ? rows : columns;
     if (score_size > plan->score_size)
         plan->score_size = score_size;
     if (result_size > plan->result_size)
@@ -238,10 +238,10 @@ attn_status plan_make(const attn_model *model, const attn_request *request,
 
     plan.key_panels =
         plan.by_head && engine->additive_score == NULL && columns >= PLAN_PANELS_COLUMNS;
-    plan.places =
+    plan.finishes =
         info->clip > 0 || info->head_norm != ATTN_NORM_NONE || info->rope_size > 0;
     plan.key_ld = plan.by_head ? engine->score_size : plan.key_width;
-    if (plan.key_panels && !plan.places)
+    if (plan.key_panels && !plan.finishes)
         plan.key_ld /= engine->kernels->k_step;
     plan.norms_keys = info->pre_norm_applied &&
                       (info->kind == NULL || strcmp(info->kind, "cross") != 0);

@@ -53,9 +53,9 @@ struct plan {
     bool key_panels;
     /* Projected rows are changed before the attention: clipped, normed or rotated. Keys
      * are then projected as rows, and go into panels afterwards. */
-    bool places;
-    double place_flops;
-    size_t place_tile; /* in a thread's scratch, see attend/finish.c */
+    bool finishes;
+    double finish_flops;
+    size_t finish_tile; /* in a thread's scratch, see attend/finish.c */
     /* Tables of rotations, [num_rotations][ROTATE_STEP, rope_size] doubles: that of the
      * model's frequencies, and of the long ones. None for few rows. */
     size_t rotations, num_rotations;
@@ -80,19 +80,19 @@ struct plan {
     /* In a thread's scratch, after that of the kernels: one head's weights of a panel for
      * the mean, or gathered keys and values. */
     size_t thread_extra;
-    size_t thread_pieces;  /* likewise, see attend/pieces.c; nothing without pieces */
-    size_t thread_queries; /* likewise, [piece_rows, D] of a group of heads; or nothing */
+    size_t thread_chunks;  /* likewise, see attend/chunks.c; nothing without chunks */
+    size_t thread_queries; /* likewise, [chunk_rows, D] of a group of heads; or nothing */
     size_t thread_bias;    /* likewise, see attend/bias.c; nothing without biases */
-    size_t piece_rows;     /* queries of a panel, at most */
-    size_t max_pieces;     /* of the keys of the longest sequence */
+    size_t chunk_rows;     /* queries of a panel, at most */
+    size_t max_chunks;     /* of the keys of the longest sequence */
     /* The widest rows that panels make scores from, and that they sum. */
     size_t score_size, result_size;
     double panel_flops; /* of the largest panel */
     double items_flops; /* of all panels */
     bool grouped;       /* any sequence is, see plan_is_grouped() */
-    bool splits;        /* pieces are tasks, since there are few panels, or large ones */
+    bool splits;        /* chunks are tasks, since there are few panels, or large ones */
     size_t partials;    /* [items of the attention][partial_floats] */
-    size_t partial_floats; /* maximum, sum and outputs of piece_rows queries */
+    size_t partial_floats; /* maximum, sum and outputs of chunk_rows queries */
     double merge_flops;
     size_t gather_keys; /* longest sequence whose keys and values fit there */
     size_t num_threads;
@@ -104,7 +104,7 @@ struct plan {
     size_t num_scored;   /* heads whose scores are computed */
     size_t longest_query_len, longest_key_len;
     bool any_scores; /* matter: a single key gets all the weight, whatever its score */
-    size_t head_slots, query_slots; /* see struct run; nothing without weights */
+    size_t head_indices, query_indices; /* see struct run; nothing without weights */
     double attend_flops;
 
     /* Of PLAN_HEADS alone; see struct run and heads/contribute.c. */

@@ -67,6 +67,6 @@ struct plan_items plan_items(const struct plan *plan, const attn_model *model,
     if (!direct || !mean)
         items.panels = (rows + columns - 1) / columns;
     if (plan->splits)
-        items.pieces = (request->key_lens[sequence] - 1) / KERNEL_PIECE_KEYS + 1;
+        items.chunks = (request->key_lens[sequence] - 1) / KERNEL_CHUNK_KEYS + 1;
     return items;
 }

@@ -29,11 +29,11 @@ bool plan_is_grouped(const struct plan *plan, const attn_model *model,
                      const attn_request *request, size_t sequence);
 
 /* How the attention of one sequence is divided into items, which are ordered by head,
- * panel and piece. All heads of a direct sequence are one: its rows are [heads that are
+ * panel and chunk. All heads of a direct sequence are one: its rows are [heads that are
  * scored, Tq]. So are those of a group, in a sequence that is grouped. When the mean of
  * the weights is wanted, an item does all heads. */
 struct plan_items {
-    size_t heads, panels, pieces;
+    size_t heads, panels, chunks;
 };
 
 struct plan_items plan_items(const struct plan *plan, const attn_model *model,

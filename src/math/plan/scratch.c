@@ -15,10 +15,10 @@
 /* So many are gathered even by head: a copy in the cache is worth 5% up to 512 keys. */
 #define GATHER_KEYS_BY_HEAD 512
 
-/* Larger pieces of a panel are tasks: between two, a worker looks for cheap requests. */
+/* Larger chunks of a panel are tasks: between two, a worker looks for cheap requests. */
 #define SPLIT_FLOPS 5e8
 
-/* Bytes of the pieces' results for each thread; and their greatest share of the keys and
+/* Bytes of the chunks' results for each thread; and their greatest share of the keys and
  * values that direct sequences read. */
 #define PARTIALS_MAX   (1 << 20)
 #define PARTIALS_SHARE (1.0 / 16)
@@ -67,14 +67,14 @@ static bool reserve_rotations(const attn_model *model, struct plan *plan,
 
 /* Sizes what attend/finish.c needs of a thread's scratch: what it rotates with, and a
  * panel of keys. */
-static bool plan_place(const attn_model *model, struct plan *plan) {
-    size_t num_pairs = model->info.rope_size / 2, floats = 0, start, rotor;
+static bool plan_finish(const attn_model *model, struct plan *plan) {
+    size_t num_pairs = model->info.rope_size / 2, floats = 0, start, angles;
 
-    if (!plan->places)
+    if (!plan->finishes)
         return true;
-    if (!size_mul(num_pairs, ROTOR_FLOATS(1) + 2, &rotor) ||
-        !reserve_floats(&floats, rotor, 1, &start) ||
-        !reserve_floats(&floats, KEY_BLOCK, model->engine.score_size, &plan->place_tile))
+    if (!size_mul(num_pairs, ROTATE_FLOATS(1) + 2, &angles) ||
+        !reserve_floats(&floats, angles, 1, &start) ||
+        !reserve_floats(&floats, KEY_BLOCK, model->engine.score_size, &plan->finish_tile))
         return false;
     if (floats > plan->thread_floats)
         plan->thread_floats = floats;
@@ -98,20 +98,20 @@ static bool plan_head_strips(const attn_model *model, struct plan *plan) {
     return true;
 }
 
-/* Reserves what pieces.c needs for the pieces of long sequences: the results of all keys
- * and of one piece, then maximum, sum and sums of weights of every piece. */
-static bool reserve_pieces(struct plan *plan, size_t *floats) {
+/* Reserves what chunks.c needs for the chunks of long sequences: the results of all keys
+ * and of one chunk, then maximum, sum and sums of weights of every chunk. */
+static bool reserve_chunks(struct plan *plan, size_t *floats) {
     size_t sums =
         plan->kind == PLAN_HEADS ? sizeof(struct panel_sums) / sizeof(float) : 0;
     size_t results, rest, start;
 
-    plan->max_pieces = (plan->longest_key_len - 1) / KERNEL_PIECE_KEYS + 1;
-    if (plan->max_pieces == 1)
-        return reserve_floats(floats, 0, 0, &plan->thread_pieces);
+    plan->max_chunks = (plan->longest_key_len - 1) / KERNEL_CHUNK_KEYS + 1;
+    if (plan->max_chunks == 1)
+        return reserve_floats(floats, 0, 0, &plan->thread_chunks);
     return size_add(plan->result_size, 1, &results) &&
-           size_mul(2 * plan->piece_rows, results, &results) &&
-           size_mul(plan->max_pieces, 2 * plan->piece_rows + sums, &rest) &&
-           reserve_floats(floats, results, 1, &plan->thread_pieces) &&
+           size_mul(2 * plan->chunk_rows, results, &results) &&
+           size_mul(plan->max_chunks, 2 * plan->chunk_rows + sums, &rest) &&
+           reserve_floats(floats, results, 1, &plan->thread_chunks) &&
            reserve_floats(floats, rest, 1, &start);
 }
 
@@ -123,7 +123,7 @@ static bool reserve_bias(const attn_model *model, const attn_request *request,
 
     if (model->info.bias == ATTN_BIAS_NONE && request->key_positions == NULL)
         return reserve_floats(floats, 0, 0, ret_start);
-    keys = keys < KERNEL_PIECE_KEYS ? keys : KERNEL_PIECE_KEYS;
+    keys = keys < KERNEL_CHUNK_KEYS ? keys : KERNEL_CHUNK_KEYS;
     keys = (keys + KERNEL_COLUMNS_MAX - 1) / KERNEL_COLUMNS_MAX * KERNEL_COLUMNS_MAX;
     /* A tile [keys, columns], and a line of keys + columns - 1. */
     return reserve_floats(floats, keys + 1, KERNEL_COLUMNS_MAX + 1, ret_start);
@@ -136,14 +136,14 @@ static double count_items(const attn_model *model, const attn_request *request,
 
     for (size_t s = 0; s < request->num_sequences; s++) {
         struct plan_items items = plan_items(plan, model, request, s);
-        count += (double)items.heads * (double)items.panels * (double)items.pieces;
+        count += (double)items.heads * (double)items.panels * (double)items.chunks;
     }
     return count;
 }
 
-/* Decides whether pieces of the keys are tasks of their own: only when one panel would
- * leave threads idle, or is too large for one task, and while the results of the pieces
- * need little memory. Who computes a piece does not change a bit. */
+/* Decides whether chunks of the keys are tasks of their own: only when one panel would
+ * leave threads idle, or is too large for one task, and while the results of the chunks
+ * need little memory. Who computes a chunk does not change a bit. */
 static bool reserve_partials(const attn_model *model, const attn_request *request,
                              struct plan *plan, size_t *floats) {
     const attn_model_info *info = &model->info;
@@ -151,13 +151,13 @@ static bool reserve_partials(const attn_model *model, const attn_request *reques
     double parts = 0;
 
     if (!size_add(plan->result_size, 2, &plan->partial_floats) ||
-        !size_mul(plan->partial_floats, plan->piece_rows, &plan->partial_floats) ||
+        !size_mul(plan->partial_floats, plan->chunk_rows, &plan->partial_floats) ||
         !size_add(info->key_size, info->value_size, &read))
         return false;
     direct_keys = plan->sizes.num_keys - plan->projected_keys;
     plan->splits =
         plan->kind != PLAN_HEADS && request->need_weights != ATTN_WEIGHTS_MEAN &&
-        request->parallel != NULL && plan->max_pieces > 1 &&
+        request->parallel != NULL && plan->max_chunks > 1 &&
         ((threads > 1 && 2 * (double)threads * plan->panel_flops >= plan->items_flops) ||
          plan->panel_flops > SPLIT_FLOPS);
     if (plan->splits) {
@@ -181,11 +181,11 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
     bool keeps = plan->kind == PLAN_HEADS || plan->sizes.weights > 0;
     size_t bytes = kernel_scratch_bytes(
         plan->score_size, plan->result_size,
-        longest_key_len < KERNEL_PIECE_KEYS ? longest_key_len : KERNEL_PIECE_KEYS, keeps);
+        longest_key_len < KERNEL_CHUNK_KEYS ? longest_key_len : KERNEL_CHUNK_KEYS, keeps);
 
     if (bytes == SIZE_MAX || !reserve_floats(&floats, bytes / sizeof(float), 1, &start) ||
-        !reserve_pieces(plan, &floats) ||
-        !reserve_floats(&floats, plan->grouped ? plan->piece_rows : 0, engine->score_size,
+        !reserve_chunks(plan, &floats) ||
+        !reserve_floats(&floats, plan->grouped ? plan->chunk_rows : 0, engine->score_size,
                         &plan->thread_queries) ||
         !reserve_bias(model, request, plan, &floats, &plan->thread_bias))
         return false;
@@ -210,7 +210,7 @@ static bool plan_thread(const attn_model *model, const attn_request *request,
         if (tile > plan->thread_floats)
             plan->thread_floats = tile;
     }
-    return plan_place(model, plan) &&
+    return plan_finish(model, plan) &&
            (plan->kind != PLAN_HEADS || plan_head_strips(model, plan));
 }
 
@@ -273,9 +273,9 @@ bool plan_scratch(const attn_model *model, const attn_request *request,
         !reserve_floats(&floats, request->num_sequences,
                         sizeof(struct sequence_position) / sizeof(float),
                         &plan->sequences) ||
-        !reserve_floats(&floats, weighs ? info->num_heads : 0, 1, &plan->head_slots) ||
+        !reserve_floats(&floats, weighs ? info->num_heads : 0, 1, &plan->head_indices) ||
         !reserve_floats(&floats, weighs ? plan->longest_query_len : 0, 1,
-                        &plan->query_slots) ||
+                        &plan->query_indices) ||
         !reserve_partials(model, request, plan, &floats) ||
         (plan->kind == PLAN_HEADS && !reserve_head_sums(info, plan, &floats)) ||
         !reserve_floats(&floats, plan->num_threads, plan->thread_floats,

@@ -20,7 +20,7 @@ struct reference {
 };
 
 /* A sequence, and where it begins in the batch. */
-struct place {
+struct ref_position {
     size_t sequence, first_query, first_key;
     double *weights; /* its part of the result, or NULL */
 };
@@ -31,8 +31,8 @@ static size_t ref_position(const size_t *positions, size_t first, size_t i) {
 }
 
 /* Returns whether query q attends to key k, by their rows in the sequence. */
-static bool ref_attends(const attn_request *request, const struct place *at, size_t q,
-                        size_t k) {
+static bool ref_attends(const attn_request *request, const struct ref_position *at,
+                        size_t q, size_t k) {
     size_t i = ref_position(request->positions, at->first_query, q);
     size_t j = ref_position(request->key_positions, at->first_key, k);
     size_t distance = i > j ? i - j : j - i;
@@ -76,9 +76,9 @@ static double *ref_project(const attn_model *model, const float *weight,
 }
 
 /* Norms the projected heads of one row, and rotates them to their position. */
-static void ref_place_row(const attn_model *model, const float *norm_weight,
-                          const float *norm_bias, size_t heads, size_t position,
-                          size_t length, double *row) {
+static void ref_finish_row(const attn_model *model, const float *norm_weight,
+                           const float *norm_bias, size_t heads, size_t position,
+                           size_t length, double *row) {
     const attn_model_info *info = &model->info;
     size_t parts = info->head_norm_whole ? 1 : heads;
     size_t size = heads * info->head_size / parts;
@@ -91,7 +91,7 @@ static void ref_place_row(const attn_model *model, const float *norm_weight,
 }
 
 /* Returns the length of a sequence: its largest position plus 1. */
-static size_t ref_length(const attn_request *request, const struct place *at) {
+static size_t ref_length(const attn_request *request, const struct ref_position *at) {
     size_t length = 0;
 
     for (size_t q = 0; q < request->query_lens[at->sequence]; q++) {
@@ -106,20 +106,20 @@ static size_t ref_length(const attn_request *request, const struct place *at) {
 }
 
 /* Norms and rotates the queries and keys of a sequence. */
-static void ref_place_rows(const struct reference *ref, const struct place *at) {
+static void ref_finish_rows(const struct reference *ref, const struct ref_position *at) {
     const attn_model *model = ref->model;
     const attn_request *request = ref->request;
     size_t heads = model->info.num_heads, kv_heads = model->info.num_kv_heads;
     size_t length = ref_length(request, at), size = model->info.head_size;
 
     for (size_t q = 0; q < request->query_lens[at->sequence]; q++)
-        ref_place_row(model, model->query_norm_weight, model->query_norm_bias, heads,
-                      ref_position(request->positions, at->first_query, q), length,
-                      ref->queries + (at->first_query + q) * heads * size);
+        ref_finish_row(model, model->query_norm_weight, model->query_norm_bias, heads,
+                       ref_position(request->positions, at->first_query, q), length,
+                       ref->queries + (at->first_query + q) * heads * size);
     for (size_t k = 0; k < request->key_lens[at->sequence]; k++)
-        ref_place_row(model, model->key_norm_weight, model->key_norm_bias, kv_heads,
-                      ref_position(request->key_positions, at->first_key, k), length,
-                      ref->keys + (at->first_key + k) * kv_heads * size);
+        ref_finish_row(model, model->key_norm_weight, model->key_norm_bias, kv_heads,
+                       ref_position(request->key_positions, at->first_key, k), length,
+                       ref->keys + (at->first_key + k) * kv_heads * size);
 }
 
 /* Returns the score of one query and one key, both [D], before a bias. */
@@ -154,8 +154,8 @@ static double ref_round(double number) {
 }
 
 /* Returns what is added to the score of query q and key k in head h. */
-static double ref_bias(const struct reference *ref, const struct place *at, size_t h,
-                       size_t q, size_t k) {
+static double ref_bias(const struct reference *ref, const struct ref_position *at,
+                       size_t h, size_t q, size_t k) {
     const attn_model_info *info = &ref->model->info;
     double i = (double)ref_position(ref->request->positions, at->first_query, q);
     double j = (double)ref_position(ref->request->key_positions, at->first_key, k);
@@ -194,8 +194,8 @@ static double ref_softmax(double *scores, size_t count, const float *sink) {
 }
 
 /* Computes the weights [Tk] of query q in head h. Returns its logarithm of the sum. */
-static double ref_weigh(const struct reference *ref, const struct place *at, size_t h,
-                        size_t q, double *ret_weights) {
+static double ref_weigh(const struct reference *ref, const struct ref_position *at,
+                        size_t h, size_t q, double *ret_weights) {
     const attn_model_info *info = &ref->model->info;
     size_t size = info->head_size, kv_heads = info->num_kv_heads;
     size_t key_len = ref->request->key_lens[at->sequence], attended = 0;
@@ -246,7 +246,7 @@ static size_t ref_weights_rows(const attn_request *request, size_t sequence) {
 
 /* Writes the row of weights of query q in head h, if it is selected; the mean adds up
  * over the heads. */
-static void ref_write_weights(const struct reference *ref, const struct place *at,
+static void ref_write_weights(const struct reference *ref, const struct ref_position *at,
                               size_t h, size_t q) {
     const attn_request *request = ref->request;
     size_t rows = ref_weights_rows(request, at->sequence);
@@ -267,8 +267,8 @@ static void ref_write_weights(const struct reference *ref, const struct place *a
 }
 
 /* Query q of head h attends. */
-static void ref_attend(const struct reference *ref, const struct place *at, size_t h,
-                       size_t q) {
+static void ref_attend(const struct reference *ref, const struct ref_position *at,
+                       size_t h, size_t q) {
     const attn_model_info *info = &ref->model->info;
     size_t size = info->head_size, kv_heads = info->num_kv_heads;
     size_t row = (at->first_query + q) * info->num_heads + h;
@@ -292,7 +292,7 @@ static void ref_attend(const struct reference *ref, const struct place *at, size
 
 static void ref_batch(const struct reference *ref) {
     const attn_request *request = ref->request;
-    struct place at = {.weights = ref->result->weights};
+    struct ref_position at = {.weights = ref->result->weights};
 
     if (request->need_weights == ATTN_WEIGHTS_NONE)
         at.weights = NULL;
@@ -302,7 +302,7 @@ static void ref_batch(const struct reference *ref) {
         size_t count =
             ref_weights_heads(ref) * ref_weights_rows(request, at.sequence) * key_len;
 
-        ref_place_rows(ref, &at);
+        ref_finish_rows(ref, &at);
         for (size_t i = 0; at.weights != NULL && i < count; i++)
             at.weights[i] = 0;
         for (size_t h = 0; h < ref->model->info.num_heads; h++) {

@@ -15,37 +15,38 @@ void rotate_fill(const struct rotation *rotation, size_t position, double *entry
     }
 }
 
-void rotor_init(struct rotor *rotor, const struct rotation *rotation, float *memory) {
+void rotate_init(struct rotation_angles *angles, const struct rotation *rotation,
+                 float *memory) {
     size_t num_pairs = rotation->num_pairs;
     double *doubles = (double *)(void *)memory;
 
-    *rotor = (struct rotor){.rotation = rotation,
-                            .position = SIZE_MAX,
-                            .multiple = SIZE_MAX,
-                            .of_multiple = doubles,
-                            .of_rest = doubles + 2 * num_pairs,
-                            .cosines = memory + 8 * num_pairs,
-                            .sines = memory + 9 * num_pairs};
+    *angles = (struct rotation_angles){.rotation = rotation,
+                                       .position = SIZE_MAX,
+                                       .multiple = SIZE_MAX,
+                                       .of_multiple = doubles,
+                                       .of_rest = doubles + 2 * num_pairs,
+                                       .cosines = memory + 8 * num_pairs,
+                                       .sines = memory + 9 * num_pairs};
 }
 
-void rotor_turn(struct rotor *rotor, size_t position) {
-    const struct rotation *rotation = rotor->rotation;
+void rotate_turn(struct rotation_angles *angles, size_t position) {
+    const struct rotation *rotation = angles->rotation;
     size_t num_pairs = rotation->num_pairs, rest = position % ROTATE_STEP;
-    const double *of_rest = rotor->of_rest;
-    const double *restrict base = rotor->of_multiple;
-    float *restrict cosines = rotor->cosines, *restrict sines = rotor->sines;
+    const double *of_rest = angles->of_rest;
+    const double *restrict base = angles->of_multiple;
+    float *restrict cosines = angles->cosines, *restrict sines = angles->sines;
     double magnitude = rotation->magnitude;
 
-    if (position == rotor->position)
+    if (position == angles->position)
         return;
-    if (position - rest != rotor->multiple)
-        rotate_fill(rotation, position - rest, rotor->of_multiple);
+    if (position - rest != angles->multiple)
+        rotate_fill(rotation, position - rest, angles->of_multiple);
     if (rotation->table != NULL)
         of_rest = rotation->table + rest * 2 * num_pairs;
     else
-        rotate_fill(rotation, rest, rotor->of_rest);
-    rotor->multiple = position - rest;
-    rotor->position = position;
+        rotate_fill(rotation, rest, angles->of_rest);
+    angles->multiple = position - rest;
+    angles->position = position;
 
     for (size_t a = 0; a < num_pairs; a++) {
         double c = base[a], s = base[a + num_pairs];
@@ -55,10 +56,10 @@ void rotor_turn(struct rotor *rotor, size_t position) {
     }
 }
 
-void rotor_apply(const struct rotor *rotor, float *head) {
-    size_t num_pairs = rotor->rotation->num_pairs;
+void rotate_apply(const struct rotation_angles *angles, float *head) {
+    size_t num_pairs = angles->rotation->num_pairs;
     float *restrict first = head, *restrict second = head + num_pairs;
-    const float *restrict cosines = rotor->cosines, *restrict sines = rotor->sines;
+    const float *restrict cosines = angles->cosines, *restrict sines = angles->sines;
 
     for (size_t a = 0; a < num_pairs; a++) {
         float x = first[a], y = second[a];

@@ -25,26 +25,27 @@ struct rotation {
 /* Writes entry `position` of a table, [2, num_pairs]. */
 void rotate_fill(const struct rotation *rotation, size_t position, double *entry);
 
-/* Floats of memory that a rotor needs. */
-#define ROTOR_FLOATS(num_pairs) (10 * (num_pairs))
+/* Floats of memory that angles need. */
+#define ROTATE_FLOATS(num_pairs) (10 * (num_pairs))
 
-/* What one thread rotates with. */
-struct rotor {
+/* What one thread rotates with: the angles of one position. */
+struct rotation_angles {
     const struct rotation *rotation;
     size_t position, multiple; /* of which there are the numbers below, or SIZE_MAX */
     double *of_multiple;       /* [2, num_pairs] */
-    double *of_rest;           /* likewise, without a table */
+    double *of_rest;           /* [2, num_pairs], without a table */
     float *cosines, *sines;    /* [num_pairs] of the position */
 };
 
-/* Prepares a rotor in `memory`, ROTOR_FLOATS() aligned for double, which the caller owns.
- * It borrows the rotation. */
-void rotor_init(struct rotor *rotor, const struct rotation *rotation, float *memory);
+/* Prepares angles in `memory`, ROTATE_FLOATS() aligned for double, which the caller owns.
+ * They borrow the rotation. */
+void rotate_init(struct rotation_angles *angles, const struct rotation *rotation,
+                 float *memory);
 
-/* Turns the rotor to a position. */
-void rotor_turn(struct rotor *rotor, size_t position);
+/* Turns the angles to a position. */
+void rotate_turn(struct rotation_angles *angles, size_t position);
 
-/* Rotates the first 2 * num_pairs numbers of a head to the rotor's position. */
-void rotor_apply(const struct rotor *rotor, float *head);
+/* Rotates the first 2 * num_pairs numbers of a head by the angles. */
+void rotate_apply(const struct rotation_angles *angles, float *head);
 
 #endif

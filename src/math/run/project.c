@@ -347,7 +347,7 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
         add_projection(with_keys, &engine->to_key, run->keys + first_key * plan->key_ld,
                        run->key_heads, score_size, head_rows);
         with_keys->items[with_keys->count - 1].key_panels =
-            plan->key_panels && !plan->places;
+            plan->key_panels && !plan->finishes;
         with_keys->sequences = run->sequences + sequence;
         with_keys->key_lens = request->key_lens + sequence;
         with_keys->num_sequences = request->num_sequences - sequence;

@@ -30,35 +30,35 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
 }
 
 /* Lists where each of `limit` items is among those that are selected; NULL selects all.
- * Returns `slots`. */
-static int32_t *fill_slots(const size_t *selected, size_t count, size_t limit,
-                           int32_t *slots) {
+ * Returns `indices`. */
+static int32_t *fill_indices(const size_t *selected, size_t count, size_t limit,
+                             int32_t *indices) {
     for (size_t i = 0; i < limit; i++) {
         pace_add(1);
-        slots[i] = selected == NULL ? (int32_t)i : -1;
+        indices[i] = selected == NULL ? (int32_t)i : -1;
     }
     for (size_t i = 0; selected != NULL && i < count; i++) {
         pace_add(1);
-        slots[selected[i]] = (int32_t)i;
+        indices[selected[i]] = (int32_t)i;
     }
-    return slots;
+    return indices;
 }
 
 /* Lists which weights are wanted, and where they go. */
-static void find_slots(struct run *run, float *memory) {
+static void find_indices(struct run *run, float *memory) {
     const attn_request *request = run->request;
     const struct plan *plan = run->plan;
     size_t num_heads = run->model->info.num_heads;
     bool all = request->need_weights == ATTN_WEIGHTS_ALL;
-    int32_t *heads = (int32_t *)(void *)(memory + plan->head_slots);
+    int32_t *heads = (int32_t *)(void *)(memory + plan->head_indices);
 
-    run->head_slots = fill_slots(all ? request->weights_heads : NULL,
-                                 request->num_weights_heads, num_heads, heads);
+    run->head_indices = fill_indices(all ? request->weights_heads : NULL,
+                                     request->num_weights_heads, num_heads, heads);
     for (size_t h = 0; !all && h < num_heads; h++)
         heads[h] = 0;
-    run->query_slots = fill_slots(request->weights_queries, request->num_weights_queries,
-                                  plan->longest_query_len,
-                                  (int32_t *)(void *)(memory + plan->query_slots));
+    run->query_indices = fill_indices(
+        request->weights_queries, request->num_weights_queries, plan->longest_query_len,
+        (int32_t *)(void *)(memory + plan->query_indices));
 }
 
 /* Finds the heads whose outputs are wanted and, when `weighed` is set, those whose
@@ -141,7 +141,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     struct range *ranges = (struct range *)(void *)(memory + plan->ranges);
     size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
     if (request->need_weights != ATTN_WEIGHTS_NONE)
-        find_slots(run, memory);
+        find_indices(run, memory);
     run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);

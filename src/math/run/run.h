@@ -37,13 +37,13 @@ struct run {
     float *lse;     /* attn_result.lse; likewise */
     /* Where a head's and a query's weights are among those that are selected, or -1; for
      * the mean, 0 for all heads. NULL when no weights are wanted. */
-    int32_t *head_slots;  /* [H] */
-    int32_t *query_slots; /* [longest Tq] */
+    int32_t *head_indices;  /* [H] */
+    int32_t *query_indices; /* [longest Tq] */
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
     attn_head_sums *even_sums; /* [panels of queries], likewise */
     double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
-    float *partials;           /* results of the pieces of panels, when plan->splits */
+    float *partials;           /* results of the chunks of panels, when plan->splits */
     const struct sequence_position *sequences; /* [B] */
     size_t *first_items;   /* [B + 1]: items before each sequence, see attend/items.h */
     float *thread_scratch; /* [num_threads][plan->thread_floats] */
@@ -52,7 +52,7 @@ struct run {
 /* Returns whether the weights of a head are wanted, or sums that are made with them. */
 static inline bool run_weighs_head(const struct run *run, size_t head) {
     return run->panel_sums != NULL || run->request->need_lse ||
-           (run->head_slots != NULL && run->head_slots[head] >= 0);
+           (run->head_indices != NULL && run->head_indices[head] >= 0);
 }
 
 /* Sets up a run of a plan. The caller sets `weights` when they are wanted, and `context`

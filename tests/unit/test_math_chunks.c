@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_math_pieces.c: sequences that are summed in pieces of their keys, and how the
- * pieces are merged. */
+/* test_math_chunks.c: sequences that are summed in chunks of their keys, and how the
+ * chunks are merged. */
 #include "math/attend/merge.h"
 #include "math/model.h"
 #include "math/ref/ref.h"
@@ -19,7 +19,7 @@
 #include "every_engine.h"
 #include "run_layer.h"
 
-#define LONG (2 * KERNEL_PIECE_KEYS + 700)
+#define LONG (2 * KERNEL_CHUNK_KEYS + 700)
 
 /* --- merging --- */
 
@@ -35,7 +35,7 @@ static struct partial partial_of(struct results *results) {
 }
 
 /* Attends to `keys` keys, one after the other, whose scores and values are random. */
-static struct results random_piece(uint64_t *seed, size_t keys, double exact[SIZE + 1]) {
+static struct results random_chunk(uint64_t *seed, size_t keys, double exact[SIZE + 1]) {
     struct results results = {{0}, {0}, {0}};
     float scores[64], values[SIZE];
 
@@ -61,8 +61,8 @@ static struct results random_piece(uint64_t *seed, size_t keys, double exact[SIZ
     return results;
 }
 
-static void merge(struct results *piece, struct results *total) {
-    const struct partial from = partial_of(piece), to = partial_of(total);
+static void merge(struct results *chunk, struct results *total) {
+    const struct partial from = partial_of(chunk), to = partial_of(total);
     partial_merge(kernels_get("auto", false), QUERIES, SIZE, &from, &to);
 }
 
@@ -73,16 +73,16 @@ static struct results no_keys(void) {
     return results;
 }
 
-static void test_pieces_are_merged_as_if_they_were_one(void **state) {
+static void test_chunks_are_merged_as_if_they_were_one(void **state) {
     uint64_t seed = 1;
     (void)state;
-    for (size_t pieces = 1; pieces < 6; pieces++) {
+    for (size_t chunks = 1; chunks < 6; chunks++) {
         struct results total = no_keys();
         double exact[SIZE + 1] = {0};
-        for (size_t i = 0; i < pieces; i++) {
-            struct results piece =
-                random_piece(&seed, random_between(&seed, 1, 64), exact);
-            merge(&piece, &total);
+        for (size_t i = 0; i < chunks; i++) {
+            struct results chunk =
+                random_chunk(&seed, random_between(&seed, 1, 64), exact);
+            merge(&chunk, &total);
         }
         for (size_t i = 0; i < QUERIES * SIZE; i++) {
             double got = (double)total.outputs[i] / (double)total.sum[i / SIZE];
@@ -91,21 +91,21 @@ static void test_pieces_are_merged_as_if_they_were_one(void **state) {
     }
 }
 
-static void test_one_piece_keeps_its_bits(void **state) {
+static void test_one_chunk_keeps_its_bits(void **state) {
     uint64_t seed = 2;
     double exact[SIZE + 1] = {0};
     (void)state;
-    struct results piece = random_piece(&seed, 30, exact), total = no_keys();
-    merge(&piece, &total);
-    assert_memory_equal(&total, &piece, sizeof total);
+    struct results chunk = random_chunk(&seed, 30, exact), total = no_keys();
+    merge(&chunk, &total);
+    assert_memory_equal(&total, &chunk, sizeof total);
 
-    /* Also between pieces that have no key. */
+    /* Also between chunks that have no key. */
     struct results nothing = no_keys();
     merge(&nothing, &total);
-    assert_memory_equal(&total, &piece, sizeof total);
+    assert_memory_equal(&total, &chunk, sizeof total);
 }
 
-static void test_no_piece_has_a_key(void **state) {
+static void test_no_chunk_has_a_key(void **state) {
     struct results nothing = no_keys(), total = no_keys();
     float factors[QUERIES];
     (void)state;
@@ -121,7 +121,7 @@ static void test_no_piece_has_a_key(void **state) {
     assert_true(factors[0] == 0.0F);
 }
 
-/* Each query has keys in another piece, or an output that overflowed. */
+/* Each query has keys in another chunk, or an output that overflowed. */
 static void test_queries_are_merged_by_themselves(void **state) {
     (void)state;
     struct results first = {{4, -INFINITY, -1e30F},
@@ -140,7 +140,7 @@ static void test_factors_make_weights_sum_to_one(void **state) {
     uint64_t seed = 3;
     double exact[SIZE + 1] = {0};
     (void)state;
-    struct results a = random_piece(&seed, 40, exact), b = random_piece(&seed, 9, exact);
+    struct results a = random_chunk(&seed, 40, exact), b = random_chunk(&seed, 9, exact);
     struct results total = no_keys();
     float of_a[QUERIES], of_b[QUERIES];
     merge(&a, &total);
@@ -206,7 +206,7 @@ static void test_threads_do_not_change_a_bit_of_long_sequences(void **state) {
     }
 }
 
-/* The lengths of some queries end before the last pieces. Heads are too small for direct
+/* The lengths of some queries end before the last chunks. Heads are too small for direct
  * sequences, which not all parts would be. */
 static void test_splits_of_queries_do_not_change_a_bit(void **state) {
     enum { ROWS = 67 };
@@ -284,7 +284,7 @@ static attn_head_sums sum_plainly(const float *weights, size_t tokens) {
 
 /* A sink has a part of the weights, but none of these sums. */
 static void compare_sums_of_weights(bool sinks) {
-    enum { TOKENS = KERNEL_PIECE_KEYS + 50, HEADS = 1 };
+    enum { TOKENS = KERNEL_CHUNK_KEYS + 50, HEADS = 1 };
     uint64_t seed = 20261133;
     const size_t len = TOKENS;
     const attn_model_info info = {.name = "self",
@@ -339,7 +339,7 @@ static void test_sums_of_weights_are_merged_too(void **state) {
     compare_sums_of_weights(true);
 }
 
-/* With a window, the keys of a panel may be in other pieces than those of a row. */
+/* With a window, the keys of a panel may be in other chunks than those of a row. */
 static void test_sinks_do_not_let_rows_depend_on_their_panel(void **state) {
     enum { WINDOW = 100, FIRST = 2380, ROWS = 60, TOKENS = 2500 };
     uint64_t seed = 20261134;
@@ -394,9 +394,9 @@ static void test_sinks_do_not_let_rows_depend_on_their_panel(void **state) {
 
 int main(void) {
     const struct CMUnitTest merging[] = {
-        cmocka_unit_test(test_pieces_are_merged_as_if_they_were_one),
-        cmocka_unit_test(test_one_piece_keeps_its_bits),
-        cmocka_unit_test(test_no_piece_has_a_key),
+        cmocka_unit_test(test_chunks_are_merged_as_if_they_were_one),
+        cmocka_unit_test(test_one_chunk_keeps_its_bits),
+        cmocka_unit_test(test_no_chunk_has_a_key),
         cmocka_unit_test(test_queries_are_merged_by_themselves),
         cmocka_unit_test(test_factors_make_weights_sum_to_one),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces.c: calls the kernels, and merges what they made of each piece. */
-#include "math/attend/pieces.h"
+/* chunks.c: calls the kernels, and merges what they made of each chunk. */
+#include "math/attend/chunks.h"
 
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
@@ -11,12 +11,12 @@
 
 /* --- sums of weights --- */
 
-/* Adds what the queries of a panel attend to in a piece, or in all keys. `factors` are
- * those of the piece, whose weights sum up to `weight_sums`; both are NULL when weights
+/* Adds what the queries of a panel attend to in a chunk, or in all keys. `factors` are
+ * those of the chunk, whose weights sum up to `weight_sums`; both are NULL when weights
  * and sums are final. */
 static void add_panel_sums(const struct panel_work *work, const struct panel_sums *from,
                            const float *factors, const float *weight_sums,
-                           bool first_piece, attn_head_sums *to) {
+                           bool first_chunk, attn_head_sums *to) {
     const struct sequence_position *at = &work->at;
     bool itself = mask_keys_are_queries(work->run->request, at->sequence, at->first_query,
                                         at->first_key);
@@ -28,7 +28,7 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
         to->entropy += f * (double)from->entropy[c];
         if (factors != NULL) /* -f w ln(f w) is f (-w ln w) - w f ln f */
             to->entropy -= f * log(f) * (double)weight_sums[c];
-        if (first_piece)
+        if (first_chunk)
             to->first += f * (double)from->first[c];
         if (!itself)
             continue;
@@ -76,7 +76,7 @@ static void score_single_keys(const struct panel_work *work,
         one.values += first / work->kernels->k_step * whole->values_ld;
         one.key_len = left < KEY_BLOCK ? left : KEY_BLOCK;
         one.first_keys = &from;
-        one.num_keys = &end;
+        one.end_keys = &end;
         one.uniform = &not_uniform;
         one.head_size = 0;
         one.weights = NULL;
@@ -156,67 +156,67 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
     }
 }
 
-/* --- pieces of the keys --- */
+/* --- chunks of the keys --- */
 
-/* What the kernels write of each piece. Where all keys are one piece, its outputs are
+/* What the kernels write of each chunk. Where all keys are one chunk, its outputs are
  * those of the panel. */
-struct pieces {
+struct chunks {
     struct range range; /* those with keys for any of the queries; at least one */
-    float *max, *sum;   /* of piece i: at i * step, [plan->piece_rows] */
+    float *max, *sum;   /* of chunk i: at i * step, [plan->chunk_rows] */
     float *outputs;     /* likewise, at i * outputs_step */
     size_t step, outputs_step;
     struct panel_sums *sums; /* [range.end]; NULL when not wanted */
 };
 
-/* Returns the pieces that have keys for any of the queries; the first one if none has. */
-static struct range find_pieces(const struct panel_work *work) {
+/* Returns the chunks that have keys for any of the queries; the first one if none has. */
+static struct range find_chunks(const struct panel_work *work) {
     size_t end = work->keys.end > 0 ? work->keys.end : 1;
-    return (struct range){work->keys.first / KERNEL_PIECE_KEYS,
-                          (end - 1) / KERNEL_PIECE_KEYS + 1};
+    return (struct range){work->keys.first / KERNEL_CHUNK_KEYS,
+                          (end - 1) / KERNEL_CHUNK_KEYS + 1};
 }
 
-/* Returns how many of the first keys of a row are before a piece ends, counted in it. */
-static size_t keys_in_piece(size_t keys, size_t first, size_t key_len) {
+/* Returns how many of the first keys of a row are before a chunk ends, counted in it. */
+static size_t keys_in_chunk(size_t keys, size_t first, size_t key_len) {
     size_t left = keys > first ? keys - first : 0;
     return left < key_len ? left : key_len;
 }
 
-/* Attends to one piece of the keys of `whole`. */
-static void attend_piece(const struct panel_work *work, const struct query_panel *whole,
-                         const struct pieces *pieces, size_t index) {
-    size_t first = index * KERNEL_PIECE_KEYS;
-    size_t first_keys[KERNEL_COLUMNS_MAX], num_keys[KERNEL_COLUMNS_MAX];
+/* Attends to one chunk of the keys of `whole`. */
+static void attend_chunk(const struct panel_work *work, const struct query_panel *whole,
+                         const struct chunks *chunks, size_t index) {
+    size_t first = index * KERNEL_CHUNK_KEYS;
+    size_t first_keys[KERNEL_COLUMNS_MAX], end_keys[KERNEL_COLUMNS_MAX];
     float *weights[KERNEL_COLUMNS_MAX];
-    struct query_panel piece = *whole;
+    struct query_panel chunk = *whole;
 
-    piece.keys += first * whole->keys_ld;
-    piece.values += first / work->kernels->k_step * whole->values_ld;
-    piece.key_len -= first;
-    if (piece.key_len > KERNEL_PIECE_KEYS)
-        piece.key_len = KERNEL_PIECE_KEYS;
+    chunk.keys += first * whole->keys_ld;
+    chunk.values += first / work->kernels->k_step * whole->values_ld;
+    chunk.key_len -= first;
+    if (chunk.key_len > KERNEL_CHUNK_KEYS)
+        chunk.key_len = KERNEL_CHUNK_KEYS;
     for (size_t c = 0; c < work->num_queries; c++) {
-        first_keys[c] = keys_in_piece(work->first_keys[c], first, piece.key_len);
-        num_keys[c] = keys_in_piece(work->num_keys[c], first, piece.key_len);
+        first_keys[c] = keys_in_chunk(work->first_keys[c], first, chunk.key_len);
+        end_keys[c] = keys_in_chunk(work->end_keys[c], first, chunk.key_len);
         if (whole->weights != NULL)
             weights[c] = whole->weights[c] != NULL ? whole->weights[c] + first : NULL;
     }
-    piece.first_keys = first_keys;
-    piece.num_keys = num_keys;
-    piece.weights = whole->weights != NULL ? weights : NULL;
-    piece.position -= (ptrdiff_t)first;
-    piece.max = pieces->max + index * pieces->step;
-    piece.sum = pieces->sum + index * pieces->step;
-    piece.outputs = pieces->outputs + index * pieces->outputs_step;
-    piece.outputs_ld = whole->head_size;
-    piece.sums = pieces->sums != NULL ? pieces->sums + index : NULL;
-    run_kernel(work, first, &piece);
+    chunk.first_keys = first_keys;
+    chunk.end_keys = end_keys;
+    chunk.weights = whole->weights != NULL ? weights : NULL;
+    chunk.position -= (ptrdiff_t)first;
+    chunk.max = chunks->max + index * chunks->step;
+    chunk.sum = chunks->sum + index * chunks->step;
+    chunk.outputs = chunks->outputs + index * chunks->outputs_step;
+    chunk.outputs_ld = whole->head_size;
+    chunk.sums = chunks->sums != NULL ? chunks->sums + index : NULL;
+    run_kernel(work, first, &chunk);
 }
 
-/* Multiplies the weights of a piece by its factors. */
+/* Multiplies the weights of a chunk by its factors. */
 static void scale_weights(const struct panel_work *work, const float *factors,
                           size_t index) {
     size_t key_len = work->mask->key_len;
-    size_t first = index * KERNEL_PIECE_KEYS, end = first + KERNEL_PIECE_KEYS;
+    size_t first = index * KERNEL_CHUNK_KEYS, end = first + KERNEL_CHUNK_KEYS;
 
     end = end < key_len ? end : key_len;
     for (size_t c = 0; c < work->num_queries; c++) {
@@ -226,10 +226,10 @@ static void scale_weights(const struct panel_work *work, const float *factors,
     }
 }
 
-/* Makes weights 0 that are in none of the pieces. */
-static void clear_weights(const struct panel_work *work, const struct pieces *pieces) {
-    size_t key_len = work->mask->key_len, end = pieces->range.end * KERNEL_PIECE_KEYS;
-    size_t first = pieces->range.first * KERNEL_PIECE_KEYS;
+/* Makes weights 0 that are in none of the chunks. */
+static void clear_weights(const struct panel_work *work, const struct chunks *chunks) {
+    size_t key_len = work->mask->key_len, end = chunks->range.end * KERNEL_CHUNK_KEYS;
+    size_t first = chunks->range.first * KERNEL_CHUNK_KEYS;
 
     for (size_t c = 0; c < work->num_queries; c++) {
         float *row = work->weights[c];
@@ -256,24 +256,24 @@ static void write_output(const struct panel_work *work, const struct query_panel
 
 /* Finishes what follows from the merged results: weights, their sums, outputs and
  * log-sum-exps. */
-static void finish_pieces(const struct panel_work *work, const struct query_panel *whole,
-                          const struct pieces *pieces, const struct partial *total,
+static void finish_chunks(const struct panel_work *work, const struct query_panel *whole,
+                          const struct chunks *chunks, const struct partial *total,
                           const float *singles, attn_head_sums *sums) {
     size_t size = whole->head_size;
     float factors[KERNEL_COLUMNS_MAX];
 
     add_sinks(work, total->max, total->sum);
-    for (size_t i = pieces->range.first; i < pieces->range.end; i++) {
-        partial_factors(work->kernels, work->num_queries, pieces->max + i * pieces->step,
+    for (size_t i = chunks->range.first; i < chunks->range.end; i++) {
+        partial_factors(work->kernels, work->num_queries, chunks->max + i * chunks->step,
                         total, factors);
         if (work->weighs)
             scale_weights(work, factors, i);
-        if (pieces->sums != NULL)
-            add_panel_sums(work, pieces->sums + i, factors,
-                           pieces->sum + i * pieces->step, i == 0, sums);
+        if (chunks->sums != NULL)
+            add_panel_sums(work, chunks->sums + i, factors,
+                           chunks->sum + i * chunks->step, i == 0, sums);
     }
     if (work->weighs)
-        clear_weights(work, pieces);
+        clear_weights(work, chunks);
 
     for (size_t c = 0; c < work->num_queries; c++) {
         write_output(work, whole, c, total->outputs + c * size, total->sum[c]);
@@ -285,39 +285,39 @@ static void finish_pieces(const struct panel_work *work, const struct query_pane
 static struct partial thread_total(const struct panel_work *work) {
     const struct plan *plan = work->run->plan;
     float *memory = work->run->thread_scratch + work->thread * plan->thread_floats +
-                    plan->thread_pieces;
-    return (struct partial){memory, memory + plan->piece_rows,
-                            memory + 2 * plan->piece_rows};
+                    plan->thread_chunks;
+    return (struct partial){memory, memory + plan->chunk_rows,
+                            memory + 2 * plan->chunk_rows};
 }
 
-/* Attends piece by piece, and merges each piece at once. */
-static void attend_pieces(const struct panel_work *work, const struct query_panel *whole,
+/* Attends chunk by chunk, and merges each chunk at once. */
+static void attend_chunks(const struct panel_work *work, const struct query_panel *whole,
                           attn_head_sums *sums) {
     const struct plan *plan = work->run->plan;
     const struct partial total = thread_total(work);
-    size_t outputs = plan->piece_rows * plan->result_size;
-    struct pieces pieces = {.range = find_pieces(work),
+    size_t outputs = plan->chunk_rows * plan->result_size;
+    struct chunks chunks = {.range = find_chunks(work),
                             .outputs = total.outputs + outputs,
-                            .step = 2 * plan->piece_rows};
+                            .step = 2 * plan->chunk_rows};
     float singles[KERNEL_COLUMNS_MAX];
 
-    pieces.max = pieces.outputs + outputs;
-    pieces.sum = pieces.max + plan->piece_rows;
+    chunks.max = chunks.outputs + outputs;
+    chunks.sum = chunks.max + plan->chunk_rows;
     if (sums != NULL)
-        pieces.sums =
-            (struct panel_sums *)(void *)(pieces.max + plan->max_pieces * pieces.step);
+        chunks.sums =
+            (struct panel_sums *)(void *)(chunks.max + plan->max_chunks * chunks.step);
     score_single_keys(work, whole, singles);
     partial_clear(&total, work->num_queries, whole->head_size);
-    for (size_t i = pieces.range.first; i < pieces.range.end; i++) {
-        const struct partial piece = {pieces.max + i * pieces.step,
-                                      pieces.sum + i * pieces.step, pieces.outputs};
-        attend_piece(work, whole, &pieces, i);
-        partial_merge(work->kernels, work->num_queries, whole->head_size, &piece, &total);
+    for (size_t i = chunks.range.first; i < chunks.range.end; i++) {
+        const struct partial chunk = {chunks.max + i * chunks.step,
+                                      chunks.sum + i * chunks.step, chunks.outputs};
+        attend_chunk(work, whole, &chunks, i);
+        partial_merge(work->kernels, work->num_queries, whole->head_size, &chunk, &total);
     }
-    finish_pieces(work, whole, &pieces, &total, singles, sums);
+    finish_chunks(work, whole, &chunks, &total, singles, sums);
 }
 
-/* Attends to all keys as one piece. */
+/* Attends to all keys as one chunk. */
 static void attend_whole(const struct panel_work *work, struct query_panel panel,
                          attn_head_sums *sums) {
     float max[KERNEL_COLUMNS_MAX], sum[KERNEL_COLUMNS_MAX], singles[KERNEL_COLUMNS_MAX];
@@ -353,47 +353,47 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
     write_lse(work, max, sum, singles);
 }
 
-void pieces_attend(const struct panel_work *work, const struct query_panel *whole,
+void chunks_attend(const struct panel_work *work, const struct query_panel *whole,
                    attn_head_sums *sums) {
-    if (find_pieces(work).end > 1)
-        attend_pieces(work, whole, sums);
+    if (find_chunks(work).end > 1)
+        attend_chunks(work, whole, sums);
     else
         attend_whole(work, *whole, sums);
 }
 
-/* Returns the pieces of a panel that are in memory of their own. */
-static struct pieces pieces_of(const struct panel_work *work, float *partials) {
+/* Returns the chunks of a panel that are in memory of their own. */
+static struct chunks chunks_of(const struct panel_work *work, float *partials) {
     const struct plan *plan = work->run->plan;
 
-    return (struct pieces){.range = find_pieces(work),
+    return (struct chunks){.range = find_chunks(work),
                            .max = partials,
-                           .sum = partials + plan->piece_rows,
-                           .outputs = partials + 2 * plan->piece_rows,
+                           .sum = partials + plan->chunk_rows,
+                           .outputs = partials + 2 * plan->chunk_rows,
                            .step = plan->partial_floats,
                            .outputs_step = plan->partial_floats};
 }
 
-void pieces_attend_one(const struct panel_work *work, const struct query_panel *whole,
+void chunks_attend_one(const struct panel_work *work, const struct query_panel *whole,
                        float *partials) {
-    const struct pieces pieces = pieces_of(work, partials);
+    const struct chunks chunks = chunks_of(work, partials);
 
-    if (pieces.range.first <= work->piece && work->piece < pieces.range.end)
-        attend_piece(work, whole, &pieces, work->piece);
+    if (chunks.range.first <= work->chunk && work->chunk < chunks.range.end)
+        attend_chunk(work, whole, &chunks, work->chunk);
 }
 
-void pieces_merge(const struct panel_work *work, const struct query_panel *whole,
+void chunks_merge(const struct panel_work *work, const struct query_panel *whole,
                   float *partials) {
-    const struct pieces pieces = pieces_of(work, partials);
+    const struct chunks chunks = chunks_of(work, partials);
     const struct partial total = thread_total(work);
     float singles[KERNEL_COLUMNS_MAX];
 
     score_single_keys(work, whole, singles);
     partial_clear(&total, work->num_queries, whole->head_size);
-    for (size_t i = pieces.range.first; i < pieces.range.end; i++) {
-        const struct partial piece = {pieces.max + i * pieces.step,
-                                      pieces.sum + i * pieces.step,
-                                      pieces.outputs + i * pieces.outputs_step};
-        partial_merge(work->kernels, work->num_queries, whole->head_size, &piece, &total);
+    for (size_t i = chunks.range.first; i < chunks.range.end; i++) {
+        const struct partial chunk = {chunks.max + i * chunks.step,
+                                      chunks.sum + i * chunks.step,
+                                      chunks.outputs + i * chunks.outputs_step};
+        partial_merge(work->kernels, work->num_queries, whole->head_size, &chunk, &total);
     }
-    finish_pieces(work, whole, &pieces, &total, singles, NULL);
+    finish_chunks(work, whole, &chunks, &total, singles, NULL);
 }
