@@ -5,7 +5,7 @@
 #include "weights_file.h"
 
 #include "weights/families/model/distance.h"
-#include "weights/families/model/rotation.h"
+#include "weights/families/model/frequencies.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -17,22 +17,26 @@ static void assert_near(double got, double want, const char *what, size_t i) {
 
 static const struct rotation_case {
     const char *name;
-    struct layer_rope rope;
+    struct layer_rotation rotation;
     double frequencies[8];
     double magnitude;
 } rotations[] = {
     {"default", {.dims = 8, .base = 10000}, {1.0, 0.1, 0.01, 0.001}, 1},
     {"dynamic, short",
-     {.dims = 8, .type = ROPE_DYNAMIC, .base = 10000, .factor = 4, .max_positions = 64},
+     {.dims = 8,
+      .type = ROTATION_DYNAMIC,
+      .base = 10000,
+      .factor = 4,
+      .max_positions = 64},
      {1.0, 0.1, 0.01, 0.001},
      1},
     {"linear",
-     {.dims = 8, .type = ROPE_LINEAR, .base = 10000, .factor = 8},
+     {.dims = 8, .type = ROTATION_LINEAR, .base = 10000, .factor = 8},
      {0.125, 0.0125, 0.00125, 0.000125},
      1},
     {"llama3",
      {.dims = 16,
-      .type = ROPE_LLAMA3,
+      .type = ROTATION_LLAMA3,
       .base = 500000,
       .factor = 8,
       .low_freq_factor = 1,
@@ -44,7 +48,7 @@ static const struct rotation_case {
      1},
     {"yarn of gpt_oss",
      {.dims = 16,
-      .type = ROPE_YARN,
+      .type = ROTATION_YARN,
       .base = 150000,
       .factor = 32,
       .beta_fast = 32,
@@ -56,7 +60,7 @@ static const struct rotation_case {
      1.3465735902799727},
     {"yarn, truncated, factor from the lengths",
      {.dims = 16,
-      .type = ROPE_YARN,
+      .type = ROTATION_YARN,
       .base = 10000,
       .beta_fast = 32,
       .beta_slow = 1,
@@ -70,7 +74,7 @@ static const struct rotation_case {
      0.964326914892074},
     {"yarn, from one pair to the next",
      {.dims = 8,
-      .type = ROPE_YARN,
+      .type = ROTATION_YARN,
       .base = 10000,
       .factor = 4,
       .beta_fast = 1,
@@ -86,17 +90,17 @@ static void test_frequencies_are_those_of_their_type(void **state) {
     for (size_t i = 0; i < sizeof rotations / sizeof rotations[0]; i++) {
         const struct rotation_case *want = &rotations[i];
         double got[8];
-        struct model_rotation rotation = {.frequencies = got};
+        struct model_rotation made = {.frequencies = got};
         attn_error error;
 
-        if (rotation_fill(&want->rope, &rotation, &error) != ATTN_OK)
+        if (frequencies_fill(&want->rotation, &made, &error) != ATTN_OK)
             fail_msg("%s: %s", want->name, error.text);
-        for (size_t a = 0; a < want->rope.dims / 2; a++)
+        for (size_t a = 0; a < want->rotation.dims / 2; a++)
             assert_near(got[a], want->frequencies[a], want->name, a);
-        assert_near(rotation.magnitude, want->magnitude, want->name, 8);
-        bool dynamic = want->rope.type == ROPE_DYNAMIC;
-        assert_int_equal(rotation.max_length, dynamic ? 64 : 0);
-        assert_true(!dynamic || (rotation.base == 10000 && rotation.factor == 4));
+        assert_near(made.magnitude, want->magnitude, want->name, 8);
+        bool dynamic = want->rotation.type == ROTATION_DYNAMIC;
+        assert_int_equal(made.max_length, dynamic ? 64 : 0);
+        assert_true(!dynamic || (made.base == 10000 && made.factor == 4));
     }
 }
 
@@ -104,41 +108,41 @@ static void test_longrope_has_frequencies_for_short_and_long_sequences(void **st
     static const double wanted[] = {1.0, 0.06666666666666667, 0.005, 0.00025};
     static const double wanted_long[] = {0.5, 0.02, 0.0010526315789473684, 1.5625e-05};
     double got[4], got_long[4];
-    struct layer_rope rope = {.dims = 8,
-                              .type = ROPE_LONGROPE,
-                              .base = 10000,
-                              .max_positions = 131072,
-                              .original_positions = 4096};
-    struct model_rotation rotation = {.frequencies = got, .long_frequencies = got_long};
+    struct layer_rotation rotation = {.dims = 8,
+                                      .type = ROTATION_LONGROPE,
+                                      .base = 10000,
+                                      .max_positions = 131072,
+                                      .original_positions = 4096};
+    struct model_rotation made = {.frequencies = got, .long_frequencies = got_long};
     json_t *short_factors = json_loads("[1, 1.5, 2, 4]", 0, NULL);
     json_t *long_factors = json_loads("[2, 5, 9.5, 64]", 0, NULL);
     (void)state;
 
-    rope.short_factors = short_factors;
-    rope.long_factors = long_factors;
-    assert_int_equal(rotation_fill(&rope, &rotation, NULL), ATTN_OK);
+    rotation.short_factors = short_factors;
+    rotation.long_factors = long_factors;
+    assert_int_equal(frequencies_fill(&rotation, &made, NULL), ATTN_OK);
     for (size_t a = 0; a < 4; a++) {
         assert_near(got[a], wanted[a], "short", a);
         assert_near(got_long[a], wanted_long[a], "long", a);
     }
-    assert_near(rotation.magnitude, 1.1902380714238083, "magnitude", 0);
-    assert_int_equal(rotation.max_length, 4096);
-    rope.attention_factor = 1.25;
-    assert_int_equal(rotation_fill(&rope, &rotation, NULL), ATTN_OK);
-    assert_near(rotation.magnitude, 1.25, "magnitude", 1);
+    assert_near(made.magnitude, 1.1902380714238083, "magnitude", 0);
+    assert_int_equal(made.max_length, 4096);
+    rotation.attention_factor = 1.25;
+    assert_int_equal(frequencies_fill(&rotation, &made, NULL), ATTN_OK);
+    assert_near(made.magnitude, 1.25, "magnitude", 1);
     json_decref(short_factors);
     json_decref(long_factors);
 }
 
 static void test_frequencies_that_are_not_finite_are_refused(void **state) {
     double got[4];
-    struct model_rotation rotation = {.frequencies = got};
-    const struct layer_rope rope = {
-        .dims = 8, .type = ROPE_LINEAR, .base = 1e-300, .factor = 1e-300};
+    struct model_rotation made = {.frequencies = got};
+    const struct layer_rotation rotation = {
+        .dims = 8, .type = ROTATION_LINEAR, .base = 1e-300, .factor = 1e-300};
     attn_error error;
     (void)state;
 
-    assert_int_equal(rotation_fill(&rope, &rotation, &error), ATTN_E_VALUE);
+    assert_int_equal(frequencies_fill(&rotation, &made, &error), ATTN_E_VALUE);
     assert_string_equal(error.text, "the rotary frequencies of base 1e-300 and rope_type "
                                     "linear are not finite");
 }

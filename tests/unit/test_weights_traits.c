@@ -4,7 +4,7 @@
 #include "weights_file.h"
 
 #include "weights/families/features.h"
-#include "weights/families/rope.h"
+#include "weights/families/rotation.h"
 #include "weights/families/traits.h"
 
 #include <math.h>
@@ -298,53 +298,53 @@ static void test_config_makes_layers_what_they_are(void **state) {
 }
 
 /* Reads the rotary parameters of llama, or of another family, from `text`. */
-static struct layer_rope must_read_rope(const char *type, const char *text,
-                                        json_t **ret_config) {
-    struct layer_rope rope;
+static struct layer_rotation must_read_rotation(const char *type, const char *text,
+                                                json_t **ret_config) {
+    struct layer_rotation rotation;
     attn_error error = {.text = ""};
     *ret_config = json_loads(text, 0, NULL);
     const struct config_section section = {.object = *ret_config, .error = &error};
-    rope_read(find_family(type), &section, 8, false, &rope);
+    rotation_read(find_family(type), &section, 8, false, &rotation);
     if (error.status != ATTN_OK)
         fail_msg("%s", error.text);
-    return rope;
+    return rotation;
 }
 
 static void test_llama3_reads_its_factors(void **state) {
     json_t *config;
     (void)state;
-    struct layer_rope rope = must_read_rope(
+    struct layer_rotation rotation = must_read_rotation(
         "llama",
         "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, "
         "\"low_freq_factor\": 1, \"high_freq_factor\": 4, "
         "\"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 9}",
         &config);
-    assert_true(rope.type == ROPE_LLAMA3 && rope.factor == 8 &&
-                rope.low_freq_factor == 1 && rope.high_freq_factor == 4 &&
-                rope.original_positions == 8192 && rope.max_positions == 9);
+    assert_true(rotation.type == ROTATION_LLAMA3 && rotation.factor == 8 &&
+                rotation.low_freq_factor == 1 && rotation.high_freq_factor == 4 &&
+                rotation.original_positions == 8192 && rotation.max_positions == 9);
     json_decref(config);
 }
 
 static void test_original_length_at_the_top_comes_first(void **state) {
     json_t *config;
     (void)state;
-    struct layer_rope rope = must_read_rope(
+    struct layer_rotation rotation = must_read_rotation(
         "llama",
         "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, "
         "\"original_max_position_embeddings\": 5}, "
         "\"original_max_position_embeddings\": 7, \"max_position_embeddings\": 9}",
         &config);
-    assert_int_equal(rope.original_positions, 7);
-    assert_true(rope.beta_fast == 32 && rope.beta_slow == 1 && rope.truncate);
+    assert_int_equal(rotation.original_positions, 7);
+    assert_true(rotation.beta_fast == 32 && rotation.beta_slow == 1 && rotation.truncate);
     json_decref(config);
 
-    rope = must_read_rope("llama",
-                          "{\"rope_scaling\": {\"rope_type\": \"yarn\", "
-                          "\"truncate\": false, \"mscale\": 2}, "
-                          "\"max_position_embeddings\": 9}",
-                          &config);
-    assert_int_equal(rope.original_positions, 9);
-    assert_true(!rope.truncate && rope.factor == 0 && rope.mscale == 2);
+    rotation = must_read_rotation("llama",
+                                  "{\"rope_scaling\": {\"rope_type\": \"yarn\", "
+                                  "\"truncate\": false, \"mscale\": 2}, "
+                                  "\"max_position_embeddings\": 9}",
+                                  &config);
+    assert_int_equal(rotation.original_positions, 9);
+    assert_true(!rotation.truncate && rotation.factor == 0 && rotation.mscale == 2);
     json_decref(config);
 }
 
@@ -359,10 +359,10 @@ static void test_longrope_has_a_factor_for_each_pair(void **state) {
                  "\"long_factor\": [5, 6, 7, 8.5]}, \"max_position_embeddings\": 64, "
                  "\"original_max_position_embeddings\": 16}",
                  names[i]);
-        struct layer_rope rope = must_read_rope("phi3", text, &config);
-        assert_int_equal(rope.type, ROPE_LONGROPE);
-        assert_true(json_number_value(json_array_get(rope.long_factors, 3)) == 8.5);
-        assert_true(json_number_value(json_array_get(rope.short_factors, 0)) == 1);
+        struct layer_rotation rotation = must_read_rotation("phi3", text, &config);
+        assert_int_equal(rotation.type, ROTATION_LONGROPE);
+        assert_true(json_number_value(json_array_get(rotation.long_factors, 3)) == 8.5);
+        assert_true(json_number_value(json_array_get(rotation.short_factors, 0)) == 1);
         json_decref(config);
     }
 }

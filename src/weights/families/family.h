@@ -100,20 +100,21 @@ struct family {
     bool head_norm_whole;
 
     bool rotates;
-    const char *rope_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
-    bool rope_interleaved;
-    bool rope_plain;            /* there are no keys of scaling */
-    const char *rope_base_keys; /* NULL: always rope_base */
-    double rope_base;
-    const char *rope_local_keys; /* of layers with a window, where they differ */
-    double rope_local_base;      /* 0: they do not */
-    bool rope_local_scaled;      /* one object of scaling is for these layers, too */
-    const char *rope_part_keys;  /* the share of D that is rotated */
-    double rope_part;
-    const char *rope_dims_keys; /* the same as a number */
-    size_t rope_dims;
-    const char *longrope_alias;          /* words of "type" that mean longrope */
-    const struct layer_rope *rope_unset; /* the scaling when config.json has none */
+    const char *rotation_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
+    bool rotation_interleaved;
+    bool rotation_plain;            /* there are no keys of scaling */
+    const char *rotation_base_keys; /* NULL: always rotation_base */
+    double rotation_base;
+    const char *rotation_local_keys; /* of layers with a window, where they differ */
+    double rotation_local_base;      /* 0: they do not */
+    bool rotation_local_scaled;      /* one object of scaling is for these layers, too */
+    const char *rotation_part_keys;  /* the share of D that is rotated */
+    double rotation_part;
+    const char *rotation_dims_keys; /* the same as a number */
+    size_t rotation_dims;
+    const char *longrope_alias; /* words of "type" that mean longrope */
+    const struct layer_rotation
+        *rotation_unset; /* the scaling when config.json has none */
 
     enum family_window window_rule;
     const char *window_if; /* a key: layers have windows only where it is true */

@@ -2,7 +2,7 @@
 /* features.c: says in words what a layer is. */
 #include "weights/families/features.h"
 
-#include "weights/families/model/rotation.h"
+#include "weights/families/model/frequencies.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -44,18 +44,18 @@ void layer_describe_features(const struct layer *layer,
         [ATTN_NORM_LAYER] = "layer norm", [ATTN_NORM_RMS] = "RMS norm"};
     struct word_list list = {.text = ret_text};
     const struct layer_norm *before = &layer->norm_before;
-    bool scaled = layer->rope.type != ROPE_DEFAULT;
+    bool scaled = layer->rotation.type != ROTATION_DEFAULT;
 
     ret_text[0] = '\0';
     if (layer->cross)
         list_add(&list, "cross");
     if (layer->causal)
         list_add(&list, "causal");
-    if (layer->rope.dims > 0)
+    if (layer->rotation.dims > 0)
         list_add(&list, "rope%s%s%s %g of %zu", scaled ? " " : "",
-                 scaled ? rotation_type_name(layer->rope.type) : "",
-                 layer->rope.interleaved ? " interleaved" : "", layer->rope.base,
-                 layer->rope.dims);
+                 scaled ? rotation_type_name(layer->rotation.type) : "",
+                 layer->rotation.interleaved ? " interleaved" : "", layer->rotation.base,
+                 layer->rotation.dims);
     if (!has_plain_scale(layer))
         list_add(&list, "scale %g", layer->scale);
     if (layer->window > 0)

@@ -25,19 +25,19 @@ struct layer_norm {
 };
 
 /* How the rotary frequencies f = base^(-2a/R) are scaled. */
-enum layer_rope_type {
-    ROPE_DEFAULT,
-    ROPE_LINEAR,
-    ROPE_DYNAMIC,
-    ROPE_LLAMA3,
-    ROPE_YARN,
-    ROPE_LONGROPE,
+enum layer_rotation_type {
+    ROTATION_DEFAULT,
+    ROTATION_LINEAR,
+    ROTATION_DYNAMIC,
+    ROTATION_LLAMA3,
+    ROTATION_YARN,
+    ROTATION_LONGROPE,
 };
 
-struct layer_rope {
+struct layer_rotation {
     size_t dims;      /* R, the first numbers of a head; 0: the layer has no rotation */
     bool interleaved; /* pairs are neighbours, not R/2 apart */
-    enum layer_rope_type type;
+    enum layer_rotation_type type;
     double base;
     double factor;                      /* 0: not given */
     double low_freq_factor;             /* llama3 */
@@ -90,7 +90,7 @@ struct layer {
     size_t window;
     double softcap; /* c of c tanh(s/c); 0: none */
     double clip;    /* projected numbers are clamped to -clip..clip; 0: not */
-    struct layer_rope rope;
+    struct layer_rotation rotation;
     struct layer_bias bias;
     struct layer_norm query_norm, key_norm;
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */

@@ -28,7 +28,8 @@
      KEYS_COMMON, SIZES(h, w, n), .mask = MASK_UNLESS_BIDIRECTIONAL}
 /* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
 #define CAUSAL_GEMMA .demands = "use_bidirectional_attention=false"
-#define ROPE_COMMON .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 10000
+#define ROTATION    .rotates = true, .rotation_base_keys = "rope_theta", \
+                    .rotation_base = 10000
 #define LAYER_NORM(keys, value) \
     .norm_kind = ATTN_NORM_LAYER, .norm_eps_keys = keys, .norm_eps = value
 #define RMS_NORM(keys, value) \
@@ -121,8 +122,8 @@
     .bias_every_layer = every_layer, .bias_max_keys = "relative_attention_max_distance", \
     .bias_buckets = 32, .bias_distance = 128}
 
-static const struct layer_rope gpt_oss_rope = {
-    .type = ROPE_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
+static const struct layer_rotation gpt_oss_rotation = {
+    .type = ROTATION_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1,
     .original_positions = 4096};
 
 #define QWEN_WINDOW(rule) .window_rule = rule, .window_if = "use_sliding_window", \
@@ -131,7 +132,7 @@ static const struct layer_rope gpt_oss_rope = {
     .type = type_name, .stacks = {STACK_LLAMA(h, w, n)}, .bias_if = "qkvo", \
     .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = kv, \
     .head_size_keys = "head_dim", .head_size = d, RMS(1e-6), .query_norm = "q_norm", \
-    .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, ROPE_COMMON, \
+    .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, ROTATION, \
     QWEN_WINDOW(rule), \
     .ignored = OLD_ROTARY}
 #define GEMMA3(type_name, name, section_name, word) { \
@@ -141,8 +142,8 @@ static const struct layer_rope gpt_oss_rope = {
     .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR, \
     .norm_plus_one = true, RMS(1e-6), \
     .query_norm = "q_norm", .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, \
-    .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 1e6, \
-    .rope_local_keys = "rope_local_base_freq", .rope_local_base = 10000, \
+    .rotates = true, .rotation_base_keys = "rope_theta", .rotation_base = 1e6, \
+    .rotation_local_keys = "rope_local_base_freq", .rotation_local_base = 10000, \
     .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 4096, \
     .period_keys = "sliding_window_pattern _sliding_window_pattern", .period = 6}
 
@@ -158,7 +159,7 @@ static const struct layer_rope gpt_oss_rope = {
     .split = SPLIT_GROUPS, .bias_if = "qkvo", .bias_keys = "bias", \
     .kv_keys = "num_kv_heads n_head_kv", .ignored = OLD_ROTARY, \
     LAYER_NORM("layer_norm_epsilon", 1e-5), \
-    ROPE_COMMON, .rope_if = "alibi=false", \
+    ROTATION, .rotation_if = "alibi=false", \
     .bias_kind = ATTN_BIAS_ALIBI_ROUNDED, .bias_kind_if = "alibi"
 
 static const struct family families[] = {
@@ -251,27 +252,27 @@ static const struct family families[] = {
         .window_rule = WINDOW_GPT_NEO, .window_keys = "window_size", .window = 256},
     {   .type = "llama", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads",
-        .head_size_keys = "head_dim", RMS(1e-6), ROPE_COMMON, .ignored = OLD_ROTARY},
+        .head_size_keys = "head_dim", RMS(1e-6), ROTATION, .ignored = OLD_ROTARY},
     {   .type = "mistral", .stacks = {STACK_LLAMA(32, 4096, 32)},
         .kv_keys = "num_key_value_heads", .kv_heads = 8,
         .head_size_keys = "head_dim", RMS(1e-6),
-        ROPE_COMMON, .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
+        ROTATION, .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
         .window = 4096,
         .ignored = OLD_ROTARY},
     {   .type = "mixtral", .stacks = {STACK_LLAMA(32, 4096, 32)},
         .kv_keys = "num_key_value_heads", .kv_heads = 8,
         .head_size_keys = "head_dim", RMS(1e-5),
-        .rotates = true, .rope_base_keys = "rope_theta", .rope_base = 1e6,
+        .rotates = true, .rotation_base_keys = "rope_theta", .rotation_base = 1e6,
         .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
         .ignored = OLD_ROTARY},
     {   .type = "qwen2", .stacks = {STACK_LLAMA(32, 4096, 32)}, .bias_always = "qkv",
         .kv_keys = "num_key_value_heads", .kv_heads = 32,
         .head_size_keys = "head_dim", RMS(1e-6),
-        ROPE_COMMON, QWEN_WINDOW(WINDOW_QWEN), .ignored = OLD_ROTARY},
+        ROTATION, QWEN_WINDOW(WINDOW_QWEN), .ignored = OLD_ROTARY},
     {   .type = "qwen2_moe", .stacks = {STACK_LLAMA(16, 2048, 24)}, .bias_if = "qkv",
         .bias_keys = "qkv_bias", .bias = true, .kv_keys = "num_key_value_heads",
         .kv_heads = 16,
-        .head_size_keys = "head_dim", RMS(1e-6), ROPE_COMMON,
+        .head_size_keys = "head_dim", RMS(1e-6), ROTATION,
         QWEN_WINDOW(WINDOW_QWEN2_MOE),
         .ignored = OLD_ROTARY},
     QWEN3("qwen3", 32, 4096, 32, 32, 128, WINDOW_QWEN),
@@ -285,15 +286,15 @@ static const struct family families[] = {
         .bias = true,
         .ignored = "bias masked_bias " OLD_ROTARY, LAYER_NORM("layer_norm_eps", 1e-5),
         .rotates = true,
-        .rope_base_keys = "rotary_emb_base rope_theta", .rope_base = 10000,
-        .rope_part_keys = "rotary_pct partial_rotary_factor", .rope_part = 0.25},
+        .rotation_base_keys = "rotary_emb_base rope_theta", .rotation_base = 10000,
+        .rotation_part_keys = "rotary_pct partial_rotary_factor", .rotation_part = 0.25},
     {   .type = "gptj",
         .stacks = {{.part = "", .layer = "h.#.", .module = "attn.", KEYS_GPT,
                     .names = NAMES_PROJ("out_proj"), .norm = "ln_1", SIZES(16, 4096, 28),
                     .mask = MASK_CAUSAL}},
         .ignored = "bias masked_bias", LAYER_NORM("layer_norm_epsilon", 1e-5),
-        .rotates = true, .rope_plain = true, .rope_interleaved = true,
-        .rope_base = 10000, .rope_dims_keys = "rotary_dim", .rope_dims = 64},
+        .rotates = true, .rotation_plain = true, .rotation_interleaved = true,
+        .rotation_base = 10000, .rotation_dims_keys = "rotary_dim", .rotation_dims = 64},
     {   .type = "phi",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("dense"),
@@ -303,22 +304,22 @@ static const struct family families[] = {
         .head_size_keys = "head_dim", .ignored = OLD_ROTARY,
         LAYER_NORM("layer_norm_eps", 1e-5),
         .query_norm = "q_layernorm", .key_norm = "k_layernorm",
-        .head_norm_if = "qk_layernorm", .head_norm_kind = ATTN_NORM_LAYER, ROPE_COMMON,
-        .rope_part_keys = "partial_rotary_factor", .rope_part = 0.5},
+        .head_norm_if = "qk_layernorm", .head_norm_kind = ATTN_NORM_LAYER, ROTATION,
+        .rotation_part_keys = "partial_rotary_factor", .rotation_part = 0.5},
     {   .type = "phi3",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = PACKED("qkv_proj", "o_proj"), .norm = "input_layernorm",
                     SIZES(32, 3072, 32), .mask = MASK_CAUSAL}},
         .split = SPLIT_BLOCKS, .kv_keys = "num_key_value_heads",
         .head_size_keys = "head_dim",
-        .ignored = OLD_ROTARY, RMS(1e-5), ROPE_COMMON,
-        .rope_part_keys = "partial_rotary_factor", .rope_part = 1,
+        .ignored = OLD_ROTARY, RMS(1e-5), ROTATION,
+        .rotation_part_keys = "partial_rotary_factor", .rotation_part = 1,
         .longrope_alias = "su yarn",
         .window_rule = WINDOW_ALL, .window_keys = "sliding_window"},
     {   .type = "starcoder2", .stacks = {STACK_LLAMA(24, 3072, 30)}, .bias_if = "qkvo",
         .bias_keys = "use_bias", .bias = true, .kv_keys = "num_key_value_heads",
         .kv_heads = 2,
-        .head_size_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROPE_COMMON,
+        .head_size_keys = "head_dim", LAYER_NORM("norm_epsilon", 1e-5), ROTATION,
         .window_rule = WINDOW_ALL, .window_keys = "sliding_window",
         .ignored = OLD_ROTARY},
     {   FALCON("falcon"), .kv_rule = HEADS_MULTI_QUERY},
@@ -328,13 +329,13 @@ static const struct family families[] = {
         .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 16,
         .head_size_keys = "head_dim", .head_size = 256, .norm_plus_one = true, RMS(1e-6),
-        ROPE_COMMON, .ignored = OLD_ROTARY},
+        ROTATION, .ignored = OLD_ROTARY},
     {   .type = "gemma2", .stacks = {STACK_LLAMA(8, 2304, 26)}, CAUSAL_GEMMA,
         .bias_if = "qkvo",
         .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4,
         .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR,
         .norm_plus_one = true, RMS(1e-6),
-        ROPE_COMMON, .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window",
+        ROTATION, .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window",
         .window = 4096, .period = 2, .softcap_keys = "attn_logit_softcapping",
         .softcap = 50},
     GEMMA3("gemma3_text", "", NULL, NULL),
@@ -348,8 +349,9 @@ static const struct family families[] = {
         .ignored = "LayerNorm.weight LayerNorm.bias LayerNorm.gamma LayerNorm.beta "
                    "self.rotary_embeddings.inv_freq",
         LAYER_NORM("layer_norm_eps", 1e-12),
-        .rotates = true, .rope_if = "position_embedding_type=rotary", .rope_plain = true,
-        .rope_base_keys = "rope_theta", .rope_base = 10000},
+        .rotates = true, .rotation_plain = true,
+        .rotation_if = "position_embedding_type=rotary",
+        .rotation_base_keys = "rope_theta", .rotation_base = 10000},
     {   .type = "olmo2",
         .stacks = {{.part = "", .layer = "layers.#.", .module = "self_attn.", KEYS_COMMON,
                     .names = NAMES_PROJ("o_proj"), SIZES(32, 4096, 32),
@@ -359,12 +361,13 @@ static const struct family families[] = {
         .head_size_keys = "head_dim", .ignored = OLD_ROTARY,
         .norm_eps_keys = "rms_norm_eps", .norm_eps = 1e-5, .query_norm = "q_norm",
         .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS,
-        .head_norm_whole = true, ROPE_COMMON},
+        .head_norm_whole = true, ROTATION},
     {   .type = "gpt_oss", .stacks = {STACK_LLAMA(64, 2880, 36)}, .bias_if = "qkvo",
         .bias_keys = "attention_bias", .bias = true, .kv_keys = "num_key_value_heads",
         .kv_heads = 8, .head_size_keys = "head_dim", .head_size = 64, RMS(1e-5),
         .rotates = true,
-        .rope_base_keys = "rope_theta", .rope_base = 150000, .rope_unset = &gpt_oss_rope,
+        .rotation_base_keys = "rope_theta", .rotation_base = 150000,
+        .rotation_unset = &gpt_oss_rotation,
         .window_rule = WINDOW_UNLESS_NTH, .window_keys = "sliding_window", .window = 128,
         .period = 2, .sinks = "sinks"},
     {   .type = "modernbert",
@@ -374,9 +377,9 @@ static const struct family families[] = {
         .split = SPLIT_BLOCKS, .bias_if = "qkvo", .bias_keys = "attention_bias",
         LAYER_NORM("norm_eps", 1e-5),
         .norm_skips_first = true, .rotates = true,
-        .rope_base_keys = "global_rope_theta rope_theta", .rope_base = 160000,
-        .rope_local_keys = "local_rope_theta", .rope_local_base = 10000,
-        .rope_local_scaled = true,
+        .rotation_base_keys = "global_rope_theta rope_theta", .rotation_base = 160000,
+        .rotation_local_keys = "local_rope_theta", .rotation_local_base = 10000,
+        .rotation_local_scaled = true,
         .window_rule = WINDOW_UNLESS_1ST, .window_keys = "local_attention", .window = 128,
         .period_keys = "global_attn_every_n_layers", .period = 3},
     T5("t5", false, 8, 6),

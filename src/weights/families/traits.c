@@ -3,7 +3,7 @@
 #include "weights/families/traits.h"
 
 #include "base/error.h"
-#include "weights/families/rope.h"
+#include "weights/families/rotation.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -282,7 +282,7 @@ attn_status traits_read(const struct match *match, const struct match_stack *sta
     layer.scale = read_scale(&traits, layer.head_size);
     layer.causal = read_mask(&traits);
     bool sliding = read_window(&traits, &layer);
-    rope_read(family, section, layer.head_size, sliding, &layer.rope);
+    rotation_read(family, section, layer.head_size, sliding, &layer.rotation);
     read_norms(&traits, &layer);
     read_distance_bias(&traits, &layer);
     layer.softcap = config_get_number(section, family->softcap_keys, family->softcap, 0);

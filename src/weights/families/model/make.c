@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "weights/families/gather.h"
 #include "weights/families/model/distance.h"
-#include "weights/families/model/rotation.h"
+#include "weights/families/model/frequencies.h"
 
 #include <stdio.h>
 
@@ -59,10 +59,10 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
     fill_linears(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
 
-    if (layer->rope.dims > 0) {
-        ret_info->rope_size = layer->rope.dims;
-        ret_info->rope_type = rotation_type_name(layer->rope.type);
-        ret_info->rope_base = layer->rope.base;
+    if (layer->rotation.dims > 0) {
+        ret_info->rope_size = layer->rotation.dims;
+        ret_info->rope_type = rotation_type_name(layer->rotation.type);
+        ret_info->rope_base = layer->rotation.base;
     }
 }
 
@@ -127,7 +127,7 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
     for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
         if (moved[i].rows != NULL &&
             rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->head_size,
-                                    moved[i].columns, layer->rope.dims) != ATTN_OK)
+                                    moved[i].columns, layer->rotation.dims) != ATTN_OK)
             return error_set(ret_error, ATTN_E_NOMEM,
                              "not enough memory to move pairs of rows apart");
     }
@@ -156,10 +156,10 @@ attn_status layer_read_model(const void *context, attn_model *model,
     attn_status status = read_linears(layer, model, ret_error);
     if (status == ATTN_OK)
         status = gather_norms(layer, model, ret_error);
-    if (status == ATTN_OK && layer->rope.interleaved)
+    if (status == ATTN_OK && layer->rotation.interleaved)
         status = separate_pairs(layer, model, ret_error);
-    if (status == ATTN_OK && layer->rope.dims > 0)
-        status = rotation_fill(&layer->rope, &model->rotation, ret_error);
+    if (status == ATTN_OK && layer->rotation.dims > 0)
+        status = frequencies_fill(&layer->rotation, &model->rotation, ret_error);
     if (status == ATTN_OK)
         status = read_vector(layer->sinks, heads, model->sinks, ret_error);
     if (status == ATTN_OK && bias->kind == ATTN_BIAS_BUCKETS)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotation.h: the frequencies of rotary positions, exact in float64. */
-#ifndef ATTND_WEIGHTS_FAMILIES_MODEL_ROTATION_H
-#define ATTND_WEIGHTS_FAMILIES_MODEL_ROTATION_H
+/* frequencies.h: the frequencies of rotary positions, exact in float64. */
+#ifndef ATTND_WEIGHTS_FAMILIES_MODEL_FREQUENCIES_H
+#define ATTND_WEIGHTS_FAMILIES_MODEL_FREQUENCIES_H
 
 #include "math/model.h"
 #include "weights/families/layer.h"
 
 /* Returns the word of config.json for the type; a constant. */
-const char *rotation_type_name(enum layer_rope_type type);
+const char *rotation_type_name(enum layer_rotation_type type);
 
-/* Fills in the rotation of a model whose arrays are those of `rope`. Error, with one
+/* Fills in the rotation of a model whose arrays are those of `rotation`. Error, with one
  * line: ATTN_E_VALUE when a frequency is not finite. */
-attn_status rotation_fill(const struct layer_rope *rope, struct model_rotation *rotation,
-                          attn_error *ret_error);
+attn_status frequencies_fill(const struct layer_rotation *rotation,
+                             struct model_rotation *ret_rotation, attn_error *ret_error);
 
 /* Moves the rows of each head, [num_heads * head_size, columns], so that numbers which
  * are a pair of an interleaved rotation are half of `dims` apart. Returns ATTN_OK or

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frequencies.c: how each type of scaling changes the frequencies base^(-2a/R). */
+#include "weights/families/model/frequencies.h"
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double pi = 3.14159265358979323846;
+
+const char *rotation_type_name(enum layer_rotation_type type) {
+    static const char *const names[] = {
+        [ROTATION_DEFAULT] = "default", [ROTATION_LINEAR] = "linear",
+        [ROTATION_DYNAMIC] = "dynamic", [ROTATION_LLAMA3] = "llama3",
+        [ROTATION_YARN] = "yarn",       [ROTATION_LONGROPE] = "longrope"};
+    return names[type];
+}
+
+/* Stretches waves that are long beside the original length, leaves short ones, and goes
+ * smoothly from one to the other (Llama 3.1, 2024). */
+static double scale_llama3(const struct layer_rotation *rotation, double frequency) {
+    double waves = (double)rotation->original_positions * frequency / (2 * pi);
+    double smooth = (waves - rotation->low_freq_factor) /
+                    (rotation->high_freq_factor - rotation->low_freq_factor);
+
+    smooth = fmin(fmax(smooth, 0), 1);
+    return (1 - smooth) * frequency / rotation->factor + smooth * frequency;
+}
+
+/* Returns how often the longest context of yarn is longer than the original one. */
+static double extension_of(const struct layer_rotation *rotation) {
+    if (rotation->factor > 0)
+        return rotation->factor;
+    return (double)rotation->max_positions / (double)rotation->original_positions;
+}
+
+/* Returns the pair, not a whole number, that turns `turns` times in the original
+ * length. */
+static double pair_of_turns(const struct layer_rotation *rotation, double turns) {
+    double length = (double)rotation->original_positions;
+    return (double)rotation->dims * log(length / (turns * 2 * pi)) /
+           (2 * log(rotation->base));
+}
+
+/* Stretches the waves of pairs from `high` on, leaves those up to `low`, and goes
+ * linearly from one to the other (Peng et al. 2023, section 3.2). */
+static double scale_yarn(const struct layer_rotation *rotation, size_t pair,
+                         double frequency) {
+    double low = pair_of_turns(rotation, rotation->beta_fast);
+    double high = pair_of_turns(rotation, rotation->beta_slow);
+
+    low = fmax(rotation->truncate ? floor(low) : low, 0);
+    high = fmin(rotation->truncate ? ceil(high) : high, (double)rotation->dims - 1);
+    if (high == low)
+        high += 0.001; /* as transformers does */
+    double share = fmin(fmax(((double)pair - low) / (high - low), 0), 1);
+    return frequency / extension_of(rotation) * share + frequency * (1 - share);
+}
+
+static double yarn_magnitude(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/* Returns what cosine and sine are multiplied by. */
+static double find_magnitude(const struct layer_rotation *rotation) {
+    if (rotation->type != ROTATION_YARN && rotation->type != ROTATION_LONGROPE)
+        return 1;
+    if (rotation->attention_factor > 0)
+        return rotation->attention_factor;
+
+    double factor = extension_of(rotation);
+    if (rotation->type == ROTATION_LONGROPE)
+        return factor <= 1
+                   ? 1
+                   : sqrt(1 + log(factor) / log((double)rotation->original_positions));
+    if (rotation->mscale > 0 && rotation->mscale_all_dim > 0)
+        return yarn_magnitude(factor, rotation->mscale) /
+               yarn_magnitude(factor, rotation->mscale_all_dim);
+    return yarn_magnitude(factor, 1);
+}
+
+/* Returns frequency `pair` of sequences that are not longer than max_length. */
+static double find_frequency(const struct layer_rotation *rotation, size_t pair) {
+    double plain = pow(rotation->base, -2 * (double)pair / (double)rotation->dims);
+
+    switch (rotation->type) {
+    case ROTATION_DEFAULT:
+    case ROTATION_DYNAMIC:
+        break;
+    case ROTATION_LINEAR:
+        return plain / rotation->factor;
+    case ROTATION_LLAMA3:
+        return scale_llama3(rotation, plain);
+    case ROTATION_YARN:
+        return scale_yarn(rotation, pair, plain);
+    case ROTATION_LONGROPE:
+        return plain / json_number_value(json_array_get(rotation->short_factors, pair));
+    }
+    return plain;
+}
+
+attn_status frequencies_fill(const struct layer_rotation *rotation,
+                             struct model_rotation *ret_rotation, attn_error *ret_error) {
+    ret_rotation->magnitude = find_magnitude(rotation);
+    bool finite = isfinite(ret_rotation->magnitude);
+
+    for (size_t a = 0; a < rotation->dims / 2; a++) {
+        ret_rotation->frequencies[a] = find_frequency(rotation, a);
+        finite = finite && isfinite(ret_rotation->frequencies[a]);
+        if (rotation->type != ROTATION_LONGROPE)
+            continue;
+        ret_rotation->long_frequencies[a] =
+            pow(rotation->base, -2 * (double)a / (double)rotation->dims) /
+            json_number_value(json_array_get(rotation->long_factors, a));
+        finite = finite && isfinite(ret_rotation->long_frequencies[a]);
+    }
+    if (rotation->type == ROTATION_DYNAMIC) {
+        ret_rotation->max_length = rotation->max_positions;
+        ret_rotation->base = rotation->base;
+        ret_rotation->factor = rotation->factor;
+    } else if (rotation->type == ROTATION_LONGROPE) {
+        ret_rotation->max_length = rotation->original_positions;
+    }
+    if (finite)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_VALUE,
+                     "the rotary frequencies of base %g and rope_type %s are not finite",
+                     rotation->base, rotation_type_name(rotation->type));
+}
+
+attn_status rotation_separate_pairs(float *rows, size_t num_heads, size_t head_size,
+                                    size_t columns, size_t dims) {
+    size_t half = dims / 2, bytes = columns * sizeof *rows;
+    float *moved = calloc(dims, bytes);
+    if (moved == NULL)
+        return ATTN_E_NOMEM;
+
+    for (size_t h = 0; h < num_heads; h++) {
+        float *head = rows + h * head_size * columns;
+        for (size_t a = 0; a < half; a++) {
+            memcpy(moved + a * columns, head + 2 * a * columns, bytes);
+            memcpy(moved + (a + half) * columns, head + (2 * a + 1) * columns, bytes);
+        }
+        memcpy(head, moved, dims * bytes);
+    }
+    free(moved);
+    return ATTN_OK;
+}

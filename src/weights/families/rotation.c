@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rotation.c: files of transformers 4 have keys of each family at the top, and
+ * rope_scaling; those of version 5 have rope_parameters, which may hold one object for
+ * each type of layer. */
+#include "weights/families/rotation.h"
+
+#include "base/error.h"
+#include "weights/families/model/frequencies.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where rotary parameters are looked up. */
+struct rotation_source {
+    const struct family *family;
+    const struct config_section *section; /* the keys beside the object */
+    struct config_section inside;         /* the object; empty when there is none */
+    bool sliding;
+    attn_error *error; /* that of `section` */
+};
+
+/* Returns the object of this type of layer, or NULL; an empty one counts as none. */
+static const json_t *find_rotation_object(const struct rotation_source *source) {
+    static const char *const names[] = {"rope_scaling", "rope_parameters"};
+    const json_t *found = NULL;
+    bool by_type = false;
+
+    if (source->family->rotation_plain)
+        return NULL;
+    for (size_t i = 0; i < 2 && found == NULL; i++) {
+        const json_t *value = json_object_get(source->section->override, names[i]);
+        if (value == NULL)
+            value = json_object_get(source->section->object, names[i]);
+        if (json_is_object(value) && json_object_size(value) > 0)
+            found = value;
+    }
+
+    const json_t *full = json_object_get(found, "full_attention");
+    const json_t *sliding = json_object_get(found, "sliding_attention");
+    by_type = full != NULL || sliding != NULL;
+    if (by_type)
+        return source->sliding ? sliding : full;
+    /* an object for all layers does not scale those that have a base of their own */
+    bool own = source->sliding && source->family->rotation_local_base > 0;
+    return own && !source->family->rotation_local_scaled ? NULL : found;
+}
+
+/* Returns a number of the object that its type cannot do without. */
+static double read_needed(const struct rotation_source *source, const char *key) {
+    double number = config_get_number(&source->inside, key, 0, 0);
+
+    if (number == 0)
+        error_keep(source->error, ATTN_E_VALUE,
+                   "%s is missing, but this rope_type needs it", key);
+    return number;
+}
+
+/* Returns a number of the object, else one beside it, else the default. */
+static double read_either(const struct rotation_source *source, const char *key,
+                          const char *beside, double otherwise) {
+    double number = config_get_number(&source->inside, key, 0, 0);
+
+    return number > 0 ? number
+                      : config_get_number(source->section, beside, otherwise, otherwise);
+}
+
+/* Returns R, how many numbers of a head are rotated. */
+static size_t read_rotation_dims(const struct rotation_source *source, size_t head_size) {
+    const struct family *family = source->family;
+    size_t dims;
+
+    if (family->rotation_dims_keys != NULL) {
+        dims = config_get_count(source->section, family->rotation_dims_keys,
+                                family->rotation_dims, head_size);
+    } else {
+        const char *beside = family->rotation_part_keys;
+        double part = read_either(source, "partial_rotary_factor",
+                                  beside != NULL ? beside : "partial_rotary_factor",
+                                  beside != NULL ? family->rotation_part : 1);
+        if (beside == NULL && part != 1)
+            error_keep(source->error, ATTN_E_UNSUPPORTED,
+                       "partial_rotary_factor is %g, but this family rotates whole heads",
+                       part);
+        dims = part <= 1 ? (size_t)((double)head_size * part) : 0;
+    }
+
+    if (dims == 0 || dims > head_size || dims % 2 != 0)
+        error_keep(source->error, ATTN_E_VALUE,
+                   "the rotated part of a head of size %zu would be %zu numbers, but "
+                   "must be even and within the head",
+                   head_size, dims);
+    return dims;
+}
+
+/* Finds the type; the words of older files mean what they meant there. */
+static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
+    const char *type = config_get_text(&source->inside, "rope_type,type", "default");
+
+    if (family_words_have(source->family->longrope_alias, type))
+        type = "longrope";
+    for (size_t i = ROTATION_DEFAULT; i <= ROTATION_LONGROPE; i++) {
+        if (strcmp(rotation_type_name((enum layer_rotation_type)i), type) == 0)
+            return (enum layer_rotation_type)i;
+    }
+    error_keep(source->error, ATTN_E_UNSUPPORTED,
+               "rope_type '%.40s' is unknown; known are default, linear, dynamic, "
+               "llama3, yarn and longrope",
+               type);
+    return ROTATION_DEFAULT;
+}
+
+/* Reads the lengths that the scaling depends on. */
+static void read_rotation_lengths(const struct rotation_source *source,
+                                  struct layer_rotation *rotation) {
+    static const char original[] = "original_max_position_embeddings";
+
+    rotation->max_positions =
+        config_get_count(source->section, "max_position_embeddings n_positions", 0, 0);
+    rotation->original_positions = config_get_count(source->section, original, 0, 0);
+    if (rotation->original_positions == 0)
+        rotation->original_positions = config_get_count(
+            &source->inside, original, rotation->max_positions, rotation->max_positions);
+
+    if (rotation->type == ROTATION_DYNAMIC ? rotation->max_positions == 0
+                                           : rotation->original_positions == 0)
+        error_keep(source->error, ATTN_E_VALUE,
+                   "max_position_embeddings is missing, but this rope_type needs it");
+}
+
+/* Returns a list of `count` numbers, borrowed. */
+static const json_t *read_factors(const struct rotation_source *source, const char *key,
+                                  size_t count) {
+    const json_t *list = json_object_get(source->inside.object, key);
+    bool good = json_array_size(list) == count;
+
+    for (size_t i = 0; good && i < count; i++) {
+        double number = json_number_value(json_array_get(list, i));
+        good = number > 0 && isfinite(number);
+    }
+    if (!good)
+        error_keep(source->error, ATTN_E_VALUE,
+                   "%s must be a list of %zu numbers larger than 0: half of the rotated "
+                   "part of a head",
+                   key, count);
+    return list;
+}
+
+static void read_llama3(const struct rotation_source *source,
+                        struct layer_rotation *rotation) {
+    rotation->factor = read_needed(source, "factor");
+    rotation->low_freq_factor = read_needed(source, "low_freq_factor");
+    rotation->high_freq_factor = read_needed(source, "high_freq_factor");
+    if (rotation->high_freq_factor <= rotation->low_freq_factor)
+        error_keep(source->error, ATTN_E_VALUE,
+                   "high_freq_factor is %g, but must be larger than low_freq_factor",
+                   rotation->high_freq_factor);
+}
+
+/* Reads how much longer sequences may be; or else the lengths tell. */
+static void read_extension(const struct rotation_source *source,
+                           struct layer_rotation *rotation) {
+    rotation->factor = config_get_number(&source->inside, "factor", 0, 0);
+    if (rotation->factor == 0 && rotation->max_positions == 0)
+        error_keep(source->error, ATTN_E_VALUE,
+                   "factor and max_position_embeddings are missing, but this rope_type "
+                   "needs one of them");
+}
+
+static void read_yarn(const struct rotation_source *source,
+                      struct layer_rotation *rotation) {
+    const struct config_section *inside = &source->inside;
+
+    read_extension(source, rotation);
+    rotation->beta_fast = config_get_number(inside, "beta_fast", 32, 32);
+    rotation->beta_slow = config_get_number(inside, "beta_slow", 1, 1);
+    rotation->truncate = config_get_bool(inside, "truncate", true);
+    rotation->attention_factor = config_get_number(inside, "attention_factor", 0, 0);
+    rotation->mscale = config_get_number(inside, "mscale", 0, 0);
+    rotation->mscale_all_dim = config_get_number(inside, "mscale_all_dim", 0, 0);
+}
+
+static void read_longrope(const struct rotation_source *source,
+                          struct layer_rotation *rotation) {
+    read_extension(source, rotation);
+    rotation->attention_factor =
+        config_get_number(&source->inside, "attention_factor", 0, 0);
+    rotation->short_factors = read_factors(source, "short_factor", rotation->dims / 2);
+    rotation->long_factors = read_factors(source, "long_factor", rotation->dims / 2);
+}
+
+/* Reads the parameters of the type. */
+static void read_rotation_scaling(const struct rotation_source *source,
+                                  struct layer_rotation *rotation) {
+    if (rotation->type != ROTATION_DEFAULT && rotation->type != ROTATION_LINEAR)
+        read_rotation_lengths(source, rotation);
+
+    switch (rotation->type) {
+    case ROTATION_DEFAULT:
+        break;
+    case ROTATION_LINEAR:
+    case ROTATION_DYNAMIC:
+        rotation->factor = read_needed(source, "factor");
+        break;
+    case ROTATION_LLAMA3:
+        read_llama3(source, rotation);
+        break;
+    case ROTATION_YARN:
+        read_yarn(source, rotation);
+        break;
+    case ROTATION_LONGROPE:
+        read_longrope(source, rotation);
+        break;
+    }
+}
+
+/* Returns whether KEY=VALUE of the family holds, or there is no such condition. */
+static bool is_rotated(const struct family *family,
+                       const struct config_section *section) {
+    const char *condition = family->rotation_if;
+    char key[64];
+
+    if (!family->rotates || condition == NULL)
+        return family->rotates;
+    size_t size = strcspn(condition, "=");
+    snprintf(key, sizeof key, "%.*s", (int)size, condition);
+    const json_t *value = config_find(section, key, NULL);
+    /* absent, a flag is false, and a word is another one */
+    const char *wanted = condition + size + 1;
+    if (strcmp(wanted, "false") == 0)
+        return !json_is_true(value);
+    return json_is_string(value) && strcmp(json_string_value(value), wanted) == 0;
+}
+
+void rotation_read(const struct family *family, const struct config_section *section,
+                   size_t head_size, bool sliding, struct layer_rotation *ret_rotation) {
+    struct rotation_source source = {.family = family,
+                                     .section = section,
+                                     .inside = {.error = section->error},
+                                     .sliding = sliding,
+                                     .error = section->error};
+    bool local = sliding && family->rotation_local_base > 0;
+
+    *ret_rotation = (struct layer_rotation){.dims = 0};
+    if (!is_rotated(family, section))
+        return;
+    if (local &&
+        json_is_null(json_object_get(section->object, family->rotation_local_keys)))
+        error_keep(section->error, ATTN_E_VALUE,
+                   "%s is null; versions of transformers disagree on what that is: "
+                   "give it a number",
+                   family->rotation_local_keys);
+
+    source.inside.object = find_rotation_object(&source);
+    if (source.inside.object == NULL && family->rotation_unset != NULL)
+        *ret_rotation = *family->rotation_unset;
+    else
+        ret_rotation->interleaved = family->rotation_interleaved;
+    ret_rotation->base =
+        read_either(&source, "rope_theta",
+                    local ? family->rotation_local_keys : family->rotation_base_keys,
+                    local ? family->rotation_local_base : family->rotation_base);
+    ret_rotation->dims = read_rotation_dims(&source, head_size);
+    if (source.inside.object != NULL) {
+        ret_rotation->type = read_rotation_type(&source);
+        read_rotation_scaling(&source, ret_rotation);
+    }
+}
