@@ -7,8 +7,8 @@
 #include "math/model.h"
 #include "weights/assemble.h"
 #include "weights/checkpoint.h"
+#include "weights/families/locate.h"
 #include "weights/families/model/make.h"
-#include "weights/families/places.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -137,8 +137,7 @@ static attn_status check_pre_norm(const struct folder *folder, const struct matc
 /* Adds the layers of a stack that are asked for. */
 static attn_status add_stack(struct folder *folder, const struct match *match,
                              const struct match_stack *stack,
-                             const struct folder_options *options,
-                             attn_error *ret_error) {
+                             const struct folder_options *options) {
     for (size_t i = 0; i < stack->num_layers; i++) {
         struct layer *layer = &folder->layers[folder->num_layers];
         struct layer_biases biases;
@@ -150,8 +149,7 @@ static attn_status add_stack(struct folder *folder, const struct match *match,
             strcmp(layer->part, options->layer) != 0)
             continue;
         if (status == ATTN_OK)
-            status =
-                places_find(match, stack, &folder->tensors, &biases, layer, ret_error);
+            status = locate_tensors(match, stack, &folder->tensors, &biases, layer);
         if (status != ATTN_OK)
             return status;
         folder->num_layers++;
@@ -203,7 +201,7 @@ static attn_status find_layers(struct folder *folder,
     if (folder->layers == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to list its layers");
     for (size_t i = 0; i < match.num_stacks && status == ATTN_OK; i++)
-        status = add_stack(folder, &match, &match.stacks[i], options, ret_error);
+        status = add_stack(folder, &match, &match.stacks[i], options);
     if (status == ATTN_OK && folder->num_layers == 0)
         return refuse_layer(&match, options->layer, ret_error);
     if (status == ATTN_OK && folder->pre_norm)

@@ -27,14 +27,14 @@ static struct row_run find_run(const struct layer_linear *linear, size_t group) 
 static attn_status read_transposed(const struct layer_linear *linear,
                                    const struct row_run *run, float *block,
                                    float *ret_weight, attn_error *ret_error) {
-    const struct folder_tensor *place = linear->weight;
-    size_t width = place->tensor->shape[1], in_size = linear->in_size;
+    const struct folder_tensor *stored = linear->weight;
+    size_t width = stored->tensor->shape[1], in_size = linear->in_size;
 
     for (size_t first = 0; first < in_size; first += TRANSPOSE_ROWS) {
         size_t rows = in_size - first < TRANSPOSE_ROWS ? in_size - first : TRANSPOSE_ROWS;
         for (size_t i = 0; i < rows; i++) {
             attn_status status = safetensors_read(
-                place->file, place->tensor, (first + i) * width + run->from, run->count,
+                stored->file, stored->tensor, (first + i) * width + run->from, run->count,
                 block + i * run->count, ret_error);
             if (status != ATTN_OK)
                 return status;

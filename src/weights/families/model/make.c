@@ -67,11 +67,12 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
 }
 
 /* Reads `size` numbers; none when there is no tensor. */
-static attn_status read_vector(const struct folder_tensor *place, size_t size,
+static attn_status read_vector(const struct folder_tensor *stored, size_t size,
                                float *ret_numbers, attn_error *ret_error) {
-    if (place == NULL)
+    if (stored == NULL)
         return ATTN_OK;
-    return safetensors_read(place->file, place->tensor, 0, size, ret_numbers, ret_error);
+    return safetensors_read(stored->file, stored->tensor, 0, size, ret_numbers,
+                            ret_error);
 }
 
 static attn_status read_norm(const struct layer_norm *norm, size_t size,

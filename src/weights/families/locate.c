@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* locate.c: finds each tensor of a layer by its name. */
+#include "weights/families/locate.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define VECTOR 0 /* columns of an expected shape: there are none */
+
+struct locator {
+    const struct family *family;
+    const struct match_stack *stack;
+    const struct folder_tensors *tensors;
+    const struct layer_biases *biases;
+    struct layer *layer;
+    attn_error *error; /* keeps the first one */
+};
+
+/* Returns the tensor `name` + `ending` of the module in layer `index`, or NULL. */
+static const struct folder_tensor *find_in_module(const struct locator *locator,
+                                                  size_t index, const char *name,
+                                                  const char *ending,
+                                                  char ret_name[MATCH_NAME_SIZE]) {
+    if (!match_name(locator->stack, index, locator->stack->stack->module, name, ending,
+                    ret_name))
+        return NULL;
+    return folder_tensors_find(locator->tensors, ret_name);
+}
+
+static void refuse_missing_tensor(const struct locator *locator, const char *name) {
+    error_keep(locator->error, ATTN_E_FORMAT,
+               "tensor '%.120s' is missing; family %s has it", name,
+               locator->family->type);
+}
+
+/* Checks shape and dtype of a tensor, which may be NULL. `columns` is VECTOR for `rows`
+ * numbers. */
+static void check_located(const struct locator *locator,
+                          const struct folder_tensor *found, size_t rows,
+                          size_t columns) {
+    if (found == NULL)
+        return;
+    const struct safetensors_tensor *tensor = found->tensor;
+    size_t rank = columns == VECTOR ? 1 : 2;
+    const struct layer *layer = locator->layer;
+
+    if (tensor->dtype->to_float == NULL)
+        error_keep(locator->error, ATTN_E_UNSUPPORTED,
+                   "tensor '%.120s' has dtype %s: the weights are quantized; save them "
+                   "in bfloat16 or float32",
+                   found->name, tensor->dtype->name);
+    if (tensor->rank == rank && tensor->shape[0] == rows &&
+        (rank == 1 || tensor->shape[1] == columns))
+        return;
+
+    char shape[64] = "", expected[64];
+    for (size_t i = 0; i < tensor->rank && i < 2; i++)
+        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%zu",
+                 i > 0 ? "," : "", tensor->shape[i]);
+    if (rank == 1)
+        snprintf(expected, sizeof expected, "%zu", rows);
+    else
+        snprintf(expected, sizeof expected, "%zu,%zu", rows, columns);
+    error_keep(locator->error, ATTN_E_SHAPE,
+               "tensor '%.120s' has shape [%s%s], expected [%s]: config.json means %zu "
+               "heads, %zu key heads and size %zu, %zu wide",
+               found->name, shape, tensor->rank > 2 ? ",..." : "", expected,
+               layer->num_heads, layer->num_kv_heads, layer->head_size,
+               locator->stack->width);
+}
+
+/* Finds the weight and the bias of a linear, whose tensor has `rows` in all. */
+static void locate_linear(const struct locator *locator, size_t which,
+                          const char *module_name, size_t rows) {
+    const struct family *family = locator->family;
+    struct layer_linear *linear = &locator->layer->linears[which];
+    char name[MATCH_NAME_SIZE], bias_name[MATCH_NAME_SIZE];
+    size_t index = locator->layer->index;
+
+    linear->transposed = family->transposed;
+    linear->weight = find_in_module(locator, index, module_name, ".weight", name);
+    if (linear->weight == NULL) {
+        refuse_missing_tensor(locator, name);
+        return;
+    }
+    /* keys of cross attention come from another model, which may have another width */
+    bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
+    if (locator->layer->cross && is_key && linear->weight->tensor->rank == 2)
+        linear->in_size = linear->weight->tensor->shape[linear->transposed ? 0 : 1];
+    if (linear->transposed)
+        check_located(locator, linear->weight, linear->in_size, rows);
+    else
+        check_located(locator, linear->weight, rows, linear->in_size);
+
+    linear->bias = find_in_module(locator, index, module_name, ".bias", bias_name);
+    if (locator->biases->has[which] && linear->bias == NULL)
+        refuse_missing_tensor(locator, bias_name);
+    if (!locator->biases->has[which] && linear->bias != NULL)
+        error_keep(locator->error, ATTN_E_FORMAT,
+                   "tensor '%.120s' is a bias that %s%s%s does not have; is it the "
+                   "config.json of this model?",
+                   bias_name, family->type, family->bias_keys != NULL ? " without " : "",
+                   family->bias_keys != NULL ? family->bias_keys : "");
+    check_located(locator, linear->bias, rows, VECTOR);
+}
+
+/* Sets which rows are the heads of a linear. */
+static void set_linear_rows(const struct locator *locator, size_t which,
+                            struct layer_linear *linear) {
+    const struct layer *layer = locator->layer;
+    size_t size = layer->head_size, heads = layer->num_heads;
+    size_t kv_heads = layer->num_kv_heads, shared = heads / kv_heads;
+    const size_t blocks[] = {0, heads * size, (heads + kv_heads) * size};
+    const size_t groups[] = {0, shared * size, (shared + 1) * size};
+
+    linear->num_heads = which == LAYER_QUERY ? heads : kv_heads;
+    linear->head_rows = size;
+    linear->group_heads = linear->num_heads;
+    linear->group_rows = linear->num_heads * size;
+    if (locator->stack->stack->query_apart) {
+        linear->first_row = which == LAYER_VALUE ? kv_heads * size : 0;
+    } else if (locator->family->split == SPLIT_BLOCKS) {
+        linear->first_row = blocks[which];
+    } else if (locator->family->split == SPLIT_GROUPS) {
+        linear->first_row = groups[which];
+        linear->group_heads = which == LAYER_QUERY ? shared : 1;
+        linear->group_rows = (shared + 2) * size;
+    }
+}
+
+static void locate_linears(const struct locator *locator) {
+    const char *const *names = locator->stack->stack->names;
+    struct layer *layer = locator->layer;
+    size_t width = locator->stack->width, hidden, kv_hidden, packed;
+    bool separate = locator->family->split == SPLIT_SEPARATE;
+    bool apart = locator->stack->stack->query_apart;
+
+    if (!size_mul(layer->num_heads, layer->head_size, &hidden) ||
+        !size_mul(layer->num_kv_heads, layer->head_size, &kv_hidden) ||
+        !size_mul(kv_hidden, 2, &packed) || !size_add(hidden, packed, &packed)) {
+        error_keep(locator->error, ATTN_E_OVERFLOW, "the heads are too large");
+        return;
+    }
+    for (size_t which = LAYER_QUERY; which <= LAYER_VALUE; which++) {
+        struct layer_linear *linear = &layer->linears[which];
+        size_t rows = which == LAYER_QUERY ? hidden : kv_hidden, total = packed;
+
+        linear->in_size = width;
+        set_linear_rows(locator, which, linear);
+        if (apart)
+            total = which == LAYER_QUERY ? hidden : 2 * kv_hidden;
+        locate_linear(locator, which, names[separate || apart ? which : 0],
+                      separate ? rows : total);
+    }
+
+    layer->linears[LAYER_OUTPUT] = (struct layer_linear){.in_size = hidden,
+                                                         .num_heads = 1,
+                                                         .head_rows = width,
+                                                         .group_heads = 1,
+                                                         .group_rows = width};
+    locate_linear(locator, LAYER_OUTPUT, names[LAYER_OUTPUT], width);
+}
+
+/* Finds weight and bias of a norm under `name`, which has its module in it; older files
+ * call them gamma and beta. */
+static void locate_norm(const struct locator *locator, const char *module,
+                        const char *name, size_t size, struct layer_norm *norm) {
+    static const char *const weights[] = {".weight", ".gamma"};
+    static const char *const biases[] = {".bias", ".beta"};
+    char found[MATCH_NAME_SIZE];
+    size_t index = locator->layer->index;
+
+    for (size_t i = 0; i < 2 && norm->weight == NULL; i++) {
+        if (!match_name(locator->stack, index, module, name, weights[i], found))
+            continue;
+        norm->weight = folder_tensors_find(locator->tensors, found);
+        match_name(locator->stack, index, module, name, biases[i], found);
+        norm->bias = folder_tensors_find(locator->tensors, found);
+    }
+    check_located(locator, norm->weight, size, VECTOR);
+    check_located(locator, norm->bias, size, VECTOR);
+}
+
+/* Finds the norm before the layer, under the first of its names that exists. */
+static void locate_norm_before(const struct locator *locator) {
+    const char *names = locator->stack->stack->norm;
+    struct layer_norm *norm = &locator->layer->norm_before;
+
+    while (norm->kind != ATTN_NORM_NONE && norm->weight == NULL && names != NULL &&
+           *names != '\0') {
+        char name[64];
+        size_t size = strcspn(names, " ");
+        snprintf(name, sizeof name, "%.*s", (int)size, names);
+        locate_norm(locator, "", name, locator->stack->width, norm);
+        names += size + strspn(names + size, " ");
+    }
+}
+
+/* Finds the norms of projected queries and keys. */
+static void locate_head_norms(const struct locator *locator) {
+    const struct family *family = locator->family;
+    struct layer *layer = locator->layer;
+    const char *module = locator->stack->stack->module;
+    size_t queries = layer->head_norm_whole ? layer->num_heads : 1;
+    size_t keys = layer->head_norm_whole ? layer->num_kv_heads : 1;
+    char name[MATCH_NAME_SIZE];
+
+    if (layer->query_norm.kind == ATTN_NORM_NONE)
+        return;
+    locate_norm(locator, module, family->query_norm, queries * layer->head_size,
+                &layer->query_norm);
+    locate_norm(locator, module, family->key_norm, keys * layer->head_size,
+                &layer->key_norm);
+    bool has_query = layer->query_norm.weight != NULL;
+    if (has_query && layer->key_norm.weight != NULL)
+        return;
+    match_name(locator->stack, layer->index, module,
+               has_query ? family->key_norm : family->query_norm, ".weight", name);
+    refuse_missing_tensor(locator, name);
+}
+
+/* Finds the sinks, and the table of the bias by distance: of this layer, of the first
+ * one, or of the whole stack. */
+static void locate_tables(const struct locator *locator) {
+    const struct family *family = locator->family;
+    struct layer *layer = locator->layer;
+    char name[MATCH_NAME_SIZE] = "";
+
+    if (family->sinks != NULL) {
+        layer->sinks = find_in_module(locator, layer->index, family->sinks, "", name);
+        if (layer->sinks == NULL)
+            refuse_missing_tensor(locator, name);
+        check_located(locator, layer->sinks, layer->num_heads, VECTOR);
+    }
+    if (layer->bias.kind != ATTN_BIAS_BUCKETS)
+        return;
+
+    if (family->bias_outside) {
+        snprintf(name, sizeof name, "%s%s", locator->stack->prefix, family->bias_table);
+        layer->bias.table = folder_tensors_find(locator->tensors, name);
+    } else {
+        layer->bias.table =
+            find_in_module(locator, family->bias_every_layer ? layer->index : 0,
+                           family->bias_table, "", name);
+    }
+    if (layer->bias.table == NULL)
+        refuse_missing_tensor(locator, name);
+    check_located(locator, layer->bias.table, layer->bias.table_rows, layer->num_heads);
+}
+
+/* Returns whether the layer uses the tensor, or its family ignores it. */
+static bool is_known_tensor(const struct locator *locator,
+                            const struct folder_tensor *tensor, const char *name) {
+    const struct layer *layer = locator->layer;
+    const struct layer_norm *const norms[] = {&layer->query_norm, &layer->key_norm,
+                                              &layer->norm_before};
+
+    for (size_t i = 0; i < NUM_LAYER_LINEARS; i++) {
+        if (tensor == layer->linears[i].weight || tensor == layer->linears[i].bias)
+            return true;
+    }
+    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
+        if (tensor == norms[i]->weight || tensor == norms[i]->bias)
+            return true;
+    }
+    /* a table that cross attention of old T5 files has is not used there */
+    bool is_table = locator->family->bias_table != NULL &&
+                    strcmp(name, locator->family->bias_table) == 0;
+    return tensor == layer->sinks || is_table ||
+           family_words_have(locator->family->ignored, name);
+}
+
+/* Says what a tensor of the module is, as far as its name tells. */
+static const char *describe_unknown(const char *name) {
+    static const struct {
+        const char *part, *text;
+    } known[] = {
+        {"lora_", "it is of LoRA; merge the adapter with peft's merge_and_unload()"},
+        {"base_layer", "it is of LoRA; merge the adapter with peft's merge_and_unload()"},
+        {"distance_embedding", "attnd does not compute relative_key positions"},
+        {"q_a_proj", "attnd does not compute multi-head latent attention"},
+        {"kv_a_proj", "attnd does not compute multi-head latent attention"},
+        {"gate", "attnd does not compute gates in attention"},
+        {"scale", "the weights are quantized; save them in bfloat16 or float32"},
+        {"qweight", "the weights are quantized; save them in bfloat16 or float32"},
+        {"qzeros", "the weights are quantized; save them in bfloat16 or float32"},
+        {"absmax", "the weights are quantized; save them in bfloat16 or float32"},
+        {"SCB", "the weights are quantized; save them in bfloat16 or float32"},
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strstr(name, known[i].part) != NULL)
+            return known[i].text;
+    }
+    return "it might change the results";
+}
+
+/* Refuses tensors of the module that attnd does not know. */
+static void check_module(const struct locator *locator) {
+    const struct folder_tensors *tensors = locator->tensors;
+    char module[MATCH_NAME_SIZE];
+
+    match_name(locator->stack, locator->layer->index, locator->stack->stack->module, "",
+               "", module);
+    size_t size = strlen(module);
+    for (size_t i = folder_tensors_lower(tensors, module); i < tensors->count; i++) {
+        const struct folder_tensor *tensor = &tensors->items[i];
+        if (strncmp(tensor->name, module, size) != 0)
+            break;
+        if (!is_known_tensor(locator, tensor, tensor->name + size))
+            error_keep(locator->error, ATTN_E_UNSUPPORTED,
+                       "tensor '%.120s' is not known of family %s: %s", tensor->name,
+                       locator->family->type, describe_unknown(tensor->name + size));
+    }
+}
+
+attn_status locate_tensors(const struct match *match, const struct match_stack *stack,
+                           const struct folder_tensors *tensors,
+                           const struct layer_biases *biases, struct layer *layer) {
+    const struct locator locator = {.family = match->family,
+                                    .stack = stack,
+                                    .tensors = tensors,
+                                    .biases = biases,
+                                    .layer = layer,
+                                    .error = stack->section.error};
+
+    locate_linears(&locator);
+    locate_head_norms(&locator);
+    locate_norm_before(&locator);
+    locate_tables(&locator);
+    check_module(&locator);
+    return locator.error->status;
+}
