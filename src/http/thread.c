@@ -80,10 +80,9 @@ static void set_listens(struct http_thread *thread, bool listens) {
 }
 
 static void log_refused_accept(struct http_thread *thread, const char *reason) {
-    int64_t now = clock_now_ns();
-    if (thread->refused_at != 0 && now - thread->refused_at < LOG_AGAIN_NS)
+    log_limit_count(&thread->refused);
+    if (log_limit_take(&thread->refused, LOG_AGAIN_NS) == 0)
         return;
-    thread->refused_at = now;
     log_write(LOG_WARN, "cannot accept connections", LOG_TEXT("reason", reason),
               LOG_NUMBER("connections",
                          atomic_load(&thread->connections.limits->num_connections)));
@@ -125,17 +124,17 @@ static void add_connection(struct http_thread *thread, int fd,
                                    "client has more of them than this one; if it is a "
                                    "proxy, name it with --trusted-proxy");
     } else if (thread->speaks_tls) {
-        connection_begin_handshake(connection);
+        connection_hold(connection);
     } else {
         hand_over(thread, fd, peer, length);
     }
 }
 
 /* Lets those begin whose first bytes are there, as far as handshakes may run. */
-static void add_waiting(struct http_thread *thread) {
+static void add_held(struct http_thread *thread) {
     struct connection *connection;
 
-    while ((connection = connection_take_waiting(&thread->connections)) != NULL) {
+    while ((connection = connection_take_held(&thread->connections)) != NULL) {
         /* libmicrohttpd only keeps the address. It is empty when the peer left. */
         struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
         struct sockaddr *peer = (struct sockaddr *)&address;
@@ -237,17 +236,18 @@ static void stop_accepting(struct http_thread *thread) {
 
 /* Frees connections that the daemon has closed without a word. A run that is interrupted
  * leaves those that are new to the next one, for which the daemon then asks at once. */
-static void forget_newcomers(struct http_thread *thread) {
+static void forget_new(struct http_thread *thread) {
     MHD_UNSIGNED_LONG_LONG timeout;
 
-    if (thread->connections.num_newcomers > 0 &&
+    if (thread->connections.num_new > 0 &&
         (MHD_get_timeout(thread->daemon, &timeout) != MHD_YES || timeout > 0))
-        connection_forget_newcomers(&thread->connections);
+        connection_forget_new(&thread->connections);
 }
 
 /* Returns how long to wait for events in milliseconds. There is always a limit, so that
  * an event that is missed delays the thread and does not stop it. libmicrohttpd may ask
- * for one run after another while it does nothing; it then gets a thousand a second. */
+ * for one run after another while it does nothing; it then gets at most 1,000 runs a
+ * second. */
 static int find_wait_ms(struct http_thread *thread) {
     MHD_UNSIGNED_LONG_LONG timeout;
     int ms = thread->quiesced ? QUIET_MS : WAIT_MS_MAX;
@@ -287,7 +287,7 @@ bool http_thread_replied_to_all(const struct http_thread *thread) {
 
 /* A peer has sent the first bytes of its handshake, or has hung up. */
 static void notice_peer(struct http_thread *thread, struct connection *connection) {
-    if (connection->handshake.waits) {
+    if (connection->phase == CONNECTION_IS_HELD) {
         handshakes_note_bytes(&thread->connections.handshakes, &connection->handshake);
         return;
     }
@@ -339,9 +339,9 @@ static bool run_once(struct http_thread *thread, int ms) {
         stop_accepting(thread);
     MHD_run_wait(thread->daemon, 0);
     give_turns(thread);
-    forget_newcomers(thread);
+    forget_new(thread);
     connection_sweep(&thread->connections);
-    add_waiting(thread);
+    add_held(thread);
     refusals_warn(&thread->metrics->refusals);
     if (!thread->quiesced)
         set_listens(thread, true);
@@ -368,7 +368,7 @@ static void *thread_main(void *argument) {
     size_t num_without_reply = thread->num_accepted;
     MHD_stop_daemon(thread->daemon);
     thread->num_accepted = num_without_reply;
-    connection_end_waiting(&thread->connections);
+    connection_end_held(&thread->connections);
     return NULL;
 }
 

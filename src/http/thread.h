@@ -4,6 +4,7 @@
 #ifndef ATTND_HTTP_THREAD_H
 #define ATTND_HTTP_THREAD_H
 
+#include "base/log.h"
 #include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/net/secrets.h"
@@ -61,11 +62,11 @@ struct http_thread {
     bool speaks_tls; /* on all its connections */
     bool listens;    /* listen_fd is watched */
     struct connection_list connections;
-    struct turns turns;    /* a round is a run of the daemon */
-    size_t num_calls;      /* that libmicrohttpd has made */
-    bool wants_run;        /* the daemon asks for the next run at once */
-    size_t num_empty_runs; /* of the daemon that it asked for: no event, no call */
-    int64_t refused_at;    /* clock_now_ns, when a refusal to accept was last logged */
+    struct turns turns;       /* a round is a run of the daemon */
+    size_t num_calls;         /* that libmicrohttpd has made */
+    bool wants_run;           /* the daemon asks for the next run at once */
+    size_t num_empty_runs;    /* of the daemon that it asked for: no event, no call */
+    struct log_limit refused; /* refusals to accept */
     /* Exchanges that exist: from the request line to the end of the reply. */
     size_t num_exchanges;
     /* Those of them whose request has arrived complete. After the thread has ended: how

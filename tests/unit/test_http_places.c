@@ -88,16 +88,16 @@ static void test_complete_requests_of_a_hog_give_way_to_others(void **state) {
     }
     hog[2]->reply_seen = true; /* its reply was read slowly */
     assert_non_null(add(&scene, 2, CONNECTION_WORKS));
-    assert_false(hog[2]->has_place);
+    assert_null(hog[2]->holder);
     assert_non_null(add(&scene, 3, CONNECTION_WORKS));
-    assert_false(hog[0]->has_place);
-    assert_true(hog[1]->has_place && hog[3]->has_place);
+    assert_null(hog[0]->holder);
+    assert_true(hog[1]->holder && hog[3]->holder);
 
     /* Two, one and one: each has its part. */
     assert_null(add(&scene, 3, CONNECTION_WORKS));
     assert_null(add(&scene, 1, CONNECTION_WORKS));
     assert_non_null(add(&scene, 4, CONNECTION_WORKS));
-    assert_false(hog[1]->has_place); /* newer than the other */
+    assert_null(hog[1]->holder); /* newer than the other */
     assert_null(add(&scene, 5, CONNECTION_WORKS));
     end_scene(&scene);
 }
@@ -113,8 +113,8 @@ static void test_client_that_is_alone_loses_no_complete_request(void **state) {
     assert_null(add(&scene, 1, CONNECTION_WAITS));
     own[1]->phase = CONNECTION_BODY;
     assert_non_null(add(&scene, 1, CONNECTION_WORKS));
-    assert_false(own[1]->has_place);
-    assert_true(own[0]->has_place && own[2]->has_place && own[3]->has_place);
+    assert_null(own[1]->holder);
+    assert_true(own[0]->holder && own[2]->holder && own[3]->holder);
     end_scene(&scene);
 }
 
@@ -128,7 +128,7 @@ static void test_newcomers_of_a_hog_do_not_replace_those_of_others(void **state)
     for (size_t i = 0; i < PLACES - 1; i++)
         hog[i] = add(&scene, 1, CONNECTION_REPLIES);
     assert_null(add(&scene, 1, CONNECTION_WAITS));
-    assert_true(other->has_place);
+    assert_non_null(other->holder);
 
     /* Both are idle. That of the client with most places goes, although for less long. */
     other->since -= 9 * SECOND_NS;
@@ -136,11 +136,11 @@ static void test_newcomers_of_a_hog_do_not_replace_those_of_others(void **state)
     connection_begin_phase(hog[0], CONNECTION_WAITS);
     hog[0]->since -= 2 * SECOND_NS;
     assert_non_null(add(&scene, 3, CONNECTION_WORKS));
-    assert_true(other->has_place && !hog[0]->has_place);
+    assert_true(other->holder && !hog[0]->holder);
 
     /* Now only the other is idle, and gives way to anybody. */
     assert_non_null(add(&scene, 1, CONNECTION_WORKS));
-    assert_false(other->has_place);
+    assert_null(other->holder);
     end_scene(&scene);
 }
 
@@ -195,7 +195,7 @@ static void test_connection_that_has_ended_is_watched_no_longer(void **state) {
     int epoll_fd = scene.list.handshakes.epoll_fd = epoll_create1(0);
     struct connection *connection = add(&scene, 1, CONNECTION_WAITS);
     int copy = dup(connection->fd);
-    connection_begin_handshake(connection);
+    connection_hold(connection);
     connection_end(connection);
     assert_int_equal(write(scene.peers[0], "x", 1), 1);
     assert_int_equal(epoll_wait(epoll_fd, &event, 1, 0), 0);

@@ -74,8 +74,8 @@ static bool get_tcp_info(const struct connection *connection, struct tcp_info *r
 void connection_destroy(struct connection *connection) {
     struct connection_list *list = connection->list;
 
-    if (!connection->started && !connection->handshake.waits)
-        list->num_newcomers--;
+    if (connection->phase == CONNECTION_IS_NEW)
+        list->num_new--;
     handshakes_remove(&list->handshakes, &connection->handshake);
     if (connection->previous != NULL)
         connection->previous->next = connection->next;
@@ -84,7 +84,7 @@ void connection_destroy(struct connection *connection) {
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
 
-    if (connection->has_place) {
+    if (connection->holder != NULL) {
         atomic_fetch_sub(&connection->holder->num_places, 1);
         atomic_fetch_sub(&list->limits->num_connections, 1);
     }
@@ -94,7 +94,7 @@ void connection_destroy(struct connection *connection) {
 }
 
 void connection_end(struct connection *connection) {
-    if (!connection->handshake.waits) {
+    if (connection->phase != CONNECTION_IS_HELD) {
         shutdown(connection->fd, SHUT_RDWR);
         return;
     }
@@ -109,8 +109,7 @@ static bool has_received(const struct connection *connection) {
     if (connection->handshake.session != NULL)
         return connection->handshake.established &&
                tls_session_has_received(connection->handshake.session);
-    return !connection->handshake.waits && get_tcp_info(connection, &info) &&
-           info.tcpi_bytes_received > 0;
+    return get_tcp_info(connection, &info) && info.tcpi_bytes_received > 0;
 }
 
 /* Ends a connection that took too long. One that is still sending gets a 408, and a
@@ -136,7 +135,7 @@ static void end_late_connection(struct connection *connection, int64_t now) {
     connection->cut_at = now;
 }
 
-/* --- beginning --- */
+/* --- accepted connections --- */
 
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer) {
@@ -155,82 +154,83 @@ struct connection *connection_create(struct connection_list *list, int fd,
         return NULL;
     }
 
-    connection->holder = connection->client;
-    connection_begin_phase(connection, CONNECTION_WAITS);
+    connection_begin_phase(connection, CONNECTION_IS_NEW);
     connection->next = list->first;
     if (connection->next != NULL)
         connection->next->previous = connection;
     list->first = connection;
-    list->num_newcomers++;
+    list->num_new++;
     return connection;
 }
 
 /* --- TLS handshakes --- */
 
-void connection_begin_handshake(struct connection *connection) {
+void connection_hold(struct connection *connection) {
     struct connection_list *list = connection->list;
 
+    connection->phase = CONNECTION_IS_HELD;
     connection->handshake.client = connection->client;
     handshakes_add(&list->handshakes, &connection->handshake);
-    list->num_newcomers--;
+    list->num_new--;
 }
 
-struct connection *connection_take_waiting(struct connection_list *list) {
+struct connection *connection_take_held(struct connection_list *list) {
     struct connection *connection =
         (struct connection *)handshakes_take(&list->handshakes);
     if (connection == NULL)
         return NULL;
-    connection_begin_phase(connection, CONNECTION_WAITS);
-    list->num_newcomers++;
+    connection_begin_phase(connection, CONNECTION_IS_NEW);
+    list->num_new++;
     return connection;
 }
 
-void connection_end_waiting(struct connection_list *list) {
+void connection_end_held(struct connection_list *list) {
     for (struct connection *each = list->first, *next; each != NULL; each = next) {
         next = each->next;
-        if (each->handshake.waits)
+        if (each->phase == CONNECTION_IS_HELD)
             connection_end(each);
     }
 }
 
-/* --- beginning and ending --- */
+/* --- what libmicrohttpd does with them --- */
 
-/* Returns the newest newcomer of this number: another one was closed without a word. */
-static struct connection *find_newcomer(const struct connection_list *list, int fd) {
+/* Returns the newest that is new and has this number: another one was closed without a
+ * word. */
+static struct connection *find_new(const struct connection_list *list, int fd) {
     struct connection *connection = list->first;
     while (connection != NULL &&
-           (connection->started || connection->handshake.waits || connection->fd != fd))
+           (connection->phase != CONNECTION_IS_NEW || connection->fd != fd))
         connection = connection->next;
     return connection;
 }
 
 struct connection *connection_start(struct connection_list *list, int fd) {
-    struct connection *connection = find_newcomer(list, fd);
-    connection->started = true;
-    list->num_newcomers--;
+    struct connection *connection = find_new(list, fd);
+    connection->phase = CONNECTION_WAITS;
+    list->num_new--;
     return connection;
 }
 
 void connection_forget(struct connection_list *list, int fd) {
-    struct connection *connection = find_newcomer(list, fd);
+    struct connection *connection = find_new(list, fd);
     if (connection != NULL)
         connection_destroy(connection);
 }
 
-void connection_forget_newcomers(struct connection_list *list) {
+void connection_forget_new(struct connection_list *list) {
     struct connection *next;
-    for (struct connection *each = list->first; list->num_newcomers > 0; each = next) {
+    for (struct connection *each = list->first; list->num_new > 0; each = next) {
         next = each->next;
-        if (!each->started && !each->handshake.waits)
+        if (each->phase == CONNECTION_IS_NEW)
             connection_destroy(each);
     }
 }
 
 void connection_set_holder(struct connection *connection, struct client *holder) {
-    if (connection->has_place && holder != connection->holder) {
-        atomic_fetch_sub(&connection->holder->num_places, 1);
-        atomic_fetch_add(&holder->num_places, 1);
-    }
+    if (connection->holder == NULL || connection->holder == holder)
+        return;
+    atomic_fetch_sub(&connection->holder->num_places, 1);
+    atomic_fetch_add(&holder->num_places, 1);
     connection->holder = holder;
 }
 
@@ -338,9 +338,11 @@ static bool is_late(struct connection *connection, int64_t now) {
     if (connection->phase < CONNECTION_WORKS)
         connection->reply_seen = false; /* its client has read the replies before */
     switch (connection->phase) {
+    case CONNECTION_IS_HELD: /* once its bytes are there, it waits for others */
+        return connection->handshake.state == HANDSHAKE_WATCHED &&
+               elapsed > (int64_t)options->header_timeout * SECOND_NS;
+    case CONNECTION_IS_NEW:
     case CONNECTION_WAITS:
-        if (connection->handshake.waits && connection->handshake.has_bytes)
-            return false; /* for others; its own time begins with its turn */
         return elapsed > SECOND_NS * (int64_t)(connection->served
                                                    ? options->idle_timeout
                                                    : options->header_timeout);
@@ -371,12 +373,12 @@ static bool is_stuck(struct connection *connection) {
     return was_unread && connection->unread;
 }
 
-/* Moves the begin of a time, so that a pause of this thread, from `pause` to `now`,
+/* Moves a start time forward, so that a pause of this thread, from `pause` to `now`,
  * counts as one second: it is not the fault of a client. */
-static void forgive_pause(int64_t *begin, int64_t pause, int64_t now) {
-    int64_t counted_from = *begin > pause ? *begin : pause;
+static void forgive_pause(int64_t *start, int64_t pause, int64_t now) {
+    int64_t counted_from = *start > pause ? *start : pause;
     if (now - counted_from > SECOND_NS)
-        *begin += now - counted_from - SECOND_NS;
+        *start += now - counted_from - SECOND_NS;
 }
 
 void connection_sweep(struct connection_list *list) {
@@ -405,7 +407,7 @@ void connection_sweep(struct connection_list *list) {
             continue;
         }
         if (late)
-            end_late_connection(each, now); /* likewise */
+            end_late_connection(each, now); /* may free it, too */
         else if (hold > largest) {
             largest = hold;
             slowest = each;

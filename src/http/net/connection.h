@@ -23,6 +23,8 @@
 struct exchange;
 
 enum connection_phase {
+    CONNECTION_IS_HELD, /* until its TLS handshake may begin; libmicrohttpd has it later */
+    CONNECTION_IS_NEW,  /* libmicrohttpd has not begun to serve it */
     CONNECTION_WAITS,   /* no byte of a request line was seen */
     CONNECTION_HEADERS, /* the request line was read */
     CONNECTION_BODY,    /* the headers were read */
@@ -43,7 +45,7 @@ struct connection_list {
     struct connection_limits *limits;
     size_t index;             /* of its thread, among those that share the limits */
     struct connection *first; /* the newest */
-    size_t num_newcomers;     /* libmicrohttpd has them, but has not started them */
+    size_t num_new;           /* connections in CONNECTION_IS_NEW */
     int64_t swept;            /* clock_now_ns */
     struct handshakes handshakes;
 };
@@ -54,7 +56,9 @@ struct connection {
     struct connection_list *list;
     int fd;
     struct client *client; /* the peer's */
-    struct client *holder; /* who holds its place: the client of the present request */
+    /* Who holds its place: the client of the present request. NULL: it has none; see
+     * places.h. */
+    struct client *holder;
     struct tls_certificate *certificate; /* that the peer was shown; NULL: no TLS */
     struct framing_target target;        /* of the present request */
     struct exchange *exchange; /* of the present request, or NULL; for its owner alone */
@@ -73,8 +77,6 @@ struct connection {
     bool reply_seen;      /* one was looked at */
     int64_t reply_ns;     /* how long earlier replies and pieces were read */
     uint64_t reply_acked; /* `acked` at the first look */
-    bool started;         /* libmicrohttpd has begun to serve it */
-    bool has_place;       /* is counted in num_connections; see places.h */
     bool is_proxy;        /* the peer is a trusted proxy, so others are its clients */
     bool served;          /* has had a request */
     bool hung_up;         /* the peer will send no more */
@@ -86,16 +88,16 @@ struct connection {
 struct connection *connection_create(struct connection_list *list, int fd,
                                      const struct sockaddr *peer);
 
-/* Lets a new connection wait for the first bytes of its TLS handshake, and for others.
- * libmicrohttpd gets it from connection_take_waiting(). */
-void connection_begin_handshake(struct connection *connection);
+/* Holds a new connection until its TLS handshake may begin: its first bytes have arrived,
+ * and not too many others run. */
+void connection_hold(struct connection *connection);
 
-/* Returns a connection that waited and may now begin its handshake; NULL: none. Call it
+/* Returns a connection that was held and may now go to libmicrohttpd; NULL: none. Call it
  * until then after libmicrohttpd has run. */
-struct connection *connection_take_waiting(struct connection_list *list);
+struct connection *connection_take_held(struct connection_list *list);
 
-/* Frees those that wait, with their sockets, because the thread ends. */
-void connection_end_waiting(struct connection_list *list);
+/* Frees those that are held, with their sockets, because the thread ends. */
+void connection_end_held(struct connection_list *list);
 
 /* Finds the connection of a socket that libmicrohttpd begins to serve: at once (0.9.75)
  * or when it runs (1.0.1). */
@@ -105,9 +107,9 @@ struct connection *connection_start(struct connection_list *list, int fd);
  * has said so. */
 void connection_forget(struct connection_list *list, int fd);
 
-/* Frees those that libmicrohttpd has closed without a word: all that are not started
- * although it has run. */
-void connection_forget_newcomers(struct connection_list *list);
+/* Frees those that libmicrohttpd has closed without a word: all that are new although it
+ * has run. */
+void connection_forget_new(struct connection_list *list);
 
 /* Frees the connection, but not its socket. */
 void connection_destroy(struct connection *connection);
@@ -116,8 +118,8 @@ void connection_destroy(struct connection *connection);
  * libmicrohttpd does not have yet is freed. */
 void connection_end(struct connection *connection);
 
-/* Lets another client hold the place of the connection. The client exists until it no
- * longer does. */
+/* Lets another client hold the place of the connection, if it still has one. The client
+ * exists until it no longer does. */
 void connection_set_holder(struct connection *connection, struct client *holder);
 
 void connection_begin_phase(struct connection *connection, enum connection_phase phase);

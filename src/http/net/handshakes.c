@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handshakes.c: an array of those that run, and a list of those whose bytes wait. */
+/* handshakes.c: an array of those that run, and a list of those that wait. */
 #include "http/net/handshakes.h"
 
 #include "base/clock.h"
@@ -23,20 +23,20 @@ static size_t count_running(const struct handshakes *handshakes,
 }
 
 static void run_handshake(struct handshakes *handshakes, struct handshake *handshake) {
-    handshake->waits = false;
+    handshake->state = HANDSHAKE_RUNS;
     handshake->since = clock_now_ns();
     handshakes->running[handshakes->num_running++] = handshake;
 }
 
 static void remove_running(struct handshakes *handshakes, size_t index) {
-    handshakes->num_ending -= handshakes->running[index]->ends;
+    handshakes->num_ending -= handshakes->running[index]->state == HANDSHAKE_ENDS;
+    handshakes->running[index]->state = HANDSHAKE_NONE;
     handshakes->running[index] = handshakes->running[--handshakes->num_running];
     handshakes->has_room = true;
 }
 
 /* --- waiting --- */
 
-/* Removes a handshake from those whose bytes wait. */
 static void unlink_waiting(struct handshakes *handshakes, struct handshake *handshake) {
     *(handshake->previous != NULL ? &handshake->previous->next : &handshakes->oldest) =
         handshake->next;
@@ -48,7 +48,7 @@ static void unlink_waiting(struct handshakes *handshakes, struct handshake *hand
 void handshakes_add(struct handshakes *handshakes, struct handshake *handshake) {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = handshake};
 
-    handshake->waits = true;
+    handshake->state = HANDSHAKE_WATCHED;
     if (epoll_ctl(handshakes->epoll_fd, EPOLL_CTL_ADD, handshake->fd, &event) != 0)
         handshakes_note_bytes(handshakes, handshake); /* memory is short */
 }
@@ -61,7 +61,7 @@ static void stop_watching(const struct handshakes *handshakes,
 
 void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *handshake) {
     stop_watching(handshakes, handshake);
-    handshake->has_bytes = true;
+    handshake->state = HANDSHAKE_WAITS;
     handshake->next = NULL;
     handshake->previous = handshakes->newest;
     *(handshake->previous != NULL ? &handshake->previous->next : &handshakes->oldest) =
@@ -89,7 +89,7 @@ static struct handshake *find_next(const struct handshakes *handshakes) {
 /* --- ending --- */
 
 static void end_handshake(struct handshakes *handshakes, struct handshake *handshake) {
-    handshake->ends = true;
+    handshake->state = HANDSHAKE_ENDS;
     handshakes->num_ending++;
     shutdown(handshake->fd, SHUT_RDWR);
 }
@@ -101,7 +101,8 @@ static bool end_long_handshake(struct handshakes *handshakes) {
 
     for (size_t i = 0; i < handshakes->num_running; i++) {
         struct handshake *each = handshakes->running[i];
-        if (!each->ends && (found == NULL || each->since < found->since))
+        if (each->state == HANDSHAKE_RUNS &&
+            (found == NULL || each->since < found->since))
             found = each;
     }
     if (found == NULL ||
@@ -117,7 +118,7 @@ static void look_at_running(struct handshakes *handshakes) {
         struct handshake *each = handshakes->running[i];
         if (each->established)
             remove_running(handshakes, i);
-        else if (!each->ends && each->session != NULL &&
+        else if (each->state == HANDSHAKE_RUNS && each->session != NULL &&
                  tls_session_count_records(each->session) > RECORDS_MAX)
             end_handshake(handshakes, each);
     }
@@ -143,9 +144,9 @@ struct handshake *handshakes_take(struct handshakes *handshakes) {
 }
 
 void handshakes_remove(struct handshakes *handshakes, struct handshake *handshake) {
-    if (handshake->waits && handshake->has_bytes)
+    if (handshake->state == HANDSHAKE_WAITS)
         unlink_waiting(handshakes, handshake);
-    else if (handshake->waits)
+    else if (handshake->state == HANDSHAKE_WATCHED)
         stop_watching(handshakes, handshake);
     for (size_t i = handshakes->num_running; i-- > 0;) {
         if (handshakes->running[i] == handshake)

@@ -22,17 +22,23 @@
 #define HANDSHAKES_MAX        128
 #define HANDSHAKES_PER_CLIENT 32
 
-/* A member of a connection; zeroed, it neither waits nor runs. */
+enum handshake_state {
+    HANDSHAKE_NONE,    /* no TLS, or complete */
+    HANDSHAKE_WATCHED, /* no byte of it has arrived */
+    HANDSHAKE_WAITS,   /* for others to end */
+    HANDSHAKE_RUNS,    /* libmicrohttpd has its connection */
+    HANDSHAKE_ENDS     /* as well, but is about to close it */
+};
+
+/* A member of a connection. */
 struct handshake {
-    struct handshake *previous, *next; /* while its bytes wait; `previous` is older */
+    enum handshake_state state;
+    struct handshake *previous, *next; /* HANDSHAKE_WAITS; `previous` is older */
     const struct client *client;
     int fd;
     void *session;    /* gnutls_session_t of libmicrohttpd; NULL: no TLS, or not begun */
     int64_t since;    /* clock_now_ns, when it began to run */
-    bool waits;       /* libmicrohttpd does not have its connection yet */
-    bool has_bytes;   /* its first bytes have arrived */
-    bool ends;        /* runs until libmicrohttpd closes it */
-    bool established; /* complete; set through a pointer */
+    bool established; /* the client has finished it; set through a pointer */
 };
 
 /* Zeroed but for epoll_fd, there are none. */
@@ -40,7 +46,7 @@ struct handshakes {
     int epoll_fd; /* the thread's; says for a struct handshake that bytes have arrived */
     struct handshake *running[HANDSHAKES_MAX];
     size_t num_running, num_ending;
-    struct handshake *oldest, *newest; /* of those whose bytes wait */
+    struct handshake *oldest, *newest; /* of HANDSHAKE_WAITS */
     size_t num_waiting;
     bool has_room; /* one has ended since handshakes_take() found none that may run */
 };
@@ -48,16 +54,16 @@ struct handshakes {
 /* Lets a handshake wait for its first bytes. `client` and `fd` are set. */
 void handshakes_add(struct handshakes *handshakes, struct handshake *handshake);
 
-/* Notes that the first bytes of one that waits have arrived. */
+/* Notes that the first bytes of one that is watched have arrived. */
 void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *handshake);
 
-/* Lets one run whose bytes wait: the newest of a client that does not run as many as it
+/* Lets one that waits run: the newest of a client that does not run as many as it
  * may. Returns NULL when there is none, or too many run. Then as many of those that run
  * the longest end as wait: after 0.7 s when all slots are taken, else after two seconds.
  * So does one that came in very many records; libmicrohttpd closes them. */
 struct handshake *handshakes_take(struct handshakes *handshakes);
 
-/* Removes a handshake, if it waits or runs. */
+/* Removes a handshake, whatever its state. */
 void handshakes_remove(struct handshakes *handshakes, struct handshake *handshake);
 
 #endif

@@ -66,11 +66,12 @@ static enum dispensable find_class(const struct connection *connection, int64_t 
 /* Finds how dispensable a connection is to a newcomer of `client`; NULL: to nobody. */
 static struct rank find_rank(const struct connection *connection,
                              const struct client *client, int64_t now) {
-    struct rank rank = {.num_places = atomic_load(&connection->holder->num_places)};
     size_t wanted = client != NULL ? atomic_load(&client->num_places) + 1 : 0;
+    struct rank rank = {.tier = STAYS};
 
-    if (!connection->has_place)
+    if (connection->holder == NULL)
         return rank;
+    rank.num_places = atomic_load(&connection->holder->num_places);
     rank.class = find_class(connection, now, &rank.order);
     if (rank.class == IS_GONE)
         rank.tier = USELESS;
@@ -125,11 +126,11 @@ bool place_take(struct connection *newcomer) {
         struct connection *other = find_dispensable(list, newcomer->client);
         if (other == NULL)
             return false;
-        other->has_place = false; /* it is the newcomer's */
         atomic_fetch_sub(&other->holder->num_places, 1);
+        other->holder = NULL; /* its place is the newcomer's */
         connection_end(other);
     }
-    newcomer->has_place = true;
+    newcomer->holder = newcomer->client;
     atomic_fetch_add(&newcomer->holder->num_places, 1);
     return true;
 }
