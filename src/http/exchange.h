@@ -56,16 +56,17 @@ struct exchange {
     struct exchange_codec codec;              /* set by infer_submit() */
     enum exchange_state state;
     struct buf body;
-    struct upload upload;             /* of `body`, until the request is complete */
-    size_t max_body;                  /* bytes */
-    bool counted;                     /* in client.num_requests */
-    bool accepted;                    /* the request is complete */
-    bool abandoned;                   /* the client left before it was computed */
-    bool deferred;                    /* suspended until its turn comes */
-    struct turn turn;                 /* while it has not come */
-    size_t discarded;                 /* bytes of a body that was refused */
-    size_t max_discarded;             /* beyond which the connection is closed */
-    char key_name[KEYS_NAME_MAX + 1]; /* of the key that was sent; "": none was needed */
+    struct upload upload; /* of `body`, until the request is complete */
+    size_t max_body;      /* bytes */
+    bool counted;         /* in client.num_requests */
+    bool accepted;        /* the request is complete */
+    bool abandoned;       /* the client left before it was computed */
+    bool deferred;        /* suspended until its turn comes */
+    struct turn turn;     /* while it has not come */
+    size_t discarded;     /* bytes of a body that was refused */
+    size_t max_discarded; /* beyond which the connection is closed */
+    char key_name[API_KEY_NAME_MAX +
+                  1]; /* of the key that was sent; "": none was needed */
     struct memory_share memory;
     struct sched_job job;
     int64_t started;   /* clock_now_ns */

@@ -106,7 +106,7 @@ static void forget(struct buf *text) {
     buf_deinit(text);
 }
 
-static attn_status read_keys(const char *path, struct keys **ret_keys,
+static attn_status read_keys(const char *path, struct api_keys **ret_keys,
                              attn_error *ret_error) {
     struct buf text;
     attn_error detail;
@@ -114,7 +114,7 @@ static attn_status read_keys(const char *path, struct keys **ret_keys,
     buf_init(&text, FILE_BYTES_MAX);
     attn_status status = read_file("--api-key-file", path, &text, ret_error);
     if (status == ATTN_OK) {
-        status = keys_parse(text.data, text.size, ret_keys, &detail);
+        status = api_keys_parse(text.data, text.size, ret_keys, &detail);
         if (status != ATTN_OK)
             error_set(ret_error, status, "--api-key-file: %s: %s", path, detail.text);
     }
@@ -147,8 +147,8 @@ static attn_status read_certificate(const struct secret_files *files,
 
 /* --- replacing --- */
 
-static void log_keys(const struct keys *keys) {
-    log_write(LOG_INFO, "keys", LOG_NUMBER("count", keys_count(keys)));
+static void log_keys(const struct api_keys *keys) {
+    log_write(LOG_INFO, "keys", LOG_NUMBER("count", api_keys_count(keys)));
 }
 
 static void log_certificate(const struct tls_certificate *certificate) {
@@ -195,12 +195,12 @@ attn_status secrets_init(struct secrets *secrets, const struct secret_files *fil
 }
 
 void secrets_deinit(struct secrets *secrets) {
-    keys_destroy(secrets->keys);
+    api_keys_destroy(secrets->keys);
     tls_certificate_release(secrets->certificate);
 }
 
 static void reload_keys(struct secrets *secrets) {
-    struct keys *keys;
+    struct api_keys *keys;
     attn_error error;
     if (read_keys(secrets->files.keys, &keys, &error) != ATTN_OK) {
         log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
@@ -209,10 +209,10 @@ static void reload_keys(struct secrets *secrets) {
     }
 
     pthread_mutex_lock(&secrets->lock);
-    struct keys *old = secrets->keys;
+    struct api_keys *old = secrets->keys;
     secrets->keys = keys;
     pthread_mutex_unlock(&secrets->lock);
-    keys_destroy(old);
+    api_keys_destroy(old);
     log_keys(keys); /* who reads the line finds them in use */
 }
 
@@ -268,7 +268,7 @@ static size_t find_token(const char *value, const char **ret_token) {
 }
 
 bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connection,
-                       char ret_name[static KEYS_NAME_MAX + 1],
+                       char ret_name[static API_KEY_NAME_MAX + 1],
                        const char **ret_challenge, struct wire_problem *ret_problem) {
     ret_name[0] = '\0';
     if (secrets->files.keys == NULL)
@@ -287,7 +287,7 @@ bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connectio
     }
 
     pthread_mutex_lock(&secrets->lock);
-    bool found = keys_find(secrets->keys, token, size, ret_name);
+    bool found = api_keys_find(secrets->keys, token, size, ret_name);
     pthread_mutex_unlock(&secrets->lock);
     if (found)
         return true;

@@ -4,7 +4,7 @@
 #ifndef ATTND_HTTP_NET_SECRETS_H
 #define ATTND_HTTP_NET_SECRETS_H
 
-#include "http/net/keys.h"
+#include "http/net/api_keys.h"
 #include "tls/certificate.h"
 #include "wire/problem.h"
 
@@ -21,8 +21,8 @@ struct secret_files {
 
 struct secrets {
     struct secret_files files;
-    pthread_mutex_t lock; /* guards the two pointers, and the keys while they are read */
-    struct keys *keys;    /* NULL: no request needs one */
+    pthread_mutex_t lock;  /* guards the two pointers, and the keys while they are read */
+    struct api_keys *keys; /* NULL: no request needs one */
     struct tls_certificate *certificate; /* NULL: the server speaks plain HTTP */
     /* Reloads that left what was there. */
     atomic_size_t num_failed_keys, num_failed_certificates;
@@ -46,7 +46,7 @@ void secrets_reload(struct secrets *secrets);
  * "". Otherwise *ret_problem is set (401), and *ret_challenge to the value of
  * WWW-Authenticate, which is constant. Any thread may call it. */
 bool secrets_check_key(struct secrets *secrets, struct MHD_Connection *connection,
-                       char ret_name[static KEYS_NAME_MAX + 1],
+                       char ret_name[static API_KEY_NAME_MAX + 1],
                        const char **ret_challenge, struct wire_problem *ret_problem);
 
 /* Whether the server speaks TLS. */

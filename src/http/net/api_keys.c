@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keys.c: reads keys, and compares one with all of them. */
-#include "http/net/keys.h"
+/* api_keys.c: reads keys, and compares one with all of them. */
+#include "http/net/api_keys.h"
 
 #include "base/error.h"
 
@@ -8,21 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct key {
-    unsigned char bytes[KEYS_KEY_MAX]; /* padded with 0, which no key has */
-    char name[KEYS_NAME_MAX + 1];
+struct api_key {
+    unsigned char bytes[API_KEY_MAX]; /* padded with 0, which no key has */
+    char name[API_KEY_NAME_MAX + 1];
 };
 
-struct keys {
+struct api_keys {
     size_t count;
-    struct key items[];
+    struct api_key items[];
 };
 
-size_t keys_count(const struct keys *keys) {
+size_t api_keys_count(const struct api_keys *keys) {
     return keys->count;
 }
 
-void keys_destroy(struct keys *keys) {
+void api_keys_destroy(struct api_keys *keys) {
     if (keys != NULL)
         explicit_bzero(keys->items, keys->count * sizeof keys->items[0]);
     free(keys);
@@ -38,28 +38,28 @@ static bool is_visible(const char *text, size_t size) {
 }
 
 /* Reads one line of `size` bytes. Returns what is wrong with it, or NULL. */
-static const char *parse_line(const char *line, size_t size, struct key *ret_key) {
+static const char *parse_line(const char *line, size_t size, struct api_key *ret_key) {
     const char *colon = memchr(line, ':', size);
     if (colon == NULL)
         return "is not NAME:KEY";
 
     size_t name_size = (size_t)(colon - line);
     size_t key_size = size - name_size - 1;
-    if (name_size == 0 || name_size > KEYS_NAME_MAX || !is_visible(line, name_size))
+    if (name_size == 0 || name_size > API_KEY_NAME_MAX || !is_visible(line, name_size))
         return "has a name that is not 1 to 64 visible ASCII characters";
-    if (key_size < KEYS_KEY_MIN || key_size > KEYS_KEY_MAX ||
+    if (key_size < API_KEY_MIN || key_size > API_KEY_MAX ||
         !is_visible(colon + 1, key_size))
         return "has a key that is not 16 to 256 visible ASCII characters";
 
-    *ret_key = (struct key){.bytes = {0}};
+    *ret_key = (struct api_key){.bytes = {0}};
     memcpy(ret_key->bytes, colon + 1, key_size);
     memcpy(ret_key->name, line, name_size);
     return NULL;
 }
 
 /* Adds the key of a line. Returns what is wrong with it, or NULL. */
-static const char *add_line(struct keys *keys, const char *line, size_t size) {
-    struct key *key = &keys->items[keys->count];
+static const char *add_line(struct api_keys *keys, const char *line, size_t size) {
+    struct api_key *key = &keys->items[keys->count];
     const char *wrong = parse_line(line, size, key);
     if (wrong != NULL)
         return wrong;
@@ -76,13 +76,13 @@ static size_t count_lines(const char *text, size_t size) {
     size_t count = 1; /* the last line may have no end */
     for (size_t i = 0; i < size; i++)
         count += text[i] == '\n';
-    return count < KEYS_MAX ? count : KEYS_MAX;
+    return count < API_KEYS_MAX ? count : API_KEYS_MAX;
 }
 
-attn_status keys_parse(const char *text, size_t size, struct keys **ret_keys,
-                       attn_error *ret_error) {
+attn_status api_keys_parse(const char *text, size_t size, struct api_keys **ret_keys,
+                           attn_error *ret_error) {
     size_t max = count_lines(text, size);
-    struct keys *keys = calloc(1, sizeof *keys + max * sizeof keys->items[0]);
+    struct api_keys *keys = calloc(1, sizeof *keys + max * sizeof keys->items[0]);
     if (keys == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
 
@@ -105,7 +105,7 @@ attn_status keys_parse(const char *text, size_t size, struct keys **ret_keys,
         *ret_keys = keys;
         return ATTN_OK;
     }
-    keys_destroy(keys);
+    api_keys_destroy(keys);
     if (wrong != NULL)
         return error_set(ret_error, ATTN_E_FORMAT, "line %zu %s", number, wrong);
     return error_set(ret_error, ATTN_E_FORMAT,
@@ -118,15 +118,15 @@ attn_status keys_parse(const char *text, size_t size, struct keys **ret_keys,
 /* Returns 1 when two keys are equal, else 0, without a branch on their bytes. */
 static size_t is_equal(const unsigned char *a, const unsigned char *b) {
     uint32_t difference = 0;
-    for (size_t i = 0; i < KEYS_KEY_MAX; i++)
+    for (size_t i = 0; i < API_KEY_MAX; i++)
         difference |= (uint32_t)(a[i] ^ b[i]);
     __asm__("" : "+r"(difference)); /* the compiler cannot end the loop early */
     return (difference - 1) >> 31;
 }
 
-bool keys_find(const struct keys *keys, const char *text, size_t size,
-               char ret_name[static KEYS_NAME_MAX + 1]) {
-    unsigned char bytes[KEYS_KEY_MAX] = {0};
+bool api_keys_find(const struct api_keys *keys, const char *text, size_t size,
+                   char ret_name[static API_KEY_NAME_MAX + 1]) {
+    unsigned char bytes[API_KEY_MAX] = {0};
     size_t found = 0; /* the number of the key, from 1 */
 
     memcpy(bytes, text, size < sizeof bytes ? size : sizeof bytes);
@@ -134,6 +134,6 @@ bool keys_find(const struct keys *keys, const char *text, size_t size,
         found |= (0 - is_equal(keys->items[i].bytes, bytes)) & (i + 1);
     if (found == 0 || size > sizeof bytes)
         return false;
-    memcpy(ret_name, keys->items[found - 1].name, KEYS_NAME_MAX + 1);
+    memcpy(ret_name, keys->items[found - 1].name, API_KEY_NAME_MAX + 1);
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_keys.c: files of keys, and which texts are a key of them. */
+/* test_http_api_keys.c: files of keys, and which texts are a key of them. */
 #include "fail_alloc.h"
-#include "http/net/keys.h"
+#include "http/net/api_keys.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,33 +16,33 @@
 #define KEY_A "0123456789abcdef"
 #define KEY_B "0123456789abcdeg"
 
-static struct keys *parse(const char *text) {
+static struct api_keys *parse(const char *text) {
     attn_error error;
-    struct keys *keys = NULL;
-    assert_int_equal(keys_parse(text, strlen(text), &keys, &error), ATTN_OK);
+    struct api_keys *keys = NULL;
+    assert_int_equal(api_keys_parse(text, strlen(text), &keys, &error), ATTN_OK);
     return keys;
 }
 
 /* Returns the name of a key, or NULL. */
-static const char *find(const struct keys *keys, const char *text) {
-    static char name[KEYS_NAME_MAX + 1];
-    return keys_find(keys, text, strlen(text), name) ? name : NULL;
+static const char *find(const struct api_keys *keys, const char *text) {
+    static char name[API_KEY_NAME_MAX + 1];
+    return api_keys_find(keys, text, strlen(text), name) ? name : NULL;
 }
 
 static void test_each_key_has_its_name(void **state) {
-    struct keys *keys = parse("# staff\nalice:" KEY_A "\r\n\nbob:" KEY_B
-                              "\n#\nalice:a:key#of/other+characters==");
+    struct api_keys *keys = parse("# staff\nalice:" KEY_A "\r\n\nbob:" KEY_B
+                                  "\n#\nalice:a:key#of/other+characters==");
     (void)state;
-    assert_int_equal(keys_count(keys), 3);
+    assert_int_equal(api_keys_count(keys), 3);
     assert_string_equal(find(keys, KEY_A), "alice");
     assert_string_equal(find(keys, KEY_B), "bob");
     assert_string_equal(find(keys, "a:key#of/other+characters=="), "alice");
-    keys_destroy(keys);
+    api_keys_destroy(keys);
 }
 
 static void test_only_a_whole_key_is_one(void **state) {
-    char long_key[KEYS_KEY_MAX + 2] = "", text[KEYS_KEY_MAX + 8];
-    struct keys *keys = parse("alice:" KEY_A);
+    char long_key[API_KEY_MAX + 2] = "", text[API_KEY_MAX + 8];
+    struct api_keys *keys = parse("alice:" KEY_A);
     (void)state;
 
     assert_null(find(keys, ""));
@@ -50,22 +50,22 @@ static void test_only_a_whole_key_is_one(void **state) {
     assert_null(find(keys, KEY_A "f"));
     assert_null(find(keys, "0123456789abcdeF"));
     assert_null(find(keys, "1123456789abcdef"));
-    keys_destroy(keys);
+    api_keys_destroy(keys);
 
-    memset(long_key, 'k', KEYS_KEY_MAX);
+    memset(long_key, 'k', API_KEY_MAX);
     snprintf(text, sizeof text, "long:%s", long_key);
     keys = parse(text);
     assert_string_equal(find(keys, long_key), "long");
-    long_key[KEYS_KEY_MAX] = 'k';
+    long_key[API_KEY_MAX] = 'k';
     assert_null(find(keys, long_key));
-    keys_destroy(keys);
+    api_keys_destroy(keys);
 }
 
 static void test_bad_files_are_refused_by_line(void **state) {
-    char long_name[KEYS_NAME_MAX + 40] = "", long_key[KEYS_KEY_MAX + 4] = "b:";
-    memset(long_name, 'n', KEYS_NAME_MAX + 1);
+    char long_name[API_KEY_NAME_MAX + 40] = "", long_key[API_KEY_MAX + 4] = "b:";
+    memset(long_name, 'n', API_KEY_NAME_MAX + 1);
     strcat(long_name, ":" KEY_A);
-    memset(long_key + 2, 'k', KEYS_KEY_MAX + 1);
+    memset(long_key + 2, 'k', API_KEY_MAX + 1);
     const struct {
         const char *text, *expected;
     } files[] = {
@@ -85,43 +85,44 @@ static void test_bad_files_are_refused_by_line(void **state) {
     (void)state;
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        struct keys *keys;
+        struct api_keys *keys;
         attn_error error;
-        assert_int_equal(keys_parse(files[i].text, strlen(files[i].text), &keys, &error),
-                         ATTN_E_FORMAT);
+        assert_int_equal(
+            api_keys_parse(files[i].text, strlen(files[i].text), &keys, &error),
+            ATTN_E_FORMAT);
         assert_non_null(strstr(error.text, files[i].expected));
         assert_null(strstr(error.text, "0123456789"));
     }
     attn_error error;
-    struct keys *keys;
-    assert_int_equal(keys_parse("a:0123456789\0abcdef", 19, &keys, &error),
+    struct api_keys *keys;
+    assert_int_equal(api_keys_parse("a:0123456789\0abcdef", 19, &keys, &error),
                      ATTN_E_FORMAT);
 }
 
 static void test_there_are_at_most_1000(void **state) {
     char text[1001 * 32] = "";
-    struct keys *keys;
+    struct api_keys *keys;
     attn_error error;
     size_t size = 0;
     (void)state;
 
     for (int i = 0; i < 1001; i++)
         size += (size_t)sprintf(text + size, "n%d:%016d\n", i, i);
-    assert_int_equal(keys_parse(text, size, &keys, &error), ATTN_E_FORMAT);
+    assert_int_equal(api_keys_parse(text, size, &keys, &error), ATTN_E_FORMAT);
     assert_non_null(strstr(error.text, "line 1001 is one key too many"));
     *strstr(text, "n1000:") = '\0';
     keys = parse(text);
     assert_string_equal(find(keys, "0000000000000999"), "n999");
     assert_string_equal(find(keys, "0000000000000000"), "n0");
-    keys_destroy(keys);
+    api_keys_destroy(keys);
 }
 
 static void test_keys_need_memory(void **state) {
-    struct keys *keys;
+    struct api_keys *keys;
     attn_error error;
     (void)state;
     fail_alloc_at(1);
-    assert_int_equal(keys_parse("a:" KEY_A, 18, &keys, &error), ATTN_E_NOMEM);
+    assert_int_equal(api_keys_parse("a:" KEY_A, 18, &keys, &error), ATTN_E_NOMEM);
     assert_true(fail_alloc_stop());
 }
 

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api_keys.h: the keys of --api-key-file, one of which a request must carry. */
+#ifndef ATTND_HTTP_NET_API_KEYS_H
+#define ATTND_HTTP_NET_API_KEYS_H
+
+#include <attnd/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define API_KEY_NAME_MAX 64 /* bytes of a name, without its terminator */
+#define API_KEY_MIN      16 /* bytes of a key */
+#define API_KEY_MAX      256
+#define API_KEYS_MAX     1000
+
+/* Immutable, so any thread may read them. */
+struct api_keys;
+
+/* Reads `size` bytes of text: one NAME:KEY a line, both of visible ASCII, the name
+ * without ':'. Blank lines are skipped, and lines that begin with '#'. A name may have
+ * several keys, but no two names have one key. The caller frees *ret_keys. Errors:
+ * ATTN_E_FORMAT, with one line that never shows a key, or ATTN_E_NOMEM. */
+attn_status api_keys_parse(const char *text, size_t size, struct api_keys **ret_keys,
+                           attn_error *ret_error);
+
+size_t api_keys_count(const struct api_keys *keys);
+
+/* Finds the key that is `size` bytes of text. ret_name is then its name. The time depends
+ * on how many keys there are, and neither on them nor on the text. Thread-safe. */
+bool api_keys_find(const struct api_keys *keys, const char *text, size_t size,
+                   char ret_name[static API_KEY_NAME_MAX + 1]);
+
+/* Accepts NULL. */
+void api_keys_destroy(struct api_keys *keys);
+
+#endif
