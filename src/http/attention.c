@@ -3,7 +3,7 @@
  * formats of the body and of the reply. */
 #include "http/exchange.h"
 #include "http/handlers.h"
-#include "http/work/infer.h"
+#include "http/work/job.h"
 #include "http/work/phases.h"
 #include "wire/media.h"
 #include "wire/native/native.h"
@@ -109,10 +109,10 @@ void attention_handle(struct exchange *exchange) {
 
     codec.writer = writers[reply];
     codec.content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL;
-    infer_submit(exchange, &codec);
+    job_submit(exchange, &codec);
 }
 
 void heads_handle(struct exchange *exchange) {
     const struct exchange_codec codec = make_codec(exchange, &heads_phases);
-    infer_submit(exchange, &codec);
+    job_submit(exchange, &codec);
 }

@@ -53,7 +53,7 @@ struct exchange {
     const struct route *route; /* of the path, whatever the method; NULL: none */
     struct route_word words[ROUTE_WORDS_MAX]; /* those that the route leaves open */
     const struct wire_error_format *errors;   /* how this route writes errors */
-    struct exchange_codec codec;              /* set by infer_submit() */
+    struct exchange_codec codec;              /* set by job_submit() */
     enum exchange_state state;
     struct buf body;
     struct upload upload; /* of `body`, until the request is complete */
@@ -70,7 +70,7 @@ struct exchange {
     struct memory_share memory;
     struct sched_job job;
     int64_t started;   /* clock_now_ns */
-    int64_t submitted; /* likewise; set by infer_submit() */
+    int64_t submitted; /* likewise; set by job_submit() */
     /* What a worker has decoded. It may wait for a worker once more. */
     struct arena decoded;        /* released when the request has been computed */
     struct inference *inference; /* in `decoded` */

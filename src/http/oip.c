@@ -5,7 +5,7 @@
 
 #include "http/exchange.h"
 #include "http/handlers.h"
-#include "http/work/infer.h"
+#include "http/work/job.h"
 #include "http/work/phases.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
@@ -129,7 +129,7 @@ void oip_handle_infer(struct exchange *exchange) {
         return;
     }
     codec.text = codec.json_size == WIRE_NO_SIZE;
-    infer_submit(exchange, &codec);
+    job_submit(exchange, &codec);
 }
 
 /* --- descriptions --- */

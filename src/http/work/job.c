@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* infer.c: takes a request through its phases on workers, and notes what they took.
+/* job.c: takes a request through its phases on workers, and notes what they took.
  *
  * A request that is expected to be large waits in two parts: its decoding alone, which
  * may be cheap, and then what follows, whose cost is known by then. It does not wait
  * twice when nothing else waits, nor when its decoding was a large job already. */
-#include "http/work/infer.h"
+#include "http/work/job.h"
 
 #include "base/clock.h"
 #include "base/container_of.h"
@@ -221,7 +221,7 @@ static bool wait_decoded(struct inference *inference) {
 }
 
 /* sched_job.run */
-static void infer_run(struct sched_job *job, struct sched_worker *worker) {
+static void run_received(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, job);
     struct inference *inference = arena_alloc(&exchange->decoded, 1, sizeof *inference);
     struct wire_problem problem;
@@ -240,11 +240,11 @@ static void infer_run(struct sched_job *job, struct sched_worker *worker) {
         finish(inference);
 }
 
-void infer_submit(struct exchange *exchange, const struct exchange_codec *codec) {
+void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     exchange->codec = *codec;
     exchange->submitted = clock_now_ns();
     if (codec->num_models == 1)
         exchange_note_model(exchange, codec->models[0]);
     estimate_job(exchange);
-    exchange_submit(exchange, infer_run);
+    exchange_submit(exchange, run_received);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* infer.h: runs a request for attention on a worker, for any protocol. */
-#ifndef ATTND_HTTP_WORK_INFER_H
-#define ATTND_HTTP_WORK_INFER_H
+/* job.h: runs a request for attention on a worker, for any protocol. */
+#ifndef ATTND_HTTP_WORK_JOB_H
+#define ATTND_HTTP_WORK_JOB_H
 
 struct exchange;
 struct exchange_codec;
 
 /* On the HTTP thread, when the request is complete: suspends the connection and submits
  * the request to the workers. A full queue makes the reply a 503 instead. */
-void infer_submit(struct exchange *exchange, const struct exchange_codec *codec);
+void job_submit(struct exchange *exchange, const struct exchange_codec *codec);
 
 #endif
