@@ -3,8 +3,8 @@
  * formats of the body and of the reply. */
 #include "http/exchange.h"
 #include "http/handlers.h"
+#include "http/work/inference.h"
 #include "http/work/job.h"
-#include "http/work/phases.h"
 #include "wire/media.h"
 #include "wire/native/native.h"
 #include "wire/safetensors/safetensors.h"
@@ -85,12 +85,12 @@ bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem) {
 
 /* Returns how the body is read, by its Content-Type, and what is done with it. */
 static struct exchange_codec make_codec(struct exchange *exchange,
-                                        const struct inference_phases *phases) {
+                                        const struct inference_kind *kind) {
     const struct generation *generation = exchange->generation;
     enum wire_media request = wire_media_find(content_type_of(exchange));
 
     return (struct exchange_codec){
-        .phases = phases,
+        .kind = kind,
         .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
         .json_size = WIRE_NO_SIZE,
         .text = request == WIRE_MEDIA_JSON,
@@ -103,7 +103,7 @@ void attention_handle(struct exchange *exchange) {
         [WIRE_MEDIA_JSON] = &wire_native_writer,
         [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
         [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
-    struct exchange_codec codec = make_codec(exchange, &attention_phases);
+    struct exchange_codec codec = make_codec(exchange, &attention_kind);
     enum wire_media reply =
         find_reply_media(exchange, wire_media_find(content_type_of(exchange)));
 
@@ -113,6 +113,6 @@ void attention_handle(struct exchange *exchange) {
 }
 
 void heads_handle(struct exchange *exchange) {
-    const struct exchange_codec codec = make_codec(exchange, &heads_phases);
+    const struct exchange_codec codec = make_codec(exchange, &heads_kind);
     job_submit(exchange, &codec);
 }

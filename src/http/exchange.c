@@ -41,15 +41,6 @@ bool exchange_find_model(struct exchange *exchange, const char *list_route,
     return true;
 }
 
-bool exchange_reserve(struct exchange *exchange, size_t bytes,
-                      struct wire_problem *ret_problem) {
-    return memory_reserve(&exchange->memory, bytes, ret_problem);
-}
-
-void exchange_keep(struct exchange *exchange, size_t bytes) {
-    memory_keep(&exchange->memory, bytes);
-}
-
 /* --- the request --- */
 
 /* Checks the headers that describe a body. Returns false with *problem set. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.h: one request and its reply.
  *
- * An exchange belongs to its HTTP thread. Between exchange_submit() and exchange_resume()
- * it belongs to the worker that runs its job instead. It has one owner at a time, so it
- * has no lock. */
+ * An exchange belongs to its HTTP thread. Between exchange_suspend() and
+ * exchange_resume() it belongs to whom it was handed to, such as the worker that runs its
+ * job. It has one owner at a time, so it has no lock. */
 #ifndef ATTND_HTTP_EXCHANGE_H
 #define ATTND_HTTP_EXCHANGE_H
 
@@ -20,7 +20,7 @@
 
 #include <microhttpd.h>
 
-struct inference_phases; /* see work/phases.h */
+struct inference_kind; /* see work/inference.h */
 struct page_file;
 
 enum exchange_state {
@@ -33,7 +33,7 @@ enum exchange_state {
 /* How one request is read and its reply is written. Everything is borrowed: the models
  * outlive the exchange, the rest is constant. */
 struct exchange_codec {
-    const struct inference_phases *phases;
+    const struct inference_kind *kind;
     wire_read *read;
     const struct wire_writer *writer; /* of attention; NULL for an analysis of heads */
     size_t json_size;                 /* wire_input.json_size */
@@ -133,19 +133,6 @@ void exchange_set_preflight(struct exchange *exchange);
  * 404 that points to `list_route`, the route that lists the models, and returns false. */
 bool exchange_find_model(struct exchange *exchange, const char *list_route,
                          size_t *ret_index);
-
-/* Reserves `bytes` of the budget until the exchange ends, as memory_reserve() does. */
-bool exchange_reserve(struct exchange *exchange, size_t bytes,
-                      struct wire_problem *ret_problem);
-
-/* Releases what is reserved in excess of `bytes`. */
-void exchange_keep(struct exchange *exchange, size_t bytes);
-
-/* Suspends the connection and submits the job, whose estimates are set, to the workers.
- * `run` ends with exchange_resume(). When the job should not wait, the reply is a 503
- * instead. */
-void exchange_submit(struct exchange *exchange,
-                     void (*run)(struct sched_job *job, struct sched_worker *worker));
 
 /* Suspends the connection. The exchange then belongs to whom it is handed to next, who
  * ends with exchange_resume(): a worker, or the thread that loads models. */

@@ -5,8 +5,8 @@
 
 #include "http/exchange.h"
 #include "http/handlers.h"
+#include "http/work/inference.h"
 #include "http/work/job.h"
-#include "http/work/phases.h"
 #include "wire/media.h"
 #include "wire/oip/describe.h"
 
@@ -115,7 +115,7 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
 
 void oip_handle_infer(struct exchange *exchange) {
     struct wire_problem problem;
-    struct exchange_codec codec = {.phases = &attention_phases,
+    struct exchange_codec codec = {.kind = &attention_kind,
                                    .read = wire_oip_read,
                                    .writer = &wire_oip_writer,
                                    .num_models = 1};

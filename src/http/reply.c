@@ -52,7 +52,7 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
         set_no_memory(exchange);
         return;
     }
-    if (!exchange_reserve(exchange, reply->size, &problem)) {
+    if (!memory_reserve(&exchange->memory, reply->size, &problem)) {
         exchange_set_problem(exchange, &problem);
         return;
     }
@@ -72,7 +72,7 @@ void exchange_set_shared(struct exchange *exchange, enum generation_text_id id,
         set_no_memory(exchange);
         return;
     }
-    if (!exchange_reserve(exchange, exchange->shared->text.size, &problem)) {
+    if (!memory_reserve(&exchange->memory, exchange->shared->text.size, &problem)) {
         exchange_set_problem(exchange, &problem);
         return;
     }

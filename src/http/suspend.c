@@ -22,25 +22,6 @@ void exchange_hand_over(struct exchange *exchange,
     sched_submit(exchange->options->pool, &exchange->job);
 }
 
-void exchange_submit(struct exchange *exchange,
-                     void (*run)(struct sched_job *job, struct sched_worker *worker)) {
-    struct sched_pool *pool = exchange->options->pool;
-
-    exchange->abandoned =
-        exchange->peer->hung_up && !exchange->options->ignore_client_abort;
-    if (exchange->abandoned)
-        return;
-    if (!sched_reserve(pool, &exchange->job)) {
-        struct wire_problem problem;
-        wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
-                         "the requests that wait are as many as --queue allows, or take "
-                         "longer than --max-queue-delay; retry later");
-        exchange_set_problem(exchange, &problem);
-        return;
-    }
-    exchange_hand_over(exchange, run);
-}
-
 void exchange_reclaim(struct exchange *exchange) {
     exchange->thread->num_suspended--;
     exchange->state = EXCHANGE_REPLIES;

@@ -23,7 +23,7 @@
 struct exchange;
 
 enum connection_phase {
-    CONNECTION_IS_HELD, /* until its TLS handshake may begin; libmicrohttpd has it later */
+    CONNECTION_IS_HELD, /* until its TLS handshake may begin: outside libmicrohttpd */
     CONNECTION_IS_NEW,  /* libmicrohttpd has not begun to serve it */
     CONNECTION_WAITS,   /* no byte of a request line was seen */
     CONNECTION_HEADERS, /* the request line was read */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.c: finds requests that can be joined, and computes them in the arena of the
- * worker that found them. The memory of the joined batch is reserved by the first. */
+ * worker that found them. The memory of the joined batch is reserved by the first, which
+ * ends last: the results of all are there. */
 #include "http/work/group.h"
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 
 #include <time.h>
 
+#define GROUP_MAX WIRE_OIP_BATCH_MAX /* requests */
 /* More rows gain little. */
 #define MEMBER_ROWS_MAX (JOIN_ROWS_MAX / 2)
 /* How often a worker that waits for more requests looks for them. */
@@ -28,7 +30,7 @@ bool group_mark(struct inference *inference) {
     uint64_t hash = HASH_START;
 
     job->group = 0;
-    if (!inference->exchange->codec.phases->joins || rows > MEMBER_ROWS_MAX ||
+    if (!inference->exchange->codec.kind->joins || rows > MEMBER_ROWS_MAX ||
         inference->streamed ||
         !join_possible(request->model, batch, batch)) /* a native engine */
         return false;
@@ -57,9 +59,12 @@ static void wait_for_more(const struct inference *first) {
     }
 }
 
-size_t group_gather(struct inference *ret_members[GROUP_MAX],
-                    void (*end)(struct inference *inference,
-                                const struct wire_problem *problem)) {
+/* Takes requests that wait and can be joined with ret_members[0], whose worker then owns
+ * them: they follow in ret_members, planned. Returns how many there are in all. A request
+ * that ended meanwhile is passed to `end`. */
+static size_t gather_members(struct inference *ret_members[GROUP_MAX],
+                             void (*end)(struct inference *inference,
+                                         const struct wire_problem *problem)) {
     struct inference *first = ret_members[0];
     struct sched_worker *worker = first->worker;
     struct sched_job *own = &first->exchange->job, *jobs[GROUP_MAX - 1];
@@ -110,8 +115,9 @@ static bool join_members(struct inference *members[], size_t count,
     for (size_t i = 0; i < count; i++)
         requests[i] = &members[i]->request.batch;
     size_t bytes = join_bytes(model, requests, count);
-    void *memory =
-        exchange_reserve(exchange, bytes, &problem) ? arena_alloc(arena, bytes, 1) : NULL;
+    void *memory = memory_reserve(&exchange->memory, bytes, &problem)
+                       ? arena_alloc(arena, bytes, 1)
+                       : NULL;
     if (memory == NULL)
         return false;
     join_pack(model, requests, count, memory, &joined.request);
@@ -120,7 +126,7 @@ static bool join_members(struct inference *members[], size_t count,
 
     bytes = joined.sizes.scratch_bytes;
     inference_add_result_bytes(&joined.sizes, &bytes);
-    if (!exchange_reserve(exchange, bytes, &problem))
+    if (!memory_reserve(&exchange->memory, bytes, &problem))
         return false;
     joined.scratch = arena_alloc(arena, joined.sizes.scratch_bytes, 1);
     bool allocated = joined.scratch != NULL &&
@@ -129,7 +135,10 @@ static bool join_members(struct inference *members[], size_t count,
     return allocated;
 }
 
-bool group_compute(struct inference *members[], size_t count) {
+/* Computes all members at once, in the arena of their worker. Memory for the reply of the
+ * first is then reserved, too. Returns false, with nothing computed or reserved, when
+ * there is not enough memory. */
+static bool compute_members(struct inference *members[], size_t count) {
     struct exchange *exchange = members[0]->exchange;
     struct sched_worker *worker = members[0]->worker;
     size_t held = atomic_load(&exchange->memory.bytes);
@@ -139,7 +148,7 @@ bool group_compute(struct inference *members[], size_t count) {
 
     if (!inference_reserve_reply(members[0], &problem) ||
         !join_members(members, count, &joined)) {
-        exchange_keep(exchange, held);
+        memory_keep(&exchange->memory, held);
         arena_reset(&worker->arena);
         return false;
     }
@@ -156,7 +165,44 @@ bool group_compute(struct inference *members[], size_t count) {
     return true;
 }
 
-void group_dissolve(struct inference *members[], size_t count) {
+/* Lets members wait again, to be computed alone. */
+static void dissolve_members(struct inference *members[], size_t count) {
     for (size_t i = 0; i < count; i++)
         sched_submit(members[i]->worker->pool, &members[i]->exchange->job);
+}
+
+bool group_finish(struct inference *first,
+                  void (*end)(struct inference *inference,
+                              const struct wire_problem *problem)) {
+    struct inference *members[GROUP_MAX] = {first};
+    struct model_stats *stats = first->exchange->stats;
+    struct sched_worker *worker = first->worker;
+    struct wire_oip_batch took = {.count = 1};
+    struct wire_problem problem;
+    size_t count = gather_members(members, end);
+
+    if (count == 1 || !compute_members(members, count)) {
+        dissolve_members(members + 1, count - 1);
+        return false;
+    }
+
+    /* What has no memory for its reply is computed once more, alone. */
+    size_t first_left = count;
+    for (size_t i = count; i-- > 0;) {
+        sched_checkpoint(worker); /* all replies together may take some 20 ms */
+        struct inference *member = members[i];
+        bool done = inference_check_deadline(member, &problem);
+        if (done && i > 0 && !inference_reserve_reply(member, &problem)) {
+            members[--first_left] = member;
+            continue;
+        }
+        member->joined = true;
+        done = done && inference_encode(member, &problem);
+        inference_add_times(member, &took);
+        if (i == 0)
+            model_stats_execute(stats, count, &took);
+        end(member, done ? NULL : &problem);
+    }
+    dissolve_members(members + first_left, count - first_left);
+    return true;
 }

@@ -11,7 +11,6 @@
 
 #include "http/work/inference.h"
 
-#define GROUP_MAX WIRE_OIP_BATCH_MAX /* requests */
 /* Computing a request takes at least so many ns, else joining gains nothing. */
 #define GROUP_NS_MIN 100000
 
@@ -19,19 +18,12 @@
  * names the requests to try. */
 bool group_mark(struct inference *inference);
 
-/* Takes requests that wait and can be joined with ret_members[0], whose worker then owns
- * them: they follow in ret_members, planned. Returns how many there are in all. A request
- * that ended meanwhile is passed to `end`. */
-size_t group_gather(struct inference *ret_members[GROUP_MAX],
-                    void (*end)(struct inference *inference,
-                                const struct wire_problem *problem));
-
-/* Computes all members at once, in the arena of their worker. Memory for the reply of the
- * first is then reserved, too. Returns false, with nothing computed or reserved, when
- * there is not enough memory. */
-bool group_compute(struct inference *members[], size_t count);
-
-/* Lets members wait again, to be computed alone. */
-void group_dissolve(struct inference *members[], size_t count);
+/* Takes requests that wait and can be joined with `first`, computes all of them at once
+ * and writes their replies. Each is passed to `end`, with the problem that is its reply
+ * or NULL; `first` is the last. Returns false when there are none to join, or not enough
+ * memory: `first` is then untouched, and others wait again, to be computed alone. */
+bool group_finish(struct inference *first,
+                  void (*end)(struct inference *inference,
+                              const struct wire_problem *problem));
 
 #endif

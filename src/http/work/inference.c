@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inference.c: the phases of a request on its worker. */
+/* inference.c: the phases of a request on its worker, and what they are for attention. */
 #include "http/work/inference.h"
 
 #include "base/pace.h"
@@ -16,12 +16,7 @@
 /* wire_input.reserve */
 static bool reserve_for_input(void *context, size_t bytes,
                               struct wire_problem *ret_problem) {
-    return exchange_reserve(context, bytes, ret_problem);
-}
-
-void inference_init(struct inference *inference, struct exchange *exchange,
-                    struct sched_worker *worker) {
-    *inference = (struct inference){.exchange = exchange, .worker = worker};
+    return memory_reserve(context, bytes, ret_problem);
 }
 
 bool inference_check_deadline(const struct inference *inference,
@@ -61,7 +56,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
                                      .num_models = codec->num_models,
                                      .arena = &exchange->decoded,
                                      .reserve = reserve_for_input,
-                                     .context = exchange};
+                                     .context = &exchange->memory};
 
     bool decoded = codec->read(&input, &inference->request, problem);
     inference->decode_ns = sched_used_ns(inference->worker);
@@ -71,15 +66,6 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
         buf_deinit(&exchange->body);
     apply_limits(inference);
     return true;
-}
-
-void inference_share(struct inference *inference) {
-    struct sched_worker *worker = inference->worker;
-
-    inference->parallel =
-        (attn_parallel){sched_num_workers(worker->pool), sched_parallel_for, worker};
-    inference->request.batch.parallel =
-        worker->inner != NULL ? &inference->parallel : NULL;
 }
 
 bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
@@ -97,24 +83,58 @@ bool inference_bound_reply(struct inference *inference, size_t bytes, const char
 }
 
 bool inference_plan(struct inference *inference, struct wire_problem *problem) {
-    struct exchange *exchange = inference->exchange;
-    const struct wire_writer *writer = exchange->codec.writer;
+    const struct inference_kind *kind = inference->exchange->codec.kind;
+    struct wire_request *request = &inference->request;
+    struct sched_worker *worker = inference->worker;
     attn_error error;
 
-    inference_share(inference);
-    if (attn_plan(inference->request.model, &inference->request.batch, &inference->sizes,
-                  &error) != ATTN_OK)
+    /* Other workers share the loops of the request, unless it is cheap. */
+    inference->parallel =
+        (attn_parallel){sched_num_workers(worker->pool), sched_parallel_for, worker};
+    request->batch.parallel = worker->inner != NULL ? &inference->parallel : NULL;
+    if (kind->plan(request->model, &request->batch, &inference->sizes, &error) != ATTN_OK)
         return wire_problem_set(problem, WIRE_E_REQUEST_TOO_LARGE, NULL,
                                 "%s; send fewer or shorter sequences", error.text);
+    return kind->bound(inference, problem);
+}
 
-    if (!inference_bound_reply(inference, writer->bound(&inference->request),
-                               writer->smaller, problem))
+bool inference_compute(struct inference *inference, struct wire_problem *problem) {
+    const struct inference_kind *kind = inference->exchange->codec.kind;
+    struct sched_worker *worker = inference->worker;
+    int64_t begun = sched_used_ns(worker);
+    size_t bytes = kind->memory(inference);
+
+    size_add_saturating(&bytes, inference->sizes.scratch_bytes);
+    if (!memory_reserve(&inference->exchange->memory, bytes, problem))
         return false;
-    inference->streamed = inference->reply_bound > UNSTREAMED_REPLY_MAX;
-    inference->reply_arena =
-        inference->streamed ? &exchange->stream.arena : &inference->worker->arena;
+    void *scratch = arena_alloc(&worker->arena, inference->sizes.scratch_bytes, 1);
+    if (scratch == NULL || !kind->compute(inference, scratch))
+        return wire_problem_set_no_memory(problem);
+
+    inference->compute_ns = sched_used_ns(worker) - begun;
+    inference->helped_ns = sched_helped_ns(worker);
+    return inference_check_deadline(inference, problem);
+}
+
+bool inference_encode(struct inference *inference, struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
+    int64_t begun = sched_used_ns(inference->worker);
+
+    buf_deinit(&exchange->body);
+    if (!exchange->codec.kind->write(inference, problem))
+        return false;
+    inference->encode_ns = sched_used_ns(inference->worker) - begun;
+    memory_keep(&exchange->memory, inference->kept);
     return true;
 }
+
+void inference_add_times(const struct inference *inference, struct wire_oip_batch *sum) {
+    sum->input_ns += (uint64_t)inference->decode_ns;
+    sum->infer_ns += (uint64_t)inference->compute_ns;
+    sum->output_ns += (uint64_t)inference->encode_ns;
+}
+
+/* --- results of attention --- */
 
 void inference_add_result_bytes(const attn_sizes *sizes, size_t *bytes) {
     const size_t counts[] = {sizes->outputs, sizes->weights, sizes->heads, sizes->lse};
@@ -136,62 +156,55 @@ bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
            alloc_floats(arena, sizes->lse, &ret_result->lse);
 }
 
-/* Reserves the memory of everything that follows. */
-static bool reserve_all(struct inference *inference, struct wire_problem *problem) {
-    const struct wire_request *request = &inference->request;
-    const attn_sizes *sizes = &inference->sizes;
+/* --- attention --- */
 
-    /* What the reply is written from: the results and the encoder. */
-    size_t source = inference->exchange->codec.writer->memory(request);
-    inference_add_result_bytes(sizes, &source);
+/* A reply that could be large is streamed. */
+static bool bound_reply(struct inference *inference, struct wire_problem *problem) {
+    struct exchange *exchange = inference->exchange;
+    const struct wire_writer *writer = exchange->codec.writer;
 
-    /* A streamed reply keeps its source until the end; any other keeps only its text. */
-    size_t kept, bytes = sizes->scratch_bytes;
-    if (inference->streamed) {
-        kept = STREAM_PIECE_BYTES + STREAM_EXTRA_BYTES;
-        size_add_saturating(&kept, source);
-    } else {
-        kept = inference->reply_bound + WIRE_PIECE_MIN;
-        size_add_saturating(&bytes, source);
-    }
-    size_add_saturating(&bytes, kept);
+    if (!inference_bound_reply(inference, writer->bound(&inference->request),
+                               writer->smaller, problem))
+        return false;
+    inference->streamed = inference->reply_bound > UNSTREAMED_REPLY_MAX;
+    inference->reply_arena =
+        inference->streamed ? &exchange->stream.arena : &inference->worker->arena;
+    return true;
+}
 
-    inference->kept = kept;
-    return exchange_reserve(inference->exchange, bytes, problem);
+/* Returns the bytes of the text and of what it is written from: the encoder, and so many
+ * bytes of results. A streamed reply keeps all of them until its end, another one only
+ * its text. */
+static size_t find_reply_bytes(struct inference *inference, size_t result_bytes) {
+    size_t text = inference->streamed ? STREAM_PIECE_BYTES + STREAM_EXTRA_BYTES
+                                      : inference->reply_bound + WIRE_PIECE_MIN;
+    size_t bytes = inference->exchange->codec.writer->memory(&inference->request);
+
+    size_add_saturating(&bytes, result_bytes);
+    size_add_saturating(&bytes, text);
+    inference->kept = inference->streamed ? bytes : text;
+    return bytes;
+}
+
+static size_t find_memory(struct inference *inference) {
+    size_t result_bytes = 0;
+    inference_add_result_bytes(&inference->sizes, &result_bytes);
+    return find_reply_bytes(inference, result_bytes);
 }
 
 bool inference_reserve_reply(struct inference *inference, struct wire_problem *problem) {
-    size_t bytes = inference->exchange->codec.writer->memory(&inference->request);
-
-    inference->kept = inference->reply_bound + WIRE_PIECE_MIN;
-    size_add_saturating(&bytes, inference->kept);
-    return exchange_reserve(inference->exchange, bytes, problem);
+    return memory_reserve(&inference->exchange->memory, find_reply_bytes(inference, 0),
+                          problem);
 }
 
-/* Runs the layer. */
-static bool run_layer(struct inference *inference, struct wire_problem *problem) {
-    struct arena *arena = &inference->worker->arena,
-                 *reply_arena = inference->reply_arena;
+static bool run_layer(struct inference *inference, void *scratch) {
     const struct wire_request *request = &inference->request;
-    const attn_sizes *sizes = &inference->sizes;
-    void *scratch = arena_alloc(arena, sizes->scratch_bytes, 1);
 
-    if (scratch == NULL ||
-        !inference_alloc_result(reply_arena, sizes, &inference->result))
-        return wire_problem_set_no_memory(problem);
-
+    if (!inference_alloc_result(inference->reply_arena, &inference->sizes,
+                                &inference->result))
+        return false;
     /* Cannot fail: attn_plan() has accepted this batch. Tasks may have been omitted. */
     attn_run(request->model, &request->batch, scratch, &inference->result);
-    return inference_check_deadline(inference, problem);
-}
-
-bool inference_compute(struct inference *inference, struct wire_problem *problem) {
-    int64_t begun = sched_used_ns(inference->worker);
-
-    if (!reserve_all(inference, problem) || !run_layer(inference, problem))
-        return false;
-    inference->compute_ns = sched_used_ns(inference->worker) - begun;
-    inference->helped_ns = sched_helped_ns(inference->worker);
     return true;
 }
 
@@ -228,16 +241,5 @@ static bool write_reply(struct inference *inference, struct wire_problem *proble
     return true;
 }
 
-bool inference_encode(struct inference *inference, struct wire_problem *problem) {
-    int64_t begun = sched_used_ns(inference->worker);
-
-    buf_deinit(&inference->exchange->body);
-    if (!write_reply(inference, problem))
-        return false;
-    inference->encode_ns = sched_used_ns(inference->worker) - begun;
-    exchange_keep(inference->exchange, inference->kept);
-    return true;
-}
-
-const struct inference_phases attention_phases = {inference_plan, inference_compute,
-                                                  inference_encode, true};
+const struct inference_kind attention_kind = {attn_plan, bound_reply, find_memory,
+                                              run_layer, write_reply, true};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inference.h: one request on its worker, and the phases that it goes through: decode,
- * plan, compute, encode.
+ * plan, compute, encode. job.h takes it from one to the next.
  *
  * The worker owns the exchange meanwhile. All sizes are known, and reserved from the
  * budget, before memory is allocated for them. Each phase returns false with *problem set
@@ -9,7 +9,6 @@
 #define ATTND_HTTP_WORK_INFERENCE_H
 
 #include "http/exchange.h"
-#include "http/work/phases.h"
 
 #include <attnd/heads.h>
 
@@ -34,27 +33,39 @@ struct inference {
     bool joined;       /* computed together with others */
 };
 
-/* Initialises an inference on the worker that runs its job. */
-void inference_init(struct inference *inference, struct exchange *exchange,
-                    struct sched_worker *worker);
+/* What differs between a request for attention and an analysis of heads, once decoded. */
+struct inference_kind {
+    attn_status (*plan)(const attn_model *model, const attn_request *request,
+                        attn_sizes *ret_sizes, attn_error *ret_error);
+    /* Calls inference_bound_reply(). */
+    bool (*bound)(struct inference *inference, struct wire_problem *problem);
+    /* Returns the bytes of results and reply, which saturate; sets `kept`. */
+    size_t (*memory)(struct inference *inference);
+    /* Allocates the results and computes them. Returns false when memory is short. */
+    bool (*compute)(struct inference *inference, void *scratch);
+    /* Checks the results and writes the reply; sets write_ns. */
+    bool (*write)(struct inference *inference, struct wire_problem *problem);
+    bool joins; /* requests may be computed together */
+};
+
+extern const struct inference_kind attention_kind; /* inference.c */
+extern const struct inference_kind heads_kind;     /* heads.c */
 
 /* Fails when nobody waits for the reply any more. */
 bool inference_check_deadline(const struct inference *inference,
                               struct wire_problem *problem);
 
+/* Reads the body. */
 bool inference_decode(struct inference *inference, struct wire_problem *problem);
 
-/* Lets other workers share the loops of the request, unless it is cheap. */
-void inference_share(struct inference *inference);
+/* Plans the layer for this worker, and bounds the reply. Call it again for another
+ * worker. */
+bool inference_plan(struct inference *inference, struct wire_problem *problem);
 
 /* Sets the bound of the reply, and checks it against --max-reply. `smaller` says how to
  * ask for less, or is "". */
 bool inference_bound_reply(struct inference *inference, size_t bytes, const char *smaller,
                            struct wire_problem *problem);
-
-/* Plans the layer for this worker, and bounds the reply; decides whether it is
- * streamed. */
-bool inference_plan(struct inference *inference, struct wire_problem *problem);
 
 /* Adds the bytes of all results, which saturate, to *bytes; and allocates them, where
  * NULL stands for none. Returns false when memory is short. */
@@ -72,5 +83,8 @@ bool inference_reserve_reply(struct inference *inference, struct wire_problem *p
 /* Writes the reply, or its first piece; the stream writes the others. Then releases what
  * the reply does not need. */
 bool inference_encode(struct inference *inference, struct wire_problem *problem);
+
+/* Adds what the phases took. */
+void inference_add_times(const struct inference *inference, struct wire_oip_batch *sum);
 
 #endif

@@ -10,12 +10,6 @@
 #include "base/container_of.h"
 #include "http/work/group.h"
 
-static void add_times(struct wire_oip_batch *sum, const struct inference *inference) {
-    sum->input_ns += (uint64_t)inference->decode_ns;
-    sum->infer_ns += (uint64_t)inference->compute_ns;
-    sum->output_ns += (uint64_t)inference->encode_ns;
-}
-
 /* --- what it will take --- */
 
 static struct estimate_body body_to_estimate(const struct exchange *exchange) {
@@ -81,7 +75,7 @@ static bool decode_and_plan(struct inference *inference, struct wire_problem *pr
     return inference_check_deadline(inference, problem) &&
            decode_and_note(inference, problem) &&
            inference_check_deadline(inference, problem) &&
-           inference->exchange->codec.phases->plan(inference, problem);
+           inference_plan(inference, problem);
 }
 
 /* Notes what the worker knows of the request. */
@@ -119,55 +113,20 @@ static void end_inference(struct inference *inference,
     exchange_resume(exchange);
 }
 
-/* Computes and encodes the request alone. */
-static void finish_alone(struct inference *inference) {
-    const struct inference_phases *phases = inference->exchange->codec.phases;
+/* Computes and encodes the request, together with others or alone. */
+static void finish(struct inference *inference) {
     struct wire_oip_batch took = {.count = 1};
     struct wire_problem problem;
-    bool done = phases->compute(inference, &problem);
 
+    if (inference->exchange->job.group != 0 && group_finish(inference, end_inference))
+        return;
+    bool done = inference_compute(inference, &problem);
     if (done) {
-        done = phases->encode(inference, &problem);
-        add_times(&took, inference);
+        done = inference_encode(inference, &problem);
+        inference_add_times(inference, &took);
         model_stats_execute(inference->exchange->stats, 1, &took);
     }
     end_inference(inference, done ? NULL : &problem);
-}
-
-/* Computes and encodes the request, together with those that wait and can be joined. The
- * first is the last to end, since the results of all are in memory that it reserved. What
- * has no memory for its reply until then is computed once more, alone. */
-static void finish(struct inference *inference) {
-    struct inference *members[GROUP_MAX] = {inference};
-    struct wire_problem problem;
-    size_t count =
-        inference->exchange->job.group != 0 ? group_gather(members, end_inference) : 1;
-
-    if (count == 1 || !group_compute(members, count)) {
-        group_dissolve(members + 1, count - 1);
-        finish_alone(inference);
-        return;
-    }
-
-    struct wire_oip_batch took = {.count = 1};
-    struct sched_worker *worker = inference->worker;
-    size_t num_requests = count, first_left = count;
-    while (count-- > 0) {
-        sched_checkpoint(worker); /* all replies together may take some 20 ms */
-        struct inference *member = members[count];
-        bool done = inference_check_deadline(member, &problem);
-        if (done && count > 0 && !inference_reserve_reply(member, &problem)) {
-            members[--first_left] = member;
-            continue;
-        }
-        member->joined = true;
-        done = done && inference_encode(member, &problem);
-        add_times(&took, member);
-        if (count == 0)
-            model_stats_execute(member->exchange->stats, num_requests, &took);
-        end_inference(member, done ? NULL : &problem);
-    }
-    group_dissolve(members + first_left, num_requests - first_left);
 }
 
 /* sched_job.run of a request that waited decoded. */
@@ -178,7 +137,7 @@ static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
 
     inference->worker = worker;
     if (inference_check_deadline(inference, &problem) &&
-        exchange->codec.phases->plan(inference, &problem)) /* for another worker */
+        inference_plan(inference, &problem)) /* for another worker */
         finish(inference);
     else
         end_inference(inference, &problem);
@@ -220,7 +179,7 @@ static bool wait_decoded(struct inference *inference) {
     return true;
 }
 
-/* sched_job.run */
+/* sched_job.run of a request that was not decoded yet. */
 static void run_received(struct sched_job *job, struct sched_worker *worker) {
     struct exchange *exchange = container_of(job, struct exchange, job);
     struct inference *inference = arena_alloc(&exchange->decoded, 1, sizeof *inference);
@@ -232,8 +191,7 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
         exchange_resume(exchange);
         return;
     }
-    inference_init(inference, exchange, worker);
-
+    *inference = (struct inference){.exchange = exchange, .worker = worker};
     if (!decode_and_plan(inference, &problem))
         end_inference(inference, &problem);
     else if (!wait_decoded(inference))
@@ -246,5 +204,18 @@ void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     if (codec->num_models == 1)
         exchange_note_model(exchange, codec->models[0]);
     estimate_job(exchange);
-    exchange_submit(exchange, run_received);
+    exchange->abandoned =
+        exchange->peer->hung_up && !exchange->options->ignore_client_abort;
+    if (exchange->abandoned)
+        return;
+
+    if (sched_reserve(exchange->options->pool, &exchange->job)) {
+        exchange_hand_over(exchange, run_received);
+        return;
+    }
+    struct wire_problem problem;
+    wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
+                     "the queue is full (--queue), or the wait would exceed "
+                     "--max-queue-delay; retry later");
+    exchange_set_problem(exchange, &problem);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.h: runs a request for attention on a worker, for any protocol. */
+/* job.h: runs a request for attention, or an analysis of heads, on workers. */
 #ifndef ATTND_HTTP_WORK_JOB_H
 #define ATTND_HTTP_WORK_JOB_H
 
