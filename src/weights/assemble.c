@@ -187,75 +187,26 @@ static attn_status read_weights(const void *context, attn_model *model,
     return status;
 }
 
-/* Checks elements first .. first+count-1 of a tensor; NULL is accepted. */
-static attn_status check_loaded_values(const struct assembly *assembly,
-                                       const struct safetensors_tensor *tensor,
-                                       size_t first, size_t count) {
+/* Reads every tensor of the layout once, part by part, and keeps none. */
+static attn_status check_all_tensors(const struct assembly *assembly) {
+    const struct tensor_view *view = assembly->view;
     float values[4096];
-    attn_status status = ATTN_OK;
+    size_t most = sizeof values / sizeof values[0];
 
-    while (tensor != NULL && count > 0 && status == ATTN_OK) {
-        size_t some = sizeof values / sizeof values[0];
-        some = count < some ? count : some;
-        status = safetensors_read(assembly->file, tensor, first, some, values,
-                                  assembly->ret_error);
-        first += some;
-        count -= some;
+    for (size_t i = 0; i < view->count; i++) {
+        const struct safetensors_tensor *tensor = &view->tensors[i];
+        if (!layout_uses(assembly->layout, tensor->name + view->prefix_size))
+            continue;
+        for (size_t first = 0; first < tensor->elements; first += most) {
+            size_t left = tensor->elements - first;
+            attn_status status =
+                safetensors_read(assembly->file, tensor, first, left < most ? left : most,
+                                 values, assembly->ret_error);
+            if (status != ATTN_OK)
+                return status;
+        }
     }
-    return status;
-}
-
-static attn_status check_all_values(const struct assembly *assembly,
-                                    const struct safetensors_tensor *tensor) {
-    return tensor == NULL ? ATTN_OK
-                          : check_loaded_values(assembly, tensor, 0, tensor->elements);
-}
-
-/* Checks what read_projection() would read. */
-static attn_status check_projection(const struct assembly *assembly, size_t which) {
-    const struct projection *projection = &assembly->sizes.projections[which];
-    const struct linear_names *names =
-        &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
-    size_t hidden = assembly->sizes.hidden;
-    attn_status status;
-
-    if (names->weight == NULL) {
-        status = check_loaded_values(assembly, projection->weight,
-                                     projection->first_row * projection->in_size,
-                                     hidden * projection->in_size);
-        if (status != ATTN_OK)
-            return status;
-        return check_loaded_values(assembly, projection->bias, projection->first_bias_row,
-                                   hidden);
-    }
-
-    status = check_all_values(assembly, projection->weight);
-    if (status == ATTN_OK)
-        status = check_all_values(assembly, projection->bias);
-    for (size_t head = 0; head < assembly->sizes.info.num_heads && status == ATTN_OK;
-         head++) {
-        status = check_all_values(
-            assembly, tensor_view_find_head(assembly->view, names->weight, head));
-        if (status == ATTN_OK)
-            status = check_all_values(
-                assembly, tensor_view_find_head(assembly->view, names->bias, head));
-    }
-    return status;
-}
-
-/* Reads every weight once. */
-static attn_status check_all_tensors(struct assembly *assembly) {
-    const struct layer_sizes *sizes = &assembly->sizes;
-    const struct safetensors_tensor *const others[] = {
-        sizes->output_weight, sizes->output_bias, sizes->additive_query,
-        sizes->additive_key, sizes->additive_score};
-    attn_status status = ATTN_OK;
-
-    for (size_t which = LINEAR_QUERY; which <= LINEAR_VALUE && status == ATTN_OK; which++)
-        status = check_projection(assembly, which);
-    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == ATTN_OK; i++)
-        status = check_all_values(assembly, others[i]);
-    return status;
+    return ATTN_OK;
 }
 
 attn_status assemble_description(const struct safetensors *file,
@@ -275,7 +226,9 @@ attn_status assemble_description(const struct safetensors *file,
     return model_describe(&assembly.sizes.info, engine, ret_info, ret_error);
 }
 
-attn_status assemble_check_memory(const attn_model_info *info, attn_error *ret_error) {
+/* Checks that the weights of a model of these sizes fit in the memory that this process
+ * may use, before any is taken. */
+static attn_status check_memory(const attn_model_info *info, attn_error *ret_error) {
     attn_model_info described;
     size_t memory = machine_memory("");
     attn_status status = model_describe(info, NULL, &described, ret_error);
@@ -292,7 +245,7 @@ attn_status assemble_check_memory(const attn_model_info *info, attn_error *ret_e
 static attn_status load_weights(const struct weight_source *source,
                                 attn_model **ret_model, attn_error *ret_error) {
     attn_model *model;
-    attn_status status = assemble_check_memory(source->info, ret_error);
+    attn_status status = check_memory(source->info, ret_error);
     if (status != ATTN_OK)
         return status;
     status = attn_model_create(source->info, &model);

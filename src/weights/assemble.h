@@ -15,19 +15,16 @@ struct weight_source {
     const void *context;
 };
 
-/* Checks that the weights of a model of these sizes fit in the memory that this process
- * may use, before any is taken. Errors, with one line: ATTN_E_OVERFLOW. */
-attn_status assemble_check_memory(const attn_model_info *info, attn_error *ret_error);
-
 /* Creates a model, reads its weights and makes its engine. The caller owns *ret_model.
- * Errors: those of assemble_check_memory(), source->read(), attn_model_create(),
+ * Errors: ATTN_E_OVERFLOW for weights that do not fit in the memory that this process may
+ * use, before any is taken; those of source->read(), attn_model_create(),
  * attn_model_set_engine() and model_prepare_to_serve(). */
 attn_status assemble_from_source(const struct weight_source *source,
                                  const attn_engine_options *engine,
                                  attn_model **ret_model, attn_error *ret_error);
 
 /* Reads all weights once, to check them, in the memory that a model of them takes before
- * its engine is made. Errors: those of assemble_check_memory(), source->read() and
+ * its engine is made. Errors: ATTN_E_OVERFLOW as above; those of source->read() and
  * attn_model_create(). */
 attn_status assemble_check_weights(const struct weight_source *source,
                                    attn_error *ret_error);
