@@ -73,7 +73,7 @@ def collect(cases, key):
 
 
 def markdown(report):
-    """Returns the tables in Markdown, for docs/performance.md."""
+    """Returns the tables in Markdown; docs/performance.md has their ratios."""
     cases = report["cases"]
     rounds = max((len(entry.get("rounds_ms", ())) for case in cases
                   for entry in case["results"].values()), default=0)
