@@ -114,6 +114,8 @@ static attn_status file_read_header(struct safetensors *file, const char *path,
         status = safetensors_header_parse(text, header_size, file->data_size,
                                           &file->header, ret_error);
     free(text);
+    for (size_t i = 0; status == ATTN_OK && i < file->header.num_tensors; i++)
+        file->header.tensors[i].file = file;
     return status;
 }
 
@@ -220,8 +222,7 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
                      tensor->name, tensor->dtype->name);
 }
 
-attn_status safetensors_read(const struct safetensors *file,
-                             const struct safetensors_tensor *tensor, size_t first,
+attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error) {
     if (safetensors_check_dtype(tensor, ret_error) != ATTN_OK)
         return ATTN_E_UNSUPPORTED;
@@ -229,6 +230,7 @@ attn_status safetensors_read(const struct safetensors *file,
     unsigned char chunk[READ_CHUNK];
     size_t element_size = tensor->dtype->bits / 8;
     size_t chunk_count = READ_CHUNK / element_size;
+    const struct safetensors *file = tensor->file;
     uint64_t data_begin = file->size - file->data_size;
 
     while (count > 0) {

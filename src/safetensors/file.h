@@ -8,8 +8,6 @@
 
 #include "safetensors/header.h"
 
-struct safetensors;
-
 /* Opens the regular file at `path`. The caller owns *ret_file. On failure ret_error,
  * which may be NULL, holds one line that names the tensor and the reason, but not the
  * file. Errors: ATTN_E_IO, _FORMAT, _NOMEM. */
@@ -35,13 +33,12 @@ const char *safetensors_get_metadata(const struct safetensors *file, const char 
 attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
                                     attn_error *ret_error);
 
-/* Reads elements first .. first+count-1 of a tensor of this file, which must be within
- * it, as float32. Errors, with one line that names the tensor and the element:
+/* Reads elements first .. first+count-1, which must be within the tensor of an open file,
+ * as float32. Errors, with one line that names the tensor and the element:
  * ATTN_E_UNSUPPORTED for a dtype other than F32, F16, BF16 or F64, ATTN_E_VALUE for a
  * number that is not finite or is too large for float32, and ATTN_E_IO. After a failure
  * the content of ret_values is unspecified. */
-attn_status safetensors_read(const struct safetensors *file,
-                             const struct safetensors_tensor *tensor, size_t first,
+attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error);
 
 #endif

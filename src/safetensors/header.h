@@ -22,8 +22,11 @@
 /* Bytes of JSON, as in the reference reader. */
 #define SAFETENSORS_HEADER_MAX ((size_t)100000000)
 
+struct safetensors;
+
 struct safetensors_tensor {
     const char *name;
+    const struct safetensors *file; /* that has its data; NULL: it is in a request */
     const struct dtype *dtype;
     size_t rank;
     const size_t *shape; /* [rank] */

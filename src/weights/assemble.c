@@ -15,7 +15,6 @@
 
 /* What all functions here read from. */
 struct assembly {
-    const struct safetensors *file;
     const struct layout *layout;
     const struct tensor_view *view;
     attn_error *ret_error;
@@ -28,8 +27,7 @@ static attn_status read_all_values(const struct assembly *assembly,
                                    float *ret_values) {
     if (tensor == NULL)
         return ATTN_OK;
-    return safetensors_read(assembly->file, tensor, 0, tensor->elements, ret_values,
-                            assembly->ret_error);
+    return safetensors_read(tensor, 0, tensor->elements, ret_values, assembly->ret_error);
 }
 
 /* The memory that folding one projection needs. */
@@ -149,13 +147,13 @@ static attn_status read_projection(const struct assembly *assembly, size_t which
         return read_heads(assembly, which, ret_weight, ret_bias);
 
     size_t hidden = assembly->sizes.hidden, in_size = projection->in_size;
-    attn_status status = safetensors_read(
-        assembly->file, projection->weight, projection->first_row * in_size,
-        hidden * in_size, ret_weight, assembly->ret_error);
+    attn_status status =
+        safetensors_read(projection->weight, projection->first_row * in_size,
+                         hidden * in_size, ret_weight, assembly->ret_error);
     if (status != ATTN_OK || ret_bias == NULL)
         return status;
-    return safetensors_read(assembly->file, projection->bias, projection->first_bias_row,
-                            hidden, ret_bias, assembly->ret_error);
+    return safetensors_read(projection->bias, projection->first_bias_row, hidden,
+                            ret_bias, assembly->ret_error);
 }
 
 /* Reads all weights of an assembly, `context`, into the model. */
@@ -199,9 +197,8 @@ static attn_status check_all_tensors(const struct assembly *assembly) {
             continue;
         for (size_t first = 0; first < tensor->elements; first += most) {
             size_t left = tensor->elements - first;
-            attn_status status =
-                safetensors_read(assembly->file, tensor, first, left < most ? left : most,
-                                 values, assembly->ret_error);
+            attn_status status = safetensors_read(
+                tensor, first, left < most ? left : most, values, assembly->ret_error);
             if (status != ATTN_OK)
                 return status;
         }
@@ -209,14 +206,12 @@ static attn_status check_all_tensors(const struct assembly *assembly) {
     return ATTN_OK;
 }
 
-attn_status assemble_description(const struct safetensors *file,
-                                 const struct layout *layout,
+attn_status assemble_description(const struct layout *layout,
                                  const struct tensor_view *view,
                                  const attn_model_info *info,
                                  const attn_engine_options *engine, bool check_weights,
                                  attn_model_info *ret_info, attn_error *ret_error) {
-    struct assembly assembly = {
-        .file = file, .layout = layout, .view = view, .ret_error = ret_error};
+    struct assembly assembly = {.layout = layout, .view = view, .ret_error = ret_error};
 
     attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
     if (status == ATTN_OK && check_weights)
@@ -316,12 +311,10 @@ attn_status assemble_from_source(const struct weight_source *source,
     return ATTN_OK;
 }
 
-attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
-                           const struct tensor_view *view, const attn_model_info *info,
-                           const attn_engine_options *engine, attn_model **ret_model,
-                           attn_error *ret_error) {
-    struct assembly assembly = {
-        .file = file, .layout = layout, .view = view, .ret_error = ret_error};
+attn_status assemble_model(const struct layout *layout, const struct tensor_view *view,
+                           const attn_model_info *info, const attn_engine_options *engine,
+                           attn_model **ret_model, attn_error *ret_error) {
+    struct assembly assembly = {.layout = layout, .view = view, .ret_error = ret_error};
     attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
     if (status != ATTN_OK)
         return status;

@@ -36,16 +36,14 @@ attn_status assemble_check_weights(const struct weight_source *source,
  * (math/fold.h). The caller owns *ret_model. Errors, each naming the tensor or the
  * option: ATTN_E_SHAPE, _FORMAT, _VALUE, those of safetensors_read(),
  * attn_model_create(), attn_model_set_engine() and model_prepare_to_serve(). */
-attn_status assemble_model(const struct safetensors *file, const struct layout *layout,
-                           const struct tensor_view *view, const attn_model_info *info,
-                           const attn_engine_options *engine, attn_model **ret_model,
-                           attn_error *ret_error);
+attn_status assemble_model(const struct layout *layout, const struct tensor_view *view,
+                           const attn_model_info *info, const attn_engine_options *engine,
+                           attn_model **ret_model, attn_error *ret_error);
 
 /* Describes that model as it would be with engine->serve_only. Checks every shape, and
  * with `check_weights` reads all weights once to check them. The errors are the same,
  * except ATTN_E_NOMEM and no product is found too large for float32. */
-attn_status assemble_description(const struct safetensors *file,
-                                 const struct layout *layout,
+attn_status assemble_description(const struct layout *layout,
                                  const struct tensor_view *view,
                                  const attn_model_info *info,
                                  const attn_engine_options *engine, bool check_weights,

@@ -140,8 +140,8 @@ attn_status checkpoint_create_model(const char *name, const struct safetensors *
     attn_status status = settle_options(name, file, options, &checkpoint, ret_error);
     if (status != ATTN_OK)
         return status;
-    return assemble_model(file, checkpoint.layout, &checkpoint.view, &checkpoint.info,
-                          engine, ret_model, ret_error);
+    return assemble_model(checkpoint.layout, &checkpoint.view, &checkpoint.info, engine,
+                          ret_model, ret_error);
 }
 
 /* Puts the path before an error. */
@@ -178,9 +178,9 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
     if (status == ATTN_OK)
         status = settle_options("described", file, options, &checkpoint, &error);
     if (status == ATTN_OK)
-        status = assemble_description(file, checkpoint.layout, &checkpoint.view,
-                                      &checkpoint.info, engine, check_weights, ret_info,
-                                      &error);
+        status =
+            assemble_description(checkpoint.layout, &checkpoint.view, &checkpoint.info,
+                                 engine, check_weights, ret_info, &error);
     safetensors_close(file);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

@@ -72,8 +72,7 @@ static inline struct case_tensor read_case(const struct safetensors *file,
         result.values = malloc(result.count * sizeof(float));
         assert_non_null(result.values);
         assert_int_equal(
-            safetensors_read(file, &tensors[i], 0, result.count, result.values, NULL),
-            ATTN_OK);
+            safetensors_read(&tensors[i], 0, result.count, result.values, NULL), ATTN_OK);
     }
     return result;
 }

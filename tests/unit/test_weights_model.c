@@ -39,7 +39,7 @@ static void read_golden(const char *name, const char *tensor, float *ret_values)
             continue;
         found = true;
         assert_int_equal(
-            safetensors_read(file, &tensors[i], 0, tensors[i].elements, ret_values, NULL),
+            safetensors_read(&tensors[i], 0, tensors[i].elements, ret_values, NULL),
             ATTN_OK);
     }
     assert_true(found);

@@ -65,8 +65,7 @@ static void test_reader_finds_tensors_metadata_and_numbers(void **state) {
     assert_null(safetensors_get_metadata(opened.file, "causal"));
 
     float values[2];
-    assert_int_equal(safetensors_read(opened.file, &tensors[1], 4, 2, values, NULL),
-                     ATTN_OK);
+    assert_int_equal(safetensors_read(&tensors[1], 4, 2, values, NULL), ATTN_OK);
     assert_true(values[0] == 1.5F && values[1] == 1.625F);
     close_made(&opened);
 }
@@ -94,12 +93,12 @@ static void test_reader_reads_a_file_in_chunks(void **state) {
     attn_error error;
     assert_int_equal(safetensors_open_file(path, &file, &error), ATTN_OK);
     const struct safetensors_tensor *tensor = find_tensor(file, "a");
-    assert_int_equal(safetensors_read(file, tensor, 0, count, got, &error), ATTN_OK);
+    assert_int_equal(safetensors_read(tensor, 0, count, got, &error), ATTN_OK);
     assert_memory_equal(values, got, count * sizeof *values);
 
     /* a file that shrinks under the reader is an error, not a signal */
     assert_int_equal(truncate(path, (off_t)size - 4), 0);
-    assert_int_equal(safetensors_read(file, tensor, 0, count, got, &error), ATTN_E_IO);
+    assert_int_equal(safetensors_read(tensor, 0, count, got, &error), ATTN_E_IO);
     assert_text_has(error.text, "became shorter");
 
     safetensors_close(file);
@@ -351,8 +350,8 @@ static attn_status read_numbers(const char *dtype, const void *bytes, size_t siz
     file_add(&made, "x", dtype, shape, bytes, size);
 
     struct opened opened = open_made(&made);
-    attn_status status = safetensors_read(opened.file, find_tensor(opened.file, "x"), 0,
-                                          count, ret_values, error);
+    attn_status status =
+        safetensors_read(find_tensor(opened.file, "x"), 0, count, ret_values, error);
     close_made(&opened);
     return status;
 }

@@ -27,15 +27,15 @@ static struct row_run find_run(const struct layer_linear *linear, size_t group) 
 static attn_status read_transposed(const struct layer_linear *linear,
                                    const struct row_run *run, float *block,
                                    float *ret_weight, attn_error *ret_error) {
-    const struct folder_tensor *stored = linear->weight;
-    size_t width = stored->tensor->shape[1], in_size = linear->in_size;
+    const struct safetensors_tensor *stored = linear->weight;
+    size_t width = stored->shape[1], in_size = linear->in_size;
 
     for (size_t first = 0; first < in_size; first += TRANSPOSE_ROWS) {
         size_t rows = in_size - first < TRANSPOSE_ROWS ? in_size - first : TRANSPOSE_ROWS;
         for (size_t i = 0; i < rows; i++) {
-            attn_status status = safetensors_read(
-                stored->file, stored->tensor, (first + i) * width + run->from, run->count,
-                block + i * run->count, ret_error);
+            attn_status status =
+                safetensors_read(stored, (first + i) * width + run->from, run->count,
+                                 block + i * run->count, ret_error);
             if (status != ATTN_OK)
                 return status;
         }
@@ -52,7 +52,7 @@ static attn_status read_transposed(const struct layer_linear *linear,
 attn_status gather_linear(const struct layer_linear *linear, float *ret_weight,
                           float *ret_bias, attn_error *ret_error) {
     size_t num_groups = linear->num_heads / linear->group_heads;
-    const struct folder_tensor *weight = linear->weight, *bias = linear->bias;
+    const struct safetensors_tensor *weight = linear->weight, *bias = linear->bias;
     attn_status status = ATTN_OK;
     float *block = NULL;
 
@@ -70,12 +70,11 @@ attn_status gather_linear(const struct layer_linear *linear, float *ret_weight,
         if (linear->transposed)
             status = read_transposed(linear, &run, block, ret_weight, ret_error);
         else
-            status = safetensors_read(weight->file, weight->tensor, run.from * in_size,
-                                      run.count * in_size, ret_weight + run.to * in_size,
-                                      ret_error);
+            status = safetensors_read(weight, run.from * in_size, run.count * in_size,
+                                      ret_weight + run.to * in_size, ret_error);
         if (status == ATTN_OK && bias != NULL)
-            status = safetensors_read(bias->file, bias->tensor, run.from, run.count,
-                                      ret_bias + run.to, ret_error);
+            status =
+                safetensors_read(bias, run.from, run.count, ret_bias + run.to, ret_error);
     }
     free(block);
     return status;

@@ -20,8 +20,8 @@ struct layer_norm {
     attn_norm kind;
     bool plus_one; /* it multiplies by 1 + w */
     double eps;
-    const struct folder_tensor *weight; /* NULL: the file has none */
-    const struct folder_tensor *bias;   /* NULL: none */
+    const struct safetensors_tensor *weight; /* NULL: the file has none */
+    const struct safetensors_tensor *bias;   /* NULL: none */
 };
 
 /* How the rotary frequencies f = base^(-2a/R) are scaled. */
@@ -56,7 +56,7 @@ struct layer_rotation {
 struct layer_bias {
     attn_bias kind;
     /* Of ATTN_BIAS_BUCKETS: [table_rows, H]; a row for each bucket first */
-    const struct folder_tensor *table;
+    const struct safetensors_tensor *table;
     size_t table_rows;
     size_t num_buckets;
     size_t max_distance;
@@ -65,9 +65,9 @@ struct layer_bias {
 
 /* A linear map, y = x W^T + b, whose outputs are heads of D rows each. */
 struct layer_linear {
-    const struct folder_tensor *weight;
-    const struct folder_tensor *bias; /* NULL: none */
-    bool transposed;                  /* weight is [in, out] instead of [out, in] */
+    const struct safetensors_tensor *weight;
+    const struct safetensors_tensor *bias; /* NULL: none */
+    bool transposed;                       /* weight is [in, out] instead of [out, in] */
     size_t in_size;
     /* Head h begins at row first_row + h / group_heads * group_rows +
      * h % group_heads * head_rows, of weight and bias. */
@@ -94,7 +94,7 @@ struct layer {
     struct layer_bias bias;
     struct layer_norm query_norm, key_norm;
     struct layer_norm norm_before; /* of the block, on queries (and keys, unless cross) */
-    const struct folder_tensor *sinks; /* [H], or NULL */
+    const struct safetensors_tensor *sinks; /* [H], or NULL */
     struct layer_linear linears[NUM_LAYER_LINEARS];
 };
 

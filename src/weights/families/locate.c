@@ -20,10 +20,10 @@ struct locator {
 };
 
 /* Returns the tensor `name` + `ending` of the module in layer `index`, or NULL. */
-static const struct folder_tensor *find_in_module(const struct locator *locator,
-                                                  size_t index, const char *name,
-                                                  const char *ending,
-                                                  char ret_name[MATCH_NAME_SIZE]) {
+static const struct safetensors_tensor *find_in_module(const struct locator *locator,
+                                                       size_t index, const char *name,
+                                                       const char *ending,
+                                                       char ret_name[MATCH_NAME_SIZE]) {
     if (!match_name(locator->stack, index, locator->stack->stack->module, name, ending,
                     ret_name))
         return NULL;
@@ -39,11 +39,10 @@ static void refuse_missing_tensor(const struct locator *locator, const char *nam
 /* Checks shape and dtype of a tensor, which may be NULL. `columns` is VECTOR for `rows`
  * numbers. */
 static void check_located(const struct locator *locator,
-                          const struct folder_tensor *found, size_t rows,
+                          const struct safetensors_tensor *tensor, size_t rows,
                           size_t columns) {
-    if (found == NULL)
+    if (tensor == NULL)
         return;
-    const struct safetensors_tensor *tensor = found->tensor;
     size_t rank = columns == VECTOR ? 1 : 2;
     const struct layer *layer = locator->layer;
 
@@ -51,7 +50,7 @@ static void check_located(const struct locator *locator,
         error_keep(locator->error, ATTN_E_UNSUPPORTED,
                    "tensor '%.120s' has dtype %s: the weights are quantized; save them "
                    "in bfloat16 or float32",
-                   found->name, tensor->dtype->name);
+                   tensor->name, tensor->dtype->name);
     if (tensor->rank == rank && tensor->shape[0] == rows &&
         (rank == 1 || tensor->shape[1] == columns))
         return;
@@ -67,7 +66,7 @@ static void check_located(const struct locator *locator,
     error_keep(locator->error, ATTN_E_SHAPE,
                "tensor '%.120s' has shape [%s%s], expected [%s]: config.json means %zu "
                "heads, %zu key heads and size %zu, %zu wide",
-               found->name, shape, tensor->rank > 2 ? ",..." : "", expected,
+               tensor->name, shape, tensor->rank > 2 ? ",..." : "", expected,
                layer->num_heads, layer->num_kv_heads, layer->head_size,
                locator->stack->width);
 }
@@ -88,8 +87,8 @@ static void locate_linear(const struct locator *locator, size_t which,
     }
     /* keys of cross attention come from another model, which may have another width */
     bool is_key = which == LAYER_KEY || which == LAYER_VALUE;
-    if (locator->layer->cross && is_key && linear->weight->tensor->rank == 2)
-        linear->in_size = linear->weight->tensor->shape[linear->transposed ? 0 : 1];
+    if (locator->layer->cross && is_key && linear->weight->rank == 2)
+        linear->in_size = linear->weight->shape[linear->transposed ? 0 : 1];
     if (linear->transposed)
         check_located(locator, linear->weight, linear->in_size, rows);
     else
@@ -253,7 +252,7 @@ static void locate_tables(const struct locator *locator) {
 
 /* Returns whether the layer uses the tensor, or its family ignores it. */
 static bool is_known_tensor(const struct locator *locator,
-                            const struct folder_tensor *tensor, const char *name) {
+                            const struct safetensors_tensor *tensor, const char *name) {
     const struct layer *layer = locator->layer;
     const struct layer_norm *const norms[] = {&layer->query_norm, &layer->key_norm,
                                               &layer->norm_before};
@@ -307,7 +306,7 @@ static void check_module(const struct locator *locator) {
                "", module);
     size_t size = strlen(module);
     for (size_t i = folder_tensors_lower(tensors, module); i < tensors->count; i++) {
-        const struct folder_tensor *tensor = &tensors->items[i];
+        const struct safetensors_tensor *tensor = tensors->items[i];
         if (strncmp(tensor->name, module, size) != 0)
             break;
         if (!is_known_tensor(locator, tensor, tensor->name + size))

@@ -20,10 +20,9 @@ bool match_name(const struct match_stack *stack, size_t index, const char *modul
 }
 
 /* Finds the weight of the first linear of a layer; NULL when there is none. */
-static const struct folder_tensor *find_first_weight(const struct match_stack *stack,
-                                                     const struct folder_tensors *tensors,
-                                                     size_t index,
-                                                     char ret_name[MATCH_NAME_SIZE]) {
+static const struct safetensors_tensor *
+find_first_weight(const struct match_stack *stack, const struct folder_tensors *tensors,
+                  size_t index, char ret_name[MATCH_NAME_SIZE]) {
     if (!match_name(stack, index, stack->stack->module, stack->stack->names[0], ".weight",
                     ret_name))
         return NULL;
@@ -66,7 +65,7 @@ static attn_status find_stack_prefix(struct match_stack *stack,
     match_name(stack, 0, stack->stack->module, stack->stack->names[0], ".weight", ending);
     size_t ending_size = strlen(ending);
     for (size_t i = 0; i < tensors->count; i++) {
-        const char *name = tensors->items[i].name;
+        const char *name = tensors->items[i]->name;
         size_t size = strlen(name), prefix_size = size - ending_size;
         /* the end begins at a whole word of the path, not inside one */
         if (size < ending_size || prefix_size >= sizeof stack->prefix ||
@@ -178,10 +177,10 @@ static attn_status match_stacks(const json_t *config,
 static bool is_oriented(const struct match *match, const struct folder_tensors *tensors) {
     char name[MATCH_NAME_SIZE];
     const struct match_stack *stack = &match->stacks[0];
-    const struct folder_tensor *weight = find_first_weight(stack, tensors, 0, name);
+    const struct safetensors_tensor *weight = find_first_weight(stack, tensors, 0, name);
 
-    return weight != NULL && weight->tensor->rank == 2 &&
-           weight->tensor->shape[match->family->transposed ? 0 : 1] == stack->width;
+    return weight != NULL && weight->rank == 2 &&
+           weight->shape[match->family->transposed ? 0 : 1] == stack->width;
 }
 
 /* Returns whether the entry is for folders with this model_type, which may be NULL. */

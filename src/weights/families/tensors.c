@@ -17,8 +17,8 @@
 #define INDEX_FILE "model.safetensors.index.json"
 
 static int compare_tensor_names(const void *a, const void *b) {
-    const struct folder_tensor *left = a, *right = b;
-    return strcmp(left->name, right->name);
+    const struct safetensors_tensor *const *left = a, *const *right = b;
+    return strcmp((*left)->name, (*right)->name);
 }
 
 size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *name) {
@@ -26,7 +26,7 @@ size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *na
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (strcmp(tensors->items[middle].name, name) < 0)
+        if (strcmp(tensors->items[middle]->name, name) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -34,12 +34,12 @@ size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *na
     return low;
 }
 
-const struct folder_tensor *folder_tensors_find(const struct folder_tensors *tensors,
-                                                const char *name) {
+const struct safetensors_tensor *folder_tensors_find(const struct folder_tensors *tensors,
+                                                     const char *name) {
     size_t i = folder_tensors_lower(tensors, name);
-    if (i == tensors->count || strcmp(tensors->items[i].name, name) != 0)
+    if (i == tensors->count || strcmp(tensors->items[i]->name, name) != 0)
         return NULL;
-    return &tensors->items[i];
+    return tensors->items[i];
 }
 
 static attn_status list_no_memory(attn_error *ret_error) {
@@ -82,8 +82,7 @@ static attn_status list_one_file(struct folder_tensors *tensors, attn_error *ret
     if (tensors->items == NULL)
         return list_no_memory(ret_error);
     for (size_t i = 0; i < count; i++)
-        tensors->items[i] =
-            (struct folder_tensor){all[i].name, tensors->files[0], &all[i]};
+        tensors->items[i] = &all[i];
     tensors->count = count;
     return ATTN_OK;
 }
@@ -124,15 +123,14 @@ static attn_status find_promised(struct folder_tensors *tensors, const char *pat
                          INDEX_FILE ": tensor '%.80s' is promised in %.80s, which lacks "
                                     "it; copy the folder again",
                          name, shard);
-    tensors->items[tensors->count++] =
-        (struct folder_tensor){name, tensors->files[file], found};
+    tensors->items[tensors->count++] = found;
     return ATTN_OK;
 }
 
 /* Lists the tensors of the index, and opens each shard. */
 static attn_status list_shards(struct folder_tensors *tensors, const char *path,
-                               attn_error *ret_error) {
-    json_t *map = json_object_get(tensors->index, "weight_map");
+                               const json_t *index, attn_error *ret_error) {
+    json_t *map = json_object_get(index, "weight_map");
     const char *names[TENSORS_SHARDS_MAX] = {NULL};
     const char *name;
     json_t *value;
@@ -241,6 +239,7 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
                                 attn_error *ret_error) {
     char file[PATH_MAX];
     attn_status status;
+    json_t *index;
 
     *ret_tensors = (struct folder_tensors){.items = NULL};
     if (snprintf(file, sizeof file, "%s/" ONE_FILE, path) >= (int)sizeof file)
@@ -250,15 +249,17 @@ attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_ten
         return status != ATTN_OK ? status : list_one_file(ret_tensors, ret_error);
     }
 
-    status = config_read_file(path, INDEX_FILE, &ret_tensors->index, ret_error);
+    status = config_read_file(path, INDEX_FILE, &index, ret_error);
     if (status != ATTN_OK)
         return status;
-    if (ret_tensors->index == NULL)
+    if (index == NULL)
         return folder_tensors_refuse(path,
                                      "has neither " ONE_FILE " nor " INDEX_FILE
                                      "; give the folder that save_pretrained() wrote",
                                      ret_error);
-    return list_shards(ret_tensors, path, ret_error);
+    status = list_shards(ret_tensors, path, index, ret_error);
+    json_decref(index);
+    return status;
 }
 
 attn_status folder_tensors_open_memory(const void *memory, size_t size,
@@ -281,6 +282,5 @@ void folder_tensors_deinit(struct folder_tensors *tensors) {
         safetensors_close(tensors->files[i]);
     free(tensors->files);
     free(tensors->items);
-    json_decref(tensors->index);
     *tensors = (struct folder_tensors){.items = NULL};
 }

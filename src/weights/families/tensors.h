@@ -8,20 +8,13 @@
 
 #define TENSORS_SHARDS_MAX 512
 
-/* A tensor, and the file in which it is stored. */
-struct folder_tensor {
-    const char *name;
-    const struct safetensors *file;
-    const struct safetensors_tensor *tensor;
-};
-
 /* Empty when zeroed. */
 struct folder_tensors {
-    struct folder_tensor *items; /* [count], sorted by name as strcmp() does */
+    const struct safetensors_tensor *
+        *items; /* [count], sorted by name as strcmp() does */
     size_t count;
     struct safetensors **files; /* [num_files] */
     size_t num_files;
-    struct json_t *index; /* owns the names of sharded tensors; NULL for one file */
 };
 
 /* Opens the files of the folder at `path`, and reads all headers, but no weights. The
@@ -45,8 +38,8 @@ attn_status folder_tensors_open_memory(const void *memory, size_t size,
 void folder_tensors_deinit(struct folder_tensors *tensors);
 
 /* Returns the tensor of that name, or NULL. Takes logarithmic time. */
-const struct folder_tensor *folder_tensors_find(const struct folder_tensors *tensors,
-                                                const char *name);
+const struct safetensors_tensor *folder_tensors_find(const struct folder_tensors *tensors,
+                                                     const char *name);
 
 /* Returns the index of the first tensor whose name does not sort before `name`. */
 size_t folder_tensors_lower(const struct folder_tensors *tensors, const char *name);

@@ -44,14 +44,14 @@ size_t distance_find_bucket(const struct layer_bias *bias, ptrdiff_t distance) {
 attn_status distance_read_biases(const struct layer_bias *bias, size_t num_heads,
                                  float *ret_biases, attn_error *ret_error) {
     size_t farthest = bias->max_distance, width = 2 * farthest + 1;
-    const struct folder_tensor *stored = bias->table;
+    const struct safetensors_tensor *stored = bias->table;
     float *table = calloc(bias->num_buckets, num_heads * sizeof *table);
     if (table == NULL)
         return error_set(ret_error, ATTN_E_NOMEM, "not enough memory to read '%.80s'",
                          stored->name);
 
-    attn_status status = safetensors_read(
-        stored->file, stored->tensor, 0, bias->num_buckets * num_heads, table, ret_error);
+    attn_status status =
+        safetensors_read(stored, 0, bias->num_buckets * num_heads, table, ret_error);
     for (size_t i = 0; status == ATTN_OK && i < width; i++) {
         size_t bucket = distance_find_bucket(bias, (ptrdiff_t)i - (ptrdiff_t)farthest);
         for (size_t h = 0; h < num_heads; h++)

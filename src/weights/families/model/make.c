@@ -29,7 +29,7 @@ static void fill_linears(const struct layer *layer, attn_model_info *info) {
 
 static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
     const struct layer_norm *before = &layer->norm_before;
-    const struct folder_tensor *weight = before->weight;
+    const struct safetensors_tensor *weight = before->weight;
 
     info->head_norm = layer->query_norm.kind;
     info->head_norm_whole = layer->head_norm_whole;
@@ -67,12 +67,11 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
 }
 
 /* Reads `size` numbers; none when there is no tensor. */
-static attn_status read_vector(const struct folder_tensor *stored, size_t size,
+static attn_status read_vector(const struct safetensors_tensor *stored, size_t size,
                                float *ret_numbers, attn_error *ret_error) {
     if (stored == NULL)
         return ATTN_OK;
-    return safetensors_read(stored->file, stored->tensor, 0, size, ret_numbers,
-                            ret_error);
+    return safetensors_read(stored, 0, size, ret_numbers, ret_error);
 }
 
 static attn_status read_norm(const struct layer_norm *norm, size_t size,
