@@ -2,7 +2,7 @@
 /* attention.c: POST /v1/attention and POST /v1/heads. Content-Type and Accept choose the
  * formats of the body and of the reply. */
 #include "http/exchange.h"
-#include "http/handlers.h"
+#include "http/routes.h"
 #include "http/work/inference.h"
 #include "http/work/job.h"
 #include "wire/media.h"

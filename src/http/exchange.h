@@ -11,7 +11,7 @@
 #include "http/log/trace.h"
 #include "http/net/connection.h"
 #include "http/options.h"
-#include "http/routes.h"
+#include "http/route.h"
 #include "http/stream.h"
 #include "http/thread.h"
 #include "models/facts.h"
@@ -21,7 +21,6 @@
 #include <microhttpd.h>
 
 struct inference_kind; /* see work/inference.h */
-struct page_file;
 
 enum exchange_state {
     EXCHANGE_KEEPS_BODY,    /* bytes that arrive are added to `body` */
@@ -41,6 +40,11 @@ struct exchange_codec {
     bool text;                        /* the numbers of the body are text */
     const attn_model *const *models;
     size_t num_models;
+};
+
+/* A header of a reply. Both texts outlive the server. */
+struct reply_header {
+    const char *name, *value;
 };
 
 struct exchange {
@@ -81,9 +85,8 @@ struct exchange {
     struct http_stream stream; /* when it has begun, it replaces `reply` */
     const char *constant;      /* [constant_size], likewise; NULL: none */
     size_t constant_size;
-    struct generation_text *shared; /* has the bytes of `constant`; NULL: they last */
-    const struct page_file *page;   /* whose headers the reply has; NULL: none */
-    bool page_gzip;
+    struct generation_text *shared;     /* has the bytes of `constant`; NULL: they last */
+    const struct reply_header *headers; /* more of them, up to a name of NULL; or NULL */
     struct wire_reply_head head;
     const char *allow; /* the header of a 405, or NULL */
     /* WWW-Authenticate of a 401, or NULL. */

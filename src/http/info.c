@@ -3,7 +3,7 @@
  *
  * They make the reply on the HTTP thread, so that no computation can delay them. */
 #include "http/exchange.h"
-#include "http/handlers.h"
+#include "http/routes.h"
 #include "wire/media.h"
 #include "wire/native/describe.h"
 

@@ -17,10 +17,13 @@ void exchange_note_path(struct exchange *exchange, const char *path) {
     const struct generation *generation = exchange->generation;
     const struct route_word *name = &exchange->words[0];
 
-    exchange->route = route_find(path, exchange->words);
-    exchange->facts.route = route_index(exchange->route);
-    exchange->facts.infers =
-        exchange->route != NULL && exchange->route->access == ROUTE_INFERS;
+    const struct route_table *table = exchange->thread->routes;
+
+    exchange->route = route_find(table, path, exchange->words);
+    if (exchange->route != NULL) {
+        exchange->facts.route = (size_t)(exchange->route - table->routes);
+        exchange->facts.infers = exchange->route->access == ROUTE_INFERS;
+    }
     if (name->start == NULL)
         return;
     size_t index = wire_models_index(generation->models, generation->num_models,

@@ -4,7 +4,7 @@
 #include "wire/oip/oip.h"
 
 #include "http/exchange.h"
-#include "http/handlers.h"
+#include "http/routes.h"
 #include "http/work/inference.h"
 #include "http/work/job.h"
 #include "wire/media.h"

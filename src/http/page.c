@@ -5,7 +5,7 @@
 
 #include "base/endian.h"
 #include "http/exchange.h"
-#include "http/handlers.h"
+#include "http/routes.h"
 
 #include <inttypes.h>
 #include <stdint.h>
@@ -43,36 +43,29 @@ static const char content_security_policy[] =
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-#define ETAG_SIZE 32
-
-/* Writes the ETag of a file to ret_etag[ETAG_SIZE]; its gzip form has another. Both are
- * made of the CRC and the size of the file, which are the last 8 bytes of its gzip form
- * (RFC 1952, section 2.3.1). */
-static void write_etag(const struct page_file *file, bool gzip, char *ret_etag) {
+/* Fills in a form of a file; its bytes must outlive it. The ETag is made of the CRC and
+ * the size of the file, which are the last 8 bytes of its gzip form (RFC 1952, section
+ * 2.3.1). */
+static void init_form(struct page_form *form, const struct page_text *gzip, bool is_gzip,
+                      const char *bytes, size_t size) {
     uint64_t trailer;
-    memcpy(&trailer, file->gzip->bytes + file->gzip->size - sizeof trailer,
-           sizeof trailer);
-    snprintf(ret_etag, ETAG_SIZE, "\"%016" PRIx64 "%s\"", trailer, gzip ? "-gzip" : "");
-}
+    memcpy(&trailer, gzip->bytes + gzip->size - sizeof trailer, sizeof trailer);
 
-bool page_add_headers(const struct page_file *file, bool gzip,
-                      struct MHD_Response *response) {
-    char etag[ETAG_SIZE];
-    write_etag(file, gzip, etag);
-    const char *const headers[][2] = {
-        {MHD_HTTP_HEADER_ETAG, etag},
-        {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING},
-        {MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache"}, /* asks whether the ETag is new */
-        {"Content-Security-Policy", content_security_policy},
-        {"X-Content-Type-Options", "nosniff"},
-        {"Referrer-Policy", "no-referrer"},
-    };
-
-    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
-        if (MHD_add_response_header(response, headers[i][0], headers[i][1]) != MHD_YES)
-            return false;
-    return !gzip || MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING,
-                                            "gzip") == MHD_YES;
+    *form = (struct page_form){
+        .bytes = bytes,
+        .size = size,
+        .headers = {
+            {MHD_HTTP_HEADER_ETAG, form->etag},
+            {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING},
+            {MHD_HTTP_HEADER_CACHE_CONTROL,
+             "no-cache"}, /* asks whether the ETag is new */
+            {"Content-Security-Policy", content_security_policy},
+            {"X-Content-Type-Options", "nosniff"},
+            {"Referrer-Policy", "no-referrer"},
+            {is_gzip ? MHD_HTTP_HEADER_CONTENT_ENCODING : NULL, "gzip"},
+        }};
+    snprintf(form->etag, sizeof form->etag, "\"%016" PRIx64 "%s\"", trailer,
+             is_gzip ? "-gzip" : "");
 }
 
 /* Finds an item of Accept-Encoding (RFC 9110, section 12.5.3). Returns whether there is
@@ -103,14 +96,11 @@ static bool accepts_gzip(struct exchange *exchange) {
 }
 
 /* Whether the client has the file in this form already. */
-static bool knows_form(struct exchange *exchange, const struct page_file *file,
-                       bool gzip) {
+static bool knows_form(struct exchange *exchange, const struct page_form *form) {
     const char *known = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                     MHD_HTTP_HEADER_IF_NONE_MATCH);
-    char etag[ETAG_SIZE];
-
-    write_etag(file, gzip, etag);
-    return known != NULL && (strcmp(known, "*") == 0 || strstr(known, etag) != NULL);
+    return known != NULL &&
+           (strcmp(known, "*") == 0 || strstr(known, form->etag) != NULL);
 }
 
 /* Inflates a gzip file of the binary to `out`, which has room for its `size` bytes. */
@@ -133,10 +123,11 @@ attn_status page_init(struct page *page) {
         uint32_t size; /* the last four bytes (RFC 1952, section 2.3.1) */
 
         memcpy(&size, gzip->bytes + gzip->size - sizeof size, sizeof size);
-        page->sizes[i] = size;
         page->texts[i] = malloc(size);
         if (page->texts[i] == NULL || !inflate_file(gzip, size, page->texts[i]))
             return ATTN_E_NOMEM;
+        init_form(&page->forms[i][false], gzip, false, page->texts[i], size);
+        init_form(&page->forms[i][true], gzip, true, gzip->bytes, (size_t)gzip->size);
     }
     return ATTN_OK;
 }
@@ -161,18 +152,14 @@ void page_handle(struct exchange *exchange) {
         return;
     }
 
-    bool gzip = accepts_gzip(exchange);
-    const struct page *page = exchange->thread->page;
-    size_t i = (size_t)(file - files);
-    exchange->page = file;
-    exchange->page_gzip = gzip;
-    exchange_set_constant(exchange, file->content_type,
-                          gzip ? file->gzip->bytes : page->texts[i],
-                          gzip ? (size_t)file->gzip->size : page->sizes[i]);
+    const struct page_form *form =
+        &exchange->thread->page->forms[file - files][accepts_gzip(exchange)];
+    exchange->headers = form->headers;
+    exchange_set_constant(exchange, file->content_type, form->bytes, form->size);
 
-    /* Its Content-Length is that of the content which libmicrohttpd leaves out (RFC 9110,
-     * section 8.6). */
-    if (knows_form(exchange, file, gzip)) {
+    /* Its Content-Length is the size of the content that libmicrohttpd leaves out (RFC
+     * 9110, section 8.6). */
+    if (knows_form(exchange, form)) {
         exchange->status = MHD_HTTP_NOT_MODIFIED;
         exchange->head.content_type = NULL;
     }

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* page.h: the page's files, and their headers. */
+/* page.h: the page's files, and their headers, as replies have them. */
 #ifndef ATTND_HTTP_PAGE_H
 #define ATTND_HTTP_PAGE_H
 
-#include <attnd/status.h>
-#include <microhttpd.h>
-#include <stdbool.h>
+#include "http/exchange.h"
 
-struct page_file;
+#define PAGE_NUM_FILES   3
+#define PAGE_NUM_HEADERS 8
+#define PAGE_ETAG_SIZE   32
 
-#define PAGE_NUM_FILES 3
+/* A file as it is sent; all replies share it. */
+struct page_form {
+    const char *bytes;
+    size_t size;
+    char etag[PAGE_ETAG_SIZE];
+    struct reply_header headers[PAGE_NUM_HEADERS];
+};
 
-/* The files without compression, which all replies share. Zeroed, it has none. */
+/* Zeroed, it has no files. */
 struct page {
-    char *texts[PAGE_NUM_FILES];
-    size_t sizes[PAGE_NUM_FILES];
+    char *texts[PAGE_NUM_FILES];               /* inflated */
+    struct page_form forms[PAGE_NUM_FILES][2]; /* the text, and its gzip form */
 };
 
 /* Inflates the files. Returns ATTN_E_NOMEM when memory is short; what there is then is
  * freed by page_deinit() too. */
 attn_status page_init(struct page *page);
 void page_deinit(struct page *page);
-
-/* Adds the headers that only files of the page have. `gzip`: the file is sent compressed.
- * Returns false when memory is short. */
-bool page_add_headers(const struct page_file *file, bool gzip,
-                      struct MHD_Response *response);
 
 #endif

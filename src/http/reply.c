@@ -4,7 +4,6 @@
 #include "base/container_of.h"
 #include "http/exchange.h"
 #include "http/log/access.h"
-#include "http/page.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
 
@@ -27,7 +26,7 @@ static struct wire_reply_head plain_head(const char *content_type) {
 
 void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply);
-    exchange->page = NULL;
+    exchange->headers = NULL;
     if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK ||
         buf_set_capacity(&exchange->reply, exchange->reply.size) != ATTN_OK)
         buf_deinit(&exchange->reply); /* exchange_send() then sends a constant text */
@@ -187,6 +186,16 @@ static unsigned find_retry_after(const struct exchange *exchange) {
     return sched_retry_after(exchange->options->pool, &exchange->job);
 }
 
+/* Adds what the route's handler asks for. Returns false when memory is short. */
+static bool add_more_headers(const struct exchange *exchange,
+                             struct MHD_Response *response) {
+    const struct reply_header *header = exchange->headers;
+    while (header != NULL && header->name != NULL &&
+           add_header(response, header->name, header->value))
+        header++;
+    return header == NULL || header->name == NULL;
+}
+
 /* Returns false when memory is short. */
 static bool add_headers(const struct exchange *exchange, struct MHD_Response *response) {
     const struct wire_reply_head *head = &exchange->head;
@@ -211,8 +220,7 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
                       exchange->retry_later ? seconds : NULL) &&
            add_cors_headers(exchange, response) &&
            add_header(response, MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL) &&
-           (exchange->page == NULL ||
-            page_add_headers(exchange->page, exchange->page_gzip, response));
+           add_more_headers(exchange, response);
 }
 
 enum MHD_Result exchange_send(struct exchange *exchange) {

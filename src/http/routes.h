@@ -1,73 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routes.h: which handler serves a path. */
+/* routes.h: the table of routes, and the functions that it refers to.
+ *
+ * attention_* and heads_* are in attention.c, oip_* in oip.c, page_* in page.c, the
+ * others in info.c. */
 #ifndef ATTND_HTTP_ROUTES_H
 #define ATTND_HTTP_ROUTES_H
 
-#include "wire/problem.h"
+#include "http/route.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+extern const struct route_table routes_table;
 
-struct exchange;
+/* route.check of POST /v1/attention: checks Content-Type (415) and Accept (406). */
+bool attention_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
-#define ROUTE_WORDS_MAX 2
+/* route.check of POST /v1/heads, whose reply is JSON: checks the same. */
+bool heads_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* A word of the path; points into it. */
-struct route_word {
-    const char *start;
-    size_t size;
-};
+/* route.check of the Open Inference Protocol: Content-Type is JSON, or JSON with binary
+ * data after it, or missing; else 415. */
+bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* Where and for whom a route is. */
-enum route_access {
-    ROUTE_NEEDS_KEY, /* when there are keys */
-    ROUTE_INFERS,    /* needs one too; a worker computes the reply with a model */
-    ROUTE_IS_OPEN,
-    ROUTE_IS_HEALTH, /* open, and at the admin address too */
-    ROUTE_IS_METRICS /* at the admin address alone; when there is none, needs a key */
-};
+/* route.check below POST /v2/repository: checks the same. The body is small, because the
+ * HTTP thread reads it. */
+bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem);
 
-/* The address at which a request arrives. */
-enum route_address {
-    ROUTE_AT_ONLY, /* there is no other */
-    ROUTE_AT_MAIN, /* there is an admin address too */
-    ROUTE_AT_ADMIN /* it has no models and needs no keys */
-};
-
-struct route {
-    /* '*' means any word between slashes. When a path longer than "/" ends in '/', all
-     * that follows is one word. Words are not empty. */
-    const char *path;
-    const char *allow; /* methods, as in the Allow header */
-    /* Checks the headers of a request whose body is kept, and may lower
-     * exchange->max_body; returns false with *ret_problem set. NULL: the route needs no
-     * body, and discards one that is sent. */
-    bool (*check)(struct exchange *exchange, struct wire_problem *ret_problem);
-    void (*handle)(struct exchange *exchange); /* called when the request is complete */
-    enum route_access access;
-};
-
-/* Finds the route of a path, or NULL. ret_words[ROUTE_WORDS_MAX] are the words of the
- * path that the route leaves open; `start` is NULL past the last. */
-const struct route *route_find(const char *path, struct route_word *ret_words);
-
-/* Returns the position of a route in the table; REQUEST_ROUTES_MAX for NULL. */
-size_t route_index(const struct route *route);
-
-/* Returns the route at a position of the table; NULL past the last. */
-const struct route *route_at(size_t index);
-
-/* Whether the route that was found for `path` is at the address and has the method.
- * Returns false with *ret_problem set when it does not have it (405), and when it is not
- * there or `route` is NULL (404). */
-bool route_check(const struct route *route, enum route_address address, const char *path,
-                 const char *method, struct wire_problem *ret_problem);
-
-/* Whether the route needs no key. Accepts NULL, which does. */
-bool route_is_open(const struct route *route);
-
-/* Returns how errors are written for requests of this path, which need not be a
- * route's. */
-const struct wire_error_format *route_errors(const char *path);
+/* route.handle: each makes the reply, or submits the exchange to a worker or to the
+ * thread that loads models. */
+void attention_handle(struct exchange *exchange);
+void heads_handle(struct exchange *exchange);
+void models_handle_list(struct exchange *exchange);
+void models_handle_one(struct exchange *exchange);
+void health_handle_live(struct exchange *exchange);
+void health_handle_ready(struct exchange *exchange);
+void oip_handle_server(struct exchange *exchange);
+void oip_handle_model(struct exchange *exchange);
+void oip_handle_ready(struct exchange *exchange);
+void oip_handle_config(struct exchange *exchange);
+void oip_handle_stats(struct exchange *exchange);
+void oip_handle_all_stats(struct exchange *exchange);
+void oip_handle_infer(struct exchange *exchange);
+void oip_handle_index(struct exchange *exchange);
+void oip_handle_load(struct exchange *exchange);
+void oip_handle_unload(struct exchange *exchange);
+void page_handle(struct exchange *exchange); /* the three files of the page */
+void openapi_handle(struct exchange *exchange);
 
 #endif

@@ -10,6 +10,7 @@
 #include "http/net/framing.h"
 #include "http/net/listen.h"
 #include "http/page.h"
+#include "http/routes.h"
 #include "http/thread.h"
 
 #include <stdio.h>
@@ -232,6 +233,7 @@ static struct http_thread prepare_thread(struct http_server *server, size_t inde
                                               exchange_client_left, exchange_give_turn},
                                 .metrics = server->metrics,
                                 .page = &server->page,
+                                .routes = &routes_table,
                                 .counts = &server->metrics->threads[index],
                                 .main_limits = &server->limits,
                                 .refuses_ready = &server->refuses_ready};

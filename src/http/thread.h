@@ -10,7 +10,7 @@
 #include "http/net/secrets.h"
 #include "http/net/turns.h"
 #include "http/options.h"
-#include "http/routes.h"
+#include "http/route.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -43,9 +43,10 @@ struct http_thread {
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
     atomic_size_t num_with_workers;
-    atomic_bool woken;             /* wake_fd was written to, and not read since */
-    struct metrics *metrics;       /* owned by the server */
-    const struct page *page;       /* likewise */
+    atomic_bool woken;       /* wake_fd was written to, and not read since */
+    struct metrics *metrics; /* owned by the server */
+    const struct page *page; /* as well */
+    const struct route_table *routes;
     struct metrics_thread *counts; /* this thread's, of `metrics` */
     /* Of the server's main address, which metrics show. */
     const struct connection_limits *main_limits;

@@ -14,6 +14,8 @@
 
 #include <attnd/status.h>
 
+struct exchange;
+
 /* The histograms of each route. */
 enum metrics_histogram {
     METRICS_TOTAL,
@@ -51,6 +53,9 @@ attn_status metrics_create(size_t num_threads, struct metrics **ret_metrics);
 
 /* Accepts NULL. */
 void metrics_destroy(struct metrics *metrics);
+
+/* route.handle of GET /metrics (print.c). */
+void metrics_handle(struct exchange *exchange);
 
 /* Counts a request that has ended; `thread` is its HTTP thread's. */
 void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,

@@ -4,7 +4,6 @@
  * docs/operate.md says what each metric is good for. */
 #include "base/log.h"
 #include "http/exchange.h"
-#include "http/handlers.h"
 #include "http/metrics/metrics.h"
 #include "http/net/secrets.h"
 #include "obs/process.h"
@@ -36,21 +35,20 @@ static void print_singles(struct obs_text *text, const struct single *singles,
     }
 }
 
-static const char *label_of_route(size_t index) {
-    const struct route *route = route_at(index);
-    return route != NULL ? route->path : NONE;
+static const char *label_of_route(const struct route_table *table, size_t index) {
+    return index < table->count ? table->routes[index].path : NONE;
 }
 
 /* --- requests --- */
 
 /* Writes the samples of one model, or of none: those that are not 0. */
-static void print_request_sums(struct obs_text *text, const char *model,
-                               const struct request_sums *sums) {
+static void print_request_sums(struct obs_text *text, const struct route_table *table,
+                               const char *model, const struct request_sums *sums) {
     char status[12];
     struct obs_label labels[] = {{"route", NULL}, {"model", model}, {"status", status}};
 
     for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
-        labels[0].value = label_of_route(route);
+        labels[0].value = label_of_route(table, route);
         for (size_t i = 0; request_status_at(i) != 0; i++) {
             if (sums->counts[route][i] == 0)
                 continue;
@@ -60,20 +58,22 @@ static void print_request_sums(struct obs_text *text, const char *model,
     }
 }
 
-static void print_requests(struct obs_text *text, const struct metrics *metrics,
+static void print_requests(struct obs_text *text, const struct http_thread *thread,
                            const struct generation *generation) {
+    const struct metrics *metrics = thread->metrics;
     struct request_sums none = {{{0}}};
 
     obs_text_family(text, "attnd_requests_total", OBS_COUNTER,
                     "Requests, counted when their reply begins.");
     for (size_t i = 0; i < metrics->num_threads; i++)
         request_sums_add(&none, &metrics->threads[i].requests);
-    print_request_sums(text, NONE, &none);
+    print_request_sums(text, thread->routes, NONE, &none);
 
     for (size_t i = 0; i < generation->num_models; i++) {
         struct request_sums sums = {{{0}}};
         request_sums_add(&sums, &generation->stats[i]->requests);
-        print_request_sums(text, attn_model_get_info(generation->models[i])->name, &sums);
+        print_request_sums(text, thread->routes,
+                           attn_model_get_info(generation->models[i])->name, &sums);
     }
 }
 
@@ -177,12 +177,15 @@ static const struct {
 };
 
 /* Writes one histogram of every route that has one. */
-static void print_histogram(struct obs_text *text, const struct metrics *metrics,
+static void print_histogram(struct obs_text *text, const struct http_thread *thread,
                             enum metrics_histogram histogram) {
+    const struct route_table *table = thread->routes;
+    const struct metrics *metrics = thread->metrics;
+
     obs_text_family(text, histogram_families[histogram].name, OBS_HISTOGRAM,
                     histogram_families[histogram].help);
     for (size_t route = 0; route <= REQUEST_ROUTES_MAX; route++) {
-        const struct obs_label label = {"route", label_of_route(route)};
+        const struct obs_label label = {"route", label_of_route(table, route)};
         struct obs_histogram_sums sums = {{0}, 0};
         for (size_t i = 0; i < metrics->num_threads; i++)
             obs_histogram_add(&metrics->threads[i].histograms[route][histogram], &sums);
@@ -296,10 +299,10 @@ static attn_status print_metrics(void *context, struct buf *body) {
     print_present(&text, exchange);
     print_model_series(&text, exchange->generation);
     print_reloads(&text, exchange->options);
-    print_requests(&text, metrics, exchange->generation);
+    print_requests(&text, exchange->thread, exchange->generation);
     print_reasons(&text, metrics);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
-        print_histogram(&text, metrics, i);
+        print_histogram(&text, exchange->thread, i);
     return text.status;
 }
 

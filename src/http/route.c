@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route.c: how a path and a method are matched with a table of routes. */
+#include "http/route.h"
+
+#include "models/requests.h"
+#include "wire/oip/oip.h"
+
+#include <string.h>
+
+/* Whether the address has the route. */
+static bool is_at(const struct route *route, enum route_address address) {
+    switch (route->access) {
+    case ROUTE_IS_HEALTH:
+        return true;
+    case ROUTE_IS_METRICS:
+        return address != ROUTE_AT_MAIN;
+    case ROUTE_NEEDS_KEY:
+    case ROUTE_INFERS:
+    case ROUTE_IS_OPEN:
+        break;
+    }
+    return address != ROUTE_AT_ADMIN;
+}
+
+/* Whether `path` is one of the route's. ret_words[ROUTE_WORDS_MAX] are then the words
+ * that the route leaves open. */
+static bool route_matches(const struct route *route, const char *path,
+                          struct route_word *ret_words) {
+    const char *pattern = route->path;
+    size_t word = 0;
+
+    memset(ret_words, 0, ROUTE_WORDS_MAX * sizeof *ret_words);
+    for (; *pattern != '\0'; pattern++) {
+        if (*pattern == '*') {
+            size_t size = strcspn(path, "/");
+            if (size == 0)
+                return false;
+            ret_words[word++] = (struct route_word){path, size};
+            path += size;
+        } else if (*path++ != *pattern) {
+            return false;
+        }
+    }
+
+    if (pattern[-1] != '/' || pattern - route->path == 1)
+        return *path == '\0';
+    ret_words[word] = (struct route_word){path, strlen(path)};
+    return *path != '\0';
+}
+
+/* Whether `method` is one of the words of `allow`. */
+static bool allows_method(const char *allow, const char *method) {
+    size_t size = strlen(method);
+    for (const char *word = allow; word != NULL; word = strchr(word, ' ')) {
+        word += *word == ' ';
+        if (strncmp(word, method, size) == 0 && (word[size] == ',' || word[size] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+const struct route *route_find(const struct route_table *table, const char *path,
+                               struct route_word *ret_words) {
+    for (size_t i = 0; i < table->count; i++) {
+        if (route_matches(&table->routes[i], path, ret_words))
+            return &table->routes[i];
+    }
+    return NULL;
+}
+
+/* Says that the address has no route for the path. Returns false. */
+static bool set_unknown(enum route_address address, const char *path,
+                        struct wire_problem *ret_problem) {
+    if (address == ROUTE_AT_ADMIN)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                                "the admin address has no route %.200s; use "
+                                "GET /metrics, GET /v2/health/live or "
+                                "GET /v2/health/ready, or the address of --listen",
+                                path);
+    if (strcmp(path, "/metrics") == 0)
+        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                                "the metrics are at the address of --admin-listen");
+    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_ROUTE, NULL,
+                            "there is no route %.200s; use POST /v1/attention, "
+                            "POST /v1/heads, GET /v1/models, GET /v1/models/NAME, "
+                            "GET /v2/health/live, GET /v2/health/ready, "
+                            "GET /openapi.json, the page at GET /, or the Open Inference "
+                            "Protocol below GET /v2",
+                            path);
+}
+
+bool route_check(const struct route *route, enum route_address address, const char *path,
+                 const char *method, struct wire_problem *ret_problem) {
+    if (route == NULL || !is_at(route, address))
+        return set_unknown(address, path, ret_problem);
+    if (allows_method(route->allow, method))
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_METHOD_NOT_ALLOWED, NULL,
+                            "%.20s is not allowed here; %.200s allows %s", method, path,
+                            route->allow);
+}
+
+bool route_is_open(const struct route *route) {
+    return route != NULL &&
+           (route->access == ROUTE_IS_OPEN || route->access == ROUTE_IS_HEALTH);
+}
+
+const struct wire_error_format *route_errors(const char *path) {
+    bool is_oip = strncmp(path, "/v2", 3) == 0 && (path[3] == '/' || path[3] == '\0');
+    return is_oip ? &wire_oip_error_format : &wire_problem_format;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route.h: which handler serves a path, by a table that routes.c has. */
+#ifndef ATTND_HTTP_ROUTE_H
+#define ATTND_HTTP_ROUTE_H
+
+#include "wire/problem.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct exchange;
+
+#define ROUTE_WORDS_MAX 2
+
+/* A word of the path; points into it. */
+struct route_word {
+    const char *start;
+    size_t size;
+};
+
+/* Where and for whom a route is. */
+enum route_access {
+    ROUTE_NEEDS_KEY, /* when there are keys */
+    ROUTE_INFERS,    /* needs one too; a worker computes the reply with a model */
+    ROUTE_IS_OPEN,
+    ROUTE_IS_HEALTH, /* open, and at the admin address too */
+    ROUTE_IS_METRICS /* at the admin address alone; when there is none, needs a key */
+};
+
+/* The address at which a request arrives. */
+enum route_address {
+    ROUTE_AT_ONLY, /* there is no other */
+    ROUTE_AT_MAIN, /* there is an admin address too */
+    ROUTE_AT_ADMIN /* it has no models and needs no keys */
+};
+
+struct route {
+    /* '*' means any word between slashes. When a path longer than "/" ends in '/', all
+     * that follows is one word. Words are not empty. */
+    const char *path;
+    const char *allow; /* methods, as in the Allow header */
+    /* Checks the headers of a request whose body is kept, and may lower
+     * exchange->max_body; returns false with *ret_problem set. NULL: the route needs no
+     * body, and discards one that is sent. */
+    bool (*check)(struct exchange *exchange, struct wire_problem *ret_problem);
+    void (*handle)(struct exchange *exchange); /* called when the request is complete */
+    enum route_access access;
+};
+
+struct route_table {
+    const struct route *routes; /* [count] */
+    size_t count;
+};
+
+/* Finds the route of a path, or NULL. ret_words[ROUTE_WORDS_MAX] are the words of the
+ * path that the route leaves open; `start` is NULL past the last. */
+const struct route *route_find(const struct route_table *table, const char *path,
+                               struct route_word *ret_words);
+
+/* Whether the route that was found for `path` is at the address and has the method.
+ * Returns false with *ret_problem set when it does not have it (405), and when it is not
+ * there or `route` is NULL (404). */
+bool route_check(const struct route *route, enum route_address address, const char *path,
+                 const char *method, struct wire_problem *ret_problem);
+
+/* Whether the route needs no key. Accepts NULL, which does. */
+bool route_is_open(const struct route *route);
+
+/* Returns how errors are written for requests of this path, which need not be a
+ * route's. */
+const struct wire_error_format *route_errors(const char *path);
+
+#endif
