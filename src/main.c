@@ -98,15 +98,13 @@ int main(int argc, char **argv) {
     int exit_code = EXIT_SUCCESS;
     if (config.help)
         config_print_help();
-    else if (config.man)
-        config_print_man();
     else if (config.version)
         printf("attnd %s%s\n", attn_version(), main_commit);
     else
         exit_code = command_runs[command](&config, &files);
 
     /* A server goes on without its one line, and health replies by its exit code. */
-    bool is_text = config.help || config.man || config.version || config.check_config ||
+    bool is_text = config.help || config.version || config.check_config ||
                    (command != COMMAND_SERVE && command != COMMAND_HEALTH);
     if (is_text)
         exit_code = finish_output(exit_code);

@@ -59,7 +59,6 @@ struct config {
     size_t queue;           /* jobs that may wait */
     size_t max_queue_delay; /* ms */
     size_t default_timeout; /* ms; 0: none */
-    size_t batch_delay_us;
     size_t max_connections;
     size_t max_per_client; /* requests in progress; 0: no limit */
     struct config_texts trusted_proxies;
@@ -67,7 +66,6 @@ struct config {
     size_t header_timeout; /* seconds */
     size_t min_rate;       /* bytes per second */
     bool no_ui;
-    bool ignore_client_abort;
     size_t max_body;        /* bytes */
     size_t max_reply;       /* bytes */
     size_t max_memory;      /* bytes; 0: half of the memory of the process */
@@ -83,11 +81,9 @@ struct config {
     struct config_bench bench; /* read by cli/bench.c and cli/bench_wire.c */
     struct config_heads heads; /* read by cli/heads.c and cli/prune.c */
 
-    char *file; /* value of --config; NULL: none */
-    bool strict_environment;
+    char *file;                            /* value of --config; NULL: none */
     struct config_texts ignored_variables; /* names of ATTND_... that no option has */
     bool help;
-    bool man;
     bool version;
 };
 
@@ -96,9 +92,8 @@ struct config {
  * options it may have and no other command's. Arguments that are not options are copied
  * to *ret_operands when the command accepts files, else they are errors.
  *
- * A variable ATTND_... that no option has is an error under strict_environment, else its
- * name is kept for a warning. The environment is shared with others, so the option of
- * another command is only ignored there.
+ * The name of a variable ATTND_... that no option has is kept for a warning: the
+ * environment is shared with others. So the option of another command is ignored there.
  *
  * On success the caller owns *ret_config and *ret_operands. On failure *ret_config has no
  * texts, and the other values as far as the sources could be read: every source is read
@@ -113,8 +108,7 @@ attn_status config_read(const struct command_info *command, int argc, char *cons
 void config_texts_deinit(struct config_texts *texts);
 void config_deinit(struct config *config);
 
-/* Print the help or the man page (troff) to standard output. */
+/* Prints the help to standard output. */
 void config_print_help(void);
-void config_print_man(void);
 
 #endif

@@ -8,8 +8,8 @@
 #include <string.h>
 
 static const char *const log_formats[] = {"text", "json", NULL};
-/* The words that attn_model_set_engine() accepts. */
 static const char *const model_controls[] = {"none", "explicit", NULL};
+/* The words that attn_model_set_engine() accepts. */
 static const char *const engines[] = {"auto", "native", "openblas", NULL};
 static const char *const cpus[] = {"auto", "avx512", "avx2", "neon", "portable", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
@@ -162,14 +162,6 @@ const struct option config_options[] = {
      .help = "How long a request that states no timeout of its own may wait and be "
              "computed, in milliseconds. After that it is dropped, and the reply is 504. "
              "0 means no limit."},
-    {.name = "batch-delay-us",
-     .kind = OPTION_COUNT,
-     .offset = AT(batch_delay_us),
-     .max = 1000000,
-     .metavar = "US",
-     .help = "How long a small request may wait for others of its model, in microseconds "
-             "from its arrival on. Small requests that wait are always computed together "
-             "by the native engine; 0 means not to wait for more of them."},
     {.name = "max-connections",
      .kind = OPTION_COUNT,
      .offset = AT(max_connections),
@@ -257,11 +249,6 @@ const struct option config_options[] = {
      .max = 86400,
      .metavar = "SECONDS",
      .help = "Close a connection after this time without traffic."},
-    {.name = "ignore-client-abort",
-     .kind = OPTION_FLAG,
-     .offset = AT(ignore_client_abort),
-     .help = "Compute requests whose client has closed its side of the connection. "
-             "Without it they are dropped while they wait."},
     {.name = "no-ui",
      .kind = OPTION_FLAG,
      .offset = AT(no_ui),
@@ -312,12 +299,6 @@ const struct option config_options[] = {
      .offset = AT(file),
      .metavar = "FILE",
      .help = "Read options from a JSON object, with '_' for '-' in their names."},
-    {.name = "strict-environment",
-     .kind = OPTION_FLAG,
-     .offset = AT(strict_environment),
-     .help = "Refuse environment variables ATTND_... that no option has. Without it each "
-             "gives a warning and is ignored. Those that Kubernetes sets for services "
-             "(..._SERVICE_HOST, ..._PORT=tcp://... and so on) are always ignored."},
     {.name = "check-config",
      .kind = OPTION_FLAG,
      .offset = AT(check_config),
@@ -440,11 +421,6 @@ const struct option config_options[] = {
              "A file that exists is not replaced.",
      .command = "prune",
      .command_line_only = true},
-    {.name = "man",
-     .kind = OPTION_FLAG,
-     .offset = AT(man),
-     .help = "Print the man page (troff) and exit.",
-     .command_line_only = true},
     {.name = "version",
      .kind = OPTION_FLAG,
      .offset = AT(version),
@@ -462,15 +438,37 @@ const struct option config_options[] = {
 
 const size_t config_num_options = sizeof config_options / sizeof config_options[0];
 
+/* Options of earlier versions, each with what to do instead. */
+static const struct {
+    const char *name, *instead;
+} retired_options[] = {
+    {"batch-delay-us", "leave it out: requests that wait are computed together"},
+    {"strict-environment", "leave it out: unknown variables give a warning"},
+    {"ignore-client-abort", "keep the connection open until the reply has arrived"},
+    {"man", "see man attnd, or docs/attnd.1 in the source"},
+};
+
+/* Whether `name` is that of an option, with `separator` where it has '-'. */
+static bool is_name_of(const char *option, const char *name, char separator) {
+    while (*option != '\0' && *name == (*option == '-' ? separator : *option)) {
+        option++;
+        name++;
+    }
+    return *option == '\0' && *name == '\0';
+}
+
 const struct option *option_find(const char *name, char separator) {
     for (size_t i = 0; i < config_num_options; i++) {
-        const char *a = config_options[i].name, *b = name;
-        while (*a != '\0' && *b == (*a == '-' ? separator : *a)) {
-            a++;
-            b++;
-        }
-        if (*a == '\0' && *b == '\0')
+        if (is_name_of(config_options[i].name, name, separator))
             return &config_options[i];
+    }
+    return NULL;
+}
+
+const char *option_find_retired(const char *name, char separator) {
+    for (size_t i = 0; i < sizeof retired_options / sizeof retired_options[0]; i++) {
+        if (is_name_of(retired_options[i].name, name, separator))
+            return retired_options[i].instead;
     }
     return NULL;
 }

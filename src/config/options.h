@@ -45,6 +45,10 @@ extern const size_t config_num_options;
  * NULL when there is none. */
 const struct option *option_find(const char *name, char separator);
 
+/* Returns what to do instead of an option that an earlier version had, a clause, or NULL
+ * where there was none of this name. */
+const char *option_find_retired(const char *name, char separator);
+
 /* Finds an option by its letter, which is not '\0'. Returns NULL when there is none. */
 const struct option *option_find_letter(char letter);
 

@@ -203,6 +203,17 @@ static void read_defaults(struct option_reader *reader) {
     }
 }
 
+/* Refuses the flag `flag`; `name` is its name, or "". */
+static attn_status refuse_unknown(struct option_reader *reader, const char *flag,
+                                  const char *name) {
+    const char *instead = option_find_retired(name, '-');
+    if (instead != NULL)
+        return error_set(reader->error, ATTN_E_VALUE, "%s is no longer an option; %s",
+                         flag, instead);
+    return error_set(reader->error, ATTN_E_VALUE, "unknown option '%s'; see attnd --help",
+                     flag);
+}
+
 /* Reads the flag at argv[*at], and advances *at past it and its value. */
 static attn_status read_argument(struct option_reader *reader, int argc,
                                  char *const *argv, int *at) {
@@ -220,9 +231,8 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     else if (strlen(origin) == 2)
         option = option_find_letter(origin[1]);
     if (option == NULL)
-        return error_set(reader->error, ATTN_E_VALUE,
-                         "unknown option '%s'; see attnd --help",
-                         *origin != '\0' ? origin : flag);
+        return refuse_unknown(reader, *origin != '\0' ? origin : flag,
+                              strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
     if (option->command != NULL && strstr(option->command, reader->command->name) == NULL)
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s is an option of attnd %s, not of attnd %s; %s", origin,
@@ -360,6 +370,9 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s: is only a flag, of attnd %s; remove it", origin,
                          option->command);
+    if (option_find_retired(name, '_') != NULL)
+        return error_set(reader->error, ATTN_E_VALUE, "%s is no longer an option; %s",
+                         origin, option_find_retired(name, '_'));
     if (option == NULL || option->command_line_only || strcmp(name, "config") == 0)
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s: unknown option; use the names in attnd --help, "
@@ -394,17 +407,6 @@ static void read_config_file(struct option_reader *reader) {
     json_decref(root);
 }
 
-/* Any source may have set strict_environment, so this is checked last. */
-static attn_status check_variables(struct option_reader *reader) {
-    const struct config_texts *names = &reader->config.ignored_variables;
-    if (!reader->config.strict_environment || names->count == 0)
-        return ATTN_OK;
-    return error_set(reader->error, ATTN_E_VALUE,
-                     "unknown environment variable %s; unset it, see attnd --help for "
-                     "the known ones, or leave out --strict-environment",
-                     names->items[0]);
-}
-
 /* The highest source first: a value that is overridden is not even checked, and --config
  * is known before the file is read. */
 static void read_sources(struct option_reader *reader, int argc, char *const *argv,
@@ -413,7 +415,6 @@ static void read_sources(struct option_reader *reader, int argc, char *const *ar
     read_arguments(reader, argc, argv);
     read_environment(reader, environment);
     read_config_file(reader);
-    keep_first(reader, check_variables(reader));
 }
 
 attn_status config_read(const struct command_info *command, int argc, char *const *argv,

@@ -23,19 +23,17 @@ struct http_options {
     size_t max_connections;   /* of all threads together; 0: the default */
     size_t header_timeout;    /* seconds; also the grace of bodies and replies */
     int64_t default_timeout;  /* ns, of requests that state none; 0: no limit */
-    int64_t batch_delay;      /* ns that a request may wait for others to join */
     size_t idle_timeout;      /* seconds */
     size_t min_rate;          /* bytes per second, of bodies and replies */
     size_t max_per_client;    /* requests in progress; 0: no limit */
     const struct address_ranges *trusted_proxies;
     /* Those of web pages elsewhere that may use the server. */
     const struct origins *cors_origins;
-    bool access_log;          /* requests are logged at LOG_INFO, not LOG_DEBUG */
-    struct secrets *secrets;  /* NULL: neither keys nor TLS */
-    bool no_ui;               /* the page is not served */
-    bool ignore_client_abort; /* a client that hangs up still gets its reply */
-    size_t max_body;          /* bytes */
-    size_t max_reply;         /* bytes */
+    bool access_log;         /* requests are logged at LOG_INFO, not LOG_DEBUG */
+    struct secrets *secrets; /* NULL: neither keys nor TLS */
+    bool no_ui;              /* the page is not served */
+    size_t max_body;         /* bytes */
+    size_t max_reply;        /* bytes */
     const struct model_changer *changer; /* NULL: no client may load or unload */
     struct generations *models;          /* of which a generation is published */
     struct sched_pool *pool;

@@ -56,11 +56,7 @@ void exchange_give_turn(struct turn *turn) {
 }
 
 void exchange_client_left(struct exchange *exchange) {
-    /* One that gives way to another client has nobody to reply to. */
-    bool ignored =
-        exchange->options->ignore_client_abort && exchange->peer->holder != NULL;
-
-    if (exchange->state != EXCHANGE_WITH_WORKER || ignored)
+    if (exchange->state != EXCHANGE_WITH_WORKER)
         return;
     if (exchange->turn.flow != NULL)
         turn_leave(&exchange->thread->turns, &exchange->turn);

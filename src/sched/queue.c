@@ -145,20 +145,13 @@ static int64_t find_inner_end(const struct queue *queue, int64_t reached) {
     return reached < queue->max_large_finish ? queue->max_large_finish : reached;
 }
 
-struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached,
-                                   uint64_t except) {
+struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached) {
     const struct sched_flow *ring = &queue->flows[SCHED_CHEAP];
+    struct sched_flow *flow = ring->next;
 
-    reached = find_inner_end(queue, reached);
-    for (struct sched_flow *flow = ring->next; flow != ring && flow->tag < reached;
-         flow = flow->next) {
-        struct sched_job *job = flow->first;
-        while (job != NULL && except != 0 && job->group == except)
-            job = job->next;
-        if (job != NULL)
-            return take_from_flow(queue, flow, job);
-    }
-    return NULL;
+    if (flow == ring || flow->tag >= find_inner_end(queue, reached))
+        return NULL;
+    return take_from_flow(queue, flow, flow->first);
 }
 
 struct sched_job *queue_take_shorter(struct queue *queue, int64_t reached,

@@ -95,9 +95,8 @@ void queue_remove(struct queue *queue, struct sched_job *job);
 struct sched_job *queue_take(struct queue *queue);
 
 /* As queue_take(), but only a cheap job whose turn comes before the expected end of the
- * large jobs that were taken, or before the virtual time `reached`. Passes over jobs of
- * the group `except`, unless it is 0. */
-struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached, uint64_t except);
+ * large jobs that were taken, or before the virtual time `reached`. */
+struct sched_job *queue_take_cheap(struct queue *queue, int64_t reached);
 
 /* As queue_take_cheap(), but takes a large job, which is the first of its flow. With what
  * it will submit later it costs at most `max_own`, or `max_other` when it is of another

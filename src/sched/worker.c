@@ -154,14 +154,13 @@ static int64_t find_max_cost(const struct sched_worker *worker, int64_t used,
  * worker, or else a large one on the next. Cheap ones get at most half of the time, and
  * so do large ones, so that no number of them can hold up the outer one for long. Returns
  * the worker that has the job, or NULL. */
-static struct sched_worker *begin_inner_job(struct sched_worker *worker,
-                                            uint64_t except) {
+static struct sched_worker *begin_inner_job(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;
     struct sched_worker *inner = worker->inner, *innermost = inner;
     int64_t used = sched_used_ns(worker), reached = worker->tag + used;
     int64_t max_own = find_max_cost(worker, used, false);
     int64_t max_other = find_max_cost(worker, used, true);
-    bool may_be_large = inner->inner != NULL && except == 0 && max_other > SCHED_CHEAP_NS;
+    bool may_be_large = inner->inner != NULL && max_other > SCHED_CHEAP_NS;
     bool may_be_cheap = worker->inner_ns - 2 * worker->large_ns <= used + SCHED_CHEAP_NS;
 
     if (atomic_load(may_be_large ? &pool->num_queued : &pool->num_cheap) == 0 ||
@@ -171,8 +170,7 @@ static struct sched_worker *begin_inner_job(struct sched_worker *worker,
         innermost = innermost->inner;
 
     pthread_mutex_lock(&pool->lock);
-    struct sched_job *job =
-        may_be_cheap ? queue_take_cheap(&pool->queue, reached, except) : NULL;
+    struct sched_job *job = may_be_cheap ? queue_take_cheap(&pool->queue, reached) : NULL;
     if (job != NULL)
         inner = innermost;
     else if (may_be_large)
@@ -184,12 +182,12 @@ static struct sched_worker *begin_inner_job(struct sched_worker *worker,
     return job != NULL ? inner : NULL;
 }
 
-void sched_run_others(struct sched_worker *worker, uint64_t group) {
-    struct sched_worker *inner;
+void sched_checkpoint(void *context) {
+    struct sched_worker *worker = context, *inner;
 
     if (worker->is_outer)
         sched_yield(); /* an HTTP thread needs a core for a moment only */
-    while (worker->inner != NULL && (inner = begin_inner_job(worker, group)) != NULL) {
+    while (worker->inner != NULL && (inner = begin_inner_job(worker)) != NULL) {
         worker_run(inner);
 
         int64_t took = clock_now_ns() - inner->begun;
@@ -200,9 +198,5 @@ void sched_run_others(struct sched_worker *worker, uint64_t group) {
         worker->expected_end += took;
         pthread_mutex_unlock(&worker->pool->lock);
     }
-}
-
-void sched_checkpoint(void *worker) {
-    sched_run_others(worker, 0);
     pace_restart();
 }

@@ -53,9 +53,6 @@ void sched_go_on(struct sched_worker *worker, int64_t cost);
  * `worker` is void * so that the function can be a pace.checkpoint. */
 void sched_checkpoint(void *worker);
 
-/* As sched_checkpoint(), but leaves jobs of the group for sched_take_group(). */
-void sched_run_others(struct sched_worker *worker, uint64_t group);
-
 /* Takes jobs of the group that wait, so that the worker runs them together with its own
  * job, and writes them to ret_jobs [max]. Returns how many; they have at most max_rows
  * rows in all. */

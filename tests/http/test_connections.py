@@ -93,14 +93,6 @@ def test_request_may_arrive_byte_by_byte(demo_server):
         assert connection.read_reply().status == 200
 
 
-def test_half_closed_client_gets_its_reply_if_that_is_asked_for(start_server):
-    server = start_server("--demo", "--ignore-client-abort")
-    with Connection(server.port) as connection:
-        connection.send(as_bytes(SMALL, "Connection: close"))
-        connection.socket.shutdown(socket.SHUT_WR)
-        assert connection.read_reply().status == 200
-
-
 @pytest.mark.alone
 def test_client_may_leave_at_any_byte_of_its_request(start_server):
     """libmicrohttpd does not notice that a client leaves just after it has sent bytes. attnd does,

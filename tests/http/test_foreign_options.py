@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables that no option has, options of other commands, and names that no model can have."""
 
+import json
 import shutil
 
 import pytest
@@ -22,7 +23,7 @@ FOREIGN_OPTIONS = {"--shape=1,2,8,2": "bench", "--causal": "causal=true", "--wei
 def test_service_links_and_empty_variables_are_ignored(arguments):
     """Compose files pass on variables that may be unset; Kubernetes adds those of its services."""
     expected = run_attnd(*arguments)
-    result = run_attnd(*arguments, "--strict-environment", ATTND_LOG_LEVEL="", **SERVICE_LINKS)
+    result = run_attnd(*arguments, ATTND_LOG_LEVEL="", **SERVICE_LINKS)
     assert result.returncode == expected.returncode, result
     assert "ATTND_" not in result.stderr, result
 
@@ -35,12 +36,16 @@ def test_unknown_variable_is_named_and_the_start_goes_on():
         assert f'warn unknown environment variable ignored name={name} remedy="' in result.stderr
 
 
-def test_unknown_variable_is_refused_with_strict_environment():
-    for strict in ({"ATTND_STRICT_ENVIRONMENT": "1"}, {}):
-        result = run_attnd("--demo", "--check-config", *([] if strict else ["--strict-environment"]),
-                           ATTND_WROKERS="2", **strict)
+@pytest.mark.parametrize("option", ["batch-delay-us", "strict-environment", "ignore-client-abort"])
+def test_option_that_went_is_refused_with_what_to_do_instead(option, tmp_path):
+    name = option.replace("-", "_")
+    (tmp_path / "c.json").write_text(json.dumps({"demo": True, name: True}))
+    for arguments in (["--demo", f"--{option}"], ["--config", tmp_path / "c.json"]):
+        result = run_attnd("--check-config", *arguments)
         assert result.returncode == 2 and result.stderr.count("\n") == 1, result
-        assert "ATTND_WROKERS" in result.stderr and "--strict-environment" in result.stderr
+        assert "is no longer an option; " in result.stderr, result
+    result = run_attnd("--demo", "--check-config", **{f"ATTND_{name.upper()}": "1"})
+    assert result.returncode == 0 and f"ignored name=ATTND_{name.upper()} remedy=" in result.stderr, result
 
 
 @pytest.mark.parametrize("option", FOREIGN_OPTIONS)

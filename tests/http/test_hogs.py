@@ -192,11 +192,9 @@ def test_client_that_is_alone_may_have_all_places(start_server):
 
 @pytest.mark.alone
 def test_job_that_runs_gives_way_to_another_client(start_server, tmp_path):
-    """Also where a client that hangs up would still get its reply."""
     write_slow_layer(tmp_path / "slow.safetensors")
     server = start_server("--model", f"slow={tmp_path}/slow.safetensors", "--workers", 1,
-                          "--max-connections", 2, "--max-queue-delay", 60_000,
-                          "--ignore-client-abort")
+                          "--max-connections", 2, "--max-queue-delay", 60_000)
     jobs = [Connection(server.port, source=HOG, timeout=120) for _ in range(2)]
     for job in jobs:
         job.send(post_bytes(json.dumps(slow_request(tokens=3000)).encode()))

@@ -3,13 +3,14 @@
 safetensors and the Open Inference Protocol. test_property.py compares them with float64."""
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import requests
 
-from checkpoints import write_layer
+from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_close, assert_problem
 from oip import assert_error, pack, post, tensor, unpack
 from reference import compute
@@ -224,16 +225,20 @@ def joinable(number):
     kinds = [{"need": ["lse"]}, {"need": ["heads", "lse"]}, {"window": 3}, {"window": 3, "causal": True},
              {"positions": [number]}, {"keys": rows(3, 1024, seed=99).tolist(), "causal": True,
                                        "positions": [number % 4]}]
-    return {"queries": queries} | kinds[number % len(kinds)]
+    return {"model": "m", "queries": queries} | kinds[number % len(kinds)]
 
 
 def test_requests_of_different_needs_wait_together_and_keep_their_bits(start_server, tmp_path):
     write_layer(tmp_path / "wide.safetensors", num_heads=8, head_size=128, query_size=1024)
-    server = start_server("--model", f"m={tmp_path / 'wide.safetensors'}", "--workers", 1,
-                          "--engine", "native", "--batch-delay-us", 100000,
-                          "--max-queue-delay", 3600000)
+    write_slow_layer(tmp_path / "slow.safetensors")
+    server = start_server("--model", f"m={tmp_path / 'wide.safetensors'}",
+                          "--model", f"slow={tmp_path / 'slow.safetensors'}", "--workers", 1,
+                          "--engine", "native", "--max-queue-delay", 3600000)
     alone = [server.attention(joinable(number)).content for number in range(24)]
-    with ThreadPoolExecutor(24) as clients:
+    slow = slow_request(tokens=20000) | {"model": "slow", "timeout_ms": 500}
+    with ThreadPoolExecutor(25) as clients:
+        clients.submit(server.attention, slow)
+        time.sleep(0.1)  # until the worker computes
         together = clients.map(server.attention, map(joinable, range(24)))
     assert [reply.content for reply in together] == alone
     statistics, = server.get("/v2/models/m/stats").json()["model_stats"]

@@ -50,7 +50,7 @@ def full_pipe():
 # --- standard output ---
 
 @pytest.mark.parametrize("arguments", [
-    ["--help"], ["--man"], ["--version"], ["--demo", "--check-config"],
+    ["--help"], ["--version"], ["--demo", "--check-config"],
     ["inspect", "--model", f"a={GOLDEN}/additive_scoring.safetensors,num_heads=4"], ["bench", "--shape", "1,8,64,1"]],
     ids=lambda arguments: arguments[0].strip("-"))
 def test_output_that_cannot_be_written_exits_1(arguments):

@@ -227,14 +227,14 @@ static void test_empty_variables_and_service_links_are_ignored(void **state) {
         "10.0.0.1",
     };
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        struct config config = accept_words("--strict-environment", variables[i]);
+        struct config config = accept_words("", variables[i]);
         assert_null(config.model_dir);
         assert_int_equal(config.ignored_variables.count, 0);
         config_deinit(&config);
     }
 }
 
-static void test_unknown_variables_are_named_or_refused(void **state) {
+static void test_unknown_variables_are_named(void **state) {
     (void)state;
     static const char *const names[] = {
         "ATTND_WROKERS",       "ATTND_HELP", "ATTND_CAUSAL",    "ATTND_PORTS",
@@ -247,13 +247,18 @@ static void test_unknown_variables_are_named_or_refused(void **state) {
         assert_int_equal(config.ignored_variables.count, 1);
         assert_string_equal(config.ignored_variables.items[0], names[i]);
         config_deinit(&config);
-        refuse_words("--strict-environment", variables, names[i]);
     }
+}
 
-    refuse_words("", "ATTND_X=1 ATTND_STRICT_ENVIRONMENT=true", "ATTND_X;");
-    write_config("{\"strict_environment\": true}");
-    snprintf(variables, sizeof variables, "ATTND_X=1 ATTND_CONFIG=%s", file_path);
-    refuse_words("", variables, "ATTND_X;");
+static void test_options_that_went_name_what_to_do_instead(void **state) {
+    (void)state;
+    refuse_words("--batch-delay-us 5", "", "--batch-delay-us is no longer an option; ");
+    refuse_words("--ignore-client-abort", "", "keep the connection open");
+    refuse_file("{\"strict_environment\": true}",
+                "strict_environment is no longer an option; leave it out");
+    struct config config = accept_words("", "ATTND_BATCH_DELAY_US=5");
+    assert_int_equal(config.ignored_variables.count, 1);
+    config_deinit(&config);
 }
 
 static void test_option_of_another_command_is_refused(void **state) {
@@ -400,7 +405,8 @@ int main(void) {
         cmocka_unit_test(test_every_defect_of_the_file_is_named),
         cmocka_unit_test(test_log_format_is_known_in_spite_of_a_defect),
         cmocka_unit_test(test_empty_variables_and_service_links_are_ignored),
-        cmocka_unit_test(test_unknown_variables_are_named_or_refused),
+        cmocka_unit_test(test_unknown_variables_are_named),
+        cmocka_unit_test(test_options_that_went_name_what_to_do_instead),
         cmocka_unit_test(test_option_of_another_command_is_refused),
         cmocka_unit_test(test_every_failing_allocation_is_reported),
         cmocka_unit_test(test_model_specification_is_parsed),

@@ -43,7 +43,7 @@ static size_t take_client(void) {
 static void test_an_empty_queue_has_no_job(void **state) {
     (void)state;
     assert_null(queue_take(&queue));
-    assert_null(queue_take_cheap(&queue, INT64_MAX, 0));
+    assert_null(queue_take_cheap(&queue, INT64_MAX));
     assert_int_equal(queue_work(&queue), 0);
 }
 
@@ -133,16 +133,16 @@ static void test_inner_jobs_are_cheap_and_within_their_share(void **state) {
     (void)state;
     add(0, 10);
     add(0, 10);
-    assert_null(queue_take_cheap(&queue, INT64_MAX, 0)); /* none is cheap */
+    assert_null(queue_take_cheap(&queue, INT64_MAX)); /* none is cheap */
     take_client();
     for (size_t i = 0; i < 20; i++)
         add(1, 1);
 
     size_t taken = 0;
-    while (queue_take_cheap(&queue, 0, 0) != NULL)
+    while (queue_take_cheap(&queue, 0) != NULL)
         taken++;
-    assert_in_range(taken, 4, 10);                         /* the large one takes 10 ms */
-    assert_non_null(queue_take_cheap(&queue, 20 * MS, 0)); /* it takes longer */
+    assert_in_range(taken, 4, 10);                      /* the large one takes 10 ms */
+    assert_non_null(queue_take_cheap(&queue, 20 * MS)); /* it takes longer */
 }
 
 static void test_a_new_client_has_a_turn_inside_a_large_job_too(void **state) {
@@ -151,12 +151,12 @@ static void test_a_new_client_has_a_turn_inside_a_large_job_too(void **state) {
     take_client();
     for (size_t i = 0; i < 20; i++)
         add(1, 2);
-    while (queue_take_cheap(&queue, 0, 0) != NULL)
+    while (queue_take_cheap(&queue, 0) != NULL)
         ;
     struct sched_job *newcomer = add(2, 1);
 
-    assert_ptr_equal(queue_take_cheap(&queue, 0, 0), newcomer);
-    assert_null(queue_take_cheap(&queue, 0, 0));
+    assert_ptr_equal(queue_take_cheap(&queue, 0), newcomer);
+    assert_null(queue_take_cheap(&queue, 0));
 }
 
 static struct sched_job *take_shorter(int64_t max_own_ms, int64_t max_other_ms) {
@@ -277,15 +277,6 @@ static void test_a_group_is_taken_from_all_clients_and_classes(void **state) {
     assert_ptr_equal(queue_take(&queue), none);
 }
 
-static void test_a_group_can_be_passed_over(void **state) {
-    (void)state;
-    struct sched_job *mate = add_to_group(0, 1, 7, 1), *other = add_to_group(0, 1, 8, 1);
-
-    assert_ptr_equal(queue_take_cheap(&queue, INT64_MAX, 7), other);
-    assert_null(queue_take_cheap(&queue, INT64_MAX, 7));
-    assert_ptr_equal(queue_take_cheap(&queue, INT64_MAX, 8), mate);
-}
-
 static void test_a_job_that_was_removed_leaves_no_trace(void **state) {
     (void)state;
     struct sched_job *a = add(0, 10), *b = add(0, 10), *c = add(0, 10), *d = add(1, 10);
@@ -345,7 +336,6 @@ int main(void) {
         cmocka_unit_test_setup(test_priority_orders_the_jobs_of_one_client_only, set_up),
         cmocka_unit_test_setup(test_a_group_is_taken_from_all_clients_and_classes,
                                set_up),
-        cmocka_unit_test_setup(test_a_group_can_be_passed_over, set_up),
         cmocka_unit_test_setup(test_a_job_that_was_removed_leaves_no_trace, set_up),
         cmocka_unit_test_setup(test_work_before_a_job_is_what_is_taken_before_it, set_up),
     };

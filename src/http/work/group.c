@@ -4,19 +4,14 @@
  * ends last: the results of all are there. */
 #include "http/work/group.h"
 
-#include "base/clock.h"
 #include "base/container_of.h"
 #include "base/hash.h"
 #include "base/size.h"
 #include "math/join.h"
 
-#include <time.h>
-
 #define GROUP_MAX WIRE_OIP_BATCH_MAX /* requests */
 /* More rows gain little. */
 #define MEMBER_ROWS_MAX (JOIN_ROWS_MAX / 2)
-/* How often a worker that waits for more requests looks for them. */
-#define LOOK_NS 20000
 
 bool group_mark(struct inference *inference) {
     const struct wire_request *request = &inference->request;
@@ -47,18 +42,6 @@ bool group_mark(struct inference *inference) {
     return true;
 }
 
-/* Runs cheap jobs, such as the decoding of requests to join, until the first request has
- * waited for batch_delay. */
-static void wait_for_more(const struct inference *first) {
-    int64_t end = first->exchange->submitted + first->exchange->options->batch_delay;
-    const struct timespec pause = {.tv_nsec = LOOK_NS};
-
-    while (first->worker->inner != NULL && clock_now_ns() < end) {
-        sched_run_others(first->worker, first->exchange->job.group);
-        nanosleep(&pause, NULL);
-    }
-}
-
 /* Takes requests that wait and can be joined with ret_members[0], whose worker then owns
  * them: they follow in ret_members, planned. Returns how many there are in all. A request
  * that ended meanwhile is passed to `end`. */
@@ -71,7 +54,6 @@ static size_t gather_members(struct inference *ret_members[GROUP_MAX],
     uint64_t group = own->group;
     size_t count = 1;
 
-    wait_for_more(first);
     own->group = 0;
     size_t num_jobs =
         sched_take_group(worker, group, JOIN_ROWS_MAX - own->rows, jobs, GROUP_MAX - 1);

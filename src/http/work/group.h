@@ -3,9 +3,8 @@
  *
  * A request of few rows takes as long as reading the model's weights. So a worker that
  * takes such a request also takes those that can be joined with it, of any client.
- * Nothing waits for more to come, unless http_options.batch_delay asks for it. Each
- * request keeps its own exchange, reply and errors, and gets the bits that it would get
- * alone. */
+ * Nothing waits for more to come. Each request keeps its own exchange, reply and errors,
+ * and gets the bits that it would get alone. */
 #ifndef ATTND_HTTP_WORK_GROUP_H
 #define ATTND_HTTP_WORK_GROUP_H
 

@@ -204,8 +204,7 @@ void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     if (codec->num_models == 1)
         exchange_note_model(exchange, codec->models[0]);
     estimate_job(exchange);
-    exchange->abandoned =
-        exchange->peer->hung_up && !exchange->options->ignore_client_abort;
+    exchange->abandoned = exchange->peer->hung_up;
     if (exchange->abandoned)
         return;
 

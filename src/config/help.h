@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* help.h: what --help and the man page both say. */
+#ifndef ATTND_CONFIG_HELP_H
+#define ATTND_CONFIG_HELP_H
+
+#include "config/options.h"
+
+#define HELP_NUM_EXIT_CODES 3
+
+struct help_exit_code {
+    const char *code;
+    const char *help;
+};
+
+extern const struct help_exit_code help_exit_codes[HELP_NUM_EXIT_CODES];
+
+extern const char help_description[]; /* what attnd does, in a paragraph */
+
+/* Writes an option's flag, with its letter where it has one: "--help, -h". */
+void help_format_flag(const struct option *option, char *ret_text, size_t size);
+
+/* Writes the name of an option's environment variable, such as ATTND_MAX_BODY. */
+void help_format_variable(const struct option *option, char *ret_name, size_t size);
+
+#endif
