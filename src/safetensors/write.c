@@ -1,95 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write.c: prints the header; the data is written from where it is. jansson would do for
- * the header, if its printer noticed every allocation that fails. */
+/* write.c: prints the header; the data is written from where it is. */
 #include "safetensors/write.h"
 
-#include "base/buf.h"
 #include "base/endian.h"
-#include "base/error.h"
 #include "base/output.h"
-#include "safetensors/header.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HEADER_UNIT 8   /* bytes; spaces pad the header, so that the data is aligned */
 #define ENTRY_BYTES 256 /* of a name or key, a value, and the rest of an entry */
 
-static size_t count_bytes(const struct safetensors_source *tensor) {
-    size_t columns = tensor->columns > 0 ? tensor->columns : 1;
-    return tensor->rows * columns * sizeof(float);
-}
+/* A header in the making, its size first. */
+struct header_text {
+    char bytes[(SAFETENSORS_SOURCES_MAX + SAFETENSORS_TEXTS_MAX + 1) * ENTRY_BYTES];
+    size_t size;
+};
 
-/* Appends a tensor whose data begins at byte `begin`. */
-static attn_status append_tensor(const struct safetensors_source *tensor, size_t begin,
-                                 struct buf *out) {
-    char entry[ENTRY_BYTES], columns[24] = "";
+__attribute__((format(printf, 2, 3))) static void add_text(struct header_text *header,
+                                                           const char *format, ...) {
+    va_list arguments;
 
-    if (tensor->columns > 0)
-        snprintf(columns, sizeof columns, ",%zu", tensor->columns);
-    snprintf(entry, sizeof entry,
-             ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu%s],\"data_offsets\":[%zu,%zu]}",
-             tensor->name, tensor->rows, columns, begin, begin + count_bytes(tensor));
-    return buf_append_text(out, entry);
-}
-
-/* Appends the whole header, its size first. */
-static attn_status append_header(const struct safetensors_source *tensors, size_t count,
-                                 const struct safetensors_text *metadata,
-                                 size_t num_metadata, struct buf *out) {
-    uint64_t size = 0;
-    size_t begin = 0;
-
-    attn_status status = buf_append(out, &size, sizeof size);
-    if (status == ATTN_OK)
-        status = buf_append_text(out, "{\"__metadata__\":{");
-    for (size_t i = 0; status == ATTN_OK && i < num_metadata; i++) {
-        char entry[ENTRY_BYTES];
-        snprintf(entry, sizeof entry, "%s\"%s\":\"%s\"", i > 0 ? "," : "",
-                 metadata[i].key, metadata[i].value);
-        status = buf_append_text(out, entry);
-    }
-    if (status == ATTN_OK)
-        status = buf_append_text(out, "}");
-    for (size_t i = 0; status == ATTN_OK && i < count; i++) {
-        status = append_tensor(&tensors[i], begin, out);
-        begin += count_bytes(&tensors[i]);
-    }
-    if (status == ATTN_OK)
-        status = buf_append_text(out, "}");
-    while (status == ATTN_OK && out->size % HEADER_UNIT != 0)
-        status = buf_append_text(out, " ");
-    if (status != ATTN_OK)
-        return status;
-
-    size = out->size - sizeof size;
-    memcpy(out->data, &size, sizeof size);
-    return ATTN_OK;
+    va_start(arguments, format);
+    header->size +=
+        (size_t)vsnprintf(header->bytes + header->size,
+                          sizeof header->bytes - header->size, format, arguments);
+    va_end(arguments);
 }
 
 attn_status safetensors_write_file(const char *path,
                                    const struct safetensors_source *tensors, size_t count,
                                    const struct safetensors_text *metadata,
                                    size_t num_metadata, attn_error *ret_error) {
-    struct output_piece *pieces = calloc(count + 1, sizeof *pieces);
-    struct buf header;
-    buf_init(&header, SAFETENSORS_SIZE_BYTES + SAFETENSORS_HEADER_MAX);
+    struct output_piece pieces[1 + SAFETENSORS_SOURCES_MAX];
+    struct header_text header = {.size = sizeof(uint64_t)};
+    size_t begin = 0;
 
-    attn_status status =
-        pieces == NULL ? ATTN_E_NOMEM
-                       : append_header(tensors, count, metadata, num_metadata, &header);
-    if (status == ATTN_OK) {
-        pieces[0] = (struct output_piece){header.data, header.size};
-        for (size_t i = 0; i < count; i++)
-            pieces[i + 1] =
-                (struct output_piece){tensors[i].values, count_bytes(&tensors[i])};
-        status = output_create_file(path, pieces, count + 1, ret_error);
-    } else {
-        error_set(ret_error, status, "not enough memory to write %.200s", path);
+    add_text(&header, "{\"__metadata__\":{");
+    for (size_t i = 0; i < num_metadata; i++)
+        add_text(&header, "%s\"%s\":\"%s\"", i > 0 ? "," : "", metadata[i].key,
+                 metadata[i].value);
+    add_text(&header, "}");
+    for (size_t i = 0; i < count; i++) {
+        size_t rows = tensors[i].rows, columns = tensors[i].columns;
+        size_t bytes = rows * (columns > 0 ? columns : 1) * sizeof(float);
+        char second[24] = "";
+
+        if (columns > 0)
+            snprintf(second, sizeof second, ",%zu", columns);
+        add_text(
+            &header,
+            ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu%s],\"data_offsets\":[%zu,%zu]}",
+            tensors[i].name, rows, second, begin, begin + bytes);
+        pieces[1 + i] = (struct output_piece){tensors[i].values, bytes};
+        begin += bytes;
     }
-    free(pieces);
-    buf_deinit(&header);
-    return status;
+    add_text(&header, "}");
+    while (header.size % HEADER_UNIT != 0)
+        add_text(&header, " ");
+
+    uint64_t size = header.size - sizeof size;
+    memcpy(header.bytes, &size, sizeof size);
+    pieces[0] = (struct output_piece){header.bytes, header.size};
+    return output_create_file(path, pieces, 1 + count, ret_error);
 }

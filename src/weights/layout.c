@@ -62,13 +62,6 @@ attn_status layout_recognise(const struct safetensors *file, const char *prefix,
     return ATTN_OK;
 }
 
-const struct layout *layout_get(const char *name) {
-    const struct layout *layout = layout_table;
-    while (!layout_is_called(layout, name))
-        layout++;
-    return layout;
-}
-
 attn_status layout_count_heads(const struct layout *layout,
                                const struct tensor_view *view, size_t *ret_num_heads,
                                attn_error *ret_error) {

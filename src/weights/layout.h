@@ -17,9 +17,6 @@ attn_status layout_recognise(const struct safetensors *file, const char *prefix,
                              const char *name, const struct layout **ret_layout,
                              struct tensor_view *ret_view, attn_error *ret_error);
 
-/* Returns the first layout of that name, which must be known; constant. */
-const struct layout *layout_get(const char *name);
-
 /* Counts the heads of a layout that has one set of tensors per head. They must be
  * numbered 0..H-1, and each must have every weight. Errors: ATTN_E_FORMAT, which names
  * the tensor that is missing. */

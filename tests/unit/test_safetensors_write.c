@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_safetensors_write.c: files are written whole, or not at all. */
-#include "fail_alloc.h"
 #include "new_file.h"
 #include "weights_file.h"
 
@@ -95,33 +94,12 @@ static void test_full_disk_leaves_no_file(void **state) {
     assert_false(exists(path) || exists(part));
 }
 
-static void test_writing_survives_every_failed_allocation(void **state) {
-    const float values[] = {1};
-    const struct safetensors_source tensor = {"a", values, 1, 1};
-    size_t nth;
-    (void)state;
-
-    for (nth = 1;; nth++) {
-        fail_alloc_at(nth);
-        attn_status status = safetensors_write_file(path, &tensor, 1, NULL, 0, NULL);
-        if (!fail_alloc_stop()) {
-            assert_int_equal(status, ATTN_OK);
-            break;
-        }
-        assert_int_equal(status, ATTN_E_NOMEM);
-        assert_false(exists(path) || exists(part));
-    }
-    assert_true(nth > 2);
-    assert_int_equal(unlink(path), 0);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_file_has_the_format_of_the_reference),
         cmocka_unit_test(test_existing_file_is_never_replaced),
         cmocka_unit_test(test_file_that_cannot_be_made_is_named),
         cmocka_unit_test(test_full_disk_leaves_no_file),
-        cmocka_unit_test(test_writing_survives_every_failed_allocation),
     };
     return cmocka_run_group_tests_name("safetensors_write", tests, make_folder,
                                        remove_folder);
