@@ -58,10 +58,9 @@ struct attn_model {
     struct engine engine; /* made once the weights are written */
 };
 
-/* One array of a model: its name in files, where its pointer is kept, and its shape; a
- * vector has one column. */
+/* One array of a model: where its pointer is kept, and its shape; a vector has one
+ * column. */
 struct model_array {
-    const char *name;
     float **pointer;
     bool present;
     size_t rows, columns;
