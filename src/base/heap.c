@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heap.c: large blocks, and what glibc adapts, which is fixed here. glibc would raise its
- * threshold to the size of the largest block that was freed, up to 32 MiB, and keep all
- * blocks below it. */
+/* heap.c: allocates large blocks, and fixes a threshold of glibc. It would rise to the
+ * size of the largest block that was freed, up to 32 MiB, and glibc would keep all blocks
+ * below it. */
 #include "base/heap.h"
 
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log.c: builds a line in a fixed buffer and writes it at once, or drops it.
  *
- * Nobody waits for who reads the log: a line that standard error does not take is counted
- * instead, and the next line that it takes is preceded by the count. `log_lock` guards
- * what is below it. It is held for two system calls that do not block, and no other lock
- * is taken or held then. */
+ * No thread waits for the reader of the log: a line that standard error does not take is
+ * counted instead, and the next line that it takes is preceded by the count. `log_lock`
+ * guards what is below it. It is held for two system calls that do not block, and no
+ * other lock is taken or held then. */
 #include "base/log.h"
 
 #include "base/clock.h"

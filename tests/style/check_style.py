@@ -3,8 +3,8 @@
 """check_style.py ROOT: docs/contributing.md's rules of style, as far as a program can see them.
 
 Long functions have paragraphs, functions have names of their own, folders stay small, comments and
-strings are not broken in odd places, pages have short sentences, and nobody slips into idioms that an
-English reader stumbles over."""
+strings are not broken in odd places, pages have short sentences, and comments avoid idioms that
+English readers must read twice."""
 import collections
 import pathlib
 import re
