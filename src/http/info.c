@@ -2,7 +2,7 @@
 /* info.c: the routes that describe the server: models, health, and docs/openapi.json.
  *
  * They make the reply on the HTTP thread, so that no computation can delay them. */
-#include "http/exchange.h"
+#include "http/reply.h"
 #include "http/routes.h"
 #include "wire/media.h"
 #include "wire/native/describe.h"
@@ -20,24 +20,23 @@ static attn_status print_model_list(void *context, struct buf *text) {
 }
 
 void models_handle_list(struct exchange *exchange) {
-    exchange_set_shared(exchange, GENERATION_MODELS, GENERATION_FOREVER, print_model_list,
-                        exchange->generation, WIRE_MEDIA_TYPE_JSON);
+    reply_set_shared(exchange, GENERATION_MODELS, GENERATION_FOREVER, print_model_list,
+                     exchange->generation, WIRE_MEDIA_TYPE_JSON);
 }
 
 void models_handle_one(struct exchange *exchange) {
-    size_t index;
-    if (!exchange_find_model(exchange, "GET /v1/models", &index))
-        return;
-    const attn_model_info *info =
-        attn_model_get_info(exchange->generation->models[index]);
-    exchange_set_json(exchange, wire_native_print_model(info, &exchange->reply),
-                      MHD_HTTP_OK);
+    const attn_model *model = reply_find_model(exchange, "GET /v1/models");
+    if (model != NULL)
+        reply_set_json(
+            exchange,
+            wire_native_print_model(attn_model_get_info(model), &exchange->reply.text),
+            MHD_HTTP_OK);
 }
 
 /* Constants, since a lack of memory must not make a probe fail. */
 static void set_health(struct exchange *exchange, const char *text, int status) {
-    exchange_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, text, strlen(text));
-    exchange->status = status;
+    reply_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, text, strlen(text));
+    exchange->reply.status = status;
 }
 
 void health_handle_live(struct exchange *exchange) {
@@ -58,6 +57,6 @@ void health_handle_ready(struct exchange *exchange) {
 }
 
 void openapi_handle(struct exchange *exchange) {
-    exchange_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
-                          (size_t)attnd_openapi_size);
+    reply_set_constant(exchange, WIRE_MEDIA_TYPE_JSON, attnd_openapi,
+                       (size_t)attnd_openapi_size);
 }

@@ -3,7 +3,8 @@
  * make their reply on the HTTP thread. */
 #include "wire/oip/oip.h"
 
-#include "http/exchange.h"
+#include "http/handover.h"
+#include "http/reply.h"
 #include "http/routes.h"
 #include "http/work/inference.h"
 #include "http/work/job.h"
@@ -22,39 +23,32 @@ static bool word_equals(const struct route_word *word, const char *text) {
     return strlen(text) == word->size && memcmp(word->start, text, word->size) == 0;
 }
 
-/* Finds the model that the path names, and checks the version where it names one.
- * Otherwise makes the reply a 404 and returns false. */
-static bool find_path_model(struct exchange *exchange, size_t *ret_index) {
-    const struct route_word *version = &exchange->words[1];
-    size_t index;
+/* Returns the model that the path names, after checking the version where it names one.
+ * Otherwise makes the reply a 404 and returns NULL. */
+static const attn_model *find_path_model(struct exchange *exchange) {
+    const attn_model *model = reply_find_model(exchange, "POST /v2/repository/index");
+    const struct route_word *version = &exchange->request.words[1];
+    struct wire_problem problem;
 
-    if (!exchange_find_model(exchange, "POST /v2/repository/index", &index))
-        return false;
-    if (version->start != NULL && !word_equals(version, WIRE_OIP_VERSION)) {
-        struct wire_problem problem;
-        wire_problem_set(
-            &problem, WIRE_E_UNKNOWN_VERSION, "version",
-            "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
-            ", or none",
-            attn_model_get_info(exchange->generation->models[index])->name,
-            version->size < 100 ? (int)version->size : 100, version->start);
-        exchange_set_problem(exchange, &problem);
-        return false;
-    }
-
-    *ret_index = index;
-    return true;
+    if (model == NULL || version->start == NULL || word_equals(version, WIRE_OIP_VERSION))
+        return model;
+    wire_problem_set(&problem, WIRE_E_UNKNOWN_VERSION, "version",
+                     "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
+                     ", or none",
+                     attn_model_get_info(model)->name,
+                     version->size < 100 ? (int)version->size : 100, version->start);
+    reply_set_problem(exchange, &problem);
+    return NULL;
 }
 
 /* Makes the reply what `print` writes about the model that the path names. */
 static void reply_model(struct exchange *exchange,
                         attn_status (*print)(const attn_model_info *info,
                                              struct buf *body)) {
-    size_t i;
-    if (!find_path_model(exchange, &i))
-        return;
-    const attn_model_info *info = attn_model_get_info(exchange->generation->models[i]);
-    exchange_set_json(exchange, print(info, &exchange->reply), MHD_HTTP_OK);
+    const attn_model *model = find_path_model(exchange);
+    if (model != NULL)
+        reply_set_json(exchange, print(attn_model_get_info(model), &exchange->reply.text),
+                       MHD_HTTP_OK);
 }
 
 /* --- infer --- */
@@ -74,8 +68,8 @@ bool oip_check(struct exchange *exchange, struct wire_problem *ret_problem) {
 }
 
 bool oip_check_short(struct exchange *exchange, struct wire_problem *ret_problem) {
-    if (exchange->max_body > SHORT_BODY_MAX)
-        exchange->max_body = SHORT_BODY_MAX;
+    if (exchange->body.max > SHORT_BODY_MAX)
+        exchange->body.max = SHORT_BODY_MAX;
     return oip_check(exchange, ret_problem);
 }
 
@@ -107,7 +101,7 @@ static bool find_json_size(struct exchange *exchange, size_t *ret_size,
     if (header.count == 0)
         return true;
     if (header.count == 1)
-        return wire_oip_json_size(header.value, exchange->body.size, ret_size,
+        return wire_oip_json_size(header.value, exchange->body.text.size, ret_size,
                                   ret_problem);
     return wire_problem_set(ret_problem, WIRE_E_BINARY_DATA, WIRE_OIP_SIZE_HEADER,
                             WIRE_OIP_SIZE_HEADER " appears twice; send it once");
@@ -119,13 +113,12 @@ void oip_handle_infer(struct exchange *exchange) {
                                    .read = wire_oip_read,
                                    .writer = &wire_oip_writer,
                                    .num_models = 1};
-    size_t i;
 
-    if (!find_path_model(exchange, &i))
+    if (find_path_model(exchange) == NULL)
         return;
-    codec.models = &exchange->generation->models[i];
+    codec.models = &exchange->generation->models[exchange->request.model];
     if (!find_json_size(exchange, &codec.json_size, &problem)) {
-        exchange_set_problem(exchange, &problem);
+        reply_set_problem(exchange, &problem);
         return;
     }
     codec.text = codec.json_size == WIRE_NO_SIZE;
@@ -135,7 +128,7 @@ void oip_handle_infer(struct exchange *exchange) {
 /* --- descriptions --- */
 
 void oip_handle_server(struct exchange *exchange) {
-    exchange_set_json(exchange, wire_oip_print_server(&exchange->reply), MHD_HTTP_OK);
+    reply_set_json(exchange, wire_oip_print_server(&exchange->reply.text), MHD_HTTP_OK);
 }
 
 void oip_handle_model(struct exchange *exchange) {
@@ -151,13 +144,13 @@ static bool is_draining(const struct exchange *exchange) {
 }
 
 void oip_handle_ready(struct exchange *exchange) {
+    const attn_model *model = find_path_model(exchange);
     bool ready = !is_draining(exchange);
-    size_t i;
-    if (!find_path_model(exchange, &i))
+    if (model == NULL)
         return;
-    const attn_model_info *info = attn_model_get_info(exchange->generation->models[i]);
-    exchange_set_json(exchange, wire_oip_print_ready(info, ready, &exchange->reply),
-                      ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
+    const attn_model_info *info = attn_model_get_info(model);
+    reply_set_json(exchange, wire_oip_print_ready(info, ready, &exchange->reply.text),
+                   ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
 /* Adds the statistics of `count` models, from index `first` on. */
@@ -176,11 +169,11 @@ static attn_status print_stats(const struct generation *generation, size_t first
 }
 
 void oip_handle_stats(struct exchange *exchange) {
-    size_t i;
-    if (find_path_model(exchange, &i))
-        exchange_set_json(exchange,
-                          print_stats(exchange->generation, i, 1, &exchange->reply),
-                          MHD_HTTP_OK);
+    if (find_path_model(exchange) != NULL)
+        reply_set_json(exchange,
+                       print_stats(exchange->generation, exchange->request.model, 1,
+                                   &exchange->reply.text),
+                       MHD_HTTP_OK);
 }
 
 static attn_status print_all_stats(void *context, struct buf *text) {
@@ -189,8 +182,8 @@ static attn_status print_all_stats(void *context, struct buf *text) {
 }
 
 void oip_handle_all_stats(struct exchange *exchange) {
-    exchange_set_shared(exchange, GENERATION_STATISTICS, GENERATION_RECENT_NS,
-                        print_all_stats, exchange->generation, WIRE_MEDIA_TYPE_JSON);
+    reply_set_shared(exchange, GENERATION_STATISTICS, GENERATION_RECENT_NS,
+                     print_all_stats, exchange->generation, WIRE_MEDIA_TYPE_JSON);
 }
 
 /* --- the repository --- */
@@ -209,20 +202,20 @@ static attn_status print_index(void *context, struct buf *text) {
 }
 
 void oip_handle_index(struct exchange *exchange) {
-    const struct buf *body = &exchange->body;
+    const struct buf *body = &exchange->body.text;
     struct index_source source = {exchange->generation, is_draining(exchange), false};
     struct wire_problem problem;
 
     if (!wire_oip_read_index(body->data != NULL ? body->data : "", body->size,
                              &source.ready_only, &problem)) {
-        exchange_set_problem(exchange, &problem);
+        reply_set_problem(exchange, &problem);
         return;
     }
     enum generation_text_id id = GENERATION_INDEX +
                                  (source.draining ? GENERATION_INDEX_DRAINING : 0) +
                                  (source.ready_only ? GENERATION_INDEX_READY_ONLY : 0);
-    exchange_set_shared(exchange, id, GENERATION_FOREVER, print_index, &source,
-                        WIRE_MEDIA_TYPE_JSON);
+    reply_set_shared(exchange, id, GENERATION_FOREVER, print_index, &source,
+                     WIRE_MEDIA_TYPE_JSON);
 }
 
 /* model_change.done */
@@ -231,17 +224,17 @@ static void finish_change(struct model_change *change,
     struct exchange *exchange = change->context;
 
     if (problem != NULL)
-        exchange_set_problem(exchange, problem);
+        reply_set_problem(exchange, problem);
     else
-        exchange_set_constant(exchange, NULL, "", 0);
-    exchange_resume(exchange);
+        reply_set_constant(exchange, NULL, "", 0);
+    handover_resume(exchange);
 }
 
 /* Whether the model that the path names may be changed, and the body asks for nothing
  * else. */
 static bool check_change(struct exchange *exchange, struct wire_problem *problem) {
-    const struct buf *body = &exchange->body;
-    const struct route_word *name = &exchange->words[0];
+    const struct buf *body = &exchange->body.text;
+    const struct route_word *name = &exchange->request.words[0];
 
     if (exchange->options->changer == NULL)
         return wire_problem_set(problem, WIRE_E_MODEL_CONTROL_OFF, NULL,
@@ -259,24 +252,24 @@ static bool check_change(struct exchange *exchange, struct wire_problem *problem
 /* Suspends the connection until the model that the path names is loaded or unloaded. */
 static void handle_change(struct exchange *exchange, bool load) {
     const struct model_changer *changer = exchange->options->changer;
-    const struct route_word *name = &exchange->words[0];
+    const struct route_word *name = &exchange->request.words[0];
     struct wire_problem problem;
 
     if (!check_change(exchange, &problem)) {
-        exchange_set_problem(exchange, &problem);
+        reply_set_problem(exchange, &problem);
         return;
     }
-    struct model_change *change = arena_alloc(&exchange->decoded, 1, sizeof *change);
+    struct model_change *change = arena_alloc(&exchange->work.decoded, 1, sizeof *change);
     if (change == NULL) {
         wire_problem_set_no_memory(&problem);
-        exchange_set_problem(exchange, &problem);
+        reply_set_problem(exchange, &problem);
         return;
     }
 
     *change =
         (struct model_change){.load = load, .done = finish_change, .context = exchange};
     memcpy(change->name, name->start, name->size);
-    exchange_suspend(exchange);
+    handover_suspend(exchange);
     changer->submit(changer->context, change);
 }
 

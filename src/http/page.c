@@ -4,7 +4,7 @@
 #include "http/page.h"
 
 #include "base/endian.h"
-#include "http/exchange.h"
+#include "http/reply.h"
 #include "http/routes.h"
 
 #include <inttypes.h>
@@ -139,7 +139,7 @@ void page_deinit(struct page *page) {
 
 void page_handle(struct exchange *exchange) {
     const struct page_file *file = files;
-    while (strcmp(file->path, exchange->route->path) != 0)
+    while (strcmp(file->path, exchange->request.route->path) != 0)
         file++;
 
     if (exchange->options->no_ui) {
@@ -148,19 +148,19 @@ void page_handle(struct exchange *exchange) {
                          "%s is not served, because attnd was started with --no-ui; "
                          "start it without, or use POST /v1/attention",
                          file->path);
-        exchange_set_problem(exchange, &problem);
+        reply_set_problem(exchange, &problem);
         return;
     }
 
     const struct page_form *form =
         &exchange->thread->page->forms[file - files][accepts_gzip(exchange)];
-    exchange->headers = form->headers;
-    exchange_set_constant(exchange, file->content_type, form->bytes, form->size);
+    exchange->reply.headers = form->headers;
+    reply_set_constant(exchange, file->content_type, form->bytes, form->size);
 
     /* Its Content-Length is the size of the content that libmicrohttpd leaves out (RFC
      * 9110, section 8.6). */
     if (knows_form(exchange, form)) {
-        exchange->status = MHD_HTTP_NOT_MODIFIED;
-        exchange->head.content_type = NULL;
+        exchange->reply.status = MHD_HTTP_NOT_MODIFIED;
+        exchange->reply.head.content_type = NULL;
     }
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reply.c: the second half of an exchange: makes the reply and hands it to
- * libmicrohttpd, at once or piece by piece. */
+/* http/reply.c: makes the reply, and sends it at once or piece by piece. */
+#include "http/reply.h"
+
 #include "base/container_of.h"
-#include "http/exchange.h"
+#include "http/handover.h"
 #include "http/log/access.h"
+#include "http/observe.h"
 #include "wire/media.h"
 #include "wire/oip/oip.h"
 
@@ -24,27 +26,27 @@ static struct wire_reply_head plain_head(const char *content_type) {
     return (struct wire_reply_head){content_type, WIRE_NO_SIZE, WIRE_NO_SIZE};
 }
 
-void exchange_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
-    buf_deinit(&exchange->reply);
-    exchange->headers = NULL;
-    if (exchange->errors->print(problem, &exchange->reply) != ATTN_OK ||
-        buf_set_capacity(&exchange->reply, exchange->reply.size) != ATTN_OK)
-        buf_deinit(&exchange->reply); /* exchange_send() then sends a constant text */
-    exchange->status = problem->status;
-    exchange->facts.error = problem->error;
-    exchange->head = plain_head(exchange->errors->content_type);
-    exchange->retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE ||
-                            problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
+void reply_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
+    buf_deinit(&exchange->reply.text);
+    exchange->reply.headers = NULL;
+    if (exchange->request.errors->print(problem, &exchange->reply.text) != ATTN_OK ||
+        buf_set_capacity(&exchange->reply.text, exchange->reply.text.size) != ATTN_OK)
+        buf_deinit(&exchange->reply.text); /* reply_send() then sends a constant text */
+    exchange->reply.status = problem->status;
+    exchange->record.facts.error = problem->error;
+    exchange->reply.head = plain_head(exchange->request.errors->content_type);
+    exchange->reply.retry_later = problem->status == MHD_HTTP_SERVICE_UNAVAILABLE ||
+                                  problem->status == MHD_HTTP_TOO_MANY_REQUESTS;
 }
 
 static void set_no_memory(struct exchange *exchange) {
     struct wire_problem problem;
     wire_problem_set_no_memory(&problem);
-    exchange_set_problem(exchange, &problem);
+    reply_set_problem(exchange, &problem);
 }
 
-void exchange_set_json(struct exchange *exchange, attn_status status, int http_status) {
-    struct buf *reply = &exchange->reply;
+void reply_set_json(struct exchange *exchange, attn_status status, int http_status) {
+    struct buf *reply = &exchange->reply.text;
     struct wire_problem problem;
 
     if (status != ATTN_OK || buf_set_capacity(reply, reply->size) != ATTN_OK) {
@@ -52,74 +54,88 @@ void exchange_set_json(struct exchange *exchange, attn_status status, int http_s
         return;
     }
     if (!memory_reserve(&exchange->memory, reply->size, &problem)) {
-        exchange_set_problem(exchange, &problem);
+        reply_set_problem(exchange, &problem);
         return;
     }
-    exchange->status = http_status;
-    exchange->head = plain_head(WIRE_MEDIA_TYPE_JSON);
+    exchange->reply.status = http_status;
+    exchange->reply.head = plain_head(WIRE_MEDIA_TYPE_JSON);
 }
 
 /* Many slow readers may make it outlive the generation, so each has its bytes reserved as
  * if they were its own. */
-void exchange_set_shared(struct exchange *exchange, enum generation_text_id id,
-                         int64_t max_age,
-                         attn_status (*print)(void *context, struct buf *text),
-                         void *context, const char *content_type) {
+void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
+                      int64_t max_age,
+                      attn_status (*print)(void *context, struct buf *text),
+                      void *context, const char *content_type) {
     struct wire_problem problem;
     if (generation_get_text(exchange->generation, id, max_age, print, context,
-                            &exchange->shared) != ATTN_OK) {
+                            &exchange->reply.shared) != ATTN_OK) {
         set_no_memory(exchange);
         return;
     }
-    if (!memory_reserve(&exchange->memory, exchange->shared->text.size, &problem)) {
-        exchange_set_problem(exchange, &problem);
+    if (!memory_reserve(&exchange->memory, exchange->reply.shared->text.size, &problem)) {
+        reply_set_problem(exchange, &problem);
         return;
     }
-    exchange_set_constant(exchange, content_type, exchange->shared->text.data,
-                          exchange->shared->text.size);
+    reply_set_constant(exchange, content_type, exchange->reply.shared->text.data,
+                       exchange->reply.shared->text.size);
 }
 
-void exchange_set_constant(struct exchange *exchange, const char *content_type,
-                           const char *bytes, size_t size) {
-    exchange->constant = bytes;
-    exchange->constant_size = size;
-    exchange->status = MHD_HTTP_OK;
-    exchange->head = plain_head(content_type);
+void reply_set_constant(struct exchange *exchange, const char *content_type,
+                        const char *bytes, size_t size) {
+    exchange->reply.constant = bytes;
+    exchange->reply.constant_size = size;
+    exchange->reply.status = MHD_HTTP_OK;
+    exchange->reply.head = plain_head(content_type);
 }
 
-void exchange_set_preflight(struct exchange *exchange) {
-    exchange->preflight = true;
-    exchange->status = MHD_HTTP_NO_CONTENT;
-    exchange->head = plain_head(NULL);
-    exchange->constant = "";
+void reply_set_preflight(struct exchange *exchange) {
+    exchange->reply.preflight = true;
+    exchange->reply.status = MHD_HTTP_NO_CONTENT;
+    exchange->reply.head = plain_head(NULL);
+    exchange->reply.constant = "";
+}
+
+const attn_model *reply_find_model(struct exchange *exchange, const char *list_route) {
+    const struct generation *generation = exchange->generation;
+    const struct route_word *name = &exchange->request.words[0];
+    struct wire_problem problem;
+
+    if (exchange->request.model < generation->num_models)
+        return generation->models[exchange->request.model];
+    wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
+                     "there is no model '%.*s'; %s lists the loaded models",
+                     name->size < 100 ? (int)name->size : 100, name->start, list_route);
+    reply_set_problem(exchange, &problem);
+    return NULL;
 }
 
 /* --- a streamed reply --- */
 
 /* sched_job.run, for every piece but the first. */
 static void run_piece(struct sched_job *job, struct sched_worker *worker) {
-    struct exchange *exchange = container_of(job, struct exchange, job);
+    struct exchange *exchange = container_of(job, struct exchange, work.job);
     (void)worker;
-    stream_write_piece(&exchange->stream);
-    exchange_resume(exchange);
+    stream_write_piece(&exchange->reply.stream);
+    handover_resume(exchange);
 }
 
 /* MHD_ContentReaderCallback: on the HTTP thread, when the socket accepts more. */
 static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) {
     struct exchange *exchange = cls;
-    struct http_stream *stream = &exchange->stream;
+    struct http_stream *stream = &exchange->reply.stream;
     (void)position;
 
     exchange->thread->num_calls++;
     if (exchange->state == EXCHANGE_WITH_WORKER)
-        exchange_reclaim(exchange);
-    if (exchange->abandoned)
+        handover_reclaim(exchange);
+    if (exchange->work.abandoned)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (stream_has_ended(stream))
         return MHD_CONTENT_READER_END_OF_STREAM;
 
     size_t sent = stream_send(stream, out, max);
-    exchange->facts.reply_bytes += sent;
+    exchange->record.facts.reply_bytes += sent;
     if (sent > 0)
         return (ssize_t)sent;
     if (http_thread_time_is_up(exchange->thread)) {
@@ -127,9 +143,9 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
 
-    exchange->job.cost = estimate_reply(exchange->generation->estimate,
-                                        exchange->codec.text, STREAM_PIECE_BYTES);
-    exchange_hand_over(exchange, run_piece);
+    exchange->work.job.cost = estimate_reply(
+        exchange->generation->estimate, exchange->work.codec.text, STREAM_PIECE_BYTES);
+    handover_submit(exchange, run_piece);
     return 0; /* not called again before the connection is resumed */
 }
 
@@ -138,8 +154,8 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
 static struct MHD_Response *create_streamed_response(struct exchange *exchange) {
     _Static_assert(WIRE_NO_SIZE == MHD_SIZE_UNKNOWN,
                    "both mean that the size is not known");
-    return MHD_create_response_from_callback(exchange->head.size, HTTP10_BUFFER_BYTES,
-                                             read_stream, exchange, NULL);
+    return MHD_create_response_from_callback(
+        exchange->reply.head.size, HTTP10_BUFFER_BYTES, read_stream, exchange, NULL);
 }
 
 /* --- the reply --- */
@@ -154,20 +170,20 @@ static bool add_header(struct MHD_Response *response, const char *name,
  * when memory is short. */
 static bool add_cors_headers(const struct exchange *exchange,
                              struct MHD_Response *response) {
-    if (exchange->cross_origin == NULL)
+    if (exchange->request.cross_origin == NULL)
         return true;
     if (!add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN,
-                    exchange->cross_origin) ||
+                    exchange->request.cross_origin) ||
         !add_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN))
         return false;
 
-    if (!exchange->preflight)
+    if (!exchange->reply.preflight)
         return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
                           WIRE_OIP_SIZE_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER
                                                ", " TRACE_ID_HEADER
                                                ", " ACCESS_TIMING_HEADER) &&
                add_header(response, MHD_HTTP_HEADER_TIMING_ALLOW_ORIGIN,
-                          exchange->cross_origin);
+                          exchange->request.cross_origin);
     return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS,
                       "GET, HEAD, POST") &&
            add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
@@ -181,15 +197,15 @@ static bool add_cors_headers(const struct exchange *exchange,
 /* Returns after how many seconds the same request could be served. Too many of one client
  * are soon fewer, whatever others do. */
 static unsigned find_retry_after(const struct exchange *exchange) {
-    if (exchange->status == MHD_HTTP_TOO_MANY_REQUESTS)
+    if (exchange->reply.status == MHD_HTTP_TOO_MANY_REQUESTS)
         return 1;
-    return sched_retry_after(exchange->options->pool, &exchange->job);
+    return sched_retry_after(exchange->options->pool, &exchange->work.job);
 }
 
 /* Adds what the route's handler asks for. Returns false when memory is short. */
 static bool add_more_headers(const struct exchange *exchange,
                              struct MHD_Response *response) {
-    const struct reply_header *header = exchange->headers;
+    const struct reply_header *header = exchange->reply.headers;
     while (header != NULL && header->name != NULL &&
            add_header(response, header->name, header->value))
         header++;
@@ -198,51 +214,53 @@ static bool add_more_headers(const struct exchange *exchange,
 
 /* Returns false when memory is short. */
 static bool add_headers(const struct exchange *exchange, struct MHD_Response *response) {
-    const struct wire_reply_head *head = &exchange->head;
+    const struct wire_reply_head *head = &exchange->reply.head;
     bool has_size = head->json_size != WIRE_NO_SIZE;
-    bool close = exchange->close || atomic_load(exchange->thread->draining);
+    bool close = exchange->reply.close || atomic_load(exchange->thread->draining);
     char size[24], seconds[24], timing[ACCESS_TIMING_MAX];
-    const char *id = exchange->trace.id;
+    const char *id = exchange->record.trace.id;
     bool has_timing = access_format_timing(exchange, timing);
 
     if (has_size)
         snprintf(size, sizeof size, "%zu", head->json_size);
-    if (exchange->retry_later)
+    if (exchange->reply.retry_later)
         snprintf(seconds, sizeof seconds, "%u", find_retry_after(exchange));
     return add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type) &&
            add_header(response, WIRE_OIP_SIZE_HEADER, has_size ? size : NULL) &&
            add_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION) &&
            add_header(response, TRACE_ID_HEADER, *id != '\0' ? id : NULL) &&
            add_header(response, ACCESS_TIMING_HEADER, has_timing ? timing : NULL) &&
-           add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->allow) &&
-           add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, exchange->challenge) &&
+           add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->reply.allow) &&
+           add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
+                      exchange->reply.challenge) &&
            add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
-                      exchange->retry_later ? seconds : NULL) &&
+                      exchange->reply.retry_later ? seconds : NULL) &&
            add_cors_headers(exchange, response) &&
            add_header(response, MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL) &&
            add_more_headers(exchange, response);
 }
 
-enum MHD_Result exchange_send(struct exchange *exchange) {
-    struct request_facts *facts = &exchange->facts;
+enum MHD_Result reply_send(struct exchange *exchange) {
+    struct request_facts *facts = &exchange->record.facts;
     struct MHD_Response *response;
     size_t size;
-    char *data = buf_take(&exchange->reply, &size);
+    char *data = buf_take(&exchange->reply.text, &size);
 
-    if (stream_has_begun(&exchange->stream)) {
+    if (stream_has_begun(&exchange->reply.stream)) {
         response = create_streamed_response(exchange);
     } else if (data != NULL) {
         facts->reply_bytes = size;
         response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
-    } else if (exchange->constant != NULL) { /* libmicrohttpd does not write to it */
-        facts->reply_bytes = exchange->constant_size;
-        response = MHD_create_response_from_buffer(exchange->constant_size,
-                                                   (void *)(uintptr_t)exchange->constant,
-                                                   MHD_RESPMEM_PERSISTENT);
+    } else if (exchange->reply.constant !=
+               NULL) { /* libmicrohttpd does not write to it */
+        facts->reply_bytes = exchange->reply.constant_size;
+        response = MHD_create_response_from_buffer(
+            exchange->reply.constant_size, (void *)(uintptr_t)exchange->reply.constant,
+            MHD_RESPMEM_PERSISTENT);
     } else {
-        const struct wire_error_format *errors = exchange->errors;
-        exchange->status = MHD_HTTP_SERVICE_UNAVAILABLE;
-        exchange->head = plain_head(errors->content_type);
+        const struct wire_error_format *errors = exchange->request.errors;
+        exchange->reply.status = MHD_HTTP_SERVICE_UNAVAILABLE;
+        exchange->reply.head = plain_head(errors->content_type);
         facts->error = WIRE_E_OUT_OF_MEMORY;
         facts->reply_bytes = strlen(errors->out_of_memory);
         response = MHD_create_response_from_buffer(
@@ -253,14 +271,15 @@ enum MHD_Result exchange_send(struct exchange *exchange) {
         return MHD_NO;
     }
 
-    /* A reply without one of its headers, such as Connection: close, is none. */
+    /* Send nothing if a header cannot be added: without Connection: close the reply would
+     * be wrong. */
     connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
     enum MHD_Result result = MHD_NO;
     if (add_headers(exchange, response))
-        result = MHD_queue_response(exchange->connection, (unsigned)exchange->status,
-                                    response);
+        result = MHD_queue_response(exchange->connection,
+                                    (unsigned)exchange->reply.status, response);
     MHD_destroy_response(response);
     if (result == MHD_YES)
-        exchange_note_reply(exchange);
+        observe_reply(exchange);
     return result;
 }

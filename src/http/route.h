@@ -40,7 +40,7 @@ struct route {
     const char *path;
     const char *allow; /* methods, as in the Allow header */
     /* Checks the headers of a request whose body is kept, and may lower
-     * exchange->max_body; returns false with *ret_problem set. NULL: the route needs no
+     * exchange->body.max; returns false with *ret_problem set. NULL: the route needs no
      * body, and discards one that is sent. */
     bool (*check)(struct exchange *exchange, struct wire_problem *ret_problem);
     void (*handle)(struct exchange *exchange); /* called when the request is complete */

@@ -5,11 +5,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "http/exchange.h"
+#include "http/handover.h"
 #include "http/metrics/metrics.h"
 #include "http/net/framing.h"
 #include "http/net/listen.h"
 #include "http/page.h"
+#include "http/receive.h"
 #include "http/routes.h"
 #include "http/thread.h"
 
@@ -229,8 +230,8 @@ static attn_status refuse_threads(attn_status status, size_t count,
 /* Returns what threads of both addresses have in common. */
 static struct http_thread prepare_thread(struct http_server *server, size_t index) {
     return (struct http_thread){.options = &server->options,
-                                .callbacks = {exchange_handle, exchange_completed,
-                                              exchange_client_left, exchange_give_turn},
+                                .callbacks = {receive_handle, receive_completed,
+                                              handover_client_left, handover_give_turn},
                                 .metrics = server->metrics,
                                 .page = &server->page,
                                 .routes = &routes_table,

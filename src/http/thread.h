@@ -39,7 +39,7 @@ struct http_thread {
     int epoll_fd;
     int wake_fd;   /* an eventfd */
     int listen_fd; /* -1 once the thread drains */
-    /* Exchanges that were submitted and whose worker has not left exchange_resume() yet.
+    /* Exchanges that were submitted and whose worker has not left handover_resume() yet.
      * Until then the worker uses this thread's daemon and eventfd. This thread counts up,
      * workers count down. */
     atomic_size_t num_with_workers;

@@ -18,9 +18,6 @@ import sys
 
 from rooms import find_circles, may_use, read_rooms, room_of, unit_of
 
-# The rooms whose units are being untangled: their circles, and what is called in them, pass for now.
-UNTANGLED_SOON = ("http",)
-
 
 def find_units(root, build):
     """Returns a dict from objects of src/ to units. A file that the build makes, such as commit.c,
@@ -71,10 +68,6 @@ def may_call(unit, other, symbol, rooms, public):
         symbol in public and library in (room.split("/")[0], *rooms[room]["uses"]))
 
 
-def is_untangled_soon(units):
-    return any(all(u.split("/")[0] == room for u in units) for room in UNTANGLED_SOON)
-
-
 def main():
     root, build, nm = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), sys.argv[3]
     rooms = read_rooms(root / "src")
@@ -84,12 +77,11 @@ def main():
     for unit, used in uses.items():
         for other, symbols in used.items():
             wrong = [s for s in symbols if not may_call(unit, other, s, rooms, public)]
-            if wrong and not is_untangled_soon([other]):
+            if wrong:
                 problems.append(f"src/{unit}: room {room_of(unit, rooms)} may not call {' '.join(wrong)} of {other}")
     for circle in find_circles(uses):
-        if not is_untangled_soon(circle):
-            calls = [f"    {a} calls {' '.join(s)} of {b}" for a in circle for b, s in uses[a].items() if b in circle]
-            problems.append("\n".join(["src: circle of calls: " + " ".join(circle), *calls]))
+        calls = [f"    {a} calls {' '.join(s)} of {b}" for a in circle for b, s in uses[a].items() if b in circle]
+        problems.append("\n".join(["src: circle of calls: " + " ".join(circle), *calls]))
     num_uses = sum(map(len, uses.values()))
     print("\n".join(problems) or f"{len(uses)} units and their {num_uses} dependencies are in order")
     return 1 if problems or len(uses) < 100 or num_uses < 500 else 0

@@ -49,8 +49,8 @@ static void add_stages(struct access_line *line, const struct request_facts *fac
 }
 
 void access_log(const struct exchange *exchange) {
-    const struct request_facts *facts = &exchange->facts;
-    const struct trace *trace = &exchange->trace;
+    const struct request_facts *facts = &exchange->record.facts;
+    const struct trace *trace = &exchange->record.trace;
     bool always = exchange->options->access_log;
     struct access_line line = {.count = 0};
     char client[ADDRESS_PRINT_MAX];
@@ -59,13 +59,14 @@ void access_log(const struct exchange *exchange) {
         return;
     address_print(&exchange->memory.client->address, client);
     add_text_field(&line, "id", trace->id);
-    add_text_field(&line, "method", exchange->method);
+    add_text_field(&line, "method", exchange->request.method);
     add_text_field(&line, "route",
-                   exchange->route != NULL ? exchange->route->path : "(none)");
+                   exchange->request.route != NULL ? exchange->request.route->path
+                                                   : "(none)");
     add_text_field(&line, "model", facts->model);
     add_text_field(&line, "client", client);
-    if (exchange->key_name[0] != '\0')
-        add_text_field(&line, "key", exchange->key_name);
+    if (exchange->request.key_name[0] != '\0')
+        add_text_field(&line, "key", exchange->request.key_name);
     add_number_field(&line, "status", facts->status);
     if (facts->error != WIRE_NUM_ERRORS)
         add_text_field(&line, "error", wire_error_get(facts->error)->title);
@@ -102,7 +103,7 @@ static char *put_duration(char *out, const char *name, int64_t ns) {
 
 bool access_format_timing(const struct exchange *exchange,
                           char ret_value[ACCESS_TIMING_MAX]) {
-    const struct request_facts *facts = &exchange->facts;
+    const struct request_facts *facts = &exchange->record.facts;
     if (!has_stages(facts))
         return false;
 
@@ -110,6 +111,6 @@ bool access_format_timing(const struct exchange *exchange,
     out = put_duration(out, ", decode", facts->decode_ns);
     out = put_duration(out, ", compute", facts->compute_ns);
     out = put_duration(out, ", encode", facts->encode_ns);
-    put_duration(out, ", total", clock_now_ns() - exchange->started);
+    put_duration(out, ", total", clock_now_ns() - exchange->record.started);
     return true;
 }

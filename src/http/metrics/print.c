@@ -3,9 +3,9 @@
  *
  * docs/operate.md says what each metric is good for. */
 #include "base/log.h"
-#include "http/exchange.h"
 #include "http/metrics/metrics.h"
 #include "http/net/secrets.h"
+#include "http/reply.h"
 #include "obs/process.h"
 #include "obs/text.h"
 
@@ -308,6 +308,6 @@ static attn_status print_metrics(void *context, struct buf *body) {
 
 void metrics_handle(struct exchange *exchange) {
     bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
-    exchange_set_shared(exchange, GENERATION_METRICS, is_admin ? 0 : GENERATION_RECENT_NS,
-                        print_metrics, exchange, OBS_TEXT_MEDIA_TYPE);
+    reply_set_shared(exchange, GENERATION_METRICS, is_admin ? 0 : GENERATION_RECENT_NS,
+                     print_metrics, exchange, OBS_TEXT_MEDIA_TYPE);
 }

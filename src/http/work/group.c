@@ -17,7 +17,7 @@ bool group_mark(struct inference *inference) {
     const struct wire_request *request = &inference->request;
     const attn_request *batch = &request->batch;
     const attn_sizes *sizes = &inference->sizes;
-    struct sched_job *job = &inference->exchange->job;
+    struct sched_job *job = &inference->exchange->work.job;
     size_t rows =
         sizes->num_queries > sizes->num_keys ? sizes->num_queries : sizes->num_keys;
     const bool flags[] = {batch->omit_outputs, batch->need_heads, batch->need_lse,
@@ -25,7 +25,7 @@ bool group_mark(struct inference *inference) {
     uint64_t hash = HASH_START;
 
     job->group = 0;
-    if (!inference->exchange->codec.kind->joins || rows > MEMBER_ROWS_MAX ||
+    if (!inference->exchange->work.codec.kind->joins || rows > MEMBER_ROWS_MAX ||
         inference->streamed ||
         !join_possible(request->model, batch, batch)) /* a native engine */
         return false;
@@ -50,7 +50,7 @@ static size_t gather_members(struct inference *ret_members[GROUP_MAX],
                                          const struct wire_problem *problem)) {
     struct inference *first = ret_members[0];
     struct sched_worker *worker = first->worker;
-    struct sched_job *own = &first->exchange->job, *jobs[GROUP_MAX - 1];
+    struct sched_job *own = &first->exchange->work.job, *jobs[GROUP_MAX - 1];
     uint64_t group = own->group;
     size_t count = 1;
 
@@ -59,7 +59,8 @@ static size_t gather_members(struct inference *ret_members[GROUP_MAX],
         sched_take_group(worker, group, JOIN_ROWS_MAX - own->rows, jobs, GROUP_MAX - 1);
 
     for (size_t i = 0; i < num_jobs; i++) {
-        struct inference *member = container_of(jobs[i], struct exchange, job)->inference;
+        struct inference *member =
+            container_of(jobs[i], struct exchange, work.job)->work.inference;
         struct wire_problem problem;
         member->worker = worker;
         if (!inference_check_deadline(member, &problem) ||
@@ -150,14 +151,14 @@ static bool compute_members(struct inference *members[], size_t count) {
 /* Lets members wait again, to be computed alone. */
 static void dissolve_members(struct inference *members[], size_t count) {
     for (size_t i = 0; i < count; i++)
-        sched_submit(members[i]->worker->pool, &members[i]->exchange->job);
+        sched_submit(members[i]->worker->pool, &members[i]->exchange->work.job);
 }
 
 bool group_finish(struct inference *first,
                   void (*end)(struct inference *inference,
                               const struct wire_problem *problem)) {
     struct inference *members[GROUP_MAX] = {first};
-    struct model_stats *stats = first->exchange->stats;
+    struct model_stats *stats = first->exchange->record.stats;
     struct sched_worker *worker = first->worker;
     struct wire_oip_batch took = {.count = 1};
     struct wire_problem problem;

@@ -43,7 +43,7 @@ static bool analyse_heads(struct inference *inference, void *scratch) {
 }
 
 static bool write_text(struct inference *inference, struct wire_problem *problem) {
-    struct buf *text = &inference->exchange->reply;
+    struct buf *text = &inference->exchange->reply.text;
     int64_t begun = sched_used_ns(inference->worker);
 
     if (!wire_native_heads_check(&inference->heads, problem))
@@ -54,7 +54,7 @@ static bool write_text(struct inference *inference, struct wire_problem *problem
             ATTN_OK)
         return wire_problem_set_no_memory(problem);
 
-    inference->exchange->head =
+    inference->exchange->reply.head =
         (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
     inference->write_ns = sched_used_ns(inference->worker) - begun;
     return true;

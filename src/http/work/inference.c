@@ -21,11 +21,11 @@ static bool reserve_for_input(void *context, size_t bytes,
 
 bool inference_check_deadline(const struct inference *inference,
                               struct wire_problem *problem) {
-    const struct sched_job *job = &inference->exchange->job;
+    const struct sched_job *job = &inference->exchange->work.job;
     if (!sched_job_is_over(job))
         return true;
 
-    int64_t allowed = job->deadline - inference->exchange->submitted;
+    int64_t allowed = job->deadline - inference->exchange->work.submitted;
     return wire_problem_set(
         problem, WIRE_E_DEADLINE_EXCEEDED, NULL,
         "the result was not computed within %g ms; allow more time, send a smaller "
@@ -41,20 +41,20 @@ static void apply_limits(const struct inference *inference) {
     int64_t timeout = request->timeout_ns != 0 ? request->timeout_ns
                                                : exchange->options->default_timeout;
     if (timeout != 0)
-        exchange->job.deadline = exchange->submitted + timeout;
-    exchange->job.priority = request->priority;
+        exchange->work.job.deadline = exchange->work.submitted + timeout;
+    exchange->work.job.priority = request->priority;
 }
 
 bool inference_decode(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
-    const struct exchange_codec *codec = &exchange->codec;
-    const struct buf *body = &exchange->body;
+    const struct exchange_codec *codec = &exchange->work.codec;
+    const struct buf *body = &exchange->body.text;
     const struct wire_input input = {.body = body->data != NULL ? body->data : "",
                                      .size = body->size,
                                      .json_size = codec->json_size,
                                      .models = codec->models,
                                      .num_models = codec->num_models,
-                                     .arena = &exchange->decoded,
+                                     .arena = &exchange->work.decoded,
                                      .reserve = reserve_for_input,
                                      .context = &exchange->memory};
 
@@ -63,7 +63,7 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
     if (!decoded)
         return false;
     if (!inference->request.in_body)
-        buf_deinit(&exchange->body);
+        buf_deinit(&exchange->body.text);
     apply_limits(inference);
     return true;
 }
@@ -83,7 +83,7 @@ bool inference_bound_reply(struct inference *inference, size_t bytes, const char
 }
 
 bool inference_plan(struct inference *inference, struct wire_problem *problem) {
-    const struct inference_kind *kind = inference->exchange->codec.kind;
+    const struct inference_kind *kind = inference->exchange->work.codec.kind;
     struct wire_request *request = &inference->request;
     struct sched_worker *worker = inference->worker;
     attn_error error;
@@ -99,7 +99,7 @@ bool inference_plan(struct inference *inference, struct wire_problem *problem) {
 }
 
 bool inference_compute(struct inference *inference, struct wire_problem *problem) {
-    const struct inference_kind *kind = inference->exchange->codec.kind;
+    const struct inference_kind *kind = inference->exchange->work.codec.kind;
     struct sched_worker *worker = inference->worker;
     int64_t begun = sched_used_ns(worker);
     size_t bytes = kind->memory(inference);
@@ -120,8 +120,8 @@ bool inference_encode(struct inference *inference, struct wire_problem *problem)
     struct exchange *exchange = inference->exchange;
     int64_t begun = sched_used_ns(inference->worker);
 
-    buf_deinit(&exchange->body);
-    if (!exchange->codec.kind->write(inference, problem))
+    buf_deinit(&exchange->body.text);
+    if (!exchange->work.codec.kind->write(inference, problem))
         return false;
     inference->encode_ns = sched_used_ns(inference->worker) - begun;
     memory_keep(&exchange->memory, inference->kept);
@@ -161,14 +161,14 @@ bool inference_alloc_result(struct arena *arena, const attn_sizes *sizes,
 /* A reply that could be large is streamed. */
 static bool bound_reply(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
-    const struct wire_writer *writer = exchange->codec.writer;
+    const struct wire_writer *writer = exchange->work.codec.writer;
 
     if (!inference_bound_reply(inference, writer->bound(&inference->request),
                                writer->smaller, problem))
         return false;
     inference->streamed = inference->reply_bound > UNSTREAMED_REPLY_MAX;
     inference->reply_arena =
-        inference->streamed ? &exchange->stream.arena : &inference->worker->arena;
+        inference->streamed ? &exchange->reply.stream.arena : &inference->worker->arena;
     return true;
 }
 
@@ -178,7 +178,7 @@ static bool bound_reply(struct inference *inference, struct wire_problem *proble
 static size_t find_reply_bytes(struct inference *inference, size_t result_bytes) {
     size_t text = inference->streamed ? STREAM_PIECE_BYTES + STREAM_EXTRA_BYTES
                                       : inference->reply_bound + WIRE_PIECE_MIN;
-    size_t bytes = inference->exchange->codec.writer->memory(&inference->request);
+    size_t bytes = inference->exchange->work.codec.writer->memory(&inference->request);
 
     size_add_saturating(&bytes, result_bytes);
     size_add_saturating(&bytes, text);
@@ -210,13 +210,13 @@ static bool run_layer(struct inference *inference, void *scratch) {
 
 /* Writes the bytes of a reply that is not streamed; false when memory is short. */
 static bool write_unstreamed(struct inference *inference, void *encoder) {
-    struct buf *text = &inference->exchange->reply;
+    struct buf *text = &inference->exchange->reply.text;
     size_t max = inference->reply_bound + WIRE_PIECE_MIN;
 
     buf_init(text, max);
     if (buf_reserve(text, max) != ATTN_OK)
         return false;
-    text->size = inference->exchange->codec.writer->fill(encoder, text->data, max);
+    text->size = inference->exchange->work.codec.writer->fill(encoder, text->data, max);
     pace_add(text->size);
     return true;
 }
@@ -224,18 +224,19 @@ static bool write_unstreamed(struct inference *inference, void *encoder) {
 /* Checks the results, and writes the reply or its first piece. */
 static bool write_reply(struct inference *inference, struct wire_problem *problem) {
     struct exchange *exchange = inference->exchange;
-    const struct wire_writer *writer = exchange->codec.writer;
+    const struct wire_writer *writer = exchange->work.codec.writer;
     void *encoder = writer->begin(inference->reply_arena, &inference->request,
-                                  &inference->result, &exchange->head, problem);
+                                  &inference->result, &exchange->reply.head, problem);
 
     if (encoder == NULL)
         return false;
-    if (exchange->codec.content_type != NULL)
-        exchange->head.content_type = exchange->codec.content_type;
+    if (exchange->work.codec.content_type != NULL)
+        exchange->reply.head.content_type = exchange->work.codec.content_type;
 
     int64_t begun = sched_used_ns(inference->worker);
-    if (!(inference->streamed ? stream_begin(&exchange->stream, writer->fill, encoder)
-                              : write_unstreamed(inference, encoder)))
+    if (!(inference->streamed
+              ? stream_begin(&exchange->reply.stream, writer->fill, encoder)
+              : write_unstreamed(inference, encoder)))
         return wire_problem_set_no_memory(problem);
     inference->write_ns = sched_used_ns(inference->worker) - begun;
     return true;

@@ -12,7 +12,7 @@
 
 #include <attnd/heads.h>
 
-/* One request on its worker. Allocated in exchange->decoded. */
+/* One request on its worker. Allocated in exchange->work.decoded. */
 struct inference {
     struct exchange *exchange;
     struct sched_worker *worker;

@@ -8,15 +8,18 @@
 
 #include "base/clock.h"
 #include "base/container_of.h"
+#include "http/handover.h"
+#include "http/observe.h"
+#include "http/reply.h"
 #include "http/work/group.h"
 
 /* --- what it will take --- */
 
 static struct estimate_body body_to_estimate(const struct exchange *exchange) {
-    const struct exchange_codec *codec = &exchange->codec;
+    const struct exchange_codec *codec = &exchange->work.codec;
     return (struct estimate_body){.models = codec->models,
                                   .num_models = codec->num_models,
-                                  .size = exchange->facts.body_bytes,
+                                  .size = exchange->record.facts.body_bytes,
                                   .text = codec->text};
 }
 
@@ -43,7 +46,7 @@ static void learn_times(const struct inference *inference) {
 /* Sets the estimates of a job that was not decoded yet. */
 static void estimate_job(struct exchange *exchange) {
     const struct estimate_body body = body_to_estimate(exchange);
-    struct sched_job *job = &exchange->job;
+    struct sched_job *job = &exchange->work.job;
 
     estimate_body(exchange->generation->estimate, &body, &job->cost, &job->later);
     if (job->cost + job->later > SCHED_CHEAP_NS)
@@ -57,7 +60,8 @@ static int64_t estimate_rest(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
     const struct estimate *estimate = exchange->generation->estimate;
     return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
-           estimate_reply(estimate, exchange->codec.text, first_piece_bytes(inference));
+           estimate_reply(estimate, exchange->work.codec.text,
+                          first_piece_bytes(inference));
 }
 
 /* --- the phases --- */
@@ -67,7 +71,7 @@ static int64_t estimate_rest(const struct inference *inference) {
 static bool decode_and_note(struct inference *inference, struct wire_problem *problem) {
     bool decoded = inference_decode(inference, problem);
     if (inference->request.model != NULL || problem->error == WIRE_E_UNKNOWN_MODEL)
-        exchange_note_model(inference->exchange, inference->request.model);
+        observe_model(inference->exchange, inference->request.model);
     return decoded;
 }
 
@@ -81,11 +85,11 @@ static bool decode_and_plan(struct inference *inference, struct wire_problem *pr
 /* Notes what the worker knows of the request. */
 static void note_facts(const struct inference *inference) {
     struct exchange *exchange = inference->exchange;
-    struct request_facts *facts = &exchange->facts;
+    struct request_facts *facts = &exchange->record.facts;
     int64_t worked = inference->decode_ns + inference->compute_ns + inference->encode_ns;
 
     facts->rows = inference->sizes.num_queries;
-    facts->queue_ns = clock_now_ns() - exchange->submitted - worked;
+    facts->queue_ns = clock_now_ns() - exchange->work.submitted - worked;
     facts->decode_ns = inference->decode_ns;
     facts->compute_ns = inference->compute_ns;
     facts->encode_ns = inference->encode_ns;
@@ -99,18 +103,18 @@ static void end_inference(struct inference *inference,
     note_facts(inference);
     if (problem == NULL) {
         learn_times(inference);
-        exchange->status = MHD_HTTP_OK;
+        exchange->reply.status = MHD_HTTP_OK;
     } else {
-        exchange_set_problem(exchange, problem);
+        reply_set_problem(exchange, problem);
     }
 
     struct sched_worker *worker = inference->worker;
     if (problem != NULL)
-        stream_deinit(&exchange->stream);
-    arena_deinit(&exchange->decoded); /* holds the inference itself */
-    if (worker->job == &exchange->job)
+        stream_deinit(&exchange->reply.stream);
+    arena_deinit(&exchange->work.decoded); /* holds the inference itself */
+    if (worker->job == &exchange->work.job)
         sched_end_job(worker);
-    exchange_resume(exchange);
+    handover_resume(exchange);
 }
 
 /* Computes and encodes the request, together with others or alone. */
@@ -118,21 +122,22 @@ static void finish(struct inference *inference) {
     struct wire_oip_batch took = {.count = 1};
     struct wire_problem problem;
 
-    if (inference->exchange->job.group != 0 && group_finish(inference, end_inference))
+    if (inference->exchange->work.job.group != 0 &&
+        group_finish(inference, end_inference))
         return;
     bool done = inference_compute(inference, &problem);
     if (done) {
         done = inference_encode(inference, &problem);
         inference_add_times(inference, &took);
-        model_stats_execute(inference->exchange->stats, 1, &took);
+        model_stats_execute(inference->exchange->record.stats, 1, &took);
     }
     end_inference(inference, done ? NULL : &problem);
 }
 
 /* sched_job.run of a request that waited decoded. */
 static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
-    struct exchange *exchange = container_of(job, struct exchange, job);
-    struct inference *inference = exchange->inference;
+    struct exchange *exchange = container_of(job, struct exchange, work.job);
+    struct inference *inference = exchange->work.inference;
     struct wire_problem problem;
 
     inference->worker = worker;
@@ -160,7 +165,7 @@ static int64_t estimate_joined(const struct inference *inference, int64_t rest) 
 static bool wait_decoded(struct inference *inference) {
     struct exchange *exchange = inference->exchange;
     struct sched_worker *worker = inference->worker;
-    struct sched_job *job = &exchange->job;
+    struct sched_job *job = &exchange->work.job;
     int64_t rest = estimate_rest(inference);
     bool joins = rest >= GROUP_NS_MIN && group_mark(inference);
 
@@ -174,21 +179,22 @@ static bool wait_decoded(struct inference *inference) {
 
     job->run = run_decoded;
     job->cost = joins ? estimate_joined(inference, rest) : rest;
-    exchange->inference = inference;
+    exchange->work.inference = inference;
     sched_submit(worker->pool, job);
     return true;
 }
 
 /* sched_job.run of a request that was not decoded yet. */
 static void run_received(struct sched_job *job, struct sched_worker *worker) {
-    struct exchange *exchange = container_of(job, struct exchange, job);
-    struct inference *inference = arena_alloc(&exchange->decoded, 1, sizeof *inference);
+    struct exchange *exchange = container_of(job, struct exchange, work.job);
+    struct inference *inference =
+        arena_alloc(&exchange->work.decoded, 1, sizeof *inference);
     struct wire_problem problem;
 
     if (inference == NULL) {
         wire_problem_set_no_memory(&problem);
-        exchange_set_problem(exchange, &problem);
-        exchange_resume(exchange);
+        reply_set_problem(exchange, &problem);
+        handover_resume(exchange);
         return;
     }
     *inference = (struct inference){.exchange = exchange, .worker = worker};
@@ -199,22 +205,22 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
 }
 
 void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
-    exchange->codec = *codec;
-    exchange->submitted = clock_now_ns();
+    exchange->work.codec = *codec;
+    exchange->work.submitted = clock_now_ns();
     if (codec->num_models == 1)
-        exchange_note_model(exchange, codec->models[0]);
+        observe_model(exchange, codec->models[0]);
     estimate_job(exchange);
-    exchange->abandoned = exchange->peer->hung_up;
-    if (exchange->abandoned)
+    exchange->work.abandoned = exchange->peer->hung_up;
+    if (exchange->work.abandoned)
         return;
 
-    if (sched_reserve(exchange->options->pool, &exchange->job)) {
-        exchange_hand_over(exchange, run_received);
+    if (sched_reserve(exchange->options->pool, &exchange->work.job)) {
+        handover_submit(exchange, run_received);
         return;
     }
     struct wire_problem problem;
     wire_problem_set(&problem, WIRE_E_QUEUE_FULL, NULL,
                      "the queue is full (--queue), or the wait would exceed "
                      "--max-queue-delay; retry later");
-    exchange_set_problem(exchange, &problem);
+    reply_set_problem(exchange, &problem);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.c: takes a request from libmicrohttpd's callbacks to the route's handler, to
- * the workers and back. */
-#include "http/exchange.h"
+/* receive.c: checks the headers, receives the body, and calls the handler. */
+#include "http/receive.h"
 
 #include "base/clock.h"
+#include "http/handover.h"
 #include "http/net/framing.h"
 #include "http/net/origin.h"
+#include "http/observe.h"
+#include "http/reply.h"
 #include "wire/media.h"
 #include "wire/models.h"
 #include "wire/oip/oip.h"
@@ -22,33 +24,12 @@
 /* Of a body without a key, at most this much is read. */
 #define DISCARD_UNKNOWN_BYTES ((size_t)64 * 1024)
 
-bool exchange_find_model(struct exchange *exchange, const char *list_route,
-                         size_t *ret_index) {
-    const struct generation *generation = exchange->generation;
-    const struct route_word *name = &exchange->words[0];
-    size_t index = wire_models_index(generation->models, generation->num_models,
-                                     name->start, name->size);
-    if (index == generation->num_models) {
-        struct wire_problem problem;
-        wire_problem_set(&problem, WIRE_E_UNKNOWN_MODEL, "model",
-                         "there is no model '%.*s'; %s lists the loaded models",
-                         name->size < 100 ? (int)name->size : 100, name->start,
-                         list_route);
-        exchange_set_problem(exchange, &problem);
-        return false;
-    }
-    *ret_index = index;
-    return true;
-}
-
-/* --- the request --- */
-
 /* Checks the headers that describe a body. Returns false with *problem set. */
 static bool check_body_headers(struct exchange *exchange, struct wire_problem *problem) {
     const char *encoding = MHD_lookup_connection_value(
         exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (encoding == NULL)
-        return exchange->route->check(exchange, problem);
+        return exchange->request.route->check(exchange, problem);
 
     return wire_problem_set(
         problem, WIRE_E_UNSUPPORTED_MEDIA_TYPE, MHD_HTTP_HEADER_CONTENT_ENCODING,
@@ -61,20 +42,20 @@ static bool refuse_size(const struct exchange *exchange, const char *size,
     const char *limit = "--max-body";
     const char *remedy = "send fewer sequences, safetensors or binary data instead of "
                          "JSON, or start attnd with a larger --max-body";
-    if (exchange->max_body < exchange->options->max_body) {
+    if (exchange->body.max < exchange->options->max_body) {
         limit = "this route's limit of";
         remedy = "send a shorter one";
     }
     return wire_problem_set(
         problem, WIRE_E_BODY_TOO_LARGE, NULL, "the body has %s bytes%s than %s %zu; %s",
-        size, *size == 'm' ? "" : ", more", limit, exchange->max_body, remedy);
+        size, *size == 'm' ? "" : ", more", limit, exchange->body.max, remedy);
 }
 
 /* Whether the body is not too large by its headers. */
 static bool check_size(const struct exchange *exchange, const struct framing *framing,
                        struct wire_problem *problem) {
     char text[24];
-    if (framing->content_length <= exchange->max_body)
+    if (framing->content_length <= exchange->body.max)
         return true;
     snprintf(text, sizeof text, "%llu", (unsigned long long)framing->content_length);
     return refuse_size(exchange, text, problem);
@@ -95,28 +76,30 @@ static bool prepare_body(struct exchange *exchange, const struct framing *framin
                                 "sequences",
                                 (unsigned long long)size, limit);
 
-    buf_init(&exchange->body, framing->chunked ? exchange->max_body : (size_t)size);
-    upload_begin(&exchange->upload, &exchange->memory, &exchange->body);
+    buf_init(&exchange->body.text, framing->chunked ? exchange->body.max : (size_t)size);
+    upload_begin(&exchange->body.upload, &exchange->memory, &exchange->body.text);
     return true;
 }
 
 /* Whether a browser asks what a page elsewhere may send. */
 static bool is_preflight(const struct exchange *exchange, const char *method) {
-    if (exchange->cross_origin == NULL || strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0)
+    if (exchange->request.cross_origin == NULL ||
+        strcmp(method, MHD_HTTP_METHOD_OPTIONS) != 0)
         return false;
     return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                        MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD) !=
            NULL;
 }
 
-/* Whether the request has a key, or needs none. Who has no key does not learn which
- * routes there are, and his body is hardly read. */
+/* Whether the request has a key, or needs none. Without a key, a client cannot probe
+ * routes, and at most 64 KiB of its body is read. */
 static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
-    if (exchange->thread->secrets == NULL || route_is_open(exchange->route) ||
+    if (exchange->thread->secrets == NULL || route_is_open(exchange->request.route) ||
         secrets_check_key(exchange->thread->secrets, exchange->connection,
-                          exchange->key_name, &exchange->challenge, problem))
+                          exchange->request.key_name, &exchange->reply.challenge,
+                          problem))
         return true;
-    exchange->max_discarded = DISCARD_UNKNOWN_BYTES;
+    exchange->body.max_discarded = DISCARD_UNKNOWN_BYTES;
     return false;
 }
 
@@ -125,9 +108,9 @@ static bool check_key(struct exchange *exchange, struct wire_problem *problem) {
 static bool discard_needless_body(struct exchange *exchange,
                                   const struct framing *framing,
                                   struct wire_problem *problem) {
-    exchange->max_discarded = DISCARD_UNKNOWN_BYTES;
-    if (exchange->max_body > DISCARD_UNKNOWN_BYTES)
-        exchange->max_body = DISCARD_UNKNOWN_BYTES;
+    exchange->body.max_discarded = DISCARD_UNKNOWN_BYTES;
+    if (exchange->body.max > DISCARD_UNKNOWN_BYTES)
+        exchange->body.max = DISCARD_UNKNOWN_BYTES;
     exchange->state = EXCHANGE_DISCARDS_BODY;
     return check_size(exchange, framing, problem);
 }
@@ -138,16 +121,16 @@ static bool accept_headers(struct exchange *exchange, const char *path,
                            const char *method, const struct framing *framing,
                            struct wire_problem *problem) {
     if (is_preflight(exchange, method)) {
-        exchange_set_preflight(exchange);
+        reply_set_preflight(exchange);
         return discard_needless_body(exchange, framing, problem);
     }
 
-    const struct route *route = exchange->route;
+    const struct route *route = exchange->request.route;
     if (!check_key(exchange, problem))
         return false;
     if (!route_check(route, exchange->thread->address, path, method, problem)) {
         if (problem->status == MHD_HTTP_METHOD_NOT_ALLOWED)
-            exchange->allow = route->allow;
+            exchange->reply.allow = route->allow;
         return false;
     }
     if (route->check == NULL)
@@ -199,14 +182,14 @@ static void find_client(struct exchange *exchange) {
     if (forwarded.found)
         client = client_acquire(&limits->clients, &forwarded.client);
     exchange->memory.client = client != NULL ? client : peer->client;
-    exchange->job.client = &exchange->memory.client->jobs;
+    exchange->work.job.client = &exchange->memory.client->jobs;
     connection_set_holder(peer, exchange->memory.client);
 }
 
 /* Releases what find_client() has found. */
 static void leave_client(struct exchange *exchange) {
     struct client *client = exchange->memory.client;
-    if (exchange->counted)
+    if (exchange->request.counted)
         atomic_fetch_sub(&client->num_requests, 1);
     connection_set_holder(exchange->peer, exchange->peer->client);
     if (client != exchange->peer->client)
@@ -221,8 +204,8 @@ static bool count_request(struct exchange *exchange, struct wire_problem *proble
     bool is_admin = exchange->thread->address == ROUTE_AT_ADMIN;
     size_t max = is_admin ? 0 : exchange->options->max_per_client;
 
-    exchange->counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
-    if (exchange->counted)
+    exchange->request.counted = atomic_fetch_add(num_requests, 1) < max || max == 0;
+    if (exchange->request.counted)
         return true;
     atomic_fetch_sub(num_requests, 1);
     return wire_problem_set(problem, WIRE_E_TOO_MANY_REQUESTS, NULL,
@@ -230,6 +213,26 @@ static bool count_request(struct exchange *exchange, struct wire_problem *proble
                             "--max-per-client %zu allows; retry later, and if it is a "
                             "proxy, start attnd with --trusted-proxy",
                             max);
+}
+
+/* Finds the route of the path, and the model that it names. */
+static void find_route(struct exchange *exchange, const char *path) {
+    const struct generation *generation = exchange->generation;
+    const struct route_table *table = exchange->thread->routes;
+    struct exchange_request *request = &exchange->request;
+    const struct route_word *name = &request->words[0];
+
+    request->model = generation->num_models;
+    request->route = route_find(table, path, request->words);
+    if (request->route == NULL)
+        return;
+    exchange->record.facts.route = (size_t)(request->route - table->routes);
+    exchange->record.facts.infers = request->route->access == ROUTE_INFERS;
+    if (name->start != NULL)
+        request->model = wire_models_index(generation->models, generation->num_models,
+                                           name->start, name->size);
+    if (request->model < generation->num_models)
+        observe_model(exchange, generation->models[request->model]);
 }
 
 /* The first call for a request, when its headers are complete. Replies at once when the
@@ -240,41 +243,43 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     struct framing framing;
     struct wire_problem problem;
 
-    memccpy(exchange->method, line->method, '\0', sizeof exchange->method - 1);
-    trace_begin(&exchange->trace, exchange->connection, &exchange->thread->trace_source);
-    exchange->peer->request_id = exchange->trace.id;
-    exchange->errors = route_errors(path);
+    memccpy(exchange->request.method, line->method, '\0',
+            sizeof exchange->request.method - 1);
+    trace_begin(&exchange->record.trace, exchange->connection,
+                &exchange->thread->trace_source);
+    exchange->peer->request_id = exchange->record.trace.id;
+    exchange->request.errors = route_errors(path);
     if (!framing_check(exchange->connection, &exchange->peer->target, line, &framing,
                        &problem)) {
-        exchange_set_problem(exchange, &problem);
-        exchange->close = true;
-        return exchange_send(exchange);
+        reply_set_problem(exchange, &problem);
+        exchange->reply.close = true;
+        return reply_send(exchange);
     }
 
     exchange->state = EXCHANGE_KEEPS_BODY;
-    exchange->close = framing.close;
-    exchange_note_path(exchange, path);
+    exchange->reply.close = framing.close;
+    find_route(exchange, path);
     if (origin_check(exchange->connection, line->url, exchange->options->cors_origins,
-                     &exchange->cross_origin, &problem) &&
+                     &exchange->request.cross_origin, &problem) &&
         count_request(exchange, &problem) &&
         accept_headers(exchange, path, line->method, &framing, &problem))
         return MHD_YES;
 
-    exchange_set_problem(exchange, &problem);
+    reply_set_problem(exchange, &problem);
     exchange->state = EXCHANGE_DISCARDS_BODY;
-    bool too_long = framing.content_length > exchange->max_discarded ||
-                    (framing.chunked && exchange->challenge != NULL);
-    return framing.expects_continue || too_long ? exchange_send(exchange) : MHD_YES;
+    bool too_long = framing.content_length > exchange->body.max_discarded ||
+                    (framing.chunked && exchange->reply.challenge != NULL);
+    return framing.expects_continue || too_long ? reply_send(exchange) : MHD_YES;
 }
 
 /* Refuses a request whose body is still arriving, and releases its memory. The rest of
  * the body is read: a client that is still sending does not look at a reply. */
 static void refuse_while_receiving(struct exchange *exchange,
                                    const struct wire_problem *problem) {
-    upload_end(&exchange->upload);
-    buf_deinit(&exchange->body);
+    upload_end(&exchange->body.upload);
+    buf_deinit(&exchange->body.text);
     memory_keep(&exchange->memory, 0);
-    exchange_set_problem(exchange, problem);
+    reply_set_problem(exchange, problem);
     exchange->state = EXCHANGE_DISCARDS_BODY;
 }
 
@@ -285,17 +290,17 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     struct wire_problem problem;
 
     connection_count_received(exchange->peer, size);
-    exchange->facts.body_bytes += size;
+    exchange->record.facts.body_bytes += size;
     if (exchange->state == EXCHANGE_DISCARDS_BODY) {
-        exchange->discarded += size;
-        return exchange->discarded > exchange->max_discarded ? MHD_NO : MHD_YES;
+        exchange->body.discarded += size;
+        return exchange->body.discarded > exchange->body.max_discarded ? MHD_NO : MHD_YES;
     }
 
     /* Another thread may drop the body meanwhile, so its own sizes are not read. */
-    if (exchange->facts.body_bytes > exchange->max_body) {
+    if (exchange->record.facts.body_bytes > exchange->body.max) {
         refuse_size(exchange, "more", &problem);
         refuse_while_receiving(exchange, &problem);
-    } else if (!upload_append(&exchange->upload, data, size, &problem)) {
+    } else if (!upload_append(&exchange->body.upload, data, size, &problem)) {
         refuse_while_receiving(exchange, &problem);
     }
     return MHD_YES;
@@ -303,32 +308,27 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
 
 /* When a complete request has its turn. */
 static enum MHD_Result serve_request(struct exchange *exchange) {
-    if (exchange->status == 0 && !exchange->abandoned)
-        exchange->route->handle(exchange);
+    if (exchange->reply.status == 0 && !exchange->work.abandoned)
+        exchange->request.route->handle(exchange);
     if (exchange->state == EXCHANGE_WITH_WORKER)
         return MHD_YES;
-    return exchange->abandoned ? MHD_NO : exchange_send(exchange);
+    return exchange->work.abandoned ? MHD_NO : reply_send(exchange);
 }
 
 /* The last call before the reply, when the request is complete. */
 static enum MHD_Result finish_request(struct exchange *exchange) {
-    struct http_thread *thread = exchange->thread;
-
     if (exchange->peer->cut_at != 0) /* it got a 408 */
         return MHD_NO;
-    if (!upload_end(&exchange->upload)) {
+    if (!upload_end(&exchange->body.upload)) {
         struct wire_problem problem;
         wire_problem_set_no_memory(&problem);
         refuse_while_receiving(exchange, &problem);
     }
 
     exchange->state = EXCHANGE_REPLIES;
-    exchange->accepted = true;
-    thread->num_accepted++;
-    if (turn_take(&thread->turns, exchange_flow(exchange)))
-        return serve_request(exchange);
-    exchange_wait_for_turn(exchange);
-    return MHD_YES;
+    exchange->request.accepted = true;
+    exchange->thread->num_accepted++;
+    return handover_take_turn(exchange) ? serve_request(exchange) : MHD_YES;
 }
 
 static struct exchange *create_exchange(struct http_thread *thread,
@@ -349,23 +349,24 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->thread = thread;
     exchange->options = thread->options;
     exchange->generation = generation_acquire(thread->options->models);
-    exchange->max_body = thread->options->max_body;
-    exchange->max_discarded = thread->options->max_body + DISCARD_SLACK_BYTES;
+    exchange->body.max = thread->options->max_body;
+    exchange->body.max_discarded = thread->options->max_body + DISCARD_SLACK_BYTES;
     exchange->connection = connection;
-    exchange->started = clock_now_ns();
-    buf_init(&exchange->reply, SIZE_MAX); /* its bytes are reserved from the budget */
-    arena_init(&exchange->decoded, 0);
-    stream_init(&exchange->stream);
+    exchange->record.started = clock_now_ns();
+    buf_init(&exchange->reply.text,
+             SIZE_MAX); /* its bytes are reserved from the budget */
+    arena_init(&exchange->work.decoded, 0);
+    stream_init(&exchange->reply.stream);
     thread->num_exchanges++;
     find_client(exchange);
-    exchange_note_begin(exchange);
+    observe_begin(exchange);
     return exchange;
 }
 
-enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
-                                const char *url, const char *method, const char *version,
-                                const char *upload_data, size_t *upload_data_size,
-                                void **req_cls) {
+enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
+                               const char *url, const char *method, const char *version,
+                               const char *upload_data, size_t *upload_data_size,
+                               void **req_cls) {
     const struct framing_line line = {method, url, version};
     struct exchange *exchange = *req_cls;
     struct http_thread *thread = cls;
@@ -377,12 +378,12 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
         return exchange != NULL ? begin_request(exchange, &line) : MHD_NO;
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
-        exchange_reclaim(exchange);
-        if (exchange->deferred) {
-            exchange->deferred = false;
+        handover_reclaim(exchange);
+        if (exchange->work.deferred) {
+            exchange->work.deferred = false;
             return serve_request(exchange);
         }
-        return exchange->abandoned ? MHD_NO : exchange_send(exchange);
+        return exchange->work.abandoned ? MHD_NO : reply_send(exchange);
     }
     if (*upload_data_size > 0) {
         enum MHD_Result result = receive_body(exchange, upload_data, *upload_data_size);
@@ -392,8 +393,8 @@ enum MHD_Result exchange_handle(void *cls, struct MHD_Connection *connection,
     return finish_request(exchange);
 }
 
-void exchange_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
-                        enum MHD_RequestTerminationCode code) {
+void receive_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
+                       enum MHD_RequestTerminationCode code) {
     struct exchange *exchange = *req_cls;
     (void)cls;
     (void)connection;
@@ -401,18 +402,18 @@ void exchange_completed(void *cls, struct MHD_Connection *connection, void **req
         return;
     *req_cls = NULL;
     if (exchange->state == EXCHANGE_WITH_WORKER)
-        exchange_reclaim(exchange); /* the client went away meanwhile */
-    upload_end(&exchange->upload);
-    exchange_note_end(exchange, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+        handover_reclaim(exchange); /* the client went away meanwhile */
+    upload_end(&exchange->body.upload);
+    observe_end(exchange, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 
     exchange->thread->num_calls++;
     exchange->thread->num_exchanges--;
-    exchange->thread->num_accepted -= exchange->accepted ? 1 : 0;
-    buf_deinit(&exchange->body);
-    buf_deinit(&exchange->reply);
-    generation_text_release(exchange->shared);
-    arena_deinit(&exchange->decoded);
-    stream_deinit(&exchange->stream);
+    exchange->thread->num_accepted -= exchange->request.accepted ? 1 : 0;
+    buf_deinit(&exchange->body.text);
+    buf_deinit(&exchange->reply.text);
+    generation_text_release(exchange->reply.shared);
+    arena_deinit(&exchange->work.decoded);
+    stream_deinit(&exchange->reply.stream);
     memory_keep(&exchange->memory, 0);
     leave_client(exchange);
     generation_release(exchange->generation);

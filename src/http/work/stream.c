@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream.c: the piece in memory, how much of it was sent, and the arena that holds it. */
-#include "http/stream.h"
+#include "http/work/stream.h"
 
 #include "base/pace.h"
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http/reply.h: makes the reply of an exchange, and hands it to libmicrohttpd.
+ * wire/reply.h describes the tensors of one. */
+#ifndef ATTND_HTTP_REPLY_H
+#define ATTND_HTTP_REPLY_H
+
+#include "http/exchange.h"
+
+/* Makes a problem the reply. */
+void reply_set_problem(struct exchange *exchange, const struct wire_problem *problem);
+
+/* Makes the JSON in exchange->reply.text the reply, and reserves its bytes. `status` is
+ * the result of writing it; when it is not ATTN_OK, or memory is short, the reply is a
+ * 503 instead. */
+void reply_set_json(struct exchange *exchange, attn_status status, int http_status);
+
+/* Makes the text of the generation the reply, as generation_get_text() finds it. */
+void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
+                      int64_t max_age,
+                      attn_status (*print)(void *context, struct buf *text),
+                      void *context, const char *content_type);
+
+/* Makes `bytes` the reply, which outlive the server. */
+void reply_set_constant(struct exchange *exchange, const char *content_type,
+                        const char *bytes, size_t size);
+
+/* Makes the reply one that says what a page elsewhere may send. */
+void reply_set_preflight(struct exchange *exchange);
+
+/* Returns the model that the first open word of the path names. Otherwise makes the reply
+ * a 404 that points to `list_route`, the route that lists the models; returns NULL. */
+const attn_model *reply_find_model(struct exchange *exchange, const char *list_route);
+
+/* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which
+ * closes the connection, when memory is short. */
+enum MHD_Result reply_send(struct exchange *exchange);
+
+#endif
