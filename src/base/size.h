@@ -44,6 +44,14 @@ static inline void size_add_mul_saturating(size_t *sum, size_t a, size_t b) {
         *sum = SIZE_MAX;
 }
 
+static inline size_t size_min(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+static inline size_t size_max(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
 /* Rounds up to a multiple of `unit`, a power of two. */
 static inline bool size_round_up(size_t a, size_t unit, size_t *ret_rounded) {
     size_t sum;

@@ -60,7 +60,7 @@ static const unsigned steps_before[] = {
 /* --- timing --- */
 
 static unsigned placing(const struct bench_report *report) {
-    return report->strided ? ATTN_STRIDED | ATTN_PROJECTED : 0;
+    return report->strided ? ATTN_PROJECTED : 0;
 }
 
 /* One contender, as the context of a timed run. */
@@ -313,7 +313,7 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
         attn_status status = plan_make(b->models[c], &b->request, kind, &plan, error);
         if (status != ATTN_OK)
             return status;
-        r->contenders[c].by_head = plan.by_head && !r->strided;
+        r->contenders[c].by_head = plan.layer.by_head && !r->strided;
         if (plan.sizes.scratch_bytes > bytes)
             bytes = plan.sizes.scratch_bytes;
     } while (b->models[++c] != NULL);

@@ -18,10 +18,6 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         return status;
 
     struct run run;
-    if ((steps & ATTN_STRIDED) != 0) {
-        plan.by_head = plan.key_panels = false;
-        plan.key_ld = plan.key_width;
-    }
     run_init(&run, model, request, &plan, scratch);
     if (!model->info.output_projection && !request->omit_outputs)
         run.context = result->outputs;

@@ -10,8 +10,7 @@ enum attn_steps {
     ATTN_STEP_ATTEND = 2,      /* scores, softmax, sums of values */
     ATTN_STEP_PROJECT_OUT = 4, /* the heads' outputs */
     ATTN_STEPS_ALL = 7,
-    ATTN_STRIDED = 8,   /* keys and values are as without plan.by_head */
-    ATTN_PROJECTED = 16 /* no sequence is direct, see plan_is_direct() */
+    ATTN_PROJECTED = 8 /* no sequence is direct, see plan_find_kind() */
 };
 
 /* As attn_run(), but runs only `steps`, a sum of members of enum attn_steps. A step reads

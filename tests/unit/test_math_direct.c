@@ -73,8 +73,8 @@ static void test_direct_sequences_match_the_reference(void **state) {
         attn_model *model = random_case(&seed, 3000, &r);
         const struct plan plan = plan_of(model, &r.request);
         assert_as_reference(model, &r.request, i);
-        num_direct += plan.num_direct > 0;
-        num_mixed += plan.num_direct > 0 && plan.num_direct < r.request.num_sequences;
+        num_direct += plan.batch.num_direct > 0;
+        num_mixed += plan.batch.projected_keys > 0 && plan.batch.num_direct > 0;
         random_request_deinit(&r);
         attn_model_destroy(model);
     }
@@ -99,7 +99,7 @@ static void test_log_sum_exps_have_the_bias_of_keys(void **state) {
             double got = (double)with.lse[n], most = tolerance * fmax(10, fabs(lse[n]));
             assert_true(got == lse[n] || fabs(got - lse[n]) <= most);
         }
-        num_direct += plan_of(model, &r.request).num_direct > 0;
+        num_direct += plan_of(model, &r.request).batch.num_direct > 0;
         free(lse);
         free_result(&with);
         random_request_deinit(&r);
@@ -124,7 +124,7 @@ static void test_threads_do_not_change_a_bit_of_direct_sequences(void **state) {
             const struct plan plan = plan_of(model, &r.request);
             attn_result shared = run(model, &r.request, &shared_sizes);
             assert_same(&shared, &alone, &sizes);
-            num_split += plan.num_direct > 0 && plan.splits;
+            num_split += plan.batch.num_direct > 0 && plan.scratch.splits;
             free_result(&shared);
         }
         free_result(&alone);
@@ -261,7 +261,7 @@ static void test_splits_of_few_queries_do_not_change_a_bit(void **state) {
 /* Runs a request and compares it with the reference. */
 static void assert_matches(const attn_model *model, const attn_request *request,
                            size_t num_direct) {
-    assert_int_equal(plan_of(model, request).num_direct, is_native() ? num_direct : 0);
+    assert_true(plan_of(model, request).batch.num_direct == num_direct * is_native());
     assert_as_reference(model, request, 0);
 }
 
@@ -390,12 +390,12 @@ static bool is_direct(const attn_model *model, size_t query_len, size_t key_len)
     size_t query_lens[] = {query_len, 1, query_len}, key_lens[] = {key_len, 1, key_len};
     attn_request request = {
         .num_sequences = 1, .query_lens = query_lens, .key_lens = key_lens};
-    size_t alone = plan_of(model, &request).num_direct;
+    size_t alone = plan_of(model, &request).batch.num_direct;
 
     request.num_sequences = 3;
     request.causal = true;
     request.need_weights = ATTN_WEIGHTS_MEAN;
-    assert_int_equal(plan_of(model, &request).num_direct, 2 * alone);
+    assert_int_equal(plan_of(model, &request).batch.num_direct, 2 * alone);
     return alone == 1;
 }
 

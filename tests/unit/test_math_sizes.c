@@ -36,25 +36,28 @@ static void check_plan(const attn_model *model, const attn_request *request,
                                                                             : 0;
         queries += request->query_lens[s];
         keys += request->key_lens[s];
-        if (!plan_is_direct(plan, model, request, s))
+        if (plan_find_kind(plan, model, request, s) != SEQUENCE_DIRECT)
             projected += request->key_lens[s];
         weights += matrices * request->query_lens[s] * request->key_lens[s];
     }
     assert_true(plan->sizes.num_queries == queries && plan->sizes.num_keys == keys);
     assert_true(plan->sizes.weights == weights);
-    assert_true(plan->projected_keys == projected);
+    assert_true(plan->batch.projected_keys == projected);
     if (plan->kind == PLAN_RUN)
         assert_true(plan->sizes.outputs == queries * info->out_size);
 
-    long double floats = queries * plan->score_width + projected * plan->key_width +
-                         projected * plan->value_width +
-                         (long double)plan->direct_rows * plan->direct_ld +
-                         (long double)plan->num_threads * plan->thread_floats;
-    if (plan->num_direct > 0)
-        assert_true(plan->direct_ld >= info->key_size &&
-                    plan->direct_ld >= info->value_size);
+    const struct plan_layer *layer = &plan->layer;
+    const struct plan_scratch *scratch = &plan->scratch;
+    long double floats = queries * layer->score_width + projected * layer->key_width +
+                         projected * layer->value_width +
+                         (long double)plan->batch.direct_rows * scratch->direct_ld +
+                         (long double)plan->num_threads * scratch->thread_floats;
+    if (plan->batch.num_direct > 0)
+        assert_true(scratch->direct_ld >= info->key_size &&
+                    scratch->direct_ld >= info->value_size);
     if (plan->kind == PLAN_HEADS)
-        floats += 2.0L * (info->num_heads + 1) * (info->num_heads + 1) * plan->num_strips;
+        floats +=
+            2.0L * (info->num_heads + 1) * (info->num_heads + 1) * scratch->num_strips;
     assert_true(plan->sizes.scratch_bytes >= floats * sizeof(float));
 }
 

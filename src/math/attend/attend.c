@@ -38,24 +38,26 @@ static float *copy_panels(const struct head_rows *rows, size_t key_len, size_t w
                      to);
 }
 
-/* Gathers a head's strided rows in the thread's scratch when enough panels will read
- * them. Caches and their prefetchers do badly with rows that are a power of two apart. */
+/* Gathers strided rows in the thread's scratch when enough panels will read them. Caches
+ * and their prefetchers do badly with rows that are a power of two apart. */
 static struct head_rows gather_rows(const struct run *run,
-                                    const struct sequence_position *at, size_t head,
+                                    const struct sequence_position *at, size_t heads,
                                     size_t panels, size_t thread) {
     const struct engine *engine = &run->model->engine;
-    struct head_rows rows = work_head_rows(run, at, head);
+    const struct plan_layer *layer = &run->plan->layer;
+    const struct work_kind *kind = work_find_kind(at);
+    const struct head_rows rows = kind->rows(run, at, heads);
     size_t key_len = run->request->key_lens[at->sequence];
     size_t k_step = engine->kernels->k_step, head_size = run->model->info.head_size;
     size_t key_width = engine->score_size; /* in words */
+    size_t key_head = heads * layer->shared[at->kind] / layer->group;
 
-    if (panels < GATHER_PANELS || key_len > run->plan->gather_keys || at->direct ||
-        ranges_find(run->summed_keys, at->grouped ? head : head / run->plan->group) ==
-            SIZE_MAX)
+    if (panels < GATHER_PANELS || key_len > run->plan->scratch.gather_keys ||
+        !kind->projected || ranges_find(run->summed_keys, key_head) == SIZE_MAX)
         return rows;
     if (engine->additive_score == NULL)
         key_width = (engine->score_size + k_step - 1) / k_step;
-    float *keys = panel_thread_extra(run, thread);
+    float *keys = run_thread(run, thread, PLAN_THREAD_GATHERED);
     float *values = rows.keys_in_panels
                         ? copy_panels(&rows, key_len, key_width, keys)
                         : copy_rows(rows.keys, rows.keys_ld, key_len, key_width, keys);
@@ -68,10 +70,10 @@ static struct head_rows gather_rows(const struct run *run,
 static float *panel_partials(const struct run *run, const struct panel_work *work,
                              size_t item) {
     size_t index = run->first_items[work->at.sequence] + item - work->chunk;
-    return run->partials + index * run->plan->partial_floats;
+    return run->partials + index * run->plan->scratch.partial_floats;
 }
 
-/* An item is a panel in one head or group of heads, or in all heads when the mean of
+/* An item is a panel of heads that attend together, or in all heads when the mean of
  * their weights is wanted; or one chunk of the keys of such a panel. */
 static void attend_items(const struct run *run, const struct sequence_position *at,
                          struct range items, size_t thread) {
@@ -81,7 +83,7 @@ static void attend_items(const struct run *run, const struct sequence_position *
 
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     while (item < items.end) {
-        /* As many items of this head as are left. */
+        /* As many items of these heads as are left. */
         size_t head = item / head_items, end = (head + 1) * head_items;
         end = end < items.end ? end : items.end;
         struct head_rows rows =
@@ -94,9 +96,9 @@ static void attend_items(const struct run *run, const struct sequence_position *
             if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
                 panel_attend_mean(&work);
             else if (all.chunks > 1)
-                panel_attend_chunk(&work, head, &rows, panel_partials(run, &work, item));
+                panel_attend_chunk(&work, &rows, panel_partials(run, &work, item));
             else
-                panel_attend(&work, head, &rows);
+                panel_attend(&work, &rows);
         }
     }
 }
@@ -114,40 +116,38 @@ static void merge_items(const struct run *run, const struct sequence_position *a
         if (all.chunks == 1 || item % all.chunks > 0)
             continue;
         work_init(&work, run, at, &mask, head, item / all.chunks % all.panels, thread);
-        panel_merge(&work, head, panel_partials(run, &work, item));
+        panel_merge(&work, panel_partials(run, &work, item));
     }
 }
 
 /* --- conversion to bfloat16 --- */
 
 static size_t count_conversions(const struct run *run, size_t sequence) {
-    bool direct = plan_is_direct(run->plan, run->model, run->request, sequence);
-    return direct ? 0 : run->model->info.num_kv_heads;
+    bool projected = work_find_kind(&run->sequences[sequence])->projected;
+    return projected ? run->model->info.num_kv_heads : 0;
 }
 
-/* Converts projected keys and values of some key heads, in place. */
+/* Converts projected keys and values of some key heads, in place. Keys in panels are
+ * converted before they are transposed. */
 static void convert_items(const struct run *run, const struct sequence_position *at,
                           struct range heads, size_t thread) {
-    const attn_model_info *info = &run->model->info;
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
-    size_t rows = run->request->key_lens[at->sequence];
-    size_t values_from_ld = plan->by_head ? info->head_size : plan->value_width;
+    size_t rows = run->request->key_lens[at->sequence], row = at->first_projected;
+    size_t head_size = run->model->info.head_size;
+    bool keys_too = engine->additive_score == NULL && !plan->layer.key_panels;
 
     (void)thread;
     for (size_t head = heads.first; head < heads.end; head++) {
-        const struct head_rows to =
-            work_head_rows(run, at, at->grouped ? head : head * plan->group);
-        float *keys = run->keys + (to.keys - run->keys);
-        float *values = run->values + (to.values - run->values);
+        float *keys = run->keys + head * plan->keys.head_ld + row * plan->keys.ld;
+        float *values = run->values + head * plan->values.head_ld + row * plan->values.ld;
 
-        if (engine->additive_score == NULL && !plan->key_panels &&
-            ranges_find(run->key_heads, head) != SIZE_MAX)
-            engine->kernels->convert_bf16(keys, plan->key_width, rows, engine->score_size,
-                                          keys, to.keys_ld);
+        if (keys_too && ranges_find(run->key_heads, head) != SIZE_MAX)
+            engine->kernels->convert_bf16(keys, plan->keys.ld, rows, engine->score_size,
+                                          keys, plan->keys.words_ld);
         if (ranges_find(run->summed_keys, head) != SIZE_MAX)
-            engine->kernels->pack_pairs_bf16(values, values_from_ld, rows,
-                                             info->head_size, values, to.values_ld);
+            engine->kernels->pack_pairs_bf16(values, plan->values.ld, rows, head_size,
+                                             values, plan->values.words_ld);
     }
 }
 
@@ -156,10 +156,10 @@ void run_attend(const struct run *run) {
 
     if (run->model->engine.kernels->convert_bf16 != NULL)
         run_items(run,
-                  RUN_CONVERT_FLOPS * 2.0 * (double)plan->projected_keys *
-                      (double)plan->value_width,
+                  RUN_CONVERT_FLOPS * 2.0 * (double)plan->batch.projected_keys *
+                      (double)plan->layer.value_width,
                   count_conversions, convert_items);
-    run_items(run, plan->attend_flops, count_attend_items, attend_items);
-    if (plan->splits)
-        run_items(run, plan->merge_flops, count_attend_items, merge_items);
+    run_items(run, plan->flops.attend, count_attend_items, attend_items);
+    if (plan->scratch.splits)
+        run_items(run, plan->flops.merge, count_attend_items, merge_items);
 }

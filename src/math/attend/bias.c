@@ -40,7 +40,7 @@ static void find_positions(struct tile *t, size_t first) {
         t->key_at[k - t->keys.first] =
             narrow_position(mask_key_position(mask, first + k));
     for (size_t c = t->rows.first; c < t->rows.end; c++) {
-        size_t query = work_query(work, c), head = work_head(work, c);
+        size_t query = work->row_queries[c], head = work->row_heads[c];
         struct mask_allowed allowed = mask_find_allowed(mask, query);
 
         t->at[c] = narrow_position(mask_position(mask, query));
@@ -60,7 +60,7 @@ static bool is_regular(const struct tile *t) {
     size_t count = t->keys.end - t->keys.first;
 
     for (size_t c = 1; c < work->num_queries; c++) {
-        if (work_head(work, c) != work_head(work, 0) || t->at[c] - t->at[0] != (int32_t)c)
+        if (work->row_heads[c] != work->row_heads[0] || t->at[c] - t->at[0] != (int32_t)c)
             return false;
     }
     for (size_t k = 1; work->mask->key_positions != NULL && k < count; k++) {
@@ -170,8 +170,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     tile.keys.first -= tile.keys.first % work->kernels->k_step;
     tile.row_step = few ? row : 1;
     tile.key_step = few ? 1 : columns;
-    tile.data = run->thread_scratch + work->thread * run->plan->thread_floats +
-                run->plan->thread_bias;
+    tile.data = run_thread(run, work->thread, PLAN_THREAD_BIAS);
     if ((kind == ATTN_BIAS_NONE && !work->mask->by_pair) ||
         tile.keys.first >= tile.keys.end) /* with sinks, rows may have no keys at all */
         return;

@@ -90,26 +90,11 @@ static void score_single_keys(const struct panel_work *work,
     }
 }
 
-/* Returns what all scores of a row of a direct sequence lack: the product of its query
- * and the key's bias; see plan_is_direct(). */
-static double find_missing_score(const struct panel_work *work, size_t c) {
-    const struct run *run = work->run;
-    const struct engine *engine = &run->model->engine;
-    size_t first = work_head(work, c) * engine->score_size;
-    size_t row = work->at.first_query + work_query(work, c);
-    const float *query = run->queries + row * run->plan->score_width + first;
-    double sum = 0;
-
-    for (size_t d = 0; d < engine->score_size; d++)
-        sum += (double)query[d] * (double)engine->to_key.panels.bias[first + d];
-    return sum * run->model->info.scale;
-}
-
 /* --- sinks --- */
 
 /* Returns the sink of a row, as an exponent of 2. */
 static double find_sink(const struct panel_work *work, size_t c) {
-    return (double)work->run->model->sinks[work_head(work, c)] / log(2);
+    return (double)work->run->model->sinks[work->row_heads[c]] / log(2);
 }
 
 /* Adds the sinks to the sums of all keys, in a model that has them. It is the last step,
@@ -142,17 +127,17 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
 
     for (size_t c = 0; run->lse != NULL && c < work->num_queries; c++) {
         double lse = (double)-INFINITY;
-        size_t row = work->at.first_query + work_query(work, c);
+        size_t row = work->at.first_query + work->row_queries[c];
 
         if (!work->keyless[c]) {
             lse = work->uniform[c] ? (double)singles[c] : find_log_sum(work, c, max, sum);
             lse *= log(2);
-            if (work->at.direct)
-                lse += find_missing_score(work, c);
+            if (work->kind->missing_score != NULL)
+                lse += work->kind->missing_score(work, c);
             if (!(fabs(lse) <= (double)FLT_MAX))
                 lse = (double)NAN;
         }
-        run->lse[row * run->model->info.num_heads + work_head(work, c)] = (float)lse;
+        run->lse[row * run->model->info.num_heads + work->row_heads[c]] = (float)lse;
     }
 }
 
@@ -162,7 +147,7 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
  * those of the panel. */
 struct chunks {
     struct range range; /* those with keys for any of the queries; at least one */
-    float *max, *sum;   /* of chunk i: at i * step, [plan->chunk_rows] */
+    float *max, *sum;   /* of chunk i: at i * step, [plan->batch.panel_rows] */
     float *outputs;     /* likewise, at i * outputs_step */
     size_t step, outputs_step;
     struct panel_sums *sums; /* [range.end]; NULL when not wanted */
@@ -283,11 +268,19 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
 
 /* The merged results of a panel, in the thread's scratch. */
 static struct partial thread_total(const struct panel_work *work) {
-    const struct plan *plan = work->run->plan;
-    float *memory = work->run->thread_scratch + work->thread * plan->thread_floats +
-                    plan->thread_chunks;
-    return (struct partial){memory, memory + plan->chunk_rows,
-                            memory + 2 * plan->chunk_rows};
+    size_t rows = work->run->plan->batch.panel_rows;
+    float *memory = run_thread(work->run, work->thread, PLAN_THREAD_TOTAL);
+    return (struct partial){memory, memory + rows, memory + 2 * rows};
+}
+
+/* Merges a chunk into the results of those before it. */
+static void merge_chunk(const struct panel_work *work, const struct query_panel *whole,
+                        const struct chunks *chunks, size_t index,
+                        const struct partial *total) {
+    const struct partial chunk = {chunks->max + index * chunks->step,
+                                  chunks->sum + index * chunks->step,
+                                  chunks->outputs + index * chunks->outputs_step};
+    partial_merge(work->kernels, work->num_queries, whole->head_size, &chunk, total);
 }
 
 /* Attends chunk by chunk, and merges each chunk at once. */
@@ -295,24 +288,24 @@ static void attend_chunks(const struct panel_work *work, const struct query_pane
                           attn_head_sums *sums) {
     const struct plan *plan = work->run->plan;
     const struct partial total = thread_total(work);
-    size_t outputs = plan->chunk_rows * plan->result_size;
+    size_t rows = plan->batch.panel_rows;
     struct chunks chunks = {.range = find_chunks(work),
-                            .outputs = total.outputs + outputs,
-                            .step = 2 * plan->chunk_rows};
+                            .outputs = total.outputs + rows * plan->batch.result_size,
+                            .max =
+                                run_thread(work->run, work->thread, PLAN_THREAD_CHUNKS),
+                            .step = 2 * rows};
     float singles[KERNEL_COLUMNS_MAX];
 
-    chunks.max = chunks.outputs + outputs;
-    chunks.sum = chunks.max + plan->chunk_rows;
+    chunks.sum = chunks.max + rows;
     if (sums != NULL)
         chunks.sums =
-            (struct panel_sums *)(void *)(chunks.max + plan->max_chunks * chunks.step);
+            (struct panel_sums *)(void *)(chunks.max +
+                                          plan->scratch.max_chunks * chunks.step);
     score_single_keys(work, whole, singles);
     partial_clear(&total, work->num_queries, whole->head_size);
     for (size_t i = chunks.range.first; i < chunks.range.end; i++) {
-        const struct partial chunk = {chunks.max + i * chunks.step,
-                                      chunks.sum + i * chunks.step, chunks.outputs};
         attend_chunk(work, whole, &chunks, i);
-        partial_merge(work->kernels, work->num_queries, whole->head_size, &chunk, &total);
+        merge_chunk(work, whole, &chunks, i, &total);
     }
     finish_chunks(work, whole, &chunks, &total, singles, sums);
 }
@@ -325,8 +318,8 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
     struct panel_sums of_panel;
 
     panel.sums = sums != NULL ? &of_panel : NULL;
-    bool final =
-        work->run->lse == NULL && !work->at.grouped && !work->run->model->info.sinks;
+    bool final = work->run->lse == NULL && work->kind->outputs == NULL &&
+                 !work->run->model->info.sinks;
     if (!final) {
         panel.max = max;
         panel.sum = sum;
@@ -367,10 +360,10 @@ static struct chunks chunks_of(const struct panel_work *work, float *partials) {
 
     return (struct chunks){.range = find_chunks(work),
                            .max = partials,
-                           .sum = partials + plan->chunk_rows,
-                           .outputs = partials + 2 * plan->chunk_rows,
-                           .step = plan->partial_floats,
-                           .outputs_step = plan->partial_floats};
+                           .sum = partials + plan->batch.panel_rows,
+                           .outputs = partials + 2 * plan->batch.panel_rows,
+                           .step = plan->scratch.partial_floats,
+                           .outputs_step = plan->scratch.partial_floats};
 }
 
 void chunks_attend_one(const struct panel_work *work, const struct query_panel *whole,
@@ -389,11 +382,7 @@ void chunks_merge(const struct panel_work *work, const struct query_panel *whole
 
     score_single_keys(work, whole, singles);
     partial_clear(&total, work->num_queries, whole->head_size);
-    for (size_t i = chunks.range.first; i < chunks.range.end; i++) {
-        const struct partial chunk = {chunks.max + i * chunks.step,
-                                      chunks.sum + i * chunks.step,
-                                      chunks.outputs + i * chunks.outputs_step};
-        partial_merge(work->kernels, work->num_queries, whole->head_size, &chunk, &total);
-    }
+    for (size_t i = chunks.range.first; i < chunks.range.end; i++)
+        merge_chunk(work, whole, &chunks, i, &total);
     finish_chunks(work, whole, &chunks, &total, singles, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chunks.h: attends with the kernels, chunk by chunk of the keys. A sequence of more than
  * KERNEL_CHUNK_KEYS keys is summed in chunks, which are merged in their order. So threads
- * do not decide the order of a sum, nor do other queries, but for plan_is_direct().
+ * do not decide the order of a sum, nor do other queries, but for direct sequences.
  *
  * `whole` is the panel over all keys, from work_describe(). */
 #ifndef ATTND_MATH_ATTEND_CHUNK_H
@@ -15,7 +15,7 @@ void chunks_attend(const struct panel_work *work, const struct query_panel *whol
                    attn_head_sums *sums);
 
 /* Attends to the chunk that `work` is at. The result goes to `partials`, which has room
- * for plan->partial_floats of each chunk of the panel. Weights are written, but are
+ * for scratch.partial_floats of each chunk of the panel. Weights are written, but are
  * relative to those of the chunk. */
 void chunks_attend_one(const struct panel_work *work, const struct query_panel *whole,
                        float *partials);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* direct.c: the projections of direct sequences; see plan_is_direct(). An item is some
+/* direct.c: the projections of direct sequences; see plan_find_kind(). An item is some
  * queries of one head. Keys and values are two halves that do not know each other: a
  * layer that changes its keys after their projection could still sum values directly. */
 #include "math/attend/direct.h"
 
 #include "math/attend/items.h"
 #include "math/mask.h"
-#include "math/plan/rules.h"
 
 #include <string.h>
 
@@ -23,7 +22,7 @@ static size_t head_items(const struct run *run, size_t sequence) {
 }
 
 static size_t count_direct(const struct run *run, size_t sequence) {
-    bool direct = plan_is_direct(run->plan, run->model, run->request, sequence);
+    bool direct = run->sequences[sequence].kind == SEQUENCE_DIRECT;
     return direct ? run->model->info.num_heads * head_items(run, sequence) : 0;
 }
 
@@ -40,7 +39,7 @@ static struct direct_rows find_rows(const struct run *run,
         .rows = index == SIZE_MAX
                     ? NULL
                     : run->direct + (at->first_direct + index * query_len + first) *
-                                        run->plan->direct_ld,
+                                        run->plan->scratch.direct_ld,
         .query = at->first_query + first,
     };
 }
@@ -58,16 +57,16 @@ static void fold_items(const struct run *run, const struct sequence_position *at
                                       (d.head + 1) * engine->score_size};
         if (d.rows == NULL)
             continue;
-        const float *queries = run->queries + d.query * plan->score_width;
+        const float *queries = run->queries + d.query * plan->layer.score_width;
         engine->kernels->project_back(&engine->to_key.panels, columns,
-                                      queries + columns.first, plan->score_width, d.count,
-                                      d.rows, plan->direct_ld);
+                                      queries + columns.first, plan->layer.score_width,
+                                      d.count, d.rows, plan->scratch.direct_ld);
     }
 }
 
 void run_fold_queries(const struct run *run) {
-    if (run->plan->num_direct > 0)
-        run_items(run, run->plan->fold_flops, count_direct, fold_items);
+    if (run->plan->batch.num_direct > 0)
+        run_items(run, run->plan->flops.fold, count_direct, fold_items);
 }
 
 /* Projects sums of values to the head's outputs. A head can begin and end within a panel
@@ -82,23 +81,23 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
     size_t value_size = engine->to_value.in;
     const struct range words = {0, (value_size + k_step - 1) / k_step};
     struct range columns = {first / step * step, first + head_size};
-    float *tile = run->thread_scratch + thread * plan->thread_floats;
+    float *tile = run_thread(run, thread, PLAN_THREAD_SUMS);
     float factor = mask_head_factor(run->request, d->head);
 
     if (engine->kernels->convert_bf16 != NULL)
-        engine->kernels->convert_bf16(d->rows, plan->direct_ld, d->count, value_size,
-                                      d->rows, plan->direct_ld);
+        engine->kernels->convert_bf16(d->rows, plan->scratch.direct_ld, d->count,
+                                      value_size, d->rows, plan->scratch.direct_ld);
     columns.end = (columns.end + step - 1) / step * step;
     if (columns.end > engine->to_value.out)
         columns.end = engine->to_value.out;
     size_t width = columns.end - columns.first;
     /* The tile begins with column columns.first of y. */
     engine_project(engine, &engine->to_value, columns, &words, 1, d->rows,
-                   plan->direct_ld, d->count, tile - columns.first, width);
+                   plan->scratch.direct_ld, d->count, tile - columns.first, width);
 
     for (size_t r = 0; r < d->count; r++) {
         const float *from = tile + r * width + first - columns.first;
-        float *to = run->context + (d->query + r) * plan->hidden + first;
+        float *to = run->context + (d->query + r) * plan->layer.hidden + first;
         for (size_t i = 0; i < head_size; i++)
             to[i] = from[i] * factor;
     }
@@ -111,17 +110,17 @@ static void sums_items(const struct run *run, const struct sequence_position *at
 
     for (size_t item = items.first; item < items.end; item++) {
         const struct direct_rows d = find_rows(run, at, item);
-        float *to = run->context + d.query * run->plan->hidden + d.head * head_size;
+        float *to = run->context + d.query * run->plan->layer.hidden + d.head * head_size;
         if (mask_head_factor(run->request, d.head) != 0.0F) {
             project_sums(run, &d, thread);
             continue;
         }
         for (size_t r = 0; r < d.count; r++)
-            memset(to + r * run->plan->hidden, 0, head_size * sizeof *to);
+            memset(to + r * run->plan->layer.hidden, 0, head_size * sizeof *to);
     }
 }
 
 void run_project_sums(const struct run *run) {
-    if (run->plan->num_direct > 0 && run->plan->sums)
-        run_items(run, run->plan->sums_flops, count_direct, sums_items);
+    if (run->plan->batch.num_direct > 0 && run->plan->layer.sums)
+        run_items(run, run->plan->flops.sum, count_direct, sums_items);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* direct.h: what surrounds the attention of direct sequences; see plan_is_direct(). */
+/* direct.h: what surrounds the attention of direct sequences; see plan_find_kind(). */
 #ifndef ATTND_MATH_ATTEND_DIRECT_H
 #define ATTND_MATH_ATTEND_DIRECT_H
 

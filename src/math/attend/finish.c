@@ -179,8 +179,7 @@ static void clip_values(const struct finishing *p, size_t first, size_t count) {
     const struct run *run = p->run;
     const struct plan *plan = run->plan;
     size_t head_size = run->model->info.head_size;
-    size_t ld = plan->by_head ? head_size : plan->value_width;
-    size_t head_ld = plan->by_head ? plan->projected_keys * head_size : head_size;
+    size_t ld = plan->values.ld, head_ld = plan->values.head_ld;
     float *rows = run->values + (p->at->first_projected + first) * ld;
 
     for (size_t i = 0; i < run->summed_keys.count; i++) {
@@ -201,14 +200,14 @@ static struct finished_rows find_queries(const struct finishing *p) {
     bool whole = info->head_norm_whole;
 
     return (struct finished_rows){
-        .rows = run->queries + p->at->first_query * run->plan->score_width,
-        .row_ld = run->plan->score_width,
+        .rows = run->queries + p->at->first_query * run->plan->layer.score_width,
+        .row_ld = run->plan->layer.score_width,
         .head_ld = info->head_size,
         .heads = run->query_heads,
         .positions = positions_from(run->request->positions, p->at->first_query),
         .norm = {info->head_norm == ATTN_NORM_LAYER, info->head_norm_eps,
                  model->query_norm_weight, model->query_norm_bias,
-                 whole ? run->plan->score_width : info->head_size},
+                 whole ? run->plan->layer.score_width : info->head_size},
     };
 }
 
@@ -221,14 +220,14 @@ static struct finished_rows find_finished_keys(const struct finishing *p) {
     bool whole = info->head_norm_whole;
 
     return (struct finished_rows){
-        .rows = run->keys + p->at->first_projected * plan->key_ld,
-        .row_ld = plan->key_ld,
-        .head_ld = plan->by_head ? plan->projected_keys * plan->key_ld : info->head_size,
+        .rows = run->keys + p->at->first_projected * plan->keys.ld,
+        .row_ld = plan->keys.ld,
+        .head_ld = plan->keys.head_ld,
         .heads = run->key_heads,
         .positions = positions_from(run->request->key_positions, p->at->first_key),
         .norm = {info->head_norm == ATTN_NORM_LAYER, info->head_norm_eps,
                  model->key_norm_weight, model->key_norm_bias,
-                 whole ? plan->key_width : info->head_size},
+                 whole ? plan->layer.key_width : info->head_size},
     };
 }
 
@@ -239,12 +238,12 @@ static void finish_items(const struct run *run, const struct sequence_position *
     size_t key_len = run->request->key_lens[at->sequence];
     size_t key_blocks = count_row_blocks(key_len),
            num_pairs = run->model->info.rope_size / 2;
-    float *scratch = run->thread_scratch + thread * plan->thread_floats;
+    float *rotation = run_thread(run, thread, PLAN_THREAD_ROTATION);
     struct finishing p = {.run = run, .at = at};
 
-    p.rotation = find_rotation(run, at, (double *)(void *)scratch);
-    rotate_init(&p.angles, &p.rotation, scratch + 2 * num_pairs);
-    p.tile = scratch + plan->finish_tile;
+    p.rotation = find_rotation(run, at, (double *)(void *)rotation);
+    rotate_init(&p.angles, &p.rotation, rotation + 2 * num_pairs);
+    p.tile = run_thread(run, thread, PLAN_THREAD_TILE);
     const struct finished_rows keys = find_finished_keys(&p), queries = find_queries(&p);
 
     for (size_t item = items.first; item < items.end; item++) {
@@ -254,9 +253,9 @@ static void finish_items(const struct run *run, const struct sequence_position *
         size_t first = (of_keys ? item : item - key_blocks) * KEY_BLOCK;
         size_t end = all - first < KEY_BLOCK ? all : first + KEY_BLOCK;
 
-        for (size_t r = first; plan->any_scores && r < end; r++)
+        for (size_t r = first; plan->batch.any_scores && r < end; r++)
             finish_row(&p, rows, r);
-        if (of_keys && plan->any_scores && plan->key_panels)
+        if (of_keys && plan->batch.any_scores && plan->layer.key_panels)
             store_panels(&p, rows, first, end - first);
         if (of_keys && run->model->info.clip > 0)
             clip_values(&p, first, end - first);
@@ -265,13 +264,13 @@ static void finish_items(const struct run *run, const struct sequence_position *
 
 void run_finish_rows(const struct run *run) {
     const struct plan *plan = run->plan;
-    size_t entries = plan->num_rotations * ROTATE_STEP;
+    size_t entries = plan->scratch.num_rotations * ROTATE_STEP;
 
-    if (!plan->finishes)
+    if (!plan->layer.finishes)
         return;
-    if (plan->num_rotations > 0)
+    if (plan->scratch.num_rotations > 0)
         share_tasks(run->request->parallel,
                     FILL_FLOPS * (double)(entries * run->model->info.rope_size), entries,
                     fill_entry, (void *)(uintptr_t)run);
-    run_items(run, plan->finish_flops, count_finish_items, finish_items);
+    run_items(run, plan->flops.finish, count_finish_items, finish_items);
 }

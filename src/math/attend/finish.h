@@ -6,7 +6,7 @@
 #include "math/run/run.h"
 
 /* The second part of the first step: clips, norms and rotates what was projected, where
- * plan->finishes, and writes keys into panels. */
+ * layer.finishes, and writes keys into panels. */
 void run_finish_rows(const struct run *run);
 
 #endif

@@ -2,26 +2,14 @@
 /* work.c: finds what a panel reads and writes. */
 #include "math/attend/work.h"
 
+#include "base/size.h"
 #include "math/plan/rules.h"
 
 #include <string.h>
 
-/* Returns the first row of the panel in the sequence. */
+/* Returns the first row of the panel. */
 static size_t work_first(const struct panel_work *work) {
     return work->panel * work->kernels->columns;
-}
-
-size_t work_head(const struct panel_work *work, size_t c) {
-    const struct run *run = work->run;
-    size_t query_len = run->request->query_lens[work->at.sequence];
-    if (!work->at.direct && !work->at.grouped)
-        return work->head;
-    return ranges_item(run->scored,
-                       work->first_index + (work_first(work) + c) / query_len);
-}
-
-size_t work_query(const struct panel_work *work, size_t c) {
-    return (work_first(work) + c) % work->run->request->query_lens[work->at.sequence];
 }
 
 /* Finds the keys of each row of the panel, and those of all rows. */
@@ -31,7 +19,7 @@ static void find_keys(struct panel_work *work) {
 
     work->keys = (struct range){mask->key_len, 0};
     for (size_t c = 0; c < work->num_queries; c++) {
-        struct mask_keys keys = mask_find_keys(mask, work_query(work, c));
+        struct mask_keys keys = mask_find_keys(mask, work->row_queries[c]);
         size_t count = keys.end - keys.first;
 
         work->keyless[c] = count == 0;
@@ -50,40 +38,6 @@ static void find_keys(struct panel_work *work) {
         work->keys.first = 0;
 }
 
-/* Returns which of the scored heads the panels of a sequence are of. */
-static struct range find_indices_of(const struct run *run,
-                                    const struct sequence_position *at, size_t head) {
-    size_t first = head * run->plan->group, end = first + run->plan->group;
-
-    if (at->direct)
-        return (struct range){0, run->plan->num_scored};
-    if (!at->grouped)
-        return (struct range){0, 1};
-    return (struct range){ranges_below(run->scored, first),
-                          ranges_below(run->scored, end)};
-}
-
-void work_init(struct panel_work *work, const struct run *run,
-               const struct sequence_position *at, const struct mask *mask, size_t head,
-               size_t panel, size_t thread) {
-    const struct engine *engine = &run->model->engine;
-    size_t columns = engine->kernels->columns;
-    const struct range indices = find_indices_of(run, at, head);
-    size_t rows = (indices.end - indices.first) * run->request->query_lens[at->sequence];
-    size_t left = rows > panel * columns ? rows - panel * columns : 0;
-
-    work->run = run;
-    work->kernels = at->direct ? engine->float_kernels : engine->kernels;
-    work->at = *at;
-    work->mask = mask;
-    work->panel = panel;
-    work->chunk = 0;
-    work->thread = thread;
-    work->num_queries = left < columns ? left : columns;
-    work->first_index = indices.first;
-    find_keys(work);
-}
-
 /* Finds where the weights of a row go in the result; NULL when they are not wanted. */
 static float *find_weights(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
@@ -91,146 +45,200 @@ static float *find_weights(const struct panel_work *work, size_t c) {
 
     if (run->weights == NULL)
         return NULL;
-    int32_t head_index = run->head_indices[work_head(work, c)];
-    int32_t query_index = run->query_indices[work_query(work, c)];
-    if (head_index < 0 || query_index < 0)
+    int32_t head = run->head_indices[work->row_heads[c]];
+    int32_t query = run->query_indices[work->row_queries[c]];
+    if (head < 0 || query < 0)
         return NULL;
-    size_t row = (size_t)head_index * plan_weights_rows(run->request, sequence);
+    size_t row = (size_t)head * plan_weights_rows(run->request, sequence);
     return run->weights + work->at.first_weight +
-           (row + (size_t)query_index) * run->request->key_lens[sequence];
+           (row + (size_t)query) * run->request->key_lens[sequence];
 }
 
-void work_set_head(struct panel_work *work, size_t head) {
-    work->head = head;
+/* Finds the rows of the panel, and where their weights go. */
+static void find_rows(struct panel_work *work) {
+    const struct run *run = work->run;
+    size_t query_len = run->request->query_lens[work->at.sequence];
+    size_t first = ranges_below(run->scored, work->range.first);
+    size_t end = ranges_below(run->scored, work->range.end);
+    size_t rows = (end - first) * query_len, row = work_first(work);
+
+    work->num_queries = rows > row ? size_min(rows - row, work->kernels->columns) : 0;
     work->weighs = false;
-    for (size_t c = 0; c < work->num_queries; c++) {
+    for (size_t c = 0; c < work->num_queries; c++, row++) {
+        work->row_heads[c] = ranges_item(run->scored, first + row / query_len);
+        work->row_queries[c] = row % query_len;
         work->weights[c] = find_weights(work, c);
         work->weighs = work->weighs || work->weights[c] != NULL;
     }
 }
 
-struct head_rows work_head_rows(const struct run *run, const struct sequence_position *at,
-                                size_t head) {
-    const attn_model *model = run->model;
-    const struct plan *plan = run->plan;
-    size_t key_head = at->grouped ? head : head / plan->group;
-    size_t row = key_head * plan->projected_keys + at->first_projected;
-    size_t key_size = model->info.key_size, value_size = model->info.value_size;
-    size_t score_size = model->engine.score_size, head_size = model->info.head_size;
-    size_t k_step = model->engine.kernels->k_step;
+void work_init(struct panel_work *work, const struct run *run,
+               const struct sequence_position *at, const struct mask *mask, size_t heads,
+               size_t panel, size_t thread) {
+    const struct engine *engine = &run->model->engine;
+    size_t shared = run->plan->layer.shared[at->kind];
 
-    if (at->direct)
-        return (struct head_rows){
-            .keys = run->request->keys + at->first_key * key_size,
-            .keys_ld = key_size,
-            .values = run->request->values + at->first_key * value_size,
-            .values_ld = value_size,
-        };
-    if (plan->by_head)
-        return (struct head_rows){
-            .keys = run->keys + row * plan->key_ld,
-            .keys_ld = plan->key_ld,
-            .values = run->values + row * head_size,
-            .values_ld = head_size,
-            .keys_in_panels = plan->key_panels,
-        };
+    work->run = run;
+    work->kind = work_find_kind(at);
+    work->kernels = work->kind->projected ? engine->kernels : engine->float_kernels;
+    work->at = *at;
+    work->heads = heads;
+    work->range = (struct range){heads * shared, (heads + 1) * shared};
+    work->panel = panel;
+    work->chunk = 0;
+    work->thread = thread;
+    work->mask = mask;
+    find_rows(work);
+    find_keys(work);
+}
+
+/* --- the kinds of sequences --- */
+
+static struct head_rows find_projected_rows(const struct run *run,
+                                            const struct sequence_position *at,
+                                            size_t heads) {
+    const struct plan *plan = run->plan;
+    size_t shared = plan->layer.shared[at->kind];
+    size_t head = heads * shared / plan->layer.group, row = at->first_projected;
+
     return (struct head_rows){
-        .keys = run->keys + at->first_projected * plan->key_ld + key_head * score_size,
-        .keys_ld = plan->key_ld,
-        .values =
-            run->values + at->first_projected * plan->value_width + key_head * head_size,
-        .values_ld = k_step * plan->value_width,
+        .keys = run->keys + head * plan->keys.head_ld + row * plan->keys.ld,
+        .keys_ld = plan->keys.words_ld,
+        .values = run->values + head * plan->values.head_ld + row * plan->values.ld,
+        .values_ld = plan->values.words_ld,
+        .keys_in_panels = plan->layer.key_panels,
     };
 }
 
-/* Points a panel of a direct sequence at its rows. Their outputs are not final, so they
- * are not multiplied by the factors of their heads. */
-static void describe_direct(const struct panel_work *work, struct query_panel *panel) {
-    const struct run *run = work->run;
-    size_t row = work->at.first_direct + work_first(work);
+static struct head_rows find_request_rows(const struct run *run,
+                                          const struct sequence_position *at,
+                                          size_t heads) {
+    const attn_model_info *info = &run->model->info;
 
-    panel->outputs = run->direct + row * run->plan->direct_ld;
-    panel->queries = panel->outputs;
-    panel->outputs_ld = panel->queries_ld = run->plan->direct_ld;
-    panel->score_size = run->model->info.key_size;
-    panel->head_size = run->plan->sums ? run->model->info.value_size : 0;
-    panel->factor = 1.0F;
+    (void)heads;
+    return (struct head_rows){
+        .keys = run->request->keys + at->first_key * info->key_size,
+        .keys_ld = info->key_size,
+        .values = run->request->values + at->first_key * info->value_size,
+        .values_ld = info->value_size,
+    };
 }
 
-/* Gathers the queries of a group of heads. Their outputs may overwrite them. */
-static void describe_group(const struct panel_work *work, struct query_panel *panel) {
+/* The queries of one head, whose outputs may overwrite them. */
+static void describe_head(const struct panel_work *work, struct query_panel *panel) {
     const struct run *run = work->run;
     const struct plan *plan = run->plan;
-    size_t size = panel->score_size;
-    float *rows =
-        run->thread_scratch + work->thread * plan->thread_floats + plan->thread_queries;
+    size_t head = work->heads, row = work->at.first_query + work_first(work);
+    size_t size = panel->score_size, head_size = run->model->info.head_size;
+    bool sums = plan_sums_head(plan, run->request, head);
+
+    panel->queries = run->queries + row * plan->layer.score_width + head * size;
+    panel->queries_ld = plan->layer.score_width;
+    panel->outputs = run->context + row * plan->layer.hidden + head * head_size;
+    panel->outputs_ld = plan->layer.hidden;
+    panel->head_size = sums ? head_size : 0;
+    panel->factor = sums ? mask_head_factor(run->request, head) : 0.0F;
+}
+
+/* The queries of a group of heads, which are gathered. Their outputs may overwrite
+ * them. */
+static void describe_group(const struct panel_work *work, struct query_panel *panel) {
+    const struct run *run = work->run;
+    size_t size = panel->score_size, width = run->plan->layer.score_width;
+    float *rows = run_thread(run, work->thread, PLAN_THREAD_QUERIES);
 
     for (size_t c = 0; c < work->num_queries; c++) {
-        size_t row = work->at.first_query + work_query(work, c);
-        memcpy(rows + c * size,
-               run->queries + row * plan->score_width + work_head(work, c) * size,
+        size_t row = work->at.first_query + work->row_queries[c];
+        memcpy(rows + c * size, run->queries + row * width + work->row_heads[c] * size,
                size * sizeof *rows);
     }
     panel->queries = panel->outputs = rows;
     panel->queries_ld = panel->outputs_ld = size;
-    panel->head_size = ranges_find(run->summed_keys, work->head) != SIZE_MAX ? size : 0;
+    panel->head_size = ranges_find(run->summed_keys, work->heads) != SIZE_MAX ? size : 0;
     panel->factor = 1.0F;
 }
 
-struct row_outputs work_outputs(const struct panel_work *work,
-                                const struct query_panel *panel, size_t c) {
+static struct row_outputs find_group_outputs(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
-    size_t row = work->at.first_query + work_query(work, c), head = work_head(work, c);
+    size_t row = work->at.first_query + work->row_queries[c], head = work->row_heads[c];
 
-    if (!work->at.grouped)
-        return (struct row_outputs){panel->outputs + c * panel->outputs_ld,
-                                    panel->factor};
-    return (struct row_outputs){run->context + row * run->plan->hidden +
+    return (struct row_outputs){run->context + row * run->plan->layer.hidden +
                                     head * run->model->info.head_size,
                                 plan_sums_head(run->plan, run->request, head)
                                     ? mask_head_factor(run->request, head)
                                     : 0.0F};
 }
 
+/* The rows of a direct sequence. Their outputs are not final, so they are not multiplied
+ * by the factors of their heads. */
+static void describe_direct(const struct panel_work *work, struct query_panel *panel) {
+    const struct run *run = work->run;
+    size_t row = work->at.first_direct + work_first(work);
+
+    panel->outputs = run->direct + row * run->plan->scratch.direct_ld;
+    panel->queries = panel->outputs;
+    panel->outputs_ld = panel->queries_ld = run->plan->scratch.direct_ld;
+    panel->score_size = run->model->info.key_size;
+    panel->head_size = run->plan->layer.sums ? run->model->info.value_size : 0;
+    panel->factor = 1.0F;
+}
+
+/* Returns the product of a row's query and the key's bias; see plan_find_kind(). */
+static double find_missing_score(const struct panel_work *work, size_t c) {
+    const struct run *run = work->run;
+    const struct engine *engine = &run->model->engine;
+    size_t first = work->row_heads[c] * engine->score_size;
+    size_t row = work->at.first_query + work->row_queries[c];
+    const float *query = run->queries + row * run->plan->layer.score_width + first;
+    double sum = 0;
+
+    for (size_t d = 0; d < engine->score_size; d++)
+        sum += (double)query[d] * (double)engine->to_key.panels.bias[first + d];
+    return sum * run->model->info.scale;
+}
+
+const struct work_kind *work_find_kind(const struct sequence_position *at) {
+    static const struct work_kind kinds[] = {
+        [SEQUENCE_HEADWISE] = {true, find_projected_rows, describe_head, NULL, NULL},
+        [SEQUENCE_GROUPED] = {true, find_projected_rows, describe_group,
+                              find_group_outputs, NULL},
+        [SEQUENCE_DIRECT] = {false, find_request_rows, describe_direct, NULL,
+                             find_missing_score},
+    };
+    return &kinds[at->kind];
+}
+
 struct query_panel work_describe(const struct panel_work *work,
                                  const struct head_rows *rows) {
     const struct run *run = work->run;
-    const struct engine *engine = &run->model->engine;
-    const struct plan *plan = run->plan;
     const attn_model_info *info = &run->model->info;
-    size_t head_size = info->head_size, head = work->head;
-    size_t row = work->at.first_query + work_first(work);
-    bool sums = !work->at.grouped && plan_sums_head(plan, run->request, head);
-    float factor = sums ? mask_head_factor(run->request, head) : 0.0F;
 
     struct query_panel panel = {
-        .queries = run->queries + row * plan->score_width + head * engine->score_size,
-        .queries_ld = plan->score_width,
         .num_queries = work->num_queries,
         .keys = rows->keys,
         .keys_ld = rows->keys_ld,
         .keys_in_panels = rows->keys_in_panels,
         .values = rows->values,
         .values_ld = rows->values_ld,
-        .key_len = run->request->key_lens[work->at.sequence],
+        .key_len = work->mask->key_len,
         .end_keys = work->end_keys,
         .first_keys = work->first_keys,
         .uniform = work->uniform,
-        .additive_score = engine->additive_score,
-        .score_size = engine->score_size,
-        .head_size = sums ? head_size : 0,
+        .additive_score = run->model->engine.additive_score,
+        .score_size = run->model->engine.score_size,
         .scale = (float)info->scale,
         .softcap = (float)info->softcap,
-        .factor = factor,
-        .outputs = run->context + row * plan->hidden + head * head_size,
-        .outputs_ld = plan->hidden,
         .weights = work->weighs ? work->weights : NULL,
         .position = (ptrdiff_t)work_first(work),
-        .scratch = run->thread_scratch + work->thread * plan->thread_floats,
+        .scratch = run_thread(run, work->thread, PLAN_THREAD_KERNELS),
     };
-    if (work->at.direct)
-        describe_direct(work, &panel);
-    if (work->at.grouped)
-        describe_group(work, &panel);
+    work->kind->describe(work, &panel);
     return panel;
+}
+
+struct row_outputs work_outputs(const struct panel_work *work,
+                                const struct query_panel *panel, size_t c) {
+    if (work->kind->outputs != NULL)
+        return work->kind->outputs(work, c);
+    return (struct row_outputs){panel->outputs + c * panel->outputs_ld, panel->factor};
 }

@@ -63,7 +63,7 @@ static void add_row_counts(const struct run *run, attn_heads *heads) {
 static void add_sums(const struct run *run, attn_heads *heads) {
     size_t num_heads = run->model->info.num_heads;
 
-    for (size_t i = 0; i < run->plan->num_panels; i++) {
+    for (size_t i = 0; i < run->plan->batch.num_panels; i++) {
         add_head_sums(&run->even_sums[i], &heads->even);
         for (size_t h = 0; h < num_heads; h++) {
             pace_add(sizeof(attn_head_sums) / sizeof(double));

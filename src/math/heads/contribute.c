@@ -41,13 +41,13 @@ static struct range head_words(const struct run *run, size_t head) {
 static void copy_inputs(const struct strip *s) {
     const struct run *run = s->run;
     const struct kernels *kernels = run->model->engine.kernels;
-    size_t hidden = run->plan->hidden, head_size = run->model->info.head_size;
+    size_t hidden = run->plan->layer.hidden, head_size = run->model->info.head_size;
 
     for (size_t h = 0; h < run->model->info.num_heads; h++) {
         struct range words = head_words(run, h);
         size_t ld = (words.end - words.first) * kernels->k_step;
         size_t offset = h * head_size - words.first * kernels->k_step;
-        float *to = s->inputs + h * PLAN_HEAD_ROWS * run->plan->head_ld;
+        float *to = s->inputs + h * PLAN_HEAD_ROWS * run->plan->scratch.head_ld;
 
         for (size_t r = 0; r < s->rows; r++) {
             const float *from =
@@ -67,7 +67,8 @@ static void multiply_head(const struct strip *s, size_t head, size_t first, size
     const struct linear *to_output = &engine->to_output;
     struct range words = head_words(s->run, head);
     size_t columns = engine->kernels->columns, depth = words.end - words.first;
-    const float *inputs = s->inputs + head * PLAN_HEAD_ROWS * s->run->plan->head_ld;
+    const float *inputs =
+        s->inputs + head * PLAN_HEAD_ROWS * s->run->plan->scratch.head_ld;
     const struct range all = {0, depth};
 
     if (!engine->native) {
@@ -163,7 +164,7 @@ static void multiply_in_range(struct strip *s) {
 static void square_context(const struct strip *s) {
     size_t num_heads = s->run->model->info.num_heads;
     size_t head_size = s->run->model->info.head_size;
-    const float *row = s->run->context + s->first_row * s->run->plan->hidden;
+    const float *row = s->run->context + s->first_row * s->run->plan->layer.hidden;
     double *norm = &s->products[num_heads * (num_heads + 1) + num_heads];
 
     memset(s->products, 0, (num_heads + 1) * (num_heads + 1) * sizeof *s->products);
@@ -183,14 +184,13 @@ static void contribute_task(void *data, size_t index, size_t thread) {
     const struct plan *plan = run->plan;
     size_t num_queries = plan->sizes.num_queries, first = index * PLAN_HEAD_ROWS;
     size_t count = run->model->info.num_heads + 1;
-    float *scratch = run->thread_scratch + thread * plan->thread_floats;
     struct strip s = {
         .run = run,
         .first_row = first,
         .rows =
             num_queries - first < PLAN_HEAD_ROWS ? num_queries - first : PLAN_HEAD_ROWS,
-        .inputs = scratch,
-        .parts = scratch + plan->head_parts,
+        .inputs = run_thread(run, thread, PLAN_THREAD_INPUTS),
+        .parts = run_thread(run, thread, PLAN_THREAD_PARTS),
         .products = run->strip_products + index * count * count,
         .factor = 1.0F,
     };
@@ -205,9 +205,9 @@ void heads_contribute(const struct run *run, double *gram, double *squared_norm)
     const struct plan *plan = run->plan;
     size_t num_heads = run->model->info.num_heads, count = num_heads + 1;
 
-    share_tasks(run->request->parallel, plan->heads_flops, plan->num_strips,
+    share_tasks(run->request->parallel, plan->flops.heads, plan->scratch.num_strips,
                 contribute_task, &run);
-    for (size_t i = 0; i < plan->num_strips; i++) {
+    for (size_t i = 0; i < plan->scratch.num_strips; i++) {
         const double *products = run->strip_products + i * count * count;
         pace_add(count * count / 2);
         for (size_t h = 0; h < num_heads; h++) {

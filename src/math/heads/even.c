@@ -117,5 +117,5 @@ static void even_items(const struct run *run, const struct sequence_position *at
 }
 
 void heads_even(const struct run *run) {
-    run_items(run, run->plan->even_flops, count_panels, even_items);
+    run_items(run, run->plan->flops.even, count_panels, even_items);
 }

@@ -2,8 +2,7 @@
 /* flops.c: estimates how long a request takes, in operations. */
 #include "math/plan/flops.h"
 
-#include "math/mask.h"
-#include "math/model.h"
+#include "math/plan/rules.h"
 
 /* As many operations take as long as one of the tanh() of additive scoring. */
 #define TANH_FLOPS 40
@@ -43,43 +42,45 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
                       struct plan *plan) {
     const struct engine *engine = &model->engine;
     const attn_model_info *info = &model->info;
-    size_t queries = plan->sizes.num_queries, keys = plan->projected_keys;
-    double score = engine->additive_score != NULL ? TANH_FLOPS : 2;
-    size_t num_heads = info->num_heads, num_summed = num_heads;
+    const struct plan_layer *layer = &plan->layer;
+    const struct plan_batch *batch = &plan->batch;
+    struct plan_flops *flops = &plan->flops;
+    size_t queries = plan->sizes.num_queries, keys = batch->projected_keys;
+    double score = engine->additive_score != NULL ? TANH_FLOPS : 2, num_summed = 0;
+    double num_scored = (double)layer->num_scored, num_heads = (double)info->num_heads;
 
-    for (size_t h = 0; request->head_mask != NULL && h < num_heads; h++)
-        num_summed -= mask_head_factor(request, h) == 0.0F;
-    if (!plan->sums)
-        num_summed = 0;
-    double summed = (double)num_summed / (double)num_heads; /* share of the heads */
-    double scored = (double)plan->num_scored / (double)num_heads;
+    for (size_t h = 0; h < info->num_heads; h++)
+        num_summed += plan_sums_head(plan, request, h);
+    double summed = num_summed / num_heads; /* share of the heads */
+    double scored = num_scored / num_heads;
 
-    plan->fold_flops = scored * linear_flops(&engine->to_key, plan->direct_queries);
-    plan->sums_flops = summed * linear_flops(&engine->to_value, plan->direct_queries);
-    plan->attend_flops = plan->pairs * (scored * score * (double)plan->score_width +
-                                        summed * 2 * (double)plan->hidden);
-    plan->attend_flops += (double)plan->num_scored * plan->pair_flops;
-    plan->attend_flops += 2 * plan->direct_pairs * (double)plan->num_scored *
-                          ((double)info->key_size + (double)info->value_size);
-    double flops = plan->attend_flops + plan->fold_flops + plan->sums_flops +
-                   summed * linear_flops(&engine->to_value, keys);
-    if (plan->any_scores)
-        flops += scored * (linear_flops(&engine->to_query, queries) +
-                           linear_flops(&engine->to_key, keys));
+    flops->fold = scored * linear_flops(&engine->to_key, batch->direct_queries);
+    flops->sum = summed * linear_flops(&engine->to_value, batch->direct_queries);
+    flops->merge =
+        4 * (double)plan->scratch.num_partials * (double)plan->scratch.partial_floats;
+    flops->attend = batch->pairs * (scored * score * (double)layer->score_width +
+                                    summed * 2 * (double)layer->hidden);
+    flops->attend += num_scored * batch->pair_flops;
+    flops->attend += 2 * batch->direct_pairs * num_scored *
+                     ((double)info->key_size + (double)info->value_size);
+    double all = flops->attend + flops->fold + flops->sum +
+                 summed * linear_flops(&engine->to_value, keys);
+    if (batch->any_scores)
+        all += scored * (linear_flops(&engine->to_query, queries) +
+                         linear_flops(&engine->to_key, keys));
     if (plan->kind != PLAN_HEADS && info->output_projection && !request->omit_outputs)
-        flops += summed * linear_flops(&engine->to_output, queries);
+        all += summed * linear_flops(&engine->to_output, queries);
     if (plan->kind == PLAN_HEADS) {
-        plan->attend_flops += SUM_FLOPS * plan->pairs * (double)num_heads;
-        plan->heads_flops = linear_flops(&engine->to_output, queries) +
-                            (double)queries * (double)model->info.out_size *
-                                (double)num_heads * (double)(num_heads + 4);
-        plan->even_flops =
-            EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * plan->masked_pairs;
-        flops += SUM_FLOPS * plan->pairs * (double)num_heads + plan->heads_flops +
-                 plan->even_flops;
+        flops->attend += SUM_FLOPS * batch->pairs * num_heads;
+        flops->heads =
+            linear_flops(&engine->to_output, queries) +
+            (double)queries * (double)info->out_size * num_heads * (num_heads + 4);
+        flops->even =
+            EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;
+        all += SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;
     }
-    if (plan->finishes)
-        plan->finish_flops = FINISH_FLOPS * ((double)queries * (double)plan->score_width +
-                                             (double)keys * (double)plan->key_width);
-    plan->sizes.flops = flops + plan->finish_flops;
+    if (layer->finishes)
+        flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +
+                                        (double)keys * (double)layer->key_width);
+    plan->sizes.flops = all + flops->finish;
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define SEQUENCE_STEPS 64 /* of planning one */
+#define PANELS_COLUMNS 16 /* narrower tiles gain nothing from keys in panels */
 
 /* Checks valid_lens of one sequence, whose first query is `first_query` of the batch. */
 static bool valid_lens_fit(const attn_request *request, size_t sequence,
@@ -39,10 +40,8 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
                         size_t head) {
     if (plan->kind == PLAN_HEADS || request->need_lse)
         return true;
-    if (request->need_weights == ATTN_WEIGHTS_NONE)
-        return false;
-    if (request->need_weights == ATTN_WEIGHTS_MEAN || request->weights_heads == NULL)
-        return true;
+    if (request->need_weights != ATTN_WEIGHTS_ALL || request->weights_heads == NULL)
+        return request->need_weights != ATTN_WEIGHTS_NONE;
     for (size_t i = 0; i < request->num_weights_heads; i++) {
         if (request->weights_heads[i] == head)
             return true;
@@ -84,15 +83,11 @@ static attn_status plan_selection(const attn_model_info *info,
 
 /* Returns whether biases by distance are computed pair by pair: they are rounded, rows
  * are of several heads, or few, or positions are not one apart. */
-static bool has_uneven_biases(const attn_model *model, const attn_request *request,
-                              const struct plan *plan, const struct mask *mask,
-                              size_t sequence) {
-    size_t query_len = request->query_lens[sequence];
-
+static bool has_uneven_biases(const attn_model *model, const struct mask *mask,
+                              size_t query_len, size_t heads) {
     return model->info.bias != ATTN_BIAS_NONE &&
-           (model->info.bias == ATTN_BIAS_ALIBI_ROUNDED ||
+           (model->info.bias == ATTN_BIAS_ALIBI_ROUNDED || heads > 1 ||
             query_len <= model->engine.kernels->few ||
-            plan_is_grouped(plan, model, request, sequence) ||
             !mask_is_even(mask->positions, query_len) ||
             !mask_is_even(mask->key_positions, mask->key_len));
 }
@@ -109,54 +104,48 @@ static size_t count_read_keys(const attn_model *model, const attn_request *reque
     return keys < key_len ? keys : key_len;
 }
 
-/* Adds what the attention of one sequence needs to the plan. */
+/* Adds what the attention of one sequence needs. */
 static bool plan_attention(const attn_model *model, const attn_request *request,
-                           size_t sequence, const struct mask *mask, struct plan *plan) {
+                           size_t sequence, const struct mask *mask,
+                           const struct plan *plan, struct plan_batch *batch) {
     const attn_model_info *info = &model->info;
-    size_t columns = model->engine.kernels->columns;
-    size_t rows = request->query_lens[sequence], key_len = request->key_lens[sequence];
+    const struct plan_items items = plan_items(plan, model, request, sequence);
+    size_t columns = model->engine.kernels->columns, key_len = mask->key_len;
+    size_t query_len = request->query_lens[sequence], heads = info->num_heads;
     size_t score_size = model->engine.score_size, result_size = info->head_size;
     double read_keys =
         (double)(mask->by_pair ? key_len : count_read_keys(model, request, key_len));
-    double pairs = (double)rows * read_keys, heads = (double)info->num_heads;
-    bool biased = has_uneven_biases(model, request, plan, mask, sequence);
+    double pairs = (double)query_len * read_keys;
+    bool biased = has_uneven_biases(model, mask, query_len, items.shared);
     double pair_flops = plan_pair_flops(mask->by_pair, biased);
 
-    if (plan_is_direct(plan, model, request, sequence)) {
-        plan->num_direct++;
-        plan->direct_queries += rows;
-        plan->direct_pairs += pairs;
-        rows *= plan->num_scored; /* at most a quarter of H*D */
-        heads = (double)plan->num_scored;
+    if (items.kind == SEQUENCE_DIRECT) {
+        heads = plan->layer.num_scored;
         score_size = info->key_size;
         result_size = info->value_size;
-        if (!size_add(plan->direct_rows, rows, &plan->direct_rows))
+        batch->num_direct++;
+        batch->direct_queries += query_len;
+        batch->direct_pairs += pairs;
+        if (!size_add_mul(&batch->direct_rows, query_len, heads))
             return false;
     } else {
-        plan->projected_keys += key_len;
-        plan->pairs += pairs;
-        plan->masked_pairs += mask->by_pair ? pairs : 0;
-        plan->pair_flops += pairs * pair_flops;
-        plan->num_panels += (rows - 1) / columns + 1;
-    }
-
-    if (plan_is_grouped(plan, model, request, sequence)) {
-        plan->grouped = true;
-        rows *= plan->group; /* fewer than H columns */
+        batch->projected_keys += key_len;
+        batch->pairs += pairs;
+        batch->masked_pairs += mask->by_pair ? pairs : 0;
+        batch->pair_flops += pairs * pair_flops;
+        batch->num_panels += (query_len - 1) / columns + 1;
     }
 
     double flops =
         read_keys * (2 * ((double)score_size + (double)result_size) + pair_flops);
-    double panel_flops = flops * (double)(rows < columns ? rows : columns);
-    plan->items_flops += flops * (double)request->query_lens[sequence] * heads;
-    if (panel_flops > plan->panel_flops)
-        plan->panel_flops = panel_flops;
-    if (rows > plan->chunk_rows)
-        plan->chunk_rows = rows < columns ? rows : columns;
-    if (score_size > plan->score_size)
-        plan->score_size = score_size;
-    if (result_size > plan->result_size)
-        plan->result_size = result_size;
+    size_t rows = size_min(items.rows, columns);
+    batch->grouped = batch->grouped || items.kind == SEQUENCE_GROUPED;
+    batch->items_flops += flops * (double)query_len * (double)heads;
+    if (flops * (double)rows > batch->panel_flops)
+        batch->panel_flops = flops * (double)rows;
+    batch->panel_rows = size_max(batch->panel_rows, rows);
+    batch->score_size = size_max(batch->score_size, score_size);
+    batch->result_size = size_max(batch->result_size, result_size);
     return true;
 }
 
@@ -166,6 +155,7 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
                                  attn_error *ret_error) {
     const attn_model_info *info = &model->info;
     attn_sizes *sizes = &plan->sizes;
+    struct plan_batch *batch = &plan->batch;
     size_t query_len = request->query_lens[sequence];
     size_t key_len = request->key_lens[sequence];
     size_t first_query = sizes->num_queries, first_key = sizes->num_keys, weights;
@@ -196,12 +186,10 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     if (status != ATTN_OK)
         return status;
 
-    if (query_len > plan->longest_query_len)
-        plan->longest_query_len = query_len;
-    if (key_len > plan->longest_key_len)
-        plan->longest_key_len = key_len;
+    batch->longest_query_len = size_max(batch->longest_query_len, query_len);
+    batch->longest_key_len = size_max(batch->longest_key_len, key_len);
     mask_init(&mask, request, sequence, first_query, first_key);
-    if (!plan_attention(model, request, sequence, &mask, plan))
+    if (!plan_attention(model, request, sequence, &mask, plan, batch))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     return ATTN_OK;
 }
@@ -220,40 +208,83 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
     return plan_selection(&model->info, request, ret_error);
 }
 
-attn_status plan_make(const attn_model *model, const attn_request *request,
-                      enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
+/* Plans how large the results are. */
+static bool plan_results(const attn_model *model, const attn_request *request,
+                         struct plan *plan) {
+    const attn_model_info *info = &model->info;
+    attn_sizes *sizes = &plan->sizes;
+    bool outputs = plan->kind != PLAN_HEADS && !request->omit_outputs;
+    size_t queries = sizes->num_queries;
+
+    plan->batch.any_scores =
+        plan->batch.longest_key_len > 1 || info->sinks || request->need_lse;
+    return size_mul(queries, outputs ? info->out_size : 0, &sizes->outputs) &&
+           size_mul(queries, request->need_heads ? plan->layer.hidden : 0,
+                    &sizes->heads) &&
+           size_mul(queries, request->need_lse ? info->num_heads : 0, &sizes->lse);
+}
+
+/* Plans what follows from the model, and from what is wanted. */
+static void plan_layer(const attn_model *model, const attn_request *request,
+                       struct plan *plan) {
     const attn_model_info *info = &model->info;
     const struct engine *engine = &model->engine;
     size_t columns = engine->kernels->columns;
-    struct plan plan = {.kind = kind,
-                        .by_head = engine->native && info->head_size % columns == 0 &&
-                                   engine->score_size % columns == 0,
-                        .group = info->num_heads / info->num_kv_heads,
-                        .hidden = info->num_heads * info->head_size,
-                        .score_width = info->num_heads * engine->score_size,
-                        .key_width = info->num_kv_heads * engine->score_size,
-                        .value_width = info->num_kv_heads * info->head_size,
-                        .sums = kind == PLAN_HEADS || !request->omit_outputs ||
-                                request->need_heads};
+    struct plan_layer *layer = &plan->layer;
 
-    plan.key_panels =
-        plan.by_head && engine->additive_score == NULL && columns >= PLAN_PANELS_COLUMNS;
-    plan.finishes =
-        info->clip > 0 || info->head_norm != ATTN_NORM_NONE || info->rope_size > 0;
-    plan.key_ld = plan.by_head ? engine->score_size : plan.key_width;
-    if (plan.key_panels && !plan.finishes)
-        plan.key_ld /= engine->kernels->k_step;
-    plan.norms_keys = info->pre_norm_applied &&
-                      (info->kind == NULL || strcmp(info->kind, "cross") != 0);
+    *layer = (struct plan_layer){
+        .group = info->num_heads / info->num_kv_heads,
+        .shared = {1, info->num_heads / info->num_kv_heads, info->num_heads},
+        .score_width = info->num_heads * engine->score_size,
+        .key_width = info->num_kv_heads * engine->score_size,
+        .value_width = info->num_kv_heads * info->head_size,
+        .hidden = info->num_heads * info->head_size,
+        .sums = plan->kind == PLAN_HEADS || !request->omit_outputs || request->need_heads,
+        .by_head = engine->native && info->head_size % columns == 0 &&
+                   engine->score_size % columns == 0,
+        .finishes =
+            info->clip > 0 || info->head_norm != ATTN_NORM_NONE || info->rope_size > 0,
+        .norms_keys = info->pre_norm_applied &&
+                      (info->kind == NULL || strcmp(info->kind, "cross") != 0),
+    };
+    layer->key_panels =
+        layer->by_head && engine->additive_score == NULL && columns >= PANELS_COLUMNS;
     for (size_t h = 0; h < info->num_heads; h++)
-        plan.num_scored +=
-            plan_sums_head(&plan, request, h) || weighs_head(&plan, request, h);
+        layer->num_scored +=
+            plan_sums_head(plan, request, h) || weighs_head(plan, request, h);
+}
+
+/* Plans how projected keys and values lie. */
+static void plan_rows(const attn_model *model, struct plan *plan) {
+    const struct plan_layer *layer = &plan->layer;
+    const struct engine *engine = &model->engine;
+    size_t size = engine->score_size, value_size = model->info.head_size;
+    size_t k_step = engine->kernels->k_step, rows = plan->batch.projected_keys;
+
+    plan->keys = (struct plan_rows){size, layer->key_width, layer->key_width};
+    plan->values =
+        (struct plan_rows){value_size, layer->value_width, k_step * layer->value_width};
+    if (!layer->by_head)
+        return;
+    if (layer->key_panels && !layer->finishes)
+        size /= k_step;
+    plan->keys = (struct plan_rows){rows * size, size, size};
+    plan->values = (struct plan_rows){rows * value_size, value_size, value_size};
+}
+
+attn_status plan_make(const attn_model *model, const attn_request *request,
+                      enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
+    struct plan plan = {
+        .kind = kind,
+        .num_threads = request->parallel != NULL ? request->parallel->num_threads : 1};
+
+    plan_layer(model, request, &plan);
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)
         return status;
-    plan.any_scores = plan.longest_key_len > 1 || info->sinks || request->need_lse;
-    if (!plan_scratch(model, request, &plan))
+    if (!plan_results(model, request, &plan) || !plan_scratch(model, request, &plan))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
+    plan_rows(model, &plan);
     plan_count_flops(model, request, &plan);
     *ret_plan = plan;
     return ATTN_OK;

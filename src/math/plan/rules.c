@@ -2,6 +2,7 @@
 /* rules.c: the rules of a plan, from the model, the request and its lengths. */
 #include "math/plan/rules.h"
 
+#include "base/size.h"
 #include "math/mask.h"
 
 size_t plan_weights_heads(const attn_model_info *info, const attn_request *request) {
@@ -22,7 +23,7 @@ size_t plan_weights_rows(const attn_request *request, size_t sequence) {
 }
 
 bool plan_sums_head(const struct plan *plan, const attn_request *request, size_t head) {
-    return plan->sums && mask_head_factor(request, head) != 0.0F;
+    return plan->layer.sums && mask_head_factor(request, head) != 0.0F;
 }
 
 bool plan_is_plain(const attn_model *model, const attn_request *request) {
@@ -35,38 +36,41 @@ bool plan_is_plain(const attn_model *model, const attn_request *request) {
            request->key_positions == NULL && request->window == 0;
 }
 
-bool plan_is_direct(const struct plan *plan, const attn_model *model,
-                    const attn_request *request, size_t sequence) {
-    return plan->kind == PLAN_RUN && plan_is_plain(model, request) &&
-           model->engine.native && model->engine.additive_score == NULL &&
-           request->key_lens[sequence] >= PLAN_DIRECT_KEYS_MIN &&
-           request->query_lens[sequence] <= model->info.head_size / PLAN_DIRECT_SHARE;
-}
+enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *model,
+                                  const attn_request *request, size_t sequence) {
+    size_t query_len = request->query_lens[sequence];
 
-bool plan_is_grouped(const struct plan *plan, const attn_model *model,
-                     const attn_request *request, size_t sequence) {
-    return plan->kind != PLAN_HEADS && plan->group > 1 &&
-           request->need_weights != ATTN_WEIGHTS_MEAN &&
-           request->query_lens[sequence] < model->engine.kernels->columns;
+    if (plan->kind == PLAN_RUN && plan_is_plain(model, request) && model->engine.native &&
+        model->engine.additive_score == NULL &&
+        request->key_lens[sequence] >= PLAN_DIRECT_KEYS_MIN &&
+        query_len <= model->info.head_size / PLAN_DIRECT_SHARE)
+        return SEQUENCE_DIRECT;
+    if (plan->kind != PLAN_HEADS && plan->layer.group > 1 &&
+        request->need_weights != ATTN_WEIGHTS_MEAN &&
+        query_len < model->engine.kernels->columns)
+        return SEQUENCE_GROUPED;
+    return SEQUENCE_HEADWISE;
 }
 
 struct plan_items plan_items(const struct plan *plan, const attn_model *model,
                              const attn_request *request, size_t sequence) {
-    size_t columns = model->engine.kernels->columns;
-    size_t rows = request->query_lens[sequence];
-    bool direct = plan_is_direct(plan, model, request, sequence);
-    bool mean = request->need_weights == ATTN_WEIGHTS_MEAN;
-    struct plan_items items = {direct || mean ? 1 : model->info.num_heads, 1, 1};
+    const size_t columns = model->engine.kernels->columns;
+    enum sequence_kind kind = plan_find_kind(plan, model, request, sequence);
+    size_t shared = plan->layer.shared[kind];
+    size_t scored = size_min(shared, plan->layer.num_scored);
+    size_t rows = request->query_lens[sequence] * (scored > 0 ? scored : 1);
+    struct plan_items items = {.kind = kind,
+                               .shared = shared,
+                               .rows = rows,
+                               .heads = model->info.num_heads / shared,
+                               .panels = (rows + columns - 1) / columns,
+                               .chunks = 1};
 
-    if (direct)
-        rows *= plan->num_scored;
-    if (plan_is_grouped(plan, model, request, sequence)) {
-        rows *= plan->group;
-        items.heads = model->info.num_kv_heads;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN) {
+        items.heads = 1;
+        items.panels = shared > 1 ? 1 : items.panels;
     }
-    if (!direct || !mean)
-        items.panels = (rows + columns - 1) / columns;
-    if (plan->splits)
+    if (plan->scratch.splits)
         items.chunks = (request->key_lens[sequence] - 1) / KERNEL_CHUNK_KEYS + 1;
     return items;
 }

@@ -11,28 +11,29 @@
  * scale of its own and a causal mask are plain. */
 bool plan_is_plain(const attn_model *model, const attn_request *request);
 
-/* Returns whether a sequence is direct: few queries over many keys, whose keys and values
- * are never projected. The score q (W x + b) is (W^T q) x, plus a number that is the same
- * for all keys of a query, so that softmax does not see it. The weights sum to 1, so the
- * weighted sum of W x + b is W times that of x, plus b. For each number of a key or value
- * that takes H*Tq multiply-adds, where its projection takes H*D.
+/* Returns how a sequence attends. Reads kind and layer.group of the plan.
  *
- * A direct sequence has other bits than the same one projected. So the rule depends on
- * nothing but the model and the lengths of the sequence: the engine is native, the layer
- * plain, scoring is scaled dot product, Tk is at least 1,024, and 4 Tq is at most D. */
-bool plan_is_direct(const struct plan *plan, const attn_model *model,
-                    const attn_request *request, size_t sequence);
+ * SEQUENCE_DIRECT: few queries over many keys, whose keys and values are never projected.
+ * The score q (W x + b) is (W^T q) x, plus a number that is the same for all keys of a
+ * query, so that softmax does not see it. The weights sum to 1, so the weighted sum of
+ * W x + b is W times that of x, plus b. For each number of a key or value that takes H*Tq
+ * multiply-adds, where its projection takes H*D. A direct sequence has other bits than
+ * the same one projected. So the rule depends on nothing but the model and the lengths of
+ * the sequence: the engine is native, the layer plain, scoring is scaled dot product, Tk
+ * is at least 1,024, and 4 Tq is at most D.
+ *
+ * SEQUENCE_GROUPED: the queries of one head leave lanes of a panel idle, so those of all
+ * heads that share a key head are its rows. So keys are read once for all. */
+enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *model,
+                                  const attn_request *request, size_t sequence);
 
-/* Returns whether the heads of a sequence that share a key head attend together: the
- * queries of one head leave lanes of a panel idle. So keys are read once for all. */
-bool plan_is_grouped(const struct plan *plan, const attn_model *model,
-                     const attn_request *request, size_t sequence);
-
-/* How the attention of one sequence is divided into items, which are ordered by head,
- * panel and chunk. All heads of a direct sequence are one: its rows are [heads that are
- * scored, Tq]. So are those of a group, in a sequence that is grouped. When the mean of
- * the weights is wanted, an item does all heads. */
+/* How the attention of one sequence is divided into items, which are ordered by the heads
+ * that attend together, panel and chunk. When the mean of the weights is wanted, an item
+ * does all heads; and all panels, where several heads have rows in one. */
 struct plan_items {
+    enum sequence_kind kind;
+    size_t shared; /* heads that attend together: 1, those of a key head, or all */
+    size_t rows;   /* of these that are scored, at most; but one head's at least */
     size_t heads, panels, chunks;
 };
 

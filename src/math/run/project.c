@@ -309,17 +309,16 @@ static struct range all_words(const struct engine *engine, size_t in) {
 }
 
 /* Projects the first rows of queries, and some rows of keys and values, which are those
- * of `sequence` and the next ones. Before these, `first_key` rows of keys are projected.
- * Inputs that are the same tensor go together. */
+ * of `sequence` and the next ones. Inputs that are the same tensor go together. */
 static void project_rows(const struct run *run, size_t num_queries, struct range keys,
-                         size_t sequence, size_t first_key) {
+                         size_t sequence) {
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     const attn_request *request = run->request;
     size_t score_size = engine->score_size, head_size = run->model->info.head_size;
     size_t num_keys = keys.end - keys.first;
-    size_t head_rows = plan->by_head ? plan->projected_keys : 0;
-    size_t values_ld = plan->by_head ? head_size : plan->value_width;
+    size_t first_key = run->sequences[sequence].first_projected;
+    size_t head_rows = plan->layer.by_head ? plan->batch.projected_keys : 0;
     const struct range query_words = all_words(engine, engine->to_query.in),
                        key_words = all_words(engine, engine->to_key.in),
                        value_words = all_words(engine, engine->to_value.in);
@@ -328,10 +327,10 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
                      run->model->info.pre_norm_applied);
     struct projections of_keys =
         project_from(run, request->keys + keys.first * engine->to_key.in, num_keys,
-                     &key_words, plan->norms_keys);
+                     &key_words, plan->layer.norms_keys);
     struct projections of_values =
         project_from(run, request->values + keys.first * engine->to_value.in, num_keys,
-                     &value_words, plan->norms_keys);
+                     &value_words, plan->layer.norms_keys);
 
     bool same_keys = request->keys == request->queries && num_keys == num_queries &&
                      engine->to_key.in == engine->to_query.in &&
@@ -340,22 +339,22 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
         request->values == request->keys && engine->to_value.in == engine->to_key.in;
     struct projections *with_keys = same_keys ? &of_queries : &of_keys;
     struct projections *with_values = same_values ? with_keys : &of_values;
-    if (num_queries > 0 && plan->any_scores)
+    if (num_queries > 0 && plan->batch.any_scores)
         add_projection(&of_queries, &engine->to_query, run->queries, run->query_heads,
                        score_size, 0);
-    if (num_keys > 0 && plan->any_scores) {
-        add_projection(with_keys, &engine->to_key, run->keys + first_key * plan->key_ld,
+    if (num_keys > 0 && plan->batch.any_scores) {
+        add_projection(with_keys, &engine->to_key, run->keys + first_key * plan->keys.ld,
                        run->key_heads, score_size, head_rows);
         with_keys->items[with_keys->count - 1].key_panels =
-            plan->key_panels && !plan->finishes;
+            plan->layer.key_panels && !plan->layer.finishes;
         with_keys->sequences = run->sequences + sequence;
         with_keys->key_lens = request->key_lens + sequence;
         with_keys->num_sequences = request->num_sequences - sequence;
     }
-    if (num_keys > 0 && plan->sums)
+    if (num_keys > 0 && plan->layer.sums)
         add_projection(with_values, &engine->to_value,
-                       run->values + first_key * values_ld, run->summed_keys, head_size,
-                       head_rows);
+                       run->values + first_key * plan->values.ld, run->summed_keys,
+                       head_size, head_rows);
 
     if (of_queries.count > 0)
         run_projections(run, &of_queries);
@@ -365,37 +364,28 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
         run_projections(run, &of_values);
 }
 
-/* Projects keys and values in a batch with direct sequences: those of as many others as
- * follow each other at a time. */
-static void project_between_direct(const struct run *run) {
-    const attn_request *request = run->request;
-    struct range keys = {0, 0};
-    size_t first_key = 0, first = 0; /* of these keys: projected ones before, sequence */
-
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        size_t end = keys.end + request->key_lens[s];
-        bool direct = run->sequences[s].direct;
-        pace_add(1);
-        if (!direct)
-            keys.end = end;
-        if (keys.end > keys.first && (direct || s + 1 == request->num_sequences)) {
-            project_rows(run, 0, keys, first, first_key);
-            first_key += keys.end - keys.first;
-        }
-        if (direct) {
-            keys = (struct range){end, end};
-            first = s + 1;
-        }
-    }
-}
-
 void run_project_inputs(const struct run *run) {
-    const struct plan *plan = run->plan;
-    const struct range keys = {0, plan->num_direct > 0 ? 0 : plan->sizes.num_keys};
+    const attn_request *request = run->request;
+    const struct sequence_position *at = run->sequences;
+    size_t num_queries = run->plan->sizes.num_queries, end;
 
-    project_rows(run, plan->sizes.num_queries, keys, 0, 0);
-    if (plan->num_direct > 0)
-        project_between_direct(run);
+    /* With direct sequences, as many others as follow each other go together. */
+    if (run->plan->batch.num_direct > 0) {
+        project_rows(run, num_queries, (struct range){0, 0}, 0);
+        num_queries = 0;
+    }
+    for (size_t first = 0; first < request->num_sequences; first = end) {
+        struct range keys = {at[first].first_key, at[first].first_key};
+        for (end = first; end < request->num_sequences; end++) {
+            pace_add(1);
+            if (at[end].kind == SEQUENCE_DIRECT)
+                break;
+            keys.end += request->key_lens[end];
+        }
+        if (end > first)
+            project_rows(run, num_queries, keys, first);
+        end += end < request->num_sequences; /* past the direct one */
+    }
 }
 
 /* Rows that are copied. */
@@ -416,7 +406,7 @@ static void copy_strip(void *data, size_t index, size_t thread) {
 
 void run_copy_heads(const struct run *run, float *heads) {
     struct rows_copy c = {run->context, heads, run->plan->sizes.num_queries,
-                          run->plan->hidden};
+                          run->plan->layer.hidden};
 
     share_tasks(run->request->parallel, (double)c.rows * (double)c.width,
                 num_strips(c.rows), copy_strip, &c);

@@ -17,13 +17,14 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
 
         pace_add(SEQUENCE_STEPS);
         at.sequence = s;
-        at.direct = plan_is_direct(run->plan, run->model, request, s);
-        at.grouped = plan_is_grouped(run->plan, run->model, request, s);
+        at.kind = plan_find_kind(run->plan, run->model, request, s);
         ret_all[s] = at;
         at.first_query += query_len;
         at.first_key += key_len;
-        at.first_projected += at.direct ? 0 : key_len;
-        at.first_direct += at.direct ? run->plan->num_scored * query_len : 0;
+        if (at.kind == SEQUENCE_DIRECT)
+            at.first_direct += run->plan->layer.num_scored * query_len;
+        else
+            at.first_projected += key_len;
         at.first_weight += plan_weights_heads(&run->model->info, request) *
                            plan_weights_rows(request, s) * key_len;
     }
@@ -45,20 +46,18 @@ static int32_t *fill_indices(const size_t *selected, size_t count, size_t limit,
 }
 
 /* Lists which weights are wanted, and where they go. */
-static void find_indices(struct run *run, float *memory) {
+static void find_indices(struct run *run, int32_t *heads, int32_t *queries) {
     const attn_request *request = run->request;
-    const struct plan *plan = run->plan;
     size_t num_heads = run->model->info.num_heads;
     bool all = request->need_weights == ATTN_WEIGHTS_ALL;
-    int32_t *heads = (int32_t *)(void *)(memory + plan->head_indices);
 
     run->head_indices = fill_indices(all ? request->weights_heads : NULL,
                                      request->num_weights_heads, num_heads, heads);
     for (size_t h = 0; !all && h < num_heads; h++)
         heads[h] = 0;
-    run->query_indices = fill_indices(
-        request->weights_queries, request->num_weights_queries, plan->longest_query_len,
-        (int32_t *)(void *)(memory + plan->query_indices));
+    run->query_indices =
+        fill_indices(request->weights_queries, request->num_weights_queries,
+                     run->plan->batch.longest_query_len, queries);
 }
 
 /* Finds the heads whose outputs are wanted and, when `weighed` is set, those whose
@@ -81,7 +80,7 @@ static struct ranges find_heads(const struct run *run, bool weighed,
 /* Finds the key heads of some heads. */
 static struct ranges find_key_heads(const struct run *run, struct ranges heads,
                                     struct range *items) {
-    size_t group = run->plan->group, count = 0;
+    size_t group = run->plan->layer.group, count = 0;
 
     for (size_t i = 0; i < heads.count; i++) {
         size_t first = heads.items[i].first / group;
@@ -105,43 +104,45 @@ static struct ranges find_words(const struct run *run, struct ranges heads,
     return (struct ranges){items, heads.count > 0 ? heads.count : 1};
 }
 
+/* Returns where an array of the scratch is. */
+static void *find_array(const struct plan *plan, void *scratch, enum plan_array array) {
+    return (float *)scratch + plan->scratch.first[array];
+}
+
 void run_init(struct run *run, const attn_model *model, const attn_request *request,
               const struct plan *plan, void *scratch) {
-    float *memory = scratch;
-    bool heads = plan->kind == PLAN_HEADS;
+    struct sequence_position *sequences = find_array(plan, scratch, PLAN_SEQUENCES);
+    struct range *ranges = find_array(plan, scratch, PLAN_HEAD_RANGES);
+    size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
 
     *run = (struct run){
         .model = model,
         .request = request,
         .plan = plan,
-        .converted = memory + plan->converted,
-        .normed = memory + plan->normed,
-        .rotations =
-            plan->num_rotations > 0 ? (double *)(void *)(memory + plan->rotations) : NULL,
-        .queries = memory + plan->queries,
-        .keys = memory + plan->keys,
-        .values = memory + plan->values,
-        .direct = memory + plan->direct,
-        .context = memory + plan->context,
-        .panel_sums =
-            heads ? (attn_head_sums *)(void *)(memory + plan->panel_sums) : NULL,
-        .strip_products =
-            heads ? (double *)(void *)(memory + plan->strip_products) : NULL,
-        .partials = memory + plan->partials,
-        .even_sums = heads ? (attn_head_sums *)(void *)(memory + plan->even_sums) : NULL,
-        .first_items = (size_t *)(void *)(memory + plan->first_items),
-        .thread_scratch = memory + plan->thread_scratch,
+        .converted = find_array(plan, scratch, PLAN_CONVERTED),
+        .normed = find_array(plan, scratch, PLAN_NORMED),
+        .queries = find_array(plan, scratch, PLAN_QUERIES),
+        .keys = find_array(plan, scratch, PLAN_KEYS),
+        .values = find_array(plan, scratch, PLAN_VALUES),
+        .direct = find_array(plan, scratch, PLAN_DIRECT_SUMS),
+        .context = find_array(plan, scratch, PLAN_CONTEXT),
+        .partials = find_array(plan, scratch, PLAN_PARTIALS),
+        .sequences = sequences,
+        .first_items = find_array(plan, scratch, PLAN_FIRST_ITEMS),
+        .thread_scratch = find_array(plan, scratch, PLAN_THREADS),
     };
+    if (plan->scratch.num_rotations > 0)
+        run->rotations = find_array(plan, scratch, PLAN_ROTATIONS);
+    if (plan->kind == PLAN_HEADS) {
+        run->panel_sums = find_array(plan, scratch, PLAN_PANEL_SUMS);
+        run->even_sums = find_array(plan, scratch, PLAN_EVEN_SUMS);
+        run->strip_products = find_array(plan, scratch, PLAN_STRIP_PRODUCTS);
+    }
 
-    struct sequence_position *sequences =
-        (struct sequence_position *)(void *)(memory + plan->sequences);
-    run->sequences = sequences;
     find_sequences(run, sequences);
-
-    struct range *ranges = (struct range *)(void *)(memory + plan->ranges);
-    size_t ranges_max = PLAN_RANGES_MAX(model->info.num_heads);
     if (request->need_weights != ATTN_WEIGHTS_NONE)
-        find_indices(run, memory);
+        find_indices(run, find_array(plan, scratch, PLAN_HEAD_INDICES),
+                     find_array(plan, scratch, PLAN_QUERY_INDICES));
     run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);

@@ -24,35 +24,44 @@ struct run {
     /* The heads whose queries are projected, and the key heads whose keys and values are.
      * All queries and keys are, when a norm needs them. */
     struct ranges query_heads, key_heads, summed_keys;
-    float *converted;     /* one input in bfloat16; unused with float32 */
-    float *normed;        /* one input after the norm before the layer; or unused */
-    double *rotations;    /* see plan->num_rotations; NULL: none */
+    float *converted; /* one input in bfloat16; unused with float32 */
+    float *normed;    /* one input after the norm before the layer; or unused */
+    /* [plan->scratch.num_rotations][ROTATE_STEP, rope_size]; NULL: none */
+    double *rotations;
     float *queries;       /* [sum of Tq, score_width] */
-    float *keys, *values; /* see plan->by_head */
-    /* [plan->direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First
-     * W_k^T q of a head and query, [key_size]; then its sum of values, [value_size]. */
+    float *keys, *values; /* see plan->layer.by_head */
+    /* [direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First W_k^T q
+     * of a head and query, [key_size]; then its sum of values, [value_size]. */
     float *direct;
     float *context; /* [sum of Tq, H*D]: the heads' outputs */
     float *weights; /* attn_result.weights; NULL when not wanted */
-    float *lse;     /* attn_result.lse; likewise */
+    float *lse;     /* attn_result.lse; NULL when not wanted */
     /* Where a head's and a query's weights are among those that are selected, or -1; for
      * the mean, 0 for all heads. NULL when no weights are wanted. */
     int32_t *head_indices;  /* [H] */
     int32_t *query_indices; /* [longest Tq] */
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
-    attn_head_sums *even_sums; /* [panels of queries], likewise */
+    attn_head_sums *even_sums; /* [panels of queries], with panel_sums */
     double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
-    float *partials;           /* results of the chunks of panels, when plan->splits */
+    float *partials;           /* results of the chunks of panels, when they are tasks */
     const struct sequence_position *sequences; /* [B] */
     size_t *first_items;   /* [B + 1]: items before each sequence, see attend/items.h */
-    float *thread_scratch; /* [num_threads][plan->thread_floats] */
+    float *thread_scratch; /* [num_threads][plan->scratch.thread_floats] */
 };
 
 /* Returns whether the weights of a head are wanted, or sums that are made with them. */
 static inline bool run_weighs_head(const struct run *run, size_t head) {
     return run->panel_sums != NULL || run->request->need_lse ||
            (run->head_indices != NULL && run->head_indices[head] >= 0);
+}
+
+/* Returns an array of a thread's scratch. */
+static inline float *run_thread(const struct run *run, size_t thread,
+                                enum plan_thread_array array) {
+    const struct plan_scratch *scratch = &run->plan->scratch;
+    return run->thread_scratch + thread * scratch->thread_floats +
+           scratch->thread_first[array];
 }
 
 /* Sets up a run of a plan. The caller sets `weights` when they are wanted, and `context`
