@@ -70,9 +70,9 @@ static size_t num_workers_of(const struct config *config) {
 }
 
 /* sched_options.on_start */
-static void warm_up_worker(void *generations) {
+static void warm_up_worker(void *context) {
+    (void)context;
     attn_warm_up();
-    generation_warm_up(generations);
 }
 
 /* Starts what computes. */
@@ -93,7 +93,6 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
         .max_delay = (int64_t)config->max_queue_delay * 1000000,
         .arena_keep = arena_keep,
         .on_start = warm_up_worker,
-        .context = &daemon->generations,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
     if (status == ATTN_OK)
@@ -146,15 +145,21 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
     return status;
 }
 
+/* Starts the workers, loads the models, and starts what receives requests. */
 static attn_status start_daemon(struct daemon *daemon, const struct config *config,
                                 attn_error *error) {
-    if (catalogue_publish(&daemon->catalogue) != ATTN_OK)
-        return error_set(error, ATTN_E_NOMEM, "cannot serve the models: out of memory");
     attn_status status = start_workers(daemon, config, error);
     daemon->catalogue.pool = daemon->pool;
-    if (status == ATTN_OK && loader_start(&daemon->catalogue, &daemon->loader) != ATTN_OK)
-        status = error_set(error, ATTN_E_NOMEM, "cannot start the loader: out of memory");
-    return status == ATTN_OK ? start_server(daemon, config, error) : status;
+    if (status == ATTN_OK)
+        status = catalogue_start(&daemon->catalogue, error);
+    if (status != ATTN_OK)
+        return status;
+
+    signals_end_loading();
+    notify_init();
+    if (loader_start(&daemon->catalogue, &daemon->loader) != ATTN_OK)
+        return error_set(error, ATTN_E_NOMEM, "cannot start the loader: out of memory");
+    return start_server(daemon, config, error);
 }
 
 /* Makes the line that tells the address, in the format of the log. */
@@ -309,15 +314,16 @@ static attn_status apply_config(struct daemon *daemon, const struct config *conf
     if (status == ATTN_OK)
         status = origins_read(config->cors_origins.items, config->cors_origins.count,
                               &daemon->cors_origins, error);
-    return status == ATTN_OK ? load_check(config, error) : status;
+    return status == ATTN_OK ? load_specs(config, &daemon->catalogue.specs, error)
+                             : status;
 }
 
 static void print_checked(const struct catalogue *catalogue) {
-    size_t count = catalogue->entries.count - catalogue->num_skipped;
+    size_t count = list_count_loaded(&catalogue->list);
 
     printf("configuration ok: %zu model%s", count, plural_of(count));
-    if (catalogue->num_skipped > 0)
-        printf(", %zu skipped", catalogue->num_skipped);
+    if (count < catalogue->list.count)
+        printf(", %zu skipped", catalogue->list.count - count);
     putchar('\n');
 }
 
@@ -342,21 +348,18 @@ static int run_daemon(struct daemon *daemon, const struct config *config) {
         log_failure(error.text);
         return EXIT_USAGE;
     }
-    if (attn_init(&error) != ATTN_OK ||
-        catalogue_load_all(&daemon->catalogue, &error) != ATTN_OK) {
+    attn_status status = attn_init(&error);
+    if (status == ATTN_OK && config->check_config)
+        status = catalogue_start(&daemon->catalogue, &error);
+    else if (status == ATTN_OK)
+        status = start_daemon(daemon, config, &error);
+    if (status != ATTN_OK) {
         log_failure(error.text);
         return EXIT_FAILURE;
     }
     if (config->check_config) {
         print_checked(&daemon->catalogue);
         return EXIT_SUCCESS;
-    }
-
-    signals_end_loading();
-    notify_init();
-    if (start_daemon(daemon, config, &error) != ATTN_OK) {
-        log_failure(error.text);
-        return EXIT_FAILURE;
     }
     notify_ready();
     begin_address(daemon, config);

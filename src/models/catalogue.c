@@ -2,16 +2,19 @@
 /* catalogue.c: compares what is loaded with what the options name now. */
 #include "models/catalogue.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "models/team.h"
-#include "models/warm_up.h"
-#include "wire/json/value.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+/* How long each worker computes with new models: before attnd serves, and while requests
+ * wait for it. */
+#define WARM_UP_AT_START_NS ((int64_t)1000000000)
+#define WARM_UP_NS          ((int64_t)100000000)
+#define WARM_UP_WAIT_NS     ((int64_t)1000000000) /* for workers that are busy */
 
 /* --- publishing --- */
 
@@ -32,132 +35,162 @@ static void log_model(const attn_model *model) {
               LOG_TEXT("precision", info->precision), LOG_NUMBER("memory", info->memory));
 }
 
-/* Publishes one generation of the entries. */
-static attn_status publish_entries(const struct catalogue *catalogue,
-                                   struct catalogue_entries *entries) {
-    attn_model **models = calloc(entries->count + 1, sizeof *models);
-    struct wire_oip_listing *listings = calloc(entries->count + 1, sizeof *listings);
-    struct generation_set set = {models, 0, listings, 0};
-    attn_status status = ATTN_E_NOMEM;
+/* What each worker computes with for the first time. */
+struct warm_up {
+    const struct model_list *list;
+    size_t num_new; /* of its models */
+    int64_t longest_ns;
+};
 
-    warm_up_workers(catalogue->pool, entries);
-    for (size_t i = 0; i < entries->count && models != NULL && listings != NULL; i++) {
-        const struct catalogue_entry *entry = &entries->items[i];
-        struct wire_oip_listing *listing = &listings[set.num_listings++];
-        snprintf(listing->name, sizeof listing->name, "%s", entry->source.name);
-        memcpy(listing->reason, entry->reason, sizeof listing->reason);
-        listing->loaded = entry->model != NULL;
-        if (entry->model != NULL)
-            models[set.num_models++] = entry->model;
-    }
-    if (models != NULL && listings != NULL)
-        status = generation_publish(catalogue->generations, &set);
-    free(models);
-    free(listings);
+/* sched_call_on_each() */
+static void warm_up_worker(void *context) {
+    const struct warm_up *warm_up = context;
+    const struct model_list *list = warm_up->list;
+    const int64_t begun = clock_now_ns();
+    size_t count = 0;
 
-    for (size_t i = 0; i < entries->count && status == ATTN_OK; i++) {
-        entries->items[i].is_new = false;
-        load_source_close(&entries->items[i].source);
+    for (size_t i = 0; i < list->count && clock_now_ns() - begun < warm_up->longest_ns;
+         i++) {
+        if (!list->items[i].is_new)
+            continue;
+        estimate_time_flop(list->items[i].model);
+        count++;
     }
-    return status;
+    log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),
+              LOG_NUMBER("of", warm_up->num_new),
+              LOG_NUMBER("microseconds", (clock_now_ns() - begun) / 1000));
 }
 
-attn_status catalogue_publish(struct catalogue *catalogue) {
-    return publish_entries(catalogue, &catalogue->entries);
+/* Lets each worker compute a small request with each new model. Waits for workers that
+ * are busy, and leaves out those that still are. */
+static void warm_up_workers(const struct catalogue *catalogue,
+                            const struct model_list *next) {
+    struct warm_up warm_up = {.list = next, .longest_ns = WARM_UP_NS};
+
+    if (catalogue->list.count == 0)
+        warm_up.longest_ns = WARM_UP_AT_START_NS;
+    for (size_t i = 0; i < next->count; i++)
+        warm_up.num_new += next->items[i].is_new;
+    if (warm_up.num_new > 0 && catalogue->pool != NULL)
+        sched_call_on_each(catalogue->pool, warm_up_worker, &warm_up, WARM_UP_WAIT_NS);
+}
+
+/* Publishes `next`, and swaps it with the list of the catalogue. Returns ATTN_E_NOMEM,
+ * with nothing changed, when memory is short. The caller drops `next` in both cases. */
+static attn_status publish_list(struct catalogue *catalogue, struct model_list *next,
+                                attn_error *ret_error) {
+    const struct model_list before = catalogue->list;
+
+    warm_up_workers(catalogue, next);
+    if (generation_publish(catalogue->generations, next) != ATTN_OK)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    list_close(next);
+    catalogue->list = *next;
+    *next = before;
+    return ATTN_OK;
 }
 
 /* --- at start --- */
 
 /* Loads an entry, unless one before it has its name. */
-static attn_status load_first(const struct config *config,
-                              struct catalogue_entries *entries, size_t index,
+static attn_status load_first(const struct config *config, const struct model_list *list,
+                              size_t index, attn_model **ret_model,
                               attn_error *ret_error) {
-    struct catalogue_entry *entry = &entries->items[index];
-    if (find_entry(entries->items, index, entry->source.name) != NULL)
+    const struct model_list earlier = {list->items, index};
+    const struct model_entry *entry = &list->items[index];
+
+    if (list_find(&earlier, entry->name) != NULL)
         return error_set(ret_error, ATTN_E_VALUE,
                          "two models are called '%s'; give each a name of its own",
-                         entry->source.name);
-
-    attn_status status = load_model(config, &entry->source, &entry->model, ret_error);
-    entry->is_new = status == ATTN_OK;
-    return status;
+                         entry->name);
+    return load_model(config, entry, ret_model, ret_error);
 }
 
-/* team_work.run: the same, but --skip-bad-models leaves out a file of --model-dir that is
- * at fault. A lack of memory is not the file's fault. */
+/* What the threads that load at start share. */
+struct start {
+    const struct config *config;
+    struct model_list list;
+};
+
+/* team_work.run: loads an entry, but --skip-bad-models leaves out a file of --model-dir
+ * that is at fault. A lack of memory is not the file's fault. */
 static attn_status load_or_skip(void *context, size_t index, attn_error *ret_error) {
-    struct catalogue *catalogue = context;
-    struct catalogue_entry *entry = &catalogue->entries.items[index];
+    struct start *start = context;
+    struct model_entry *entry = &start->list.items[index];
     attn_error error;
     attn_status status =
-        load_first(catalogue->config, &catalogue->entries, index, &error);
+        load_first(start->config, &start->list, index, &entry->model, &error);
 
+    entry->is_new = status == ATTN_OK;
     if (status == ATTN_OK)
         return ATTN_OK;
-    if (!catalogue->config->skip_bad_models || status == ATTN_E_NOMEM ||
-        !load_is_of_folder(&entry->source))
+    if (!start->config->skip_bad_models || status == ATTN_E_NOMEM ||
+        entry->path == NULL || entry->spec != NULL)
         return error_set(ret_error, status, "%s", error.text);
-    log_write(LOG_WARN, "model skipped",
-              LOG_TEXT("file", strrchr(entry->source.path, '/') + 1),
+    log_write(LOG_WARN, "model skipped", LOG_TEXT("file", strrchr(entry->path, '/') + 1),
               LOG_TEXT("reason", error.text));
-    set_reason(entry, error.text);
+    entry->error = error;
     return ATTN_OK;
 }
 
 /* Warns of a folder without a model, where no other option gives one either: it may get
  * some later. Refuses one whose models are all bad. */
-static attn_status check_any_model(const struct catalogue *catalogue,
-                                   attn_error *ret_error) {
-    const char *folder = catalogue->config->model_dir;
+static attn_status check_any_model(const struct start *start, attn_error *ret_error) {
+    const char *folder = start->config->model_dir;
+    size_t num_loaded = list_count_loaded(&start->list);
+    size_t num_skipped = start->list.count - num_loaded;
 
-    if (count_loaded(&catalogue->entries) > 0)
-        return ATTN_OK;
-    if (catalogue->num_skipped > 0)
+    if (num_loaded == 0 && num_skipped > 0)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: all %zu models in %s were skipped; "
                          "correct one of them, the log says how",
-                         catalogue->num_skipped, folder);
-    log_write(LOG_WARN, "no model yet", LOG_TEXT("model_dir", folder),
-              LOG_TEXT("remedy", "put *.safetensors files, or folders with a "
-                                 "config.json, there, and send SIGHUP"));
+                         num_skipped, folder);
+    if (num_loaded == 0)
+        log_write(LOG_WARN, "no model yet", LOG_TEXT("model_dir", folder),
+                  LOG_TEXT("remedy", "put *.safetensors files, or folders with a "
+                                     "config.json, there, and send SIGHUP"));
+    if (num_skipped > 0)
+        log_write(LOG_WARN, "models skipped", LOG_NUMBER("skipped", num_skipped),
+                  LOG_NUMBER("loaded", num_loaded));
     return ATTN_OK;
 }
 
 /* team_work.report */
 static void log_progress(void *context, size_t done) {
-    const struct catalogue *catalogue = context;
+    const struct start *start = context;
     log_write(LOG_INFO, "loading", LOG_NUMBER("loaded", done),
-              LOG_NUMBER("models", catalogue->entries.count));
+              LOG_NUMBER("models", start->list.count));
 }
 
-attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_error) {
-    struct catalogue_entries *entries = &catalogue->entries;
-    attn_status status = find_entries(catalogue->config, entries, ret_error);
-
+/* Loads all models of the list, which was found, on all CPUs. */
+static attn_status load_list(struct start *start, attn_error *ret_error) {
+    attn_status status = load_check_fit(start->config, &start->list, ret_error);
     if (status == ATTN_OK)
-        status = check_entries_fit(catalogue->config, entries, ret_error);
-    if (status == ATTN_OK)
-        status = team_run(&(struct team_work){.count = entries->count,
+        status = team_run(&(struct team_work){.count = start->list.count,
                                               .run = load_or_skip,
                                               .report = log_progress,
-                                              .context = catalogue},
+                                              .context = start},
                           ret_error);
-    if (status != ATTN_OK)
-        return status;
-    catalogue->num_skipped = entries->count - count_loaded(entries);
-    status = check_any_model(catalogue, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    if (catalogue->num_skipped > 0)
-        log_write(LOG_WARN, "models skipped",
-                  LOG_NUMBER("skipped", catalogue->num_skipped),
-                  LOG_NUMBER("loaded", count_loaded(entries)));
-    for (size_t i = 0; i < entries->count; i++) {
-        if (entries->items[i].model != NULL)
-            log_model(entries->items[i].model);
+    if (status == ATTN_OK)
+        status = check_any_model(start, ret_error);
+    for (size_t i = 0; i < start->list.count && status == ATTN_OK; i++) {
+        if (start->list.items[i].model != NULL)
+            log_model(start->list.items[i].model);
     }
-    return ATTN_OK;
+    return status;
+}
+
+attn_status catalogue_start(struct catalogue *catalogue, attn_error *ret_error) {
+    struct start start = {.config = catalogue->config};
+
+    attn_status status =
+        load_find(catalogue->config, catalogue->specs, &start.list, ret_error);
+    if (status == ATTN_OK)
+        status = load_list(&start, ret_error);
+    if (status == ATTN_OK)
+        status = publish_list(catalogue, &start.list, ret_error);
+    list_deinit(&start.list);
+    return status;
 }
 
 /* --- while attnd serves --- */
@@ -165,9 +198,9 @@ attn_status catalogue_load_all(struct catalogue *catalogue, attn_error *ret_erro
 /* Checks that the model fits in what is free. What --max-memory lets requests take is not
  * free, and what is served already is not, since requests may use it still. */
 static attn_status check_memory(const struct catalogue *catalogue,
-                                const struct load_source *source, attn_error *ret_error) {
+                                const struct model_entry *entry, attn_error *ret_error) {
     attn_model_info info;
-    attn_status status = load_measure(catalogue->config, source, &info, ret_error);
+    attn_status status = load_measure(catalogue->config, entry, &info, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -183,115 +216,88 @@ static attn_status check_memory(const struct catalogue *catalogue,
                      bytes, machine, kept);
 }
 
-/* Loads a model when there is memory for it. Headers are watched as in
- * find_entries(). */
-static attn_status load_checked(const struct catalogue *catalogue,
-                                const struct load_source *source, attn_model **ret_model,
-                                attn_error *ret_error) {
-    wire_json_watch();
-    attn_status status = check_memory(catalogue, source, ret_error);
-    if (status == ATTN_OK)
-        status = load_model(catalogue->config, source, ret_model, ret_error);
-    if (status == ATTN_OK && wire_json_ran_short()) {
-        attn_model_destroy(*ret_model);
-        *ret_model = NULL;
-        status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    }
-    return status;
-}
-
 /* Loads an entry while others are served; logs the model, or why there is none. */
-static attn_status load_entry(const struct catalogue *catalogue,
-                              struct catalogue_entry *entry, attn_error *ret_error) {
-    attn_status status =
-        load_checked(catalogue, &entry->source, &entry->model, ret_error);
+static bool load_entry(const struct catalogue *catalogue, struct model_entry *entry) {
+    attn_error error;
+    attn_status status = check_memory(catalogue, entry, &error);
+    if (status == ATTN_OK)
+        status = load_model(catalogue->config, entry, &entry->model, &error);
 
-    if (status == ATTN_OK) {
-        entry->is_new = true;
-        if (!catalogue->is_quiet)
-            log_model(entry->model);
-        return status;
-    }
-
-    set_reason(entry, ret_error->text);
-    if (!catalogue->is_quiet)
-        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->source.name),
-                  LOG_TEXT("reason", ret_error->text));
-    return status;
+    entry->is_new = status == ATTN_OK;
+    if (!entry->is_new)
+        entry->error = error;
+    if (catalogue->is_quiet)
+        return entry->is_new;
+    if (entry->is_new)
+        log_model(entry->model);
+    else
+        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->name),
+                  LOG_TEXT("reason", error.text));
+    return entry->is_new;
 }
 
-/* Lets an entry keep the model of the same name, which was made of another file. */
-static void keep_model(struct catalogue_entry *entry, const struct catalogue_entry *old) {
+/* Lets an entry that could not be loaded keep what is served of its name. */
+static void keep_model(struct model_entry *entry, const struct model_entry *old) {
     entry->model = old->model;
-    entry->source.file = old->source.file;
+    entry->file = old->file;
+    entry->unloaded = old->unloaded;
 }
 
 /* Gives an entry what is served of its name if it is unchanged; otherwise loads it. */
-static void renew_entry(const struct catalogue *catalogue,
-                        struct catalogue_entry *entry) {
-    const struct catalogue_entries *known = &catalogue->entries;
-    const struct catalogue_entry *old =
-        find_entry(known->items, known->count, entry->source.name);
-    attn_error error;
+static void renew_entry(const struct catalogue *catalogue, struct model_entry *entry) {
+    const struct model_entry *old = list_find(&catalogue->list, entry->name);
 
     if (old != NULL && old->unloaded) {
         entry->unloaded = true;
-        set_reason(entry, old->reason);
-    } else if (old != NULL && old->model != NULL &&
-               load_is_same(&old->source, &entry->source)) {
+        entry->error = old->error;
+    } else if (old != NULL && old->model != NULL && entry_is_same(old, entry)) {
         entry->model = old->model;
-    } else if (load_entry(catalogue, entry, &error) != ATTN_OK && old != NULL) {
+    } else if (!load_entry(catalogue, entry) && old != NULL) {
         keep_model(entry, old);
     }
 }
 
-/* Lets served layers of a folder stay when it can be read no more. */
-static attn_status keep_layers(const struct catalogue_entries *known, const char *path,
-                               struct catalogue_entries *entries) {
-    for (size_t i = 0; i < known->count; i++) {
-        const struct catalogue_entry *old = &known->items[i];
-        if (old->source.part == NULL || strcmp(old->source.path, path) != 0 ||
-            find_entry(entries->items, entries->count, old->source.name) != NULL)
-            continue;
-        struct catalogue_entry *entry = add_entry(entries);
-        if (entry == NULL || !load_source_copy(&old->source, &entry->source))
-            return ATTN_E_NOMEM;
-        entry->model = old->model;
-        entry->unloaded = old->unloaded;
-        memcpy(entry->reason, old->reason, sizeof entry->reason);
+/* Returns whether the folder of a served layer can be read no more: an entry that is no
+ * layer then has its path, and no model. */
+static bool folder_is_lost(const struct model_list *found,
+                           const struct model_entry *layer) {
+    for (size_t i = 0; i < found->count; i++) {
+        const struct model_entry *entry = &found->items[i];
+        if (layer->is_layer && !entry->is_layer && entry->model == NULL &&
+            entry->path != NULL && strcmp(entry->path, layer->path) == 0)
+            return true;
     }
-    return ATTN_OK;
+    return false;
 }
 
-/* Does so for all folders that could not be listed: each is an entry without a part. */
-static attn_status keep_all_layers(const struct catalogue_entries *known,
-                                   struct catalogue_entries *entries) {
-    size_t count = entries->count;
-    for (size_t i = 0; i < count; i++) {
-        const struct catalogue_entry *entry = &entries->items[i];
-        const char *path = entry->source.path;
-        if (entry->model == NULL && path != NULL && entry->source.part == NULL &&
-            keep_layers(known, path, entries) != ATTN_OK)
+/* Keeps the served layers of every folder that could not be listed. */
+static attn_status keep_layers(const struct model_list *known, struct model_list *next) {
+    for (size_t i = 0; i < known->count; i++) {
+        if (folder_is_lost(next, &known->items[i]) &&
+            list_find(next, known->items[i].name) == NULL &&
+            !list_add_copy(next, &known->items[i]))
             return ATTN_E_NOMEM;
     }
     return ATTN_OK;
 }
 
 /* Removes entries whose name one before them has; returns how many. */
-static size_t drop_doubles(struct catalogue_entries *entries) {
-    size_t count = 0, found = entries->count;
-    for (size_t i = 0; i < entries->count; i++) {
-        struct catalogue_entry entry = entries->items[i];
-        if (find_entry(entries->items, count, entry.source.name) == NULL) {
-            entries->items[count++] = entry;
+static size_t drop_doubles(struct model_list *list) {
+    struct model_list kept = {list->items, 0};
+    size_t found = list->count;
+
+    for (size_t i = 0; i < found; i++) {
+        struct model_entry *entry = &list->items[i];
+        if (list_find(&kept, entry->name) == NULL) {
+            kept.items[kept.count++] = *entry;
             continue;
         }
-        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry.source.name),
-                  LOG_TEXT("reason", "two models are called so; give each its own name"));
-        load_source_deinit(&entry.source);
+        log_write(LOG_WARN, "model not loaded", LOG_TEXT("name", entry->name),
+                  LOG_TEXT("reason", "another model has this name; rename one"));
+        entry_deinit(entry);
     }
-    entries->count = count;
-    return found - count;
+    *list = kept;
+    return found - kept.count;
 }
 
 /* What a reload does with the models that are configured. */
@@ -301,19 +307,17 @@ struct reload_counts {
     size_t unloaded; /* by a request, and left so */
 };
 
-/* Counts entries that are not published yet; `failed` begins with those left out. */
-static struct reload_counts count_changes(const struct catalogue_entries *before,
-                                          const struct catalogue_entries *entries,
-                                          size_t failed) {
-    struct reload_counts counts = {.failed = failed};
+/* Counts what changes from a list to the next one, which is not published yet. */
+static struct reload_counts count_changes(const struct model_list *before,
+                                          const struct model_list *next) {
+    struct reload_counts counts = {.failed = 0};
 
-    for (size_t i = 0; i < entries->count; i++) {
-        const struct catalogue_entry *entry = &entries->items[i];
-        const struct catalogue_entry *old =
-            find_entry(before->items, before->count, entry->source.name);
+    for (size_t i = 0; i < next->count; i++) {
+        const struct model_entry *entry = &next->items[i];
+        const struct model_entry *old = list_find(before, entry->name);
         if (entry->unloaded)
             counts.unloaded++;
-        else if (entry->reason[0] != '\0')
+        else if (entry->error.status != ATTN_OK)
             counts.failed++;
         else if (!entry->is_new)
             counts.kept++;
@@ -325,60 +329,60 @@ static struct reload_counts count_changes(const struct catalogue_entries *before
     return counts;
 }
 
-/* Makes the entries the catalogue's, once they are published, and logs what changed. */
-static void replace_entries(struct catalogue *catalogue,
-                            struct catalogue_entries *entries,
-                            struct reload_counts counts) {
-    struct catalogue_entries before = catalogue->entries;
-
-    for (size_t i = 0; i < before.count; i++) {
-        const char *name = before.items[i].source.name;
-        if (before.items[i].model != NULL &&
-            find_entry(entries->items, entries->count, name) == NULL) {
-            counts.removed++;
-            log_write(LOG_INFO, "model removed", LOG_TEXT("name", name));
-        }
+/* Logs what has changed from a list to the present one. */
+static void log_reload(const struct model_list *before, const struct model_list *list,
+                       struct reload_counts counts) {
+    for (size_t i = 0; i < before->count; i++) {
+        const char *name = before->items[i].name;
+        if (before->items[i].model == NULL || list_find(list, name) != NULL)
+            continue;
+        counts.removed++;
+        log_write(LOG_INFO, "model removed", LOG_TEXT("name", name));
     }
     log_write(LOG_INFO, "models reloaded", LOG_NUMBER("kept", counts.kept),
               LOG_NUMBER("added", counts.added), LOG_NUMBER("replaced", counts.replaced),
               LOG_NUMBER("removed", counts.removed), LOG_NUMBER("failed", counts.failed),
               LOG_NUMBER("unloaded", counts.unloaded));
-    if (counts.failed > 0)
-        generations_count_failed_reload(catalogue->generations);
-    catalogue->entries = *entries;
-    deinit_entries(&before);
+}
+
+/* Renews all entries of `next`, which were found, until *stopping is set. */
+static attn_status renew_list(const struct catalogue *catalogue,
+                              const atomic_bool *stopping, struct model_list *next,
+                              attn_error *ret_error) {
+    for (size_t i = 0; i < next->count && !atomic_load(stopping); i++)
+        renew_entry(catalogue, &next->items[i]);
+    if (keep_layers(&catalogue->list, next) != ATTN_OK)
+        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+    if (list_count_loaded(next) == 0 && list_count_loaded(&catalogue->list) > 0)
+        return error_set(ret_error, ATTN_E_VALUE, "no model would be left");
+    return ATTN_OK;
 }
 
 void catalogue_reload(struct catalogue *catalogue, const atomic_bool *stopping) {
-    struct catalogue_entries entries = {NULL, 0};
-    attn_error error = {ATTN_OK, ""};
+    struct model_list next = {.items = NULL};
+    attn_error error;
 
-    find_entries(catalogue->config, &entries, &error);
-    size_t num_doubles = drop_doubles(&entries);
-    for (size_t i = 0; i < entries.count && !atomic_load(stopping); i++)
-        renew_entry(catalogue, &entries.items[i]);
-
+    attn_status status = load_find(catalogue->config, catalogue->specs, &next, &error);
+    size_t num_doubles = drop_doubles(&next);
+    if (status == ATTN_OK)
+        status = renew_list(catalogue, stopping, &next, &error);
     if (atomic_load(stopping)) {
-        deinit_entries(&entries);
+        list_deinit(&next);
         return;
     }
-    if (keep_all_layers(&catalogue->entries, &entries) != ATTN_OK)
-        error_set(&error, ATTN_E_NOMEM, "out of memory");
-    if (error.status == ATTN_OK && count_loaded(&entries) == 0 &&
-        count_loaded(&catalogue->entries) > 0)
-        error_set(&error, ATTN_E_VALUE, "no model would be left");
-    const struct reload_counts counts =
-        count_changes(&catalogue->entries, &entries, num_doubles);
-    if (error.status == ATTN_OK && publish_entries(catalogue, &entries) != ATTN_OK)
-        error_set(&error, ATTN_E_NOMEM, "out of memory");
-    if (error.status == ATTN_OK) {
-        replace_entries(catalogue, &entries, counts);
-        return;
-    }
-    log_write(LOG_WARN, "models not reloaded, the former ones are kept",
-              LOG_TEXT("reason", error.text));
-    generations_count_failed_reload(catalogue->generations);
-    deinit_entries(&entries);
+
+    struct reload_counts counts = count_changes(&catalogue->list, &next);
+    counts.failed += num_doubles;
+    if (status == ATTN_OK)
+        status = publish_list(catalogue, &next, &error);
+    if (status == ATTN_OK)
+        log_reload(&next, &catalogue->list, counts);
+    else
+        log_write(LOG_WARN, "models not reloaded, the former ones are kept",
+                  LOG_TEXT("reason", error.text));
+    if (status != ATTN_OK || counts.failed > 0)
+        generations_count_failed_reload(catalogue->generations);
+    list_deinit(&next);
 }
 
 /* --- one model, by request --- */
@@ -389,18 +393,19 @@ static bool refuse_change(struct wire_problem *problem, const char *verb,
                             "failed to %s '%s': %s", verb, name, reason);
 }
 
-/* Refuses a name that no entry has. That of a folder is none: its layers are. */
-static bool refuse_unknown(const struct catalogue_entries *known, const char *name,
+/* Refuses a name that no entry has. A folder's own name is refused; only its layers are
+ * models. */
+static bool refuse_unknown(const struct model_list *list, const char *name,
                            struct wire_problem *problem) {
     size_t size = strlen(name);
-    for (size_t i = 0; i < known->count; i++) {
-        const struct load_source *source = &known->items[i].source;
-        if (source->part != NULL && strncmp(source->name, name, size) == 0 &&
-            source->name[size] == '.')
+    for (size_t i = 0; i < list->count; i++) {
+        const struct model_entry *entry = &list->items[i];
+        if (entry->is_layer && strncmp(entry->name, name, size) == 0 &&
+            entry->name[size] == '.')
             return wire_problem_set(problem, WIRE_E_UNKNOWN_MODEL, "model",
                                     "'%s' is a folder; name its layers one by one, such "
                                     "as '%s'",
-                                    name, source->name);
+                                    name, entry->name);
     }
     return wire_problem_set(problem, WIRE_E_UNKNOWN_MODEL, "model",
                             "neither --model nor a file of --model-dir is called '%s'; "
@@ -408,87 +413,81 @@ static bool refuse_unknown(const struct catalogue_entries *known, const char *na
                             name);
 }
 
-static void swap_entries(struct catalogue_entry *a, struct catalogue_entry *b) {
-    struct catalogue_entry was = *a;
-    *a = *b;
-    *b = was;
+/* Publishes the list with `changed` in the place of the entry of its name, or after all
+ * others, and takes over its model. */
+static bool publish_entry(struct catalogue *catalogue, struct model_entry *changed,
+                          struct wire_problem *ret_problem) {
+    const struct model_list *known = &catalogue->list;
+    bool is_added = list_find(known, changed->name) == NULL;
+    struct model_list next = {.items = NULL};
+    bool done = true;
+
+    for (size_t i = 0; i < known->count && done; i++) {
+        bool is_it = strcmp(known->items[i].name, changed->name) == 0;
+        done = list_add_copy(&next, is_it ? changed : &known->items[i]);
+    }
+    if (done && is_added)
+        done = list_add_copy(&next, changed);
+    done = done && publish_list(catalogue, &next, NULL) == ATTN_OK;
+    list_deinit(&next);
+    return done || wire_problem_set_no_memory(ret_problem);
 }
 
-/* Loads `found` and publishes it in the place of the entry of its name. Either way
- * `found` is then what the catalogue does not need. */
-static bool load_found(struct catalogue *catalogue, struct catalogue_entry *found,
+/* Loads an entry that was found, and publishes it: with the reason, and with what is
+ * served of its name, when it cannot be loaded. */
+static bool load_found(struct catalogue *catalogue, struct model_entry *entry,
                        struct wire_problem *ret_problem) {
-    struct catalogue_entries *known = &catalogue->entries;
-    const char *name = found->source.name;
-    struct catalogue_entry *entry = find_entry(known->items, known->count, name);
-    bool is_added = entry == NULL;
-    attn_error error;
-
-    if (!is_added && entry->model != NULL && load_is_same(&entry->source, &found->source))
+    const struct model_entry *old = list_find(&catalogue->list, entry->name);
+    if (old != NULL && old->model != NULL && entry_is_same(old, entry))
         return true;
-    bool loaded = load_entry(catalogue, found, &error) == ATTN_OK;
+
+    bool loaded = load_entry(catalogue, entry);
     if (!loaded)
-        refuse_change(ret_problem, "load", name, found->reason);
-
-    if (is_added)
-        entry = add_entry(known);
-    if (entry == NULL)
-        return wire_problem_set_no_memory(ret_problem);
-    bool swaps = loaded || is_added; /* else what is served stays, with the reason */
-    if (swaps)
-        swap_entries(entry, found);
-    else
-        set_reason(entry, found->reason);
-    if (catalogue_publish(catalogue) == ATTN_OK)
-        return loaded;
-
-    if (swaps)
-        swap_entries(entry, found);
-    known->count -= is_added;
-    return wire_problem_set_no_memory(ret_problem);
+        refuse_change(ret_problem, "load", entry->name, entry_reason(entry));
+    if (!loaded && old != NULL)
+        keep_model(entry, old);
+    return publish_entry(catalogue, entry, ret_problem) && loaded;
 }
 
 bool catalogue_load(struct catalogue *catalogue, const char *name,
                     struct wire_problem *ret_problem) {
-    struct catalogue_entries entries = {NULL, 0};
+    const struct model_entry *known = list_find(&catalogue->list, name);
+    struct model_list found;
     attn_error error;
 
-    if (find_entries(catalogue->config, &entries, &error) != ATTN_OK)
+    if (load_find(catalogue->config, catalogue->specs, &found, &error) != ATTN_OK)
         return refuse_change(ret_problem, "load", name, error.text);
-    struct catalogue_entry *found = find_entry(entries.items, entries.count, name);
+    struct model_entry *entry = list_find(&found, name);
     bool done;
-    if (found != NULL)
-        done = load_found(catalogue, found, ret_problem);
-    else if (keep_all_layers(&catalogue->entries, &entries) == ATTN_OK &&
-             find_entry(entries.items, entries.count, name) != NULL)
+    if (entry != NULL)
+        done = load_found(catalogue, entry, ret_problem);
+    else if (known != NULL && folder_is_lost(&found, known))
         done = refuse_change(ret_problem, "load", name,
                              "its folder cannot be read now; the log says why");
     else
-        done = refuse_unknown(&entries, name, ret_problem);
-    deinit_entries(&entries);
+        done = refuse_unknown(&found, name, ret_problem);
+    list_deinit(&found);
     return done;
 }
 
 bool catalogue_unload(struct catalogue *catalogue, const char *name,
                       struct wire_problem *ret_problem) {
-    struct catalogue_entries *known = &catalogue->entries;
-    struct catalogue_entry *entry = find_entry(known->items, known->count, name);
-    if (entry == NULL)
-        return refuse_unknown(known, name, ret_problem);
+    const struct model_entry *old = list_find(&catalogue->list, name);
+    if (old == NULL)
+        return refuse_unknown(&catalogue->list, name, ret_problem);
 
-    const struct catalogue_entry before = *entry;
-    entry->model = NULL;
-    entry->unloaded = true;
-    set_reason(entry, "unloaded");
-    if (catalogue_publish(catalogue) == ATTN_OK) {
-        if (!catalogue->is_quiet)
-            log_write(LOG_INFO, "model unloaded", LOG_TEXT("name", entry->source.name));
-        return true;
-    }
-    *entry = before;
-    return wire_problem_set_no_memory(ret_problem);
+    struct model_entry entry = *old;
+    entry.model = NULL;
+    entry.unloaded = true;
+    error_set(&entry.error, ATTN_E_VALUE, "unloaded");
+    if (!publish_entry(catalogue, &entry, ret_problem))
+        return false;
+    if (!catalogue->is_quiet)
+        log_write(LOG_INFO, "model unloaded", LOG_TEXT("name", name));
+    return true;
 }
 
 void catalogue_deinit(struct catalogue *catalogue) {
-    deinit_entries(&catalogue->entries);
+    list_deinit(&catalogue->list);
+    load_specs_free(catalogue->specs, catalogue->config->models.count);
 }

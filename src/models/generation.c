@@ -4,15 +4,13 @@
 #include "models/generation.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* A hundred large models would take each worker seconds. */
-#define WARM_UP_NS ((int64_t)1000000000)
 /* A text of many models takes long to print, and then at most one part in so many of a
  * thread's time. */
 #define AGE_PER_COST 10
@@ -86,52 +84,49 @@ static void destroy_generation(struct generation *generation,
     free_generation(generation);
 }
 
-/* Adds a model with its counters: those of the one with its name in `current`, or new
- * ones. Returns false when memory is short. */
-static bool add_model(struct generation *generation, const struct generation *current,
-                      attn_model *model) {
-    struct model_stats *stats = find_stats(current, attn_model_get_info(model)->name);
+/* Adds an entry of the list, and its model, if it is loaded, with its counters: those of
+ * the one with its name in `current`, or new ones. Returns false when memory is short. */
+static bool add_entry(struct generation *generation, const struct generation *current,
+                      const struct model_entry *entry) {
+    struct wire_oip_listing *listing = &generation->listings[generation->num_listings++];
+
+    snprintf(listing->name, sizeof listing->name, "%.*s", ATTN_NAME_MAX, entry->name);
+    snprintf(listing->reason, sizeof listing->reason, "%s", entry_reason(entry));
+    listing->loaded = entry->model != NULL;
+    if (entry->model == NULL)
+        return true;
+
+    struct model_stats *stats = find_stats(current, entry->name);
     if (stats == NULL)
         stats = calloc(1, sizeof *stats);
     if (stats == NULL)
         return false;
-    generation->models[generation->num_models] = model;
+    generation->models[generation->num_models] = entry->model;
     generation->stats[generation->num_models++] = stats;
     return true;
 }
 
 /* Returns NULL when memory is short. */
 static struct generation *create_generation(const struct generation *current,
-                                            const struct generation_set *set) {
+                                            const struct model_list *list) {
     const struct estimate *earlier = current != NULL ? current->estimate : NULL;
-    bool added = true;
     struct generation *generation = calloc(1, sizeof *generation);
     if (generation == NULL)
         return NULL;
 
     pthread_mutex_init(&generation->lock, NULL);
-    generation->models = calloc(set->num_models + 1, sizeof *generation->models);
-    generation->stats = calloc(set->num_models + 1, sizeof *generation->stats);
-    generation->listings = calloc(set->num_listings + 1, sizeof *generation->listings);
-    if (generation->models == NULL || generation->stats == NULL ||
-        generation->listings == NULL) {
-        free_generation(generation);
-        return NULL;
-    }
-
-    generation->num_listings = set->num_listings;
-    for (size_t i = 0; i < set->num_listings; i++)
-        generation->listings[i] = set->listings[i];
-    for (size_t i = 0; i < set->num_models && added; i++)
-        added = add_model(generation, current, set->models[i]);
-    if (!added || estimate_create(generation->models, generation->num_models, earlier,
-                                  &generation->estimate) != ATTN_OK)
-        goto fail;
-
     atomic_init(&generation->num_holders, 1);
-    return generation;
+    generation->models = calloc(list->count + 1, sizeof *generation->models);
+    generation->stats = calloc(list->count + 1, sizeof *generation->stats);
+    generation->listings = calloc(list->count + 1, sizeof *generation->listings);
+    bool added = generation->models != NULL && generation->stats != NULL &&
+                 generation->listings != NULL;
+    for (size_t i = 0; i < list->count && added; i++)
+        added = add_entry(generation, current, &list->items[i]);
+    if (added && estimate_create(generation->models, generation->num_models, earlier,
+                                 &generation->estimate) == ATTN_OK)
+        return generation;
 
-fail:
     for (size_t i = 0; i < generation->num_models; i++) {
         if (!has_stats(current, generation->stats[i]))
             free(generation->stats[i]);
@@ -222,10 +217,9 @@ void generation_text_release(struct generation_text *text) {
 
 /* --- publishing --- */
 
-attn_status generation_publish(struct generations *all,
-                               const struct generation_set *set) {
+attn_status generation_publish(struct generations *all, const struct model_list *list) {
     struct generation *before = all->current; /* nobody else changes it */
-    struct generation *generation = create_generation(before, set);
+    struct generation *generation = create_generation(before, list);
     if (generation == NULL)
         return ATTN_E_NOMEM;
 
@@ -240,23 +234,6 @@ attn_status generation_publish(struct generations *all,
 
 void generations_count_failed_reload(struct generations *all) {
     obs_add(&all->num_failed_reloads, 1);
-}
-
-void generation_warm_up_model(const attn_model *model) {
-    estimate_time_flop(model);
-}
-
-void generation_warm_up(struct generations *all) {
-    int64_t begun = clock_now_ns();
-    struct generation *generation = generation_acquire(all);
-    size_t count = 0;
-
-    while (count < generation->num_models && clock_now_ns() - begun < WARM_UP_NS)
-        generation_warm_up_model(generation->models[count++]);
-    log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),
-              LOG_NUMBER("of", generation->num_models),
-              LOG_NUMBER("microseconds", (clock_now_ns() - begun) / 1000));
-    generation_release(generation);
 }
 
 struct generation *generation_acquire(struct generations *all) {

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "models/estimate.h"
+#include "models/list.h"
 #include "models/stats.h"
 #include "wire/problem.h"
 
@@ -71,18 +72,10 @@ void generations_init(struct generations *all);
  * that generations_init() was called for. */
 void generations_deinit(struct generations *all);
 
-/* What a generation is made of; borrowed, except for the models themselves. */
-struct generation_set {
-    attn_model *const *models; /* [num_models] */
-    size_t num_models;
-    const struct wire_oip_listing *listings; /* [num_listings] */
-    size_t num_listings;
-};
-
-/* Publishes a generation, to which its models then belong. It shares those that the
- * generation before has too. One thread at a time may publish. Returns ATTN_E_NOMEM, with
- * nothing changed, when memory is short. */
-attn_status generation_publish(struct generations *all, const struct generation_set *set);
+/* Publishes a generation of the models in the list that are loaded, which then belong to
+ * it. It shares those that the generation before has too. One thread at a time may
+ * publish. Returns ATTN_E_NOMEM, with nothing changed, when memory is short. */
+attn_status generation_publish(struct generations *all, const struct model_list *list);
 
 /* Frees what nobody holds any more: earlier generations, and models and counters that
  * only they had. This may take long for large models, so it is not done where a
@@ -118,7 +111,7 @@ struct model_change {
     struct model_change *next; /* of those that wait */
     /* Called once, on the thread that publishes; `problem` is NULL when it is done. */
     void (*done)(struct model_change *change, const struct wire_problem *problem);
-    void *context; /* for done(); who submits it frees both */
+    void *context; /* for done() */
 };
 
 /* What such requests are handed to. Any thread may call submit(), which never waits. */
@@ -126,14 +119,6 @@ struct model_changer {
     void *context;
     void (*submit)(void *context, struct model_change *change);
 };
-
-/* Computes a small request of each model of the current generation on the calling thread,
- * so that the first real one finds pages, caches and buffers as later ones do. It ends
- * after a second, between two models. Thread-safe. */
-void generation_warm_up(struct generations *all);
-
-/* The same for one model, whether it is served or not. Thread-safe. */
-void generation_warm_up_model(const attn_model *model);
 
 /* Returns the counters of a model of the generation, or NULL when it has none such.
  * Thread-safe. */

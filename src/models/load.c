@@ -3,9 +3,10 @@
 #include "models/load.h"
 
 #include "base/error.h"
+#include "base/machine.h"
+#include "base/size.h"
 #include "config/options.h"
 #include "models/open.h"
-#include "models/spec.h"
 #include "weights/checkpoint.h"
 #include "weights/families/folder.h"
 
@@ -17,6 +18,12 @@
 #include <unistd.h>
 
 #define MODEL_SUFFIX ".safetensors"
+
+struct found_models {
+    const struct config *config;
+    struct model_list list;
+    size_t bytes; /* that all layers of folders need when they are served */
+};
 
 attn_engine_options load_engine_options(const struct config *config,
                                         const char *precision, bool serve_only) {
@@ -45,105 +52,102 @@ static attn_status check_name(const char *name, const char *origin,
                      origin, name, reason);
 }
 
-attn_status load_check(const struct config *config, attn_error *ret_error) {
-    if (config->models.count == 0 && config->model_dir == NULL && !config->demo)
+static attn_status no_memory(attn_error *ret_error) {
+    return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
+}
+
+attn_status load_specs(const struct config *config, struct model_spec **ret_specs,
+                       attn_error *ret_error) {
+    const size_t count = config->models.count;
+    if (count == 0 && config->model_dir == NULL && !config->demo)
         return error_set(ret_error, ATTN_E_VALUE,
                          "no model to serve; give --model NAME=FILE, "
                          "--model-dir DIR or --demo");
+    struct model_spec *specs = calloc(count + 1, sizeof *specs);
+    if (specs == NULL)
+        return no_memory(ret_error);
 
-    for (size_t i = 0; i < config->models.count; i++) {
-        struct model_spec spec;
-        attn_status status = model_spec_parse(config->models.items[i], &spec, ret_error);
-        if (status == ATTN_OK) {
-            status = check_name(spec.name, "--model", ret_error);
-            model_spec_deinit(&spec);
-        }
-        if (status != ATTN_OK)
-            return status;
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
+        status = model_spec_parse(config->models.items[i], &specs[i], ret_error);
+        if (status == ATTN_OK)
+            status = check_name(specs[i].name, "--model", ret_error);
     }
-    return ATTN_OK;
+    if (status == ATTN_OK)
+        *ret_specs = specs;
+    else
+        load_specs_free(specs, count);
+    return status;
+}
+
+void load_specs_free(struct model_spec *specs, size_t count) {
+    for (size_t i = 0; i < count && specs != NULL; i++)
+        model_spec_deinit(&specs[i]);
+    free(specs);
 }
 
 /* --- what the options name --- */
 
-/* Adds a source, whose texts are copied. `path` is NULL for a built-in model. */
-static attn_status add_source(struct load_sources *sources, const char *name,
-                              const char *path, const char *spec, attn_error *ret_error) {
-    size_t count = sources->count + 1;
-    struct load_source *items = realloc(sources->items, count * sizeof *items);
-    if (items == NULL) {
-        error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-        return ATTN_E_NOMEM;
-    }
+/* Adds an entry, with its file where there is one. `path` is NULL for a built-in model.
+ * Returns NULL when memory is short. */
+static struct model_entry *add_entry(struct found_models *found, const char *name,
+                                     const char *path, const struct model_spec *spec) {
+    struct model_entry *entry = list_add(&found->list, name, path);
+    if (entry == NULL)
+        return NULL;
+    entry->spec = spec;
+    if (path != NULL && stat(path, &entry->file) != 0)
+        entry->file = (struct stat){0}; /* load_model() says why */
+    return entry;
+}
 
-    struct load_source *source = &items[sources->count++];
-    sources->items = items;
-    *source = (struct load_source){.name = strdup(name), .spec = spec};
-    if (path != NULL)
-        source->path = strdup(path);
-    if (source->name == NULL || (path != NULL && source->path == NULL))
-        return error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    if (path != NULL && stat(path, &source->file) != 0)
-        source->file = (struct stat){0}; /* load_model() says why */
+/* Adds the layers of a folder, which `asked` names. */
+static attn_status add_layers(struct found_models *found, const struct model_spec *asked,
+                              const struct model_spec *spec, struct folder *folder,
+                              attn_error *ret_error) {
+    struct stat state;
+    size_t count;
+
+    folder_find_state(asked->path, &state);
+    const struct layer *layers = folder_get_layers(folder, &count);
+    for (size_t i = 0; i < count; i++) {
+        char name[NAME_MAX + 1];
+        snprintf(name, sizeof name, "%s.%s", asked->name, layers[i].part);
+        struct model_entry *entry = add_entry(found, name, asked->path, spec);
+        if (entry == NULL)
+            return no_memory(ret_error);
+        entry->is_layer = true;
+        entry->layer = i;
+        entry->folder = folder_share(folder);
+        entry->file = state;
+    }
     return ATTN_OK;
 }
 
-/* Adds layer `i`, called `part`, of a folder in the state `state`. */
-static attn_status add_layer(struct load_sources *sources, const struct model_spec *spec,
-                             const char *text, struct folder *folder, size_t i,
-                             const char *part, const struct stat *state,
-                             attn_error *ret_error) {
-    char name[ATTN_NAME_MAX + 64];
-
-    snprintf(name, sizeof name, "%s.%s", spec->name, part);
-    attn_status status = add_source(sources, name, spec->path, text, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    struct load_source *source = &sources->items[sources->count - 1];
-    source->file = *state;
-    source->folder = folder_share(folder);
-    source->layer = i;
-    source->part = strdup(part);
-    return source->part != NULL ? ATTN_OK
-                                : error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-}
-
-/* Adds what `spec` asks for: one source for a file, or for each layer of a folder. `text`
- * is the value of --model, or NULL. */
-static attn_status add_sources(const struct config *config, struct load_sources *sources,
-                               const struct model_spec *spec, const char *text,
-                               attn_error *ret_error) {
-    const attn_engine_options engine = load_engine_options(config, spec->precision, true);
+/* Adds what `asked` names: one entry for a file, or for each layer of a folder. A folder
+ * that cannot be served is one entry, with the error. `spec` is `asked` or NULL. */
+static attn_status add_asked(struct found_models *found, const struct model_spec *asked,
+                             const struct model_spec *spec, attn_error *ret_error) {
+    const attn_engine_options engine =
+        load_engine_options(found->config, asked->precision, true);
     struct folder *folder = NULL;
-    struct stat state;
-    size_t count;
-    attn_error error;
+    attn_error error = {.status = ATTN_OK};
 
     attn_status status =
-        folder_open_to_serve(spec, &engine, &sources->bytes, &folder, &error);
+        folder_open_to_serve(asked, &engine, &found->bytes, &folder, &error);
     if (status == ATTN_E_NOMEM) /* which is not the folder's fault */
         return error_set(ret_error, status, "%s", error.text);
-    if (status != ATTN_OK || folder == NULL) /* load_model() says why */
-        return add_source(sources, spec->name, spec->path, text, ret_error);
-
-    folder_find_state(spec->path, &state);
-    const struct layer *layers = folder_get_layers(folder, &count);
-    for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status =
-            add_layer(sources, spec, text, folder, i, layers[i].part, &state, ret_error);
-    folder_close(folder);
-    return status;
-}
-
-static attn_status add_spec(const struct config *config, struct load_sources *sources,
-                            const char *text, attn_error *ret_error) {
-    struct model_spec spec;
-    attn_status status = model_spec_parse(text, &spec, ret_error);
-    if (status != ATTN_OK)
+    if (folder != NULL) {
+        status = add_layers(found, asked, spec, folder, ret_error);
+        folder_close(folder);
         return status;
-    status = add_sources(config, sources, &spec, text, ret_error);
-    model_spec_deinit(&spec);
-    return status;
+    }
+
+    struct model_entry *entry = add_entry(found, asked->name, asked->path, spec);
+    if (entry == NULL)
+        return no_memory(ret_error);
+    entry->error = error;
+    return ATTN_OK;
 }
 
 static bool has_model_suffix(const char *file) {
@@ -159,21 +163,22 @@ static int is_model_entry(const struct dirent *entry) {
 }
 
 /* Adds a file of --model-dir, or a folder in it that has a config.json. */
-static attn_status add_model_entry(const struct config *config,
-                                   struct load_sources *sources, const char *file,
+static attn_status add_model_entry(struct found_models *found, const char *file,
                                    attn_error *ret_error) {
+    const char *dir = found->config->model_dir;
     char path[PATH_MAX], name[NAME_MAX + 1];
-    const struct model_spec spec = {.name = file, .path = path};
+    const struct model_spec asked = {.name = name, .path = path};
 
-    if (snprintf(path, sizeof path, "%s/%s", config->model_dir, file) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/%s", dir, file) >= (int)sizeof path)
         return error_set(ret_error, ATTN_E_VALUE,
                          "--model-dir: the path of %s is too long", file);
-    if (folder_is_at(path))
-        return add_sources(config, sources, &spec, NULL, ret_error);
-    if (!has_model_suffix(file))
-        return ATTN_OK;
-    snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(MODEL_SUFFIX)), file);
-    return add_source(sources, name, path, NULL, ret_error);
+    snprintf(name, sizeof name, "%s", file);
+    if (!folder_is_at(path)) {
+        if (!has_model_suffix(file))
+            return ATTN_OK;
+        name[strlen(name) - strlen(MODEL_SUFFIX)] = '\0';
+    }
+    return add_asked(found, &asked, NULL, ret_error);
 }
 
 static attn_status refuse_folder(const char *path, int number, attn_error *ret_error) {
@@ -186,9 +191,8 @@ static attn_status refuse_folder(const char *path, int number, attn_error *ret_e
                      (unsigned long)geteuid(), path, strerror(number));
 }
 
-static attn_status add_folder(const struct config *config, struct load_sources *sources,
-                              attn_error *ret_error) {
-    const char *folder = config->model_dir;
+static attn_status add_model_dir(struct found_models *found, attn_error *ret_error) {
+    const char *folder = found->config->model_dir;
     struct dirent **entries;
     int count = scandir(folder, &entries, is_model_entry, alphasort);
     if (count < 0)
@@ -197,184 +201,94 @@ static attn_status add_folder(const struct config *config, struct load_sources *
     attn_status status = ATTN_OK;
     for (int i = 0; i < count; i++) {
         if (status == ATTN_OK)
-            status = add_model_entry(config, sources, entries[i]->d_name, ret_error);
+            status = add_model_entry(found, entries[i]->d_name, ret_error);
         free(entries[i]);
     }
     free(entries);
     return status;
 }
 
-attn_status load_find_sources(const struct config *config,
-                              struct load_sources *ret_sources, attn_error *ret_error) {
+attn_status load_find(const struct config *config, const struct model_spec *specs,
+                      struct model_list *ret_list, attn_error *ret_error) {
     static const char *const demos[] = {"journey", "d2l", "patterns", "stacked"};
-    struct load_sources sources = {.items = NULL};
+    struct found_models found = {.config = config};
     attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < config->models.count && status == ATTN_OK; i++)
-        status = add_spec(config, &sources, config->models.items[i], ret_error);
+        status = add_asked(&found, &specs[i], &specs[i], ret_error);
     if (status == ATTN_OK && config->model_dir != NULL)
-        status = add_folder(config, &sources, ret_error);
+        status = add_model_dir(&found, ret_error);
     for (size_t i = 0; config->demo && i < sizeof demos / sizeof demos[0]; i++) {
-        if (status == ATTN_OK)
-            status = add_source(&sources, demos[i], NULL, NULL, ret_error);
+        if (status == ATTN_OK && add_entry(&found, demos[i], NULL, NULL) == NULL)
+            status = no_memory(ret_error);
     }
 
     if (status == ATTN_OK)
-        *ret_sources = sources;
+        *ret_list = found.list;
     else
-        load_sources_deinit(&sources);
+        list_deinit(&found.list);
     return status;
-}
-
-bool load_is_of_folder(const struct load_source *source) {
-    return source->path != NULL && source->spec == NULL;
-}
-
-bool load_is_same(const struct load_source *a, const struct load_source *b) {
-    if (a->path == NULL || b->path == NULL)
-        return a->path == b->path && strcmp(a->name, b->name) == 0;
-    return strcmp(a->name, b->name) == 0 && strcmp(a->path, b->path) == 0 &&
-           a->spec == b->spec && a->file.st_ino != 0 &&
-           a->file.st_ino == b->file.st_ino && a->file.st_dev == b->file.st_dev &&
-           a->file.st_size == b->file.st_size &&
-           a->file.st_mtim.tv_sec == b->file.st_mtim.tv_sec &&
-           a->file.st_mtim.tv_nsec == b->file.st_mtim.tv_nsec;
 }
 
 /* --- one model --- */
 
-/* Sets what its --model says about the model, which *ret_spec owns, or nothing. */
-static attn_status read_spec(const struct load_source *source,
-                             struct model_spec *ret_spec, attn_error *ret_error) {
-    *ret_spec = (struct model_spec){.text = NULL};
-    if (source->spec == NULL)
-        return ATTN_OK;
-    return model_spec_parse(source->spec, ret_spec, ret_error);
+/* Returns the options of the entry's --model, or none. */
+static const struct model_spec *spec_of(const struct model_entry *entry) {
+    static const struct model_spec no_spec;
+    return entry->spec != NULL ? entry->spec : &no_spec;
 }
 
-/* Says why the folder of a source without a layer could not be opened before. */
-static attn_status refuse_folder_source(const struct load_source *source,
-                                        const struct model_spec *given,
-                                        const attn_engine_options *engine,
-                                        bool *ret_is_file, attn_error *ret_error) {
-    struct model_spec spec = *given;
-    struct folder *folder;
-    size_t bytes = 0;
-
-    spec.path = source->path;
-    attn_status status = folder_open_to_serve(&spec, engine, &bytes, &folder, ret_error);
-    *ret_is_file = status == ATTN_OK && folder == NULL;
-    if (status != ATTN_OK || folder == NULL)
-        return status;
-    folder_close(folder);
-    return error_set(ret_error, ATTN_E_IO, "%.160s: it changed while it was read",
-                     source->path);
-}
-
-/* Loads a file of one layer, or a layer of a folder. */
-static attn_status load_path(const struct load_source *source,
-                             const struct model_spec *spec,
-                             const attn_engine_options *engine, attn_model **ret_model,
-                             attn_error *ret_error) {
-    bool is_file;
-
-    if (source->folder != NULL)
-        return folder_create_model(source->folder, source->layer, source->name, engine,
-                                   ret_model, ret_error);
-    attn_status status = refuse_folder_source(source, spec, engine, &is_file, ret_error);
-    if (!is_file)
-        return status;
-    status = attn_model_load(source->name, source->path, &spec->options, engine,
-                             ret_model, ret_error);
-    return folder_hint(source->path, status, ret_error);
-}
-
-attn_status load_model(const struct config *config, const struct load_source *source,
+attn_status load_model(const struct config *config, const struct model_entry *entry,
                        attn_model **ret_model, attn_error *ret_error) {
-    struct model_spec spec;
-    attn_status status = check_name(source->name, source->path, ret_error);
-    if (status == ATTN_OK)
-        status = read_spec(source, &spec, ret_error);
+    const struct model_spec *spec = spec_of(entry);
+    const attn_engine_options engine = load_engine_options(config, spec->precision, true);
+
+    attn_status status = check_name(entry->name, entry->path, ret_error);
     if (status != ATTN_OK)
         return status;
-
-    const attn_engine_options engine = load_engine_options(config, spec.precision, true);
-    status = source->path == NULL
-                 ? attn_model_demo(source->name, &engine, ret_model, ret_error)
-                 : load_path(source, &spec, &engine, ret_model, ret_error);
-    model_spec_deinit(&spec);
-    return status;
+    if (entry->error.status != ATTN_OK)
+        return error_set(ret_error, entry->error.status, "%s", entry->error.text);
+    if (entry->path == NULL)
+        return attn_model_demo(entry->name, &engine, ret_model, ret_error);
+    if (entry->is_layer)
+        return folder_create_model(entry->folder, entry->layer, entry->name, &engine,
+                                   ret_model, ret_error);
+    status = attn_model_load(entry->name, entry->path, &spec->options, &engine, ret_model,
+                             ret_error);
+    return folder_hint(entry->path, status, ret_error);
 }
 
-attn_status load_measure(const struct config *config, const struct load_source *source,
+attn_status load_measure(const struct config *config, const struct model_entry *entry,
                          attn_model_info *ret_info, attn_error *ret_error) {
-    struct model_spec spec;
-    attn_model_info info = {.bytes = 0};
-    attn_status status = read_spec(source, &spec, ret_error);
-    if (status != ATTN_OK)
-        return status;
+    const struct model_spec *spec = spec_of(entry);
+    const attn_engine_options engine = load_engine_options(config, spec->precision, true);
 
-    const attn_engine_options engine = load_engine_options(config, spec.precision, true);
-    bool is_file = false;
-    if (source->folder != NULL)
-        status = folder_describe_model(source->folder, source->layer, &engine, &info,
-                                       ret_error);
-    else if (source->path != NULL)
-        status = refuse_folder_source(source, &spec, &engine, &is_file, ret_error);
-    if (is_file)
-        status = checkpoint_describe(source->path, &spec.options, &engine, false, &info,
+    *ret_info = (attn_model_info){.bytes = 0};
+    if (entry->error.status != ATTN_OK)
+        return error_set(ret_error, entry->error.status, "%s", entry->error.text);
+    if (entry->is_layer)
+        return folder_describe_model(entry->folder, entry->layer, &engine, ret_info,
                                      ret_error);
-    model_spec_deinit(&spec);
-    if (status == ATTN_OK)
-        *ret_info = info;
-    return status;
+    if (entry->path == NULL)
+        return ATTN_OK;
+    return checkpoint_describe(entry->path, &spec->options, &engine, false, ret_info,
+                               ret_error);
 }
 
-const char *load_hide_path(const struct load_source *source, const char *reason) {
-    const char *path = source->path != NULL ? source->path : "";
-    size_t name = strlen(path); /* where the last part of the path begins */
-    while (name > 0 && path[name - 1] == '/')
-        name--;
-    while (name > 0 && path[name - 1] != '/')
-        name--;
-    if (name == 0)
-        return reason;
+attn_status load_check_fit(const struct config *config, const struct model_list *list,
+                           attn_error *ret_error) {
+    size_t memory = machine_memory(""), sum = 0;
 
-    const char *whole = strstr(reason, path);
-    if (whole != NULL)
-        return whole + name;
-    const char *end = strstr(reason, path + name - 1); /* of a path that is cut */
-    return end != NULL ? end + 1 : reason;
-}
-
-static bool copy_text(const char *text, char **ret_copy) {
-    *ret_copy = text != NULL ? strdup(text) : NULL;
-    return text == NULL || *ret_copy != NULL;
-}
-
-bool load_source_copy(const struct load_source *source, struct load_source *ret_copy) {
-    *ret_copy = (struct load_source){.spec = source->spec, .file = source->file};
-    return copy_text(source->name, &ret_copy->name) &&
-           copy_text(source->path, &ret_copy->path) &&
-           copy_text(source->part, &ret_copy->part);
-}
-
-void load_source_close(struct load_source *source) {
-    folder_close(source->folder);
-    source->folder = NULL;
-}
-
-void load_source_deinit(struct load_source *source) {
-    load_source_close(source);
-    free(source->name);
-    free(source->path);
-    free(source->part);
-    *source = (struct load_source){.name = NULL};
-}
-
-void load_sources_deinit(struct load_sources *sources) {
-    for (size_t i = 0; i < sources->count; i++)
-        load_source_deinit(&sources->items[i]);
-    free(sources->items);
-    *sources = (struct load_sources){.items = NULL};
+    for (size_t i = 0; i < list->count; i++) {
+        attn_model_info info;
+        if (load_measure(config, &list->items[i], &info, NULL) == ATTN_OK &&
+            info.bytes <= memory)
+            size_add_saturating(&sum, info.memory);
+    }
+    if (sum <= memory)
+        return ATTN_OK;
+    return error_set(ret_error, ATTN_E_NOMEM,
+                     "the models need %zu bytes together, but this process may use %zu; "
+                     "name fewer of them, or use --precision bf16",
+                     sum, memory);
 }

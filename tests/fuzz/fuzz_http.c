@@ -66,9 +66,9 @@ static void start_server(void) {
     fuzz_check(origins_read(pages, 1, &shared.origins, &error) == ATTN_OK,
                "an origin that cannot be read");
     generations_init(&shared.models);
-    fuzz_check(generation_publish(&shared.models,
-                                  &(struct generation_set){.models = &model,
-                                                           .num_models = 1}) == ATTN_OK,
+    struct model_entry entry = {.name = "journey", .model = model};
+    fuzz_check(generation_publish(&shared.models, &(struct model_list){&entry, 1}) ==
+                   ATTN_OK,
                "a model that cannot be served");
     sched_budget_init(&shared.budget, MEMORY_BYTES);
     shared.options = (struct http_options){.listen = "127.0.0.1:0",

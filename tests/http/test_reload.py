@@ -231,7 +231,7 @@ def test_two_files_with_one_name_leave_the_first(start_server, tmp_path):
     reload(server)
     wait_for_log(server, "models reloaded")
     assert "models reloaded kept=2 added=0 replaced=0 removed=0 failed=1 unloaded=0" in server.read_log()
-    assert "model not loaded name=a reason=\"two models are called so" in server.read_log()
+    assert "model not loaded name=a reason=\"another model has this name" in server.read_log()
     assert context_lengths(server) == {"a": 11, "b": 22}
 
 

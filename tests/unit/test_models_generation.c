@@ -10,12 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
-
-static const struct wire_oip_listing listings[2] = {{"d2l", true, ""},
-                                                    {"bad", false, "why"}};
 
 static int set_up(void **state) {
     static struct generations all;
@@ -37,9 +35,17 @@ static attn_model *new_model(const char *name) {
     return model;
 }
 
+/* Publishes at most three models, and one that cannot be loaded. */
 static attn_status publish(struct generations *all, attn_model *const *models,
                            size_t count) {
-    return generation_publish(all, &(struct generation_set){models, count, listings, 2});
+    struct model_entry entries[4] = {{.name = ""}};
+    for (size_t i = 0; i < count; i++) {
+        entries[i].model = models[i];
+        strcpy(entries[i].name, attn_model_get_info(models[i])->name);
+    }
+    strcpy(entries[count].name, "bad");
+    entries[count].error = (attn_error){ATTN_E_VALUE, "why"};
+    return generation_publish(all, &(struct model_list){entries, count + 1});
 }
 
 static void test_models_and_counters_are_shared_by_name(void **state) {
@@ -48,8 +54,11 @@ static void test_models_and_counters_are_shared_by_name(void **state) {
     assert_int_equal(publish(all, first, 2), ATTN_OK);
     struct generation *old = generation_acquire(all);
     assert_int_equal(old->num_models, 2);
-    assert_int_equal(old->num_listings, 2);
-    assert_string_equal(old->listings[1].reason, "why");
+    assert_int_equal(old->num_listings, 3);
+    assert_string_equal(old->listings[1].name, "journey");
+    assert_true(old->listings[1].loaded);
+    assert_false(old->listings[2].loaded);
+    assert_string_equal(old->listings[2].reason, "why");
 
     /* d2l is another model of the same name, journey is the same, stacked is new. */
     attn_model *second[] = {new_model("d2l"), first[1], new_model("stacked")};

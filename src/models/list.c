@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.c: lists of models. They are short, so names are searched for from the start. */
+#include "models/list.h"
+
+#include "weights/families/folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct model_entry *list_add(struct model_list *list, const char *name,
+                             const char *path) {
+    size_t count = list->count + 1;
+    struct model_entry *items = realloc(list->items, count * sizeof *items);
+    char *copy = path != NULL ? strdup(path) : NULL;
+    if (items != NULL)
+        list->items = items;
+    if (items == NULL || (path != NULL && copy == NULL)) {
+        free(copy);
+        return NULL;
+    }
+
+    struct model_entry *entry = &items[list->count++];
+    *entry = (struct model_entry){.path = copy};
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    return entry;
+}
+
+bool list_add_copy(struct model_list *list, struct model_entry *entry) {
+    struct model_entry *copy = list_add(list, entry->name, entry->path);
+    if (copy == NULL)
+        return false;
+    char *path = copy->path;
+    *copy = *entry;
+    copy->path = path;
+    copy->folder = NULL;
+    entry->is_new = false;
+    return true;
+}
+
+struct model_entry *list_find(const struct model_list *list, const char *name) {
+    for (size_t i = 0; i < list->count; i++) {
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    }
+    return NULL;
+}
+
+size_t list_count_loaded(const struct model_list *list) {
+    size_t count = 0;
+    for (size_t i = 0; i < list->count; i++)
+        count += list->items[i].model != NULL;
+    return count;
+}
+
+void list_close(struct model_list *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        list->items[i].is_new = false;
+        folder_close(list->items[i].folder);
+        list->items[i].folder = NULL;
+    }
+}
+
+void entry_deinit(struct model_entry *entry) {
+    if (entry->is_new)
+        attn_model_destroy(entry->model);
+    folder_close(entry->folder);
+    free(entry->path);
+}
+
+void list_deinit(struct model_list *list) {
+    for (size_t i = 0; i < list->count; i++)
+        entry_deinit(&list->items[i]);
+    free(list->items);
+    *list = (struct model_list){.items = NULL};
+}
+
+bool entry_is_same(const struct model_entry *a, const struct model_entry *b) {
+    if (strcmp(a->name, b->name) != 0)
+        return false;
+    if (a->path == NULL || b->path == NULL)
+        return a->path == b->path;
+    return strcmp(a->path, b->path) == 0 && a->spec == b->spec && a->file.st_ino != 0 &&
+           a->file.st_ino == b->file.st_ino && a->file.st_dev == b->file.st_dev &&
+           a->file.st_size == b->file.st_size &&
+           a->file.st_mtim.tv_sec == b->file.st_mtim.tv_sec &&
+           a->file.st_mtim.tv_nsec == b->file.st_mtim.tv_nsec;
+}
+
+const char *entry_reason(const struct model_entry *entry) {
+    const char *path = entry->path != NULL ? entry->path : "";
+    const char *reason = entry->error.text;
+    size_t name = strlen(path); /* where the last part of the path begins */
+    while (name > 0 && path[name - 1] == '/')
+        name--;
+    while (name > 0 && path[name - 1] != '/')
+        name--;
+    if (name == 0)
+        return reason;
+
+    const char *whole = strstr(reason, path);
+    if (whole != NULL)
+        return whole + name;
+    const char *end = strstr(reason, path + name - 1); /* of a path that is cut */
+    return end != NULL ? end + 1 : reason;
+}
