@@ -257,8 +257,8 @@ static void renew_entry(const struct catalogue *catalogue, struct model_entry *e
     }
 }
 
-/* Returns whether the folder of a served layer can be read no more: an entry that is no
- * layer then has its path, and no model. */
+/* Returns whether the folder of a served layer could not be listed: `found` then has one
+ * entry for its path, without a model, in place of the layers. */
 static bool folder_is_lost(const struct model_list *found,
                            const struct model_entry *layer) {
     for (size_t i = 0; i < found->count; i++) {

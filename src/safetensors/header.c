@@ -6,6 +6,7 @@
 #include "base/endian.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "safetensors/parse.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -59,13 +60,10 @@ static attn_status header_parse_json(struct safetensors_header *header, const ch
         return error_set(ret_error, ATTN_E_FORMAT, "header has a NUL byte");
 
     json_error_t json_error;
-    header->json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);
-    if (header->json != NULL)
+    attn_status status = parse_json(text, size, 0, &header->json, &json_error);
+    if (status == ATTN_OK)
         return ATTN_OK;
-
-    /* jansson leaves the text empty where an allocation of its own failed */
-    if (json_error.text[0] == '\0' ||
-        json_error_code(&json_error) == json_error_out_of_memory)
+    if (status == ATTN_E_NOMEM)
         return header_no_memory(ret_error);
     return error_set(ret_error, ATTN_E_FORMAT, "header is not valid JSON: byte %d: %s",
                      json_error.position,

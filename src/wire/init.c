@@ -2,10 +2,10 @@
 /* init.c: initialises the rooms inside wire that have process-wide state. */
 #include "wire/init.h"
 
+#include "safetensors/parse.h"
 #include "wire/decimal/read.h"
-#include "wire/json/value.h"
 
 attn_status wire_init(void) {
-    wire_json_init();
+    parse_json_init();
     return wire_floats_init() ? ATTN_OK : ATTN_E_NOMEM;
 }

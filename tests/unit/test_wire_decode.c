@@ -343,7 +343,7 @@ static size_t fail_each_allocation(struct fixture *fixture, const char *body,
     }
 }
 
-/* jansson's lexer ignores failed allocations; see wire/json/value.h. */
+/* jansson's lexer ignores failed allocations; see safetensors/parse.h. */
 static void test_every_failed_allocation_is_reported(void **state) {
     const char *body =
         "{\"mod\\u0065l\":\"d2l\",\"queries\":[[[0.12345678901234567e-05,2,3,4],"

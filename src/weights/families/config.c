@@ -3,6 +3,7 @@
 #include "weights/families/config.h"
 
 #include "base/error.h"
+#include "safetensors/parse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,12 +48,11 @@ attn_status config_parse(const char *text, size_t size, json_t **ret_json,
                          "has objects and lists more than %d deep; is it the right file?",
                          CONFIG_DEPTH_MAX);
 
-    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
-    /* jansson leaves the text empty where an allocation of its own failed */
-    if (json == NULL &&
-        (error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory))
-        return error_set(ret_error, ATTN_E_NOMEM, "not enough memory for its JSON");
-    if (json == NULL)
+    json_t *json;
+    attn_status status = parse_json(text, size, 0, &json, &error);
+    if (status == ATTN_E_NOMEM)
+        return error_set(ret_error, status, "not enough memory for its JSON");
+    if (status != ATTN_OK)
         return error_set(ret_error, ATTN_E_FORMAT, "is not valid JSON: line %d: %.120s",
                          error.line, error.text);
     if (!json_is_object(json)) {

@@ -106,10 +106,9 @@ static bool parse_body_header(const struct wire_input *input,
     if (!reserve_header(input, json, size, ret_problem))
         return false;
 
-    wire_json_watch();
     attn_status status = safetensors_header_parse(
         json, size, input->size - SAFETENSORS_SIZE_BYTES - size, ret_header, &error);
-    if (status == ATTN_E_NOMEM || wire_json_ran_short())
+    if (status == ATTN_E_NOMEM)
         return wire_problem_set_no_memory(ret_problem);
     if (status != ATTN_OK)
         return refuse_body_format(ret_header->wrong, error.text, ret_problem);
