@@ -17,36 +17,12 @@
 
 #define KEY_SIZE 64 /* bytes of a key in a family's table, terminator included */
 
-/* Returns how deep objects and lists lie inside each other, whether or not the text is
- * JSON. The parser recurses, so its depth is bounded before it runs. */
-static size_t measure_depth(const char *text, size_t size) {
-    size_t depth = 0, deepest = 0;
-    bool in_string = false;
-
-    for (size_t i = 0; i < size; i++) {
-        if (in_string && text[i] == '\\')
-            i++;
-        else if (text[i] == '"')
-            in_string = !in_string;
-        else if (!in_string && (text[i] == '{' || text[i] == '['))
-            depth++;
-        else if (!in_string && (text[i] == '}' || text[i] == ']') && depth > 0)
-            depth--;
-        deepest = depth > deepest ? depth : deepest;
-    }
-    return deepest;
-}
-
 attn_status config_parse(const char *text, size_t size, json_t **ret_json,
                          attn_error *ret_error) {
     json_error_t error;
 
     if (memchr(text, '\0', size) != NULL)
         return error_set(ret_error, ATTN_E_FORMAT, "has a NUL byte; is it a text?");
-    if (measure_depth(text, size) > CONFIG_DEPTH_MAX)
-        return error_set(ret_error, ATTN_E_FORMAT,
-                         "has objects and lists more than %d deep; is it the right file?",
-                         CONFIG_DEPTH_MAX);
 
     json_t *json;
     attn_status status = parse_json(text, size, 0, &json, &error);
@@ -133,10 +109,9 @@ attn_status config_read_file(const char *path, const char *name, json_t **ret_js
     return ATTN_OK;
 }
 
-bool config_is_adapted(const char *path) {
+bool config_has_file(const char *path, const char *name) {
     char file[PATH_MAX];
-    return snprintf(file, sizeof file, "%s/adapter_config.json", path) <
-               (int)sizeof file &&
+    return snprintf(file, sizeof file, "%s/%s", path, name) < (int)sizeof file &&
            access(file, F_OK) == 0;
 }
 

@@ -14,7 +14,6 @@
 #include <stddef.h>
 
 #define CONFIG_SIZE_MAX  ((size_t)32 << 20) /* bytes of a JSON file */
-#define CONFIG_DEPTH_MAX 32                 /* objects and lists inside each other */
 #define CONFIG_COUNT_MAX ((size_t)1 << 24)  /* of heads, layers and other things */
 
 /* The object that keys are looked up in. */
@@ -34,9 +33,8 @@ attn_status config_parse(const char *text, size_t size, json_t **ret_json,
 attn_status config_read_file(const char *path, const char *name, json_t **ret_json,
                              attn_error *ret_error);
 
-/* Returns whether the folder at `path` has an adapter besides its weights, which
- * transformers would apply. */
-bool config_is_adapted(const char *path);
+/* Returns whether the folder at `path` has a file of that name. */
+bool config_has_file(const char *path, const char *name);
 
 /* In all functions below `keys` are alternative spellings of one key, separated by
  * spaces, which must agree where several are present. After a comma follow keys that are

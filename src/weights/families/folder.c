@@ -33,9 +33,7 @@ struct folder {
 };
 
 bool folder_is_at(const char *path) {
-    char file[PATH_MAX];
-    return snprintf(file, sizeof file, "%s/" CONFIG_FILE, path) < (int)sizeof file &&
-           access(file, F_OK) == 0;
+    return config_has_file(path, CONFIG_FILE);
 }
 
 /* Whether a file of the folder decides what is served. */
@@ -253,7 +251,7 @@ attn_status folder_open(const char *path, const struct folder_options *options,
                                        "is a directory without config.json; give the "
                                        "folder that save_pretrained() wrote",
                                        &error);
-    if (status == ATTN_OK && config_is_adapted(path))
+    if (status == ATTN_OK && config_has_file(path, "adapter_config.json"))
         status = error_set(&error, ATTN_E_UNSUPPORTED,
                            "has an adapter (adapter_config.json); merge it with peft's "
                            "merge_and_unload(), and save that");

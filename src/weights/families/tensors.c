@@ -191,13 +191,6 @@ static const struct {
      NULL},
 };
 
-/* Returns whether the folder has a file of that name. */
-static bool has_file(const char *path, const char *name) {
-    char file[PATH_MAX];
-    return snprintf(file, sizeof file, "%s/%s", path, name) < (int)sizeof file &&
-           access(file, F_OK) == 0;
-}
-
 /* Returns whether the folder has a file whose name ends so. */
 static bool has_suffix(const char *path, const char *suffix) {
     DIR *folder = opendir(path);
@@ -219,9 +212,9 @@ attn_status folder_tensors_refuse(const char *path, const char *otherwise,
     for (size_t i = 0; i < sizeof other_weights / sizeof other_weights[0]; i++) {
         const char *remedy = other_weights[i].remedy;
         const char *python = other_weights[i].python;
-        if (!has_file(path, other_weights[i].name) ||
+        if (!config_has_file(path, other_weights[i].name) ||
             (python != NULL &&
-             !has_file(path, "config.json"))) /* transformers needs it */
+             !config_has_file(path, "config.json"))) /* transformers needs it */
             continue;
         if (python == NULL)
             return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s", remedy);
@@ -237,14 +230,11 @@ attn_status folder_tensors_refuse(const char *path, const char *otherwise,
 
 attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_tensors,
                                 attn_error *ret_error) {
-    char file[PATH_MAX];
     attn_status status;
     json_t *index;
 
     *ret_tensors = (struct folder_tensors){.items = NULL};
-    if (snprintf(file, sizeof file, "%s/" ONE_FILE, path) >= (int)sizeof file)
-        return error_set(ret_error, ATTN_E_VALUE, "the path is too long");
-    if (access(file, F_OK) == 0) {
+    if (config_has_file(path, ONE_FILE)) {
         status = open_shard(ret_tensors, path, ONE_FILE, ret_error);
         return status != ATTN_OK ? status : list_one_file(ret_tensors, ret_error);
     }
