@@ -68,8 +68,11 @@ struct model_array {
 
 #define MODEL_ARRAYS 20
 
+enum { MODEL_ARRAY_OUTPUT = 6, MODEL_ARRAYS_PLAIN = 11 }; /* of the list below */
+
 /* Lists the arrays of a model of the sizes in model->info, whether or not it has them
- * yet. */
+ * yet: weight and bias of query, key, value and output, the three of additive scoring,
+ * and the others. */
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]);
 
 /* Allocates a model of the sizes in `info`, with weights of 0, and sets its parameters,

@@ -252,3 +252,10 @@ attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t fir
     }
     return ATTN_OK;
 }
+
+attn_status safetensors_read_all(const struct safetensors_tensor *tensor,
+                                 float *ret_values, attn_error *ret_error) {
+    return tensor == NULL
+               ? ATTN_OK
+               : safetensors_read(tensor, 0, tensor->elements, ret_values, ret_error);
+}

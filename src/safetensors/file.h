@@ -41,4 +41,8 @@ attn_status safetensors_check_dtype(const struct safetensors_tensor *tensor,
 attn_status safetensors_read(const struct safetensors_tensor *tensor, size_t first,
                              size_t count, float *ret_values, attn_error *ret_error);
 
+/* The same for a whole tensor; NULL is accepted and reads nothing. */
+attn_status safetensors_read_all(const struct safetensors_tensor *tensor,
+                                 float *ret_values, attn_error *ret_error);
+
 #endif

@@ -21,15 +21,6 @@ struct assembly {
     struct layer_sizes sizes;
 };
 
-/* Reads a whole tensor; NULL is accepted and reads nothing. */
-static attn_status read_all_values(const struct assembly *assembly,
-                                   const struct safetensors_tensor *tensor,
-                                   float *ret_values) {
-    if (tensor == NULL)
-        return ATTN_OK;
-    return safetensors_read(tensor, 0, tensor->elements, ret_values, assembly->ret_error);
-}
-
 /* The memory that folding one projection needs. */
 struct fold_scratch {
     float *stage;      /* [M, in] */
@@ -70,15 +61,15 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
         &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
     const struct safetensors_tensor *weight =
         tensor_view_find_head(assembly->view, names->weight, head);
+    const struct safetensors_tensor *bias =
+        tensor_view_find_head(assembly->view, names->bias, head);
     size_t head_size = assembly->sizes.info.head_size;
     size_t stage_size = projection->weight->shape[0];
     size_t in_size = projection->in_size;
 
-    attn_status status = read_all_values(assembly, weight, scratch->head);
+    attn_status status = safetensors_read_all(weight, scratch->head, assembly->ret_error);
     if (status == ATTN_OK)
-        status = read_all_values(assembly,
-                                 tensor_view_find_head(assembly->view, names->bias, head),
-                                 scratch->head_bias);
+        status = safetensors_read_all(bias, scratch->head_bias, assembly->ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -108,6 +99,7 @@ static attn_status read_heads(const struct assembly *assembly, size_t which,
     size_t head_size = assembly->sizes.info.head_size, in_size = projection->in_size;
     const struct safetensors_tensor *stage = projection->weight;
     struct fold_scratch scratch = {0};
+    attn_error *ret_error = assembly->ret_error;
     attn_status status = ATTN_OK;
 
     if (stage != NULL &&
@@ -115,9 +107,9 @@ static attn_status read_heads(const struct assembly *assembly, size_t which,
         status = error_set(assembly->ret_error, ATTN_E_NOMEM,
                            "not enough memory to fold '%.80s'", stage->name);
     if (status == ATTN_OK)
-        status = read_all_values(assembly, stage, scratch.stage);
+        status = safetensors_read_all(stage, scratch.stage, ret_error);
     if (status == ATTN_OK)
-        status = read_all_values(assembly, projection->bias, scratch.stage_bias);
+        status = safetensors_read_all(projection->bias, scratch.stage_bias, ret_error);
 
     for (size_t head = 0; status == ATTN_OK && head < assembly->sizes.info.num_heads;
          head++) {
@@ -128,11 +120,13 @@ static attn_status read_heads(const struct assembly *assembly, size_t which,
             status = fold_head(assembly, which, head, &scratch, weight, bias);
             continue;
         }
-        status = read_all_values(
-            assembly, tensor_view_find_head(assembly->view, names->weight, head), weight);
+        status = safetensors_read_all(
+            tensor_view_find_head(assembly->view, names->weight, head), weight,
+            ret_error);
         if (status == ATTN_OK)
-            status = read_all_values(
-                assembly, tensor_view_find_head(assembly->view, names->bias, head), bias);
+            status = safetensors_read_all(
+                tensor_view_find_head(assembly->view, names->bias, head), bias,
+                ret_error);
     }
 
     fold_scratch_deinit(&scratch);
@@ -160,28 +154,17 @@ static attn_status read_projection(const struct assembly *assembly, size_t which
 static attn_status read_weights(const void *context, attn_model *model,
                                 attn_error *ret_error) {
     const struct assembly *assembly = context;
-    (void)ret_error; /* the assembly's */
-    attn_status status =
-        read_projection(assembly, LINEAR_QUERY, model->query_weight, model->query_bias);
-    if (status == ATTN_OK)
-        status =
-            read_projection(assembly, LINEAR_KEY, model->key_weight, model->key_bias);
-    if (status == ATTN_OK)
-        status = read_projection(assembly, LINEAR_VALUE, model->value_weight,
-                                 model->value_bias);
-
     const struct layer_sizes *sizes = &assembly->sizes;
-    if (status == ATTN_OK)
-        status = read_all_values(assembly, sizes->output_weight, model->output_weight);
-    if (status == ATTN_OK)
-        status = read_all_values(assembly, sizes->output_bias, model->output_bias);
+    struct model_array arrays[MODEL_ARRAYS];
+    attn_status status = ATTN_OK;
 
-    if (status == ATTN_OK)
-        status = read_all_values(assembly, sizes->additive_query, model->additive_query);
-    if (status == ATTN_OK)
-        status = read_all_values(assembly, sizes->additive_key, model->additive_key);
-    if (status == ATTN_OK)
-        status = read_all_values(assembly, sizes->additive_score, model->additive_score);
+    model_list_arrays(model, arrays);
+    for (size_t i = LINEAR_QUERY; i <= LINEAR_VALUE && status == ATTN_OK; i++)
+        status = read_projection(assembly, i, *arrays[2 * i].pointer,
+                                 *arrays[2 * i + 1].pointer);
+    for (size_t i = MODEL_ARRAY_OUTPUT; i < MODEL_ARRAYS_PLAIN && status == ATTN_OK; i++)
+        status = safetensors_read_all(sizes->others[i - MODEL_ARRAY_OUTPUT],
+                                      *arrays[i].pointer, ret_error);
     return status;
 }
 

@@ -17,7 +17,7 @@
 static const struct {
     const char *name;
     bool is_vector;
-} tensors[] = {
+} tensors[MODEL_ARRAYS_PLAIN] = {
     {"W_q.weight", false},          {"W_q.bias", true},
     {"W_k.weight", false},          {"W_k.bias", true},
     {"W_v.weight", false},          {"W_v.bias", true},
@@ -25,8 +25,6 @@ static const struct {
     {LAYOUT_ADDITIVE_QUERY, false}, {LAYOUT_ADDITIVE_KEY, false},
     {LAYOUT_ADDITIVE_SCORE, true},
 };
-
-enum { OUTPUT_WEIGHT = 6, NUM_TENSORS = sizeof tensors / sizeof tensors[0] };
 
 /* Copies the columns of head `head` of the output projection [out_size, H*D] to those of
  * head `to`. Where there is none, they are those of the identity matrix. */
@@ -122,8 +120,8 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
 
     model_list_arrays(&whole, from);
     model_list_arrays(pruned, to);
-    for (size_t i = 0; i < NUM_TENSORS; i++) {
-        if (from[i].present && i != OUTPUT_WEIGHT)
+    for (size_t i = 0; i < MODEL_ARRAYS_PLAIN; i++) {
+        if (from[i].present && i != MODEL_ARRAY_OUTPUT)
             copy_rows(&from[i], &to[i], &whole.info, left_out);
     }
     for (size_t head = 0, kept = 0; head < whole.info.num_heads; head++) {
@@ -137,13 +135,13 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
 attn_status prune_write_file(const attn_model *model, const char *path,
                              attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    struct safetensors_source sources[NUM_TENSORS];
+    struct safetensors_source sources[MODEL_ARRAYS_PLAIN];
     struct model_array arrays[MODEL_ARRAYS];
     attn_model listed = *model;
     size_t count = 0;
 
     model_list_arrays(&listed, arrays);
-    for (size_t i = 0; i < NUM_TENSORS; i++) {
+    for (size_t i = 0; i < MODEL_ARRAYS_PLAIN; i++) {
         if (arrays[i].present)
             sources[count++] = (struct safetensors_source){
                 tensors[i].name, *arrays[i].pointer, arrays[i].rows,

@@ -266,25 +266,25 @@ static attn_status size_output(struct sizing *sizing) {
     const struct linear_names *names = &sizing->layout->linears[LINEAR_OUTPUT];
     attn_model_info *info = &sizing->sizes.info;
 
-    sizing->sizes.output_weight = sizing_find(sizing, names->weight);
-    if (sizing->sizes.output_weight == NULL) {
+    sizing->sizes.others[0] = sizing_find(sizing, names->weight);
+    if (sizing->sizes.others[0] == NULL) {
         info->out_size = sizing->sizes.hidden;
         return ATTN_OK;
     }
 
     attn_status status =
-        check_shape(sizing, sizing->sizes.output_weight, ANY, sizing->sizes.hidden,
+        check_shape(sizing, sizing->sizes.others[0], ANY, sizing->sizes.hidden,
                     "its input is the concatenated heads");
     if (status != ATTN_OK)
         return status;
     info->output_projection = true;
-    info->out_size = sizing->sizes.output_weight->shape[0];
+    info->out_size = sizing->sizes.others[0]->shape[0];
 
-    sizing->sizes.output_bias = sizing_find(sizing, names->bias);
-    if (sizing->sizes.output_bias == NULL)
+    sizing->sizes.others[1] = sizing_find(sizing, names->bias);
+    if (sizing->sizes.others[1] == NULL)
         return ATTN_OK;
     info->output_bias = true;
-    return check_shape(sizing, sizing->sizes.output_bias, info->out_size, NO_COLUMNS,
+    return check_shape(sizing, sizing->sizes.others[1], info->out_size, NO_COLUMNS,
                        "one number for each row of the weight");
 }
 
@@ -314,7 +314,7 @@ static attn_status find_additive(struct sizing *sizing,
 
 static attn_status size_additive(struct sizing *sizing) {
     attn_model_info *info = &sizing->sizes.info;
-    const struct safetensors_tensor *tensors[3]; /* query, key, score */
+    const struct safetensors_tensor **tensors = sizing->sizes.others + 2;
 
     attn_status status = find_additive(sizing, tensors);
     if (status != ATTN_OK || tensors[0] == NULL)
@@ -342,9 +342,6 @@ static attn_status size_additive(struct sizing *sizing) {
 
     info->scoring = ATTN_ADDITIVE;
     info->additive_size = width;
-    sizing->sizes.additive_query = tensors[0];
-    sizing->sizes.additive_key = tensors[1];
-    sizing->sizes.additive_score = tensors[2];
     return ATTN_OK;
 }
 

@@ -6,9 +6,8 @@
 #ifndef ATTND_WEIGHTS_SIZES_H
 #define ATTND_WEIGHTS_SIZES_H
 
+#include "math/model.h"
 #include "weights/layout.h"
-
-#include <attnd/model.h>
 
 /* The tensors of the query, key or value projection. Those of single heads are not here:
  * they are found by their names. */
@@ -22,14 +21,12 @@ struct projection {
 };
 
 struct layer_sizes {
-    attn_model_info info;                            /* all but parameters and bytes */
-    size_t hidden;                                   /* H*D */
-    struct projection projections[3];                /* by LINEAR_QUERY.._VALUE */
-    const struct safetensors_tensor *output_weight;  /* [out_size, H*D] or NULL */
-    const struct safetensors_tensor *output_bias;    /* [out_size] or NULL */
-    const struct safetensors_tensor *additive_query; /* [A, D] or NULL */
-    const struct safetensors_tensor *additive_key;   /* [A, D] or NULL */
-    const struct safetensors_tensor *additive_score; /* [1, A] or [A], or NULL */
+    attn_model_info info;             /* all but parameters and bytes */
+    size_t hidden;                    /* H*D */
+    struct projection projections[3]; /* by LINEAR_QUERY.._VALUE */
+    /* Weight [out_size, H*D] and bias [out_size] of the output projection; query [A, D],
+     * key [A, D] and score [1, A] or [A] of additive scoring. NULL where there is none */
+    const struct safetensors_tensor *others[MODEL_ARRAYS_PLAIN - MODEL_ARRAY_OUTPUT];
 };
 
 /* Finds all sizes and checks every shape. `info` gives name, causal, context_length

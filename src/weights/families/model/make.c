@@ -66,43 +66,36 @@ void layer_fill_info(const struct layer *layer, bool pre_norm,
     }
 }
 
-/* Reads `size` numbers; none when there is no tensor. */
-static attn_status read_vector(const struct safetensors_tensor *stored, size_t size,
-                               float *ret_numbers, attn_error *ret_error) {
-    if (stored == NULL)
-        return ATTN_OK;
-    return safetensors_read(stored, 0, size, ret_numbers, ret_error);
-}
-
-static attn_status read_norm(const struct layer_norm *norm, size_t size,
-                             float *ret_weight, float *ret_bias, attn_error *ret_error) {
-    attn_status status = read_vector(norm->weight, size, ret_weight, ret_error);
-
-    for (size_t i = 0; norm->plus_one && i < size; i++)
-        ret_weight[i] += 1;
-    if (status == ATTN_OK)
-        status = read_vector(norm->bias, size, ret_bias, ret_error);
-    return status;
-}
-
-static attn_status gather_norms(const struct layer *layer, attn_model *model,
+/* Reads the vectors of norms and sinks that the model has. */
+static attn_status read_vectors(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
-    const attn_model_info *info = &model->info;
-    size_t size = info->head_size;
-    size_t queries = info->head_norm_whole ? info->num_heads * size : size;
-    size_t keys = info->head_norm_whole ? info->num_kv_heads * size : size;
-    attn_status status = ATTN_OK;
+    const struct layer_norm *query = &layer->query_norm, *key = &layer->key_norm;
+    const struct layer_norm *before = &layer->norm_before;
+    const struct {
+        const struct safetensors_tensor *stored;
+        float *numbers; /* NULL: the model does not have them */
+        bool plus_one;
+    } vectors[] = {
+        {query->weight, model->query_norm_weight, query->plus_one},
+        {query->bias, model->query_norm_bias, false},
+        {key->weight, model->key_norm_weight, key->plus_one},
+        {key->bias, model->key_norm_bias, false},
+        {before->weight, model->pre_norm_weight, before->plus_one},
+        {before->bias, model->pre_norm_bias, false},
+        {layer->sinks, model->sinks, false},
+    };
 
-    if (info->head_norm != ATTN_NORM_NONE)
-        status = read_norm(&layer->query_norm, queries, model->query_norm_weight,
-                           model->query_norm_bias, ret_error);
-    if (status == ATTN_OK && info->head_norm != ATTN_NORM_NONE)
-        status = read_norm(&layer->key_norm, keys, model->key_norm_weight,
-                           model->key_norm_bias, ret_error);
-    if (status == ATTN_OK && info->pre_norm_applied)
-        status = read_norm(&layer->norm_before, info->query_size, model->pre_norm_weight,
-                           model->pre_norm_bias, ret_error);
-    return status;
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        float *numbers = vectors[i].numbers;
+        if (numbers == NULL)
+            continue;
+        attn_status status = safetensors_read_all(vectors[i].stored, numbers, ret_error);
+        if (status != ATTN_OK)
+            return status;
+        for (size_t k = 0; vectors[i].plus_one && k < vectors[i].stored->elements; k++)
+            numbers[k] += 1;
+    }
+    return ATTN_OK;
 }
 
 /* Moves pairs of an interleaved rotation apart, in all that makes queries and keys. */
@@ -136,14 +129,13 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
 
 static attn_status read_linears(const struct layer *layer, attn_model *model,
                                 attn_error *ret_error) {
-    float *const weights[] = {model->query_weight, model->key_weight, model->value_weight,
-                              model->output_weight};
-    float *const biases[] = {model->query_bias, model->key_bias, model->value_bias,
-                             model->output_bias};
+    struct model_array arrays[MODEL_ARRAYS];
     attn_status status = ATTN_OK;
 
+    model_list_arrays(model, arrays);
     for (size_t i = 0; i < NUM_LAYER_LINEARS && status == ATTN_OK; i++)
-        status = gather_linear(&layer->linears[i], weights[i], biases[i], ret_error);
+        status = gather_linear(&layer->linears[i], *arrays[2 * i].pointer,
+                               *arrays[2 * i + 1].pointer, ret_error);
     return status;
 }
 
@@ -155,13 +147,11 @@ attn_status layer_read_model(const void *context, attn_model *model,
 
     attn_status status = read_linears(layer, model, ret_error);
     if (status == ATTN_OK)
-        status = gather_norms(layer, model, ret_error);
+        status = read_vectors(layer, model, ret_error);
     if (status == ATTN_OK && layer->rotation.interleaved)
         status = separate_pairs(layer, model, ret_error);
     if (status == ATTN_OK && layer->rotation.dims > 0)
         status = frequencies_fill(&layer->rotation, &model->rotation, ret_error);
-    if (status == ATTN_OK)
-        status = read_vector(layer->sinks, heads, model->sinks, ret_error);
     if (status == ATTN_OK && bias->kind == ATTN_BIAS_BUCKETS)
         status = distance_read_biases(bias, heads, model->distance_bias, ret_error);
     else if (status == ATTN_OK && bias->kind != ATTN_BIAS_NONE)
