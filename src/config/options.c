@@ -446,6 +446,7 @@ static const struct {
     {"strict-environment", "leave it out: unknown variables give a warning"},
     {"ignore-client-abort", "keep the connection open until the reply has arrived"},
     {"man", "see man attnd, or docs/attnd.1 in the source"},
+    {"curve", "docs/heads.md draws it with matplotlib"},
 };
 
 /* Whether `name` is that of an option, with `separator` where it has '-'. */

@@ -253,6 +253,7 @@ static void test_unknown_variables_are_named(void **state) {
 static void test_options_that_went_name_what_to_do_instead(void **state) {
     (void)state;
     refuse_words("--batch-delay-us 5", "", "--batch-delay-us is no longer an option; ");
+    refuse_words("--curve x.svg", "", "--curve is no longer an option; docs/heads.md ");
     refuse_words("--ignore-client-abort", "", "keep the connection open");
     refuse_file("{\"strict_environment\": true}",
                 "strict_environment is no longer an option; leave it out");
