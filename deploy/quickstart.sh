@@ -99,7 +99,7 @@ build_daemon() {
     if [ ! -e $build/build.ninja ]; then
         run_logged meson setup $build --buildtype=release -Dtests=false
     fi
-    run_logged ninja -C $build src/attnd
+    run_logged ninja -C $build src/attnd src/attnd-bench
 }
 
 # --- start ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <attnd/library.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define EXIT_USAGE 2
 
@@ -49,20 +50,12 @@ static int main_health(const struct config *config, const struct config_texts *f
     return command_health(config);
 }
 
-static int main_bench(const struct config *config, const struct config_texts *files) {
-    attn_error error;
-    (void)files;
-    if (attn_init(&error) != ATTN_OK)
-        return report_error(&error, EXIT_FAILURE);
-    return command_bench(config);
-}
-
 /* What each command runs; returns the exit code. `files` are its operands. */
 static int (*const command_runs[NUM_COMMANDS])(const struct config *config,
                                                const struct config_texts *files) = {
     [COMMAND_SERVE] = main_serve,    [COMMAND_INSPECT] = command_inspect,
     [COMMAND_HEADS] = command_heads, [COMMAND_PRUNE] = command_prune,
-    [COMMAND_BENCH] = main_bench,    [COMMAND_HEALTH] = main_health,
+    [COMMAND_HEALTH] = main_health,
 };
 
 int main(int argc, char **argv) {
@@ -78,8 +71,9 @@ int main(int argc, char **argv) {
         first_option = 2;
     }
     if (command == NUM_COMMANDS) {
-        error_set(&error, ATTN_E_VALUE, "unknown command '%s'; see attnd --help",
-                  argv[1]);
+        error_set(&error, ATTN_E_VALUE, "unknown command '%s'; %s", argv[1],
+                  strcmp(argv[1], "bench") == 0 ? "the program attnd-bench does that"
+                                                : "see attnd --help");
         return report_error(&error, EXIT_USAGE);
     }
     if (wire_init() != ATTN_OK) { /* before config_read(), which uses jansson */
@@ -90,7 +84,7 @@ int main(int argc, char **argv) {
     attn_status status =
         config_read(&command_infos[command], argc - first_option, argv + first_option,
                     environ, &config, &files, &error);
-    if (command == COMMAND_SERVE) /* who types another command reads plain text */
+    if (command == COMMAND_SERVE) /* the others are interactive */
         log_init((enum log_format)config.log_format, (enum log_level)config.log_level);
     if (status != ATTN_OK)
         return report_error(&error, EXIT_USAGE);
@@ -103,7 +97,8 @@ int main(int argc, char **argv) {
     else
         exit_code = command_runs[command](&config, &files);
 
-    /* A server goes on without its one line, and health replies by its exit code. */
+    /* serve does not fail when its address line cannot be printed, and health replies by
+     * its exit code. */
     bool is_text = config.help || config.version || config.check_config ||
                    (command != COMMAND_SERVE && command != COMMAND_HEALTH);
     if (is_text)

@@ -2,6 +2,7 @@
 /* man.c: a program of the build, which prints the man page (troff) of attnd. */
 #include "config/commands.h"
 #include "config/help.h"
+#include "config/options.h"
 
 #include <attnd/library.h>
 #include <stdio.h>
@@ -35,8 +36,8 @@ static void print_man_item(const char *item, const char *metavar, const char *he
 }
 
 static void print_man_options(void) {
-    for (size_t i = 0; i < config_num_options; i++) {
-        const struct option *option = &config_options[i];
+    for (size_t i = 0; i < option_count(&config_options); i++) {
+        const struct option *option = option_at(&config_options, i);
         char item[64];
 
         help_format_flag(option, item, sizeof item);

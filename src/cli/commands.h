@@ -23,9 +23,4 @@ int command_prune(const struct config *config, const struct config_texts *files)
 /* Asks the server at --listen whether it is ready. Returns 0 when it is, else 1. */
 int command_health(const struct config *config);
 
-/* Times the layer, or with --wire the reading and printing of JSON, and prints the
- * figures. Returns 0, or 1 when that fails, or 2 for a malformed --shape.
- * attn_init() must have succeeded. */
-int command_bench(const struct config *config);
-
 #endif

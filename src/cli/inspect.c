@@ -55,7 +55,7 @@ static bool inspect_spec(const struct config *config, spec_parser *parse,
     attn_status status = parse(text, &spec, &error);
     if (status == ATTN_OK) {
         const attn_engine_options engine =
-            load_engine_options(config, spec.precision, true);
+            compute_engine_options(&config->compute, spec.precision, true);
         bool is_folder = false;
         status = folder_inspect_spec(&spec, &engine, &is_folder, &error);
         if (status == ATTN_OK && !is_folder) {

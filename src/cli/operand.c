@@ -58,7 +58,8 @@ int operand_load(const struct config *config, const struct config_texts *files,
     if (model_spec_parse_operand(files->items[0], &spec, &error) != ATTN_OK)
         return operand_report(&error, 2);
 
-    const attn_engine_options engine = load_engine_options(config, spec.precision, false);
+    const attn_engine_options engine =
+        compute_engine_options(&config->compute, spec.precision, false);
     attn_status status = attn_init(&error);
     if (status == ATTN_OK)
         status = load_operand(&spec, &engine, ret_model, &error);

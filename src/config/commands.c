@@ -36,14 +36,6 @@ const struct command_info command_infos[NUM_COMMANDS] = {
             .help = "Write a smaller file without some of the heads.",
             .accepts_files = true,
         },
-    [COMMAND_BENCH] =
-        {
-            .name = "bench",
-            .usage = "attnd bench [--model NAME=PATH[,KEY=VALUE]...]... "
-                     "[--shape B,T[,WIDTH,HEADS][,TK]]... [OPTION]...",
-            .help = "Time layers in process, next to the peak of this CPU and a plain "
-                    "program that calls cblas.",
-        },
     [COMMAND_HEALTH] =
         {
             .name = "health",

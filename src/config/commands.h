@@ -10,7 +10,6 @@ enum command {
     COMMAND_INSPECT,
     COMMAND_HEADS,
     COMMAND_PRUNE,
-    COMMAND_BENCH,
     COMMAND_HEALTH,
     NUM_COMMANDS /* also: unknown */
 };

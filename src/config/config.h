@@ -1,33 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.h: every option's value. main.c and cli read it; the rooms below them have
- * option structs of their own, which main.c and cli fill. */
+/* config.h: the value of every option of attnd. main.c, daemon, cli and models read it;
+ * the rooms below them have option structs of their own, which these fill. */
 #ifndef ATTND_CONFIG_CONFIG_H
 #define ATTND_CONFIG_CONFIG_H
 
 #include "config/commands.h"
-
-#include <attnd/status.h>
-#include <stdbool.h>
-#include <stddef.h>
-
-struct config_texts {
-    char **items; /* [count], owned */
-    size_t count;
-};
-
-/* What only `attnd bench` reads. */
-struct config_bench {
-    struct config_texts shapes;
-    int part; /* enum bench_part */
-    bool causal;
-    size_t fill; /* per cent of the keys that are valid */
-    bool weights;
-    bool bare;    /* the baseline is the layer without some of its features */
-    bool strided; /* projected keys and values are not head by head */
-    bool wire;
-    bool json;
-    size_t seconds; /* for each shape */
-};
+#include "config/compute.h"
 
 /* What only `attnd heads` and `attnd prune` read; a text that is NULL was left out. */
 struct config_heads {
@@ -38,19 +16,17 @@ struct config_heads {
 };
 
 struct config {
-    /* Models, and how they are computed: for serve (models/load.c), inspect and bench. */
+    struct config_compute compute;
+
+    /* Models, for serve (models/load.c) and inspect. */
     struct config_texts models;
     char *model_dir; /* NULL: none */
     bool skip_bad_models;
     bool demo;
-    int engine;     /* index into the choices of --engine */
-    int cpu;        /* likewise, of --cpu */
-    int precision;  /* likewise, of --precision */
-    size_t workers; /* 0: as many as CPUs */
 
     /* The daemon, read by main.c; health reads both addresses and `tls_cert` too. */
     char *listen;         /* HOST:PORT */
-    char *admin_listen;   /* likewise; NULL: none */
+    char *admin_listen;   /* HOST:PORT; NULL: none */
     bool insecure_listen; /* `listen` may be reached by others, without keys */
     char *api_key_file;   /* paths; NULL: none */
     char *tls_cert;
@@ -78,7 +54,6 @@ struct config {
     bool access_log;
     bool check_config;
 
-    struct config_bench bench; /* read by cli/bench.c and cli/bench_wire.c */
     struct config_heads heads; /* read by cli/heads.c and cli/prune.c */
 
     char *file;                            /* value of --config; NULL: none */

@@ -3,7 +3,7 @@
 #include "config/help.h"
 
 #include "config/commands.h"
-#include "config/config.h"
+#include "config/options.h"
 
 #include <attnd/library.h>
 #include <ctype.h>
@@ -30,8 +30,7 @@ const char help_description[] =
     "projections instead. The reply has the outputs and, on request, the attention "
     "weights of every head.";
 
-/* Prints `text` wrapped, with `indent` blanks before each line. */
-static void print_indented(const char *text, int indent) {
+void help_print_indented(const char *text, int indent) {
     size_t column = 0;
 
     while (*text != '\0') {
@@ -49,7 +48,7 @@ static void print_indented(const char *text, int indent) {
 }
 
 static void print_wrapped(const char *text) {
-    print_indented(text, HELP_INDENT);
+    help_print_indented(text, HELP_INDENT);
 }
 
 void help_format_flag(const struct option *option, char *ret_text, size_t size) {
@@ -66,10 +65,9 @@ void help_format_variable(const struct option *option, char *ret_name, size_t si
     ret_name[at] = '\0';
 }
 
-/* Prints the options whose `command` is this one or, when it is NULL, is NULL too. */
-static void print_help_options(const char *command) {
-    for (size_t i = 0; i < config_num_options; i++) {
-        const struct option *option = &config_options[i];
+void help_print_options(const struct option_set *set, const char *command) {
+    for (size_t i = 0; i < option_count(set); i++) {
+        const struct option *option = option_at(set, i);
         if ((option->command == NULL) != (command == NULL) ||
             (command != NULL && strcmp(option->command, command) != 0))
             continue;
@@ -81,7 +79,7 @@ static void print_help_options(const char *command) {
             printf(" %s", option->metavar);
         if (option->value != NULL)
             printf("  (default %s)", option->value);
-        if (!option->command_line_only) {
+        if (set == &config_options && !option->command_line_only) {
             help_format_variable(option, text, sizeof text);
             printf("  [%s]", text);
         }
@@ -98,7 +96,7 @@ void config_print_help(void) {
     }
 
     putchar('\n');
-    print_indented(help_description, 0);
+    help_print_indented(help_description, 0);
     printf("\nFirst steps: attnd --demo, then, in another shell:\n"
            "  curl -s http://127.0.0.1:8080/v1/attention \\\n"
            "    -H 'Content-Type: application/json' \\\n"
@@ -107,16 +105,12 @@ void config_print_help(void) {
 
     printf("\nOptions (a flag overrides ATTND_..., which overrides --config, "
            "which overrides the default):\n");
-    print_help_options(NULL);
+    help_print_options(&config_options, NULL);
     printf("\nOptions of attnd heads and prune, which also use "
            "--engine, --cpu and --precision:\n");
-    print_help_options("heads and prune");
+    help_print_options(&config_options, "heads and prune");
     printf("\nOptions of attnd prune alone:\n");
-    print_help_options("prune");
-    printf("\nOptions of attnd bench, which also uses "
-           "--model, --workers, --engine, --cpu and --precision:\n");
-    print_help_options("bench");
-
+    help_print_options(&config_options, "prune");
     printf("\nExit status:\n");
     for (size_t i = 0; i < HELP_NUM_EXIT_CODES; i++) {
         printf("  %s\n", help_exit_codes[i].code);

@@ -3,7 +3,7 @@
 #ifndef ATTND_CONFIG_HELP_H
 #define ATTND_CONFIG_HELP_H
 
-#include "config/options.h"
+#include "config/option.h"
 
 #define HELP_NUM_EXIT_CODES 3
 
@@ -21,5 +21,12 @@ void help_format_flag(const struct option *option, char *ret_text, size_t size);
 
 /* Writes the name of an option's environment variable, such as ATTND_MAX_BODY. */
 void help_format_variable(const struct option *option, char *ret_name, size_t size);
+
+/* Prints `text` wrapped, with `indent` blanks before each line. */
+void help_print_indented(const char *text, int indent);
+
+/* Prints the options of a set whose `command` is this one or, when it is NULL, is NULL
+ * too. */
+void help_print_options(const struct option_set *set, const char *command);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c: the table of options. Each help text appears in attnd --help, wrapped, and
- * in the man page. */
+/* options.c: the table of options of attnd. Each help text appears in attnd --help,
+ * wrapped, and in the man page. */
 #include "config/options.h"
 
 #include <limits.h>
@@ -9,16 +9,11 @@
 
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const model_controls[] = {"none", "explicit", NULL};
-/* The words that attn_model_set_engine() accepts. */
-static const char *const engines[] = {"auto", "native", "openblas", NULL};
-static const char *const cpus[] = {"auto", "avx512", "avx2", "neon", "portable", NULL};
-static const char *const precisions[] = {"f32", "bf16", NULL};
-static const char *const parts[] = {"layer", "attention", "projection", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 #define AT(member) offsetof(struct config, member)
 
-const struct option config_options[] = {
+static const struct option own_options[] = {
     {.name = "model",
      .kind = OPTION_TEXTS,
      .offset = AT(models),
@@ -93,42 +88,6 @@ const struct option config_options[] = {
      .offset = AT(tls_key),
      .metavar = "FILE",
      .help = "PEM file of the private key of --tls-cert, without a password."},
-    {.name = "workers",
-     .kind = OPTION_COUNT,
-     .offset = AT(workers),
-     .max = 256,
-     .metavar = "N",
-     .help = "Threads that decode requests, compute and encode replies. "
-             "0 means one for each CPU that this process may use."},
-    {.name = "engine",
-     .kind = OPTION_CHOICE,
-     .offset = AT(engine),
-     .value = "auto",
-     .metavar = "auto|native|openblas",
-     .choices = engines,
-     .help =
-         "What computes the projections: native kernels over weights that are packed "
-         "at load, or OpenBLAS. auto is native where this CPU has fast kernels. "
-         "The two are compared at start, and OpenBLAS serves a model if they disagree."},
-    {.name = "cpu",
-     .kind = OPTION_CHOICE,
-     .offset = AT(cpu),
-     .value = "auto",
-     .metavar = "auto|avx512|avx2|neon|portable",
-     .choices = cpus,
-     .help = "Instruction set of the native kernels. "
-             "auto chooses the fastest that this CPU has."},
-    {.name = "precision",
-     .kind = OPTION_CHOICE,
-     .offset = AT(precision),
-     .value = "f32",
-     .metavar = "f32|bf16",
-     .choices = precisions,
-     .help =
-         "Precision of the factors in products. bf16 rounds weights and intermediate "
-         "factors to bfloat16 and sums in float32. It is up to twice as fast, and within "
-         "0.02 of the largest output. It needs a CPU with AVX512-BF16, "
-         "and engine native."},
     {.name = "http-threads",
      .kind = OPTION_COUNT,
      .offset = AT(http_threads),
@@ -306,86 +265,6 @@ const struct option config_options[] = {
              "this can run beside an attnd that serves; whether the address is free, the "
              "start says.",
      .command_line_only = true},
-    {.name = "shape",
-     .kind = OPTION_TEXTS,
-     .offset = AT(bench.shapes),
-     .metavar = "B,T[,WIDTH,HEADS][,TK]",
-     .help =
-         "What to time: B sequences of T queries and TK keys. With WIDTH and HEADS, a "
-         "made-up layer with WIDTH numbers in a row; without, each layer that --model "
-         "names. Without TK there are as many keys as queries. The default is "
-         "8,512,768,12, or 8,512 where there is a --model. May be repeated.",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "part",
-     .kind = OPTION_CHOICE,
-     .offset = AT(bench.part),
-     .value = "layer",
-     .metavar = "layer|attention|projection",
-     .choices = parts,
-     .help = "What to time: the whole layer, the attention between the projections, "
-             "or the output projection.",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "causal",
-     .kind = OPTION_FLAG,
-     .offset = AT(bench.causal),
-     .help = "Use a causal mask, which a --model may do without this.",
-     .command = "bench",
-     .instead = "for a causal model use --model NAME=FILE,causal=true",
-     .command_line_only = true},
-    {.name = "bare",
-     .kind = OPTION_FLAG,
-     .offset = AT(bench.bare),
-     .help = "Compare with the same layer without rotary positions, norms and softcap, "
-             "instead of with a program that calls cblas.",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "fill",
-     .kind = OPTION_COUNT,
-     .offset = AT(bench.fill),
-     .value = "100",
-     .max = 100,
-     .metavar = "PERCENT",
-     .help = "Percentage of the keys that valid_lens keeps.",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "weights",
-     .kind = OPTION_FLAG,
-     .offset = AT(bench.weights),
-     .help = "Compute the attention weights of every head too.",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "strided",
-     .kind = OPTION_FLAG,
-     .offset = AT(bench.strided),
-     .help = "Keep projected keys and values in rows of all heads, instead of head by "
-             "head.",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "wire",
-     .kind = OPTION_FLAG,
-     .offset = AT(bench.wire),
-     .help = "Instead of a layer, time reading JSON numbers, compared with jansson, "
-             "and printing them, compared with snprintf().",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "seconds",
-     .kind = OPTION_COUNT,
-     .offset = AT(bench.seconds),
-     .value = "3",
-     .min = 1,
-     .max = 3600,
-     .metavar = "N",
-     .help = "Time to spend on each shape, or with --wire on each text.",
-     .command = "bench",
-     .command_line_only = true},
-    {.name = "json",
-     .kind = OPTION_FLAG,
-     .offset = AT(bench.json),
-     .help = "Print one JSON object for each shape, or with --wire for each text.",
-     .command = "bench",
-     .command_line_only = true},
     {.name = "data",
      .kind = OPTION_TEXT,
      .offset = AT(heads.data),
@@ -436,7 +315,13 @@ const struct option config_options[] = {
      .letter = 'h'},
 };
 
-const size_t config_num_options = sizeof config_options / sizeof config_options[0];
+const struct option_set config_options = {
+    .program = "attnd",
+    .own = own_options,
+    .num_own = sizeof own_options / sizeof own_options[0],
+    .shared = compute_options,
+    .num_shared = COMPUTE_NUM_OPTIONS,
+};
 
 /* Options of earlier versions, each with what to do instead. */
 static const struct {
@@ -445,43 +330,16 @@ static const struct {
     {"batch-delay-us", "leave it out: requests that wait are computed together"},
     {"strict-environment", "leave it out: unknown variables give a warning"},
     {"ignore-client-abort", "keep the connection open until the reply has arrived"},
+    {"causal", "for a causal model use --model NAME=FILE,causal=true"},
+    {"curve", "docs/heads.md draws the curve with matplotlib"},
     {"man", "see man attnd, or docs/attnd.1 in the source"},
     {"curve", "docs/heads.md draws it with matplotlib"},
 };
 
-/* Whether `name` is that of an option, with `separator` where it has '-'. */
-static bool is_name_of(const char *option, const char *name, char separator) {
-    while (*option != '\0' && *name == (*option == '-' ? separator : *option)) {
-        option++;
-        name++;
-    }
-    return *option == '\0' && *name == '\0';
-}
-
-const struct option *option_find(const char *name, char separator) {
-    for (size_t i = 0; i < config_num_options; i++) {
-        if (is_name_of(config_options[i].name, name, separator))
-            return &config_options[i];
-    }
-    return NULL;
-}
-
 const char *option_find_retired(const char *name, char separator) {
     for (size_t i = 0; i < sizeof retired_options / sizeof retired_options[0]; i++) {
-        if (is_name_of(retired_options[i].name, name, separator))
+        if (option_has_name(retired_options[i].name, name, separator))
             return retired_options[i].instead;
     }
     return NULL;
-}
-
-const struct option *option_find_letter(char letter) {
-    for (size_t i = 0; i < config_num_options; i++) {
-        if (config_options[i].letter == letter)
-            return &config_options[i];
-    }
-    return NULL;
-}
-
-const char *option_choice(const char *name, int value) {
-    return option_find(name, '-')->choices[value];
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read.c: reads options from flags, the environment and the configuration file, and
  * checks each value against the table of options. */
-#include "config/config.h"
+#include "config/read.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -21,10 +21,12 @@
 enum source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
 
 struct option_reader {
-    struct config config;
-    const struct command_info *command;
+    const struct option_set *set;
+    void *values;          /* the struct of the set */
+    struct config *config; /* the same, of attnd; NULL: flags are the only source */
+    const struct command_info *command; /* NULL: the program has none */
     struct config_texts operands;
-    enum source *sources; /* [config_num_options], where each value came from */
+    enum source *sources; /* [option_count()], where each value came from */
     attn_status status;   /* of the first defect; the rest is read all the same */
     attn_error *error;    /* for the first defect, then NULL */
 };
@@ -37,8 +39,17 @@ static void keep_first(struct option_reader *reader, attn_status status) {
     }
 }
 
-static void *option_value(struct config *config, const struct option *option) {
-    return (char *)config + option->offset;
+static void *option_value(void *values, const struct option *option) {
+    return (char *)values + option->offset;
+}
+
+/* Returns where the value of an option came from. */
+static enum source *option_source(struct option_reader *reader,
+                                  const struct option *option) {
+    size_t i = 0;
+    while (option_at(reader->set, i) != option)
+        i++;
+    return &reader->sources[i];
 }
 
 static bool parse_bool(const char *text, bool *ret_value) {
@@ -151,8 +162,8 @@ static attn_status refuse_value(struct option_reader *reader, const struct optio
 /* Sets an option, unless a higher source has set it. `origin` is for the error. */
 static attn_status set_value(struct option_reader *reader, const struct option *option,
                              enum source source, const char *origin, const char *text) {
-    enum source *value_source = &reader->sources[option - config_options];
-    void *value = option_value(&reader->config, option);
+    enum source *value_source = option_source(reader, option);
+    void *value = option_value(reader->values, option);
     bool fits = false, enough_memory = true;
 
     if (*value_source > source)
@@ -195,8 +206,8 @@ static attn_status set_value(struct option_reader *reader, const struct option *
 }
 
 static void read_defaults(struct option_reader *reader) {
-    for (size_t i = 0; i < config_num_options; i++) {
-        const struct option *option = &config_options[i];
+    for (size_t i = 0; i < option_count(reader->set); i++) {
+        const struct option *option = option_at(reader->set, i);
         if (option->value != NULL)
             keep_first(reader, set_value(reader, option, SOURCE_DEFAULT, option->name,
                                          option->value));
@@ -210,8 +221,8 @@ static attn_status refuse_unknown(struct option_reader *reader, const char *flag
     if (instead != NULL)
         return error_set(reader->error, ATTN_E_VALUE, "%s is no longer an option; %s",
                          flag, instead);
-    return error_set(reader->error, ATTN_E_VALUE, "unknown option '%s'; see attnd --help",
-                     flag);
+    return error_set(reader->error, ATTN_E_VALUE, "unknown option '%s'; see %s --help",
+                     flag, reader->set->program);
 }
 
 /* Reads the flag at argv[*at], and advances *at past it and its value. */
@@ -227,17 +238,16 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     if (length < sizeof origin)
         memcpy(origin, flag, length);
     if (strncmp(origin, "--", 2) == 0)
-        option = option_find(origin + 2, '-');
+        option = option_find(reader->set, origin + 2, '-');
     else if (strlen(origin) == 2)
-        option = option_find_letter(origin[1]);
+        option = option_find_letter(reader->set, origin[1]);
     if (option == NULL)
         return refuse_unknown(reader, *origin != '\0' ? origin : flag,
                               strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
     if (option->command != NULL && strstr(option->command, reader->command->name) == NULL)
         return error_set(reader->error, ATTN_E_VALUE,
-                         "%s is an option of attnd %s, not of attnd %s; %s", origin,
-                         option->command, reader->command->name,
-                         option->instead != NULL ? option->instead : "leave it out");
+                         "%s is an option of attnd %s, not of attnd %s; leave it out",
+                         origin, option->command, reader->command->name);
 
     /* The value follows '=' or is the next argument; a FLAG needs none. */
     const char *text = equals != NULL ? equals + 1 : NULL;
@@ -252,9 +262,10 @@ static attn_status read_argument(struct option_reader *reader, int argc,
 }
 
 static attn_status read_operand(struct option_reader *reader, const char *operand) {
-    if (!reader->command->accepts_files)
+    if (reader->command == NULL || !reader->command->accepts_files)
         return error_set(reader->error, ATTN_E_VALUE,
-                         "unexpected argument '%s'; see attnd --help", operand);
+                         "unexpected argument '%s'; see %s --help", operand,
+                         reader->set->program);
     if (!texts_add(&reader->operands, operand))
         return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
     return ATTN_OK;
@@ -321,9 +332,9 @@ static attn_status read_variable(struct option_reader *reader, const char *varia
     if (equals[1] == '\0' || is_service_link(origin, equals + 1))
         return ATTN_OK;
 
-    const struct option *option = option_find(name, '_');
+    const struct option *option = option_find(reader->set, name, '_');
     if (option == NULL || option->command_line_only) {
-        if (texts_add(&reader->config.ignored_variables, origin))
+        if (texts_add(&reader->config->ignored_variables, origin))
             return ATTN_OK;
         return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
     }
@@ -364,8 +375,8 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
                                     json_t *value) {
     char origin[300];
 
-    snprintf(origin, sizeof origin, "%s: %s", reader->config.file, name);
-    const struct option *option = option_find(name, '_');
+    snprintf(origin, sizeof origin, "%s: %s", reader->config->file, name);
+    const struct option *option = option_find(reader->set, name, '_');
     if (option != NULL && option->command != NULL)
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s: is only a flag, of attnd %s; remove it", origin,
@@ -391,7 +402,7 @@ static attn_status read_file_option(struct option_reader *reader, const char *na
 }
 
 static void read_config_file(struct option_reader *reader) {
-    const char *path = reader->config.file;
+    const char *path = reader->config->file;
     json_t *root = NULL;
     if (path == NULL)
         return;
@@ -409,45 +420,64 @@ static void read_config_file(struct option_reader *reader) {
 
 /* The highest source first: a value that is overridden is not even checked, and --config
  * is known before the file is read. */
-static void read_sources(struct option_reader *reader, int argc, char *const *argv,
-                         char *const *environment) {
+static attn_status read_sources(struct option_reader *reader, int argc, char *const *argv,
+                                char *const *environment) {
+    reader->sources = calloc(option_count(reader->set), sizeof *reader->sources);
+    if (reader->sources == NULL)
+        return error_set(reader->error, ATTN_E_NOMEM, "out of memory");
+
     read_defaults(reader);
     read_arguments(reader, argc, argv);
-    read_environment(reader, environment);
-    read_config_file(reader);
+    if (reader->config != NULL) {
+        read_environment(reader, environment);
+        read_config_file(reader);
+    }
+    free(reader->sources);
+    return reader->status;
 }
 
 attn_status config_read(const struct command_info *command, int argc, char *const *argv,
                         char *const *environment, struct config *ret_config,
                         struct config_texts *ret_operands, attn_error *ret_error) {
-    struct option_reader reader = {.command = command, .error = ret_error};
+    struct option_reader reader = {.set = &config_options,
+                                   .values = ret_config,
+                                   .config = ret_config,
+                                   .command = command,
+                                   .error = ret_error};
 
-    reader.sources = calloc(config_num_options, sizeof *reader.sources);
-    if (reader.sources != NULL)
-        read_sources(&reader, argc, argv, environment);
-    else
-        reader.status = error_set(ret_error, ATTN_E_NOMEM, "out of memory");
-    free(reader.sources);
-
-    if (reader.status != ATTN_OK) {
-        config_texts_deinit(&reader.operands);
-        config_deinit(&reader.config);
-    } else {
+    *ret_config = (struct config){.file = NULL};
+    attn_status status = read_sources(&reader, argc, argv, environment);
+    if (status == ATTN_OK) {
         *ret_operands = reader.operands;
+        return status;
     }
-    *ret_config = reader.config;
-    return reader.status;
+    config_texts_deinit(&reader.operands);
+    config_deinit(ret_config);
+    return status;
 }
 
-void config_deinit(struct config *config) {
-    for (size_t i = 0; i < config_num_options; i++) {
-        void *value = option_value(config, &config_options[i]);
-        if (config_options[i].kind == OPTION_TEXT) {
+attn_status option_read_flags(const struct option_set *set, int argc, char *const *argv,
+                              void *ret_values, attn_error *ret_error) {
+    struct option_reader reader = {.set = set, .values = ret_values, .error = ret_error};
+    attn_status status = read_sources(&reader, argc, argv, NULL);
+    if (status != ATTN_OK)
+        option_deinit(set, ret_values);
+    return status;
+}
+
+void option_deinit(const struct option_set *set, void *values) {
+    for (size_t i = 0; i < option_count(set); i++) {
+        void *value = option_value(values, option_at(set, i));
+        if (option_at(set, i)->kind == OPTION_TEXT) {
             free(*(char **)value);
             *(char **)value = NULL;
-        } else if (config_options[i].kind == OPTION_TEXTS) {
+        } else if (option_at(set, i)->kind == OPTION_TEXTS) {
             config_texts_deinit(value);
         }
     }
+}
+
+void config_deinit(struct config *config) {
+    option_deinit(&config_options, config);
     config_texts_deinit(&config->ignored_variables);
 }

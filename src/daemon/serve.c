@@ -66,7 +66,7 @@ static size_t find_arena_keep(size_t max_memory, size_t workers) {
 }
 
 static size_t num_workers_of(const struct config *config) {
-    return config->workers > 0 ? config->workers : machine_cpus("");
+    return config->compute.workers > 0 ? config->compute.workers : machine_cpus("");
 }
 
 /* sched_options.on_start */

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/size.h"
-#include "config/options.h"
 #include "models/open.h"
 #include "weights/checkpoint.h"
 #include "weights/families/folder.h"
@@ -24,17 +23,6 @@ struct found_models {
     struct model_list list;
     size_t bytes; /* that all layers of folders need when they are served */
 };
-
-attn_engine_options load_engine_options(const struct config *config,
-                                        const char *precision, bool serve_only) {
-    return (attn_engine_options){
-        .engine = option_choice("engine", config->engine),
-        .cpu = option_choice("cpu", config->cpu),
-        .precision =
-            precision != NULL ? precision : option_choice("precision", config->precision),
-        .serve_only = serve_only,
-    };
-}
 
 /* Refuses a name that a path cannot have; `origin` is where it is from. */
 static attn_status check_name(const char *name, const char *origin,
@@ -129,7 +117,7 @@ static attn_status add_layers(struct found_models *found, const struct model_spe
 static attn_status add_asked(struct found_models *found, const struct model_spec *asked,
                              const struct model_spec *spec, attn_error *ret_error) {
     const attn_engine_options engine =
-        load_engine_options(found->config, asked->precision, true);
+        compute_engine_options(&found->config->compute, asked->precision, true);
     struct folder *folder = NULL;
     attn_error error = {.status = ATTN_OK};
 
@@ -241,7 +229,8 @@ static const struct model_spec *spec_of(const struct model_entry *entry) {
 attn_status load_model(const struct config *config, const struct model_entry *entry,
                        attn_model **ret_model, attn_error *ret_error) {
     const struct model_spec *spec = spec_of(entry);
-    const attn_engine_options engine = load_engine_options(config, spec->precision, true);
+    const attn_engine_options engine =
+        compute_engine_options(&config->compute, spec->precision, true);
 
     attn_status status = check_name(entry->name, entry->path, ret_error);
     if (status != ATTN_OK)
@@ -261,7 +250,8 @@ attn_status load_model(const struct config *config, const struct model_entry *en
 attn_status load_measure(const struct config *config, const struct model_entry *entry,
                          attn_model_info *ret_info, attn_error *ret_error) {
     const struct model_spec *spec = spec_of(entry);
-    const attn_engine_options engine = load_engine_options(config, spec->precision, true);
+    const attn_engine_options engine =
+        compute_engine_options(&config->compute, spec->precision, true);
 
     *ret_info = (attn_model_info){.bytes = 0};
     if (entry->error.status != ATTN_OK)

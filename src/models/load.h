@@ -42,9 +42,4 @@ attn_status load_measure(const struct config *config, const struct model_entry *
 attn_status load_check_fit(const struct config *config, const struct model_list *list,
                            attn_error *ret_error);
 
-/* Returns the engine options of a model. `precision` is the one that its own --model
- * sets, or NULL; serve_only is that of the options. */
-attn_engine_options load_engine_options(const struct config *config,
-                                        const char *precision, bool serve_only);
-
 #endif

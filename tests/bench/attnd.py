@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnd itself: results from libattnd, times from `attnd bench`."""
+"""attnd itself: results from libattnd, times from `attnd-bench`."""
 
 import ctypes
 import json
@@ -86,26 +86,32 @@ def make_attnd(problem, library, precision):
             + precision)
 
 
+def bench_command(program):
+    """Returns the command of attnd-bench, which is beside attnd. An older attnd has it as a command."""
+    beside = Path(program).with_name("attnd-bench")
+    return [str(beside)] if beside.exists() else [program, "bench"]
+
+
 def lacks_precision(program):
     """Returns whether this attnd is too old to know --precision."""
-    text = subprocess.run([program, "bench", "--help"], stdout=subprocess.PIPE, text=True,
+    text = subprocess.run([*bench_command(program), "--help"], stdout=subprocess.PIPE, text=True,
                           check=True).stdout
     return "--precision" not in text
 
 
 def bench_attnd(program, part, shape, threads, precision, engine, seconds):
-    """Runs `attnd bench`. Returns the milliseconds of one run, those of `cblas tiles`, which always
+    """Runs attnd-bench. Returns the milliseconds of one run, those of `cblas tiles`, which always
     has one thread, and the multiply-add peak of that precision in GFLOP/s."""
     if part == "projection":  # the same rows; sequences of one row need no work between the steps
         shape = shape._replace(sequences=shape.rows, length=1, key_length=1)
-    command = [program, "bench", "--part", part, "--shape", ",".join(map(str, shape)),
+    command = [*bench_command(program), "--part", part, "--shape", ",".join(map(str, shape)),
                "--workers", str(threads), "--engine", engine, "--seconds", str(seconds), "--json"]
     if precision != "f32":
         command += ["--precision", precision]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True,
                                        check=True).stdout)
     assert abs(report["dense_gflop"] / count_gflop(part, shape) - 1) < 1e-3, \
-        "attnd bench counts operations differently"
+        "attnd-bench counts operations differently"
     result = next(r for r in report["results"]
                   if r["name"] == engine and r.get("precision", "f32") == precision)
     plain = next(r for r in report["results"] if r["name"] == "cblas tiles")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cpu_per_request.py ATTND: CPU time of the server for one self-attention of (1,128,768), 12 heads,
-in JSON and in safetensors, compared with `attnd bench` for the same layer in the same run.
+in JSON and in safetensors, compared with `attnd-bench` for the same layer in the same run.
 
 The formats take turns on one connection, with one worker. Time is utime + stime of the process."""
 import json
@@ -16,6 +16,7 @@ import requests
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/http"))
+from attnd import bench_command  # noqa: E402
 from safetensors_file import make_safetensors, write_safetensors  # noqa: E402
 
 ROUNDS, EACH, WARM = 5, 40, 20
@@ -30,7 +31,7 @@ def cpu_seconds(pid):
 def bench(attnd):
     """Returns the median time of the layer alone in ms."""
     text = subprocess.run(
-        [attnd, "bench", "--shape", f"1,{TOKENS},{WIDTH},{HEADS}", "--workers", "1",
+        [*bench_command(attnd), "--shape", f"1,{TOKENS},{WIDTH},{HEADS}", "--workers", "1",
          "--seconds", "1"], check=True, capture_output=True, text=True).stdout
     return float(re.search(r"native .*? f32 +([\d.]+) ms", text)[1])
 
@@ -69,7 +70,7 @@ def main():
             server.terminate()
             server.wait()
         fastest = min(alone + [bench(attnd)])
-        print(f"attnd bench, the lower of two medians: {fastest:.2f} ms")
+        print(f"attnd-bench, the lower of two medians: {fastest:.2f} ms")
         for name, seconds in spent.items():
             mean = np.mean(seconds) * 1e3
             print(f"{name}, {len(formats[name][1])} bytes: {mean:.2f} ms, {mean / fastest:.2f}x "

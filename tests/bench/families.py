@@ -15,11 +15,10 @@ layers    attnd, ONNX Runtime (GroupQueryAttention, or MultiHeadAttention of gpt
           result are compared with float64: those of attnd come from a server. A program whose rows
           differ too much is reported and not timed, and the exit status is 1. Then the programs take
           turns, as in peers.py.
-features  the layer over the same without rotary positions, norms and softcap, in turns
 window    attention of 8,192 queries within a window of 512 keys over the attention to all keys
 one-query one query over 8,192 keys: the share of the read bandwidth
 
-attnd is timed by `attnd bench`. The layers are float32. GFLOP/s count what the mask leaves. No
+attnd is timed by `attnd-bench`. The layers are float32. GFLOP/s count what the mask leaves. No
 program applies the norm before the layer."""
 
 import clean_environment  # before numpy
@@ -38,6 +37,7 @@ from time import sleep
 
 import numpy as np
 
+from attnd import bench_command
 from beside_numpy import start_attnd
 from family_layers import FAMILIES, compute_rows, count_gflop, make_layer_problem, write_folder
 from family_peers import make_onnxruntime_family, make_transformers
@@ -53,8 +53,8 @@ NUM_ROWS = 16  # that are compared
 
 
 def bench(arguments, folder, threads, *options):
-    """Runs `attnd bench` on a folder, and returns its report."""
-    command = [arguments.attnd, "bench", "--model", f"layer={folder}", "--workers", str(threads),
+    """Runs attnd-bench on a folder, and returns its report."""
+    command = [*bench_command(arguments.attnd), "--model", f"layer={folder}", "--workers", str(threads),
                "--engine", "native", "--seconds", "1", "--json", *options]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode != 0:
@@ -66,7 +66,7 @@ def time_attnd(arguments, folder, threads, length):
     """Returns milliseconds, and the share of the multiply-add peak."""
     report = bench(arguments, folder, threads, "--shape", f"1,{length}")
     assert abs(report["done_gflop"] / arguments.gflop - 1) < 1e-3, \
-        "attnd bench counts operations differently"
+        "attnd-bench counts operations differently"
     return report["results"][0]["median_ms"], report["results"][0]["of_peak"]
 
 
@@ -166,18 +166,6 @@ def print_layers(arguments):
     return failed
 
 
-def print_features(arguments):
-    print("| layer | queries | threads | all of it over none of it | of peak |\n|---|---|---|---|---|")
-    for name in arguments.family or LAYERS[1:]:
-        for length in arguments.length or (512, 4096):
-            for threads in arguments.threads or (1, 2):
-                report = bench(arguments, arguments.folders[name], threads, "--bare", "--seconds",
-                               str(3 * arguments.rounds), "--shape", f"1,{length}")
-                own = report["results"][0]
-                print(f"| {name} | {length} | {threads} | {1 / own['over_baseline']:.3f}x "
-                      f"| {own['of_peak']:.2f} |", flush=True)
-
-
 def print_window(arguments):
     print("| threads | window of 512 | all keys | window over all |\n|---|---|---|---|")
     for threads in arguments.threads or (1, 2):
@@ -204,7 +192,7 @@ def print_one_query(arguments):
                   f"| {own['of_reading']:.2f} |", flush=True)
 
 
-ROWS = {"layers": print_layers, "features": print_features, "window": print_window,
+ROWS = {"layers": print_layers, "window": print_window,
         "one-query": print_one_query}
 
 

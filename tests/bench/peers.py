@@ -13,10 +13,10 @@ program whose result differs too much is reported and not timed, and the exit st
 that this machine lacks is listed with the reason.
 Then the programs take turns in every round. Ratios are taken within a round, because the speed of a
 machine drifts. The time of a round is the median of at least 5 measurements of at least 10 ms each,
-as in `attnd bench`. Every peer has its own process, without environment settings for BLAS and
+as in `attnd-bench`. Every peer has its own process, without environment settings for BLAS and
 similar libraries, and waits there while the others are timed.
 
-attnd is timed by `attnd bench`, which has its own weights and no biases. (A bias costs nothing,
+attnd is timed by `attnd-bench`, which has its own weights and no biases. (A bias costs nothing,
 because sums start with it.) Results are compared with libattnd, with the common weights. The peers
 are called from Python with inputs and outputs bound beforehand, which costs them up to 0.01 ms.
 In bf16, attnd and OpenVINO read and write float32. oneDNN is timed with rows that are already bf16
@@ -124,7 +124,7 @@ def run_case(arguments, part, shape, threads, expected):
     times, peaks = take_turns(arguments, part, shape, threads, entries, peers)
     for peer in peers.values():
         peer.close()
-    if "cblas" in times:  # the baseline of attnd bench, whose results its tests compare
+    if "cblas" in times:  # the baseline of attnd-bench, whose results its tests compare
         entries["cblas"] = {"precision": "f32", "detail": "cblas: the one that attnd links"}
     for name, mine in times.items():
         if mine:

@@ -44,6 +44,12 @@ def run_attnd(*arguments, timeout=60, cwd=None, user=None, **environment):
                           env=clean_environment(**environment))
 
 
+def run_bench(*arguments, timeout=60, **environment):
+    """Runs attnd-bench, which is beside attnd, until it ends. Returns what run_attnd() does."""
+    return subprocess.run([BINARY.with_name("attnd-bench"), *map(str, arguments)], capture_output=True,
+                          text=True, timeout=timeout, env=clean_environment(**environment))
+
+
 class Server:
     """A running attnd. stderr goes to a file, so that a full pipe can never stop it."""
 

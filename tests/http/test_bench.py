@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnd bench: whether it measures what it reports, not how fast it is."""
+"""attnd-bench: whether it measures what it reports, not how fast it is."""
 
 import ctypes
 import json
@@ -12,7 +12,7 @@ import pytest
 
 from checkpoints import random_tensors, write_layer
 from safetensors_file import write_safetensors
-from server import run_attnd
+from server import run_attnd, run_bench
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ROOT / "tests/data/hf"
@@ -22,7 +22,7 @@ import attnd
 
 
 def bench(*options):
-    result = run_attnd("bench", "--seconds", 1, "--json", *options)
+    result = run_bench("--seconds", 1, "--json", *options)
     assert result.returncode == 0, result
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -43,9 +43,6 @@ def test_operations_are_counted_with_and_without_the_mask():
     dense, = bench("--shape", "2,8,16,4", "--engine", "native")
     assert dense["dense_gflop"] == dense["done_gflop"] == pytest.approx(
         (2 * 4 * 16 * 16 * 16 + 4 * 2 * 8 * 8 * 16) * 1e-9)
-    half, = bench("--shape", "2,8,16,4", "--part", "attention", "--fill", 50)
-    assert half["dense_gflop"] == pytest.approx(4 * 2 * 8 * 8 * 16 * 1e-9)
-    assert half["done_gflop"] == pytest.approx(half["dense_gflop"] / 2)
     causal, = bench("--shape", "1,8,16,4", "--part", "attention", "--causal", "--weights")
     assert causal["done_gflop"] == pytest.approx(4 * 36 * 16 * 1e-9)
 
@@ -54,7 +51,7 @@ ATTENTION_ONLY = {"read_gb_per_s", "by_head", "gb_per_s", "of_reading"}
 
 
 def test_attention_is_compared_with_reading_its_keys_and_values():
-    report, = bench("--shape", "2,3,128,2,2048", "--part", "attention", "--fill", 50)
+    report, = bench("--shape", "2,3,128,2,1024", "--part", "attention")
     assert report["read_gb_per_s"] > 0 and report["rounds"] >= 5
     for result in report["results"]:
         bytes_read = result["gb_per_s"] * result["median_ms"] * 1e6
@@ -70,16 +67,15 @@ def test_other_parts_are_not_compared_with_reading(part):
 
 # Heads of 32 numbers are whole panels of every instruction set, heads of 20 of none.
 @pytest.mark.parametrize("width,options,by_head", [
-    (64, [], True), (64, ["--strided"], False), (40, [], False),
+    (64, [], True), (40, [], False),
     (64, ["--precision", "f32", "--engine", "openblas"], False)])
 def test_report_says_how_keys_and_values_lie(width, options, by_head):
     options = ["--shape", f"1,3,{width},2,300", "--part", "attention", *options]
     report, = bench(*options)
     for result in report["results"]:
         assert result["by_head"] == (by_head and result["name"] == "native")
-    assert report["strided"] == ("--strided" in options)
 
-    text = run_attnd("bench", "--seconds", 1, *options)
+    text = run_bench("--seconds", 1, *options)
     head, *rows = text.stdout.splitlines()
     assert f"keys and values {'by head (native)' if by_head else 'strided'}," in head
     assert [row.split("  ")[1] for row in rows[:2]] == ["multiply-add peak", "read bandwidth"]
@@ -96,7 +92,7 @@ def test_scratch_is_enough_for_every_contender():
 @pytest.mark.parametrize("shape", ["", "1", "1,2,3", "1,2,9,2", "1,2,8,0", "0,2,8,2", "-1,2,8,2",
                                    "1,2,8,2,3,4", "1,2,", "a,b,c,d"])
 def test_malformed_shape_exits_2(shape):
-    result = run_attnd("bench", "--shape", shape)
+    result = run_bench("--shape", shape)
     assert result.returncode == 2 and "--shape" in result.stderr, result
 
 
@@ -159,20 +155,8 @@ def test_additive_scoring_has_no_baseline(tmp_path):
     assert [r["name"] for r in report["results"]] == ["native", "openblas"]
     assert not any("over_baseline" in r for r in report["results"])
     assert report["done_gflop"] == pytest.approx(2 * 9 * 2 * (3 + 4) * 1e-9)
-    text = run_attnd("bench", "--seconds", 1, *options).stdout
+    text = run_bench("--seconds", 1, *options).stdout
     assert "cblas tiles left out" in text and "x cblas" not in text, text
-
-
-def test_bare_layer_takes_the_place_of_the_baseline():
-    options = ["--model", f"g={FOLDERS / 'gpt2'},layers=0", "--shape", "1,3", "--bare"]
-    report, = bench(*options)
-    assert [r["name"] for r in report["results"]] == ["native", "openblas", "bare"]
-    assert report["results"][-1]["over_baseline"] == 1
-    text = run_attnd("bench", "--seconds", 1, *options).stdout
-    assert "1.00x bare" in text and "cblas" not in text, text
-    options[1] = f"g={FOLDERS / 'qwen3'},layers=0"
-    report, = bench(*options)
-    assert [r["name"] for r in report["results"]] == ["native", "openblas", "bare"]
 
 
 def test_model_that_cannot_be_timed_says_why(tmp_path):
@@ -186,13 +170,27 @@ def test_model_that_cannot_be_timed_says_why(tmp_path):
             (["--model", folder + ",context_length=4", "--shape", "1,8"], 1, "context length"),
             (["--model", f"h={path}", "--shape", "1,8", "--part", "projection"], 1,
              "h has no output projection")]:
-        result = run_attnd("bench", *options)
+        result = run_bench(*options)
         assert result.returncode == code and words in result.stderr, result
         assert result.stderr.count("\n") == 1 and not result.stdout, result
 
 
+def test_help_says_how_to_read_the_report_and_attnd_names_the_program():
+    result = run_bench("--help")
+    assert result.returncode == 0 and "multiply-add peak" in result.stdout, result
+    for option in ("shape", "part", "workers", "engine", "precision", "wire"):
+        assert f"\n  --{option}" in result.stdout, option
+    assert "ATTND_" not in result.stdout
+    assert run_bench("--version").stdout.startswith("attnd-bench ")
+    for words in (["--listen", "x"], ["file"], ["--seconds", "0"]):
+        result = run_bench(*words)
+        assert result.returncode == 2 and result.stderr.startswith("attnd-bench: "), result
+    result = run_attnd("bench", "--wire")
+    assert result.returncode == 2 and "attnd-bench" in result.stderr, result
+
+
 def test_text_report_has_peak_and_ratio():
-    result = run_attnd("bench", "--seconds", 1, "--shape", "1,4,8,2")
+    result = run_bench("--seconds", 1, "--shape", "1,4,8,2")
     assert result.returncode == 0, result
     for word in ("multiply-add peak", "of peak", "cblas tiles"):
         assert word in result.stdout
@@ -217,7 +215,7 @@ def test_reading_and_printing_json_is_timed_beside_other_libraries():
 
 
 def test_text_report_of_wire_has_rate_and_ratio():
-    result = run_attnd("bench", "--wire", "--seconds", 1)
+    result = run_bench("--wire", "--seconds", 1)
     assert result.returncode == 0, result
     for word in ("MB/s", "ns a number", "x jansson", "x snprintf", "bytes each"):
         assert word in result.stdout

@@ -14,8 +14,7 @@ SERVICE_LINKS = {"ATTND_CANARY_SERVICE_HOST": "10.0.0.1", "ATTND_CANARY_SERVICE_
                  "ATTND_CANARY_PORT_80_TCP_ADDR": "10.0.0.1", "ATTND_PORT": "tcp://10.0.0.1:80",
                  "ATTND_SERVICE_HOST": "10.0.0.1"}
 # Options of other commands, with one word of what the error says besides.
-FOREIGN_OPTIONS = {"--shape=1,2,8,2": "bench", "--causal": "causal=true", "--weights": "bench",
-                   "--data=x": "heads and prune", "--keep=1": "prune", "--output=x": "prune"}
+FOREIGN_OPTIONS = {"--data=x": "heads and prune", "--keep=1": "prune", "--output=x": "prune"}
 
 
 @pytest.mark.parametrize("arguments", [["--demo", "--check-config"], ["health", "--listen", "127.0.0.1:1"]],

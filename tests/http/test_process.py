@@ -51,7 +51,7 @@ def full_pipe():
 
 @pytest.mark.parametrize("arguments", [
     ["--help"], ["--version"], ["--demo", "--check-config"],
-    ["inspect", "--model", f"a={GOLDEN}/additive_scoring.safetensors,num_heads=4"], ["bench", "--shape", "1,8,64,1"]],
+    ["inspect", "--model", f"a={GOLDEN}/additive_scoring.safetensors,num_heads=4"]],
     ids=lambda arguments: arguments[0].strip("-"))
 def test_output_that_cannot_be_written_exits_1(arguments):
     with open("/dev/full", "w") as full:

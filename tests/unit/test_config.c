@@ -111,7 +111,7 @@ static void test_flag_beats_environment_beats_file_beats_default(void **state) {
     write_config("{\"workers\": 2, \"queue\": 3, \"grace\": 4, \"demo\": true}");
     snprintf(flags, sizeof flags, "--config %s --workers=9", file_path);
     struct config config = accept_words(flags, "ATTND_WORKERS=7 ATTND_QUEUE=8");
-    assert_int_equal(config.workers, 9);
+    assert_int_equal(config.compute.workers, 9);
     assert_int_equal(config.queue, 8);
     assert_int_equal(config.grace, 4);
     assert_true(config.demo);
@@ -183,7 +183,7 @@ static void test_every_defect_of_the_file_is_named(void **state) {
     refuse_file("{\"workers\": 2, \"workers\": 3}", "duplicate");
     refuse_file("{\"wrokers\": 2}", "wrokers: unknown option");
     refuse_file("{\"config\": \"x\"}", "config: unknown option");
-    refuse_file("{\"causal\": true}", "causal: is only a flag, of attnd bench");
+    refuse_file("{\"keep\": 1}", "keep: is only a flag, of attnd prune");
     refuse_file("{\"workers\": -2}", "workers: '-2'");
     refuse_file("{\"workers\": true}", "workers: wrong type");
     refuse_file("{\"workers\": 2.5}", "workers: wrong type");
@@ -255,6 +255,7 @@ static void test_options_that_went_name_what_to_do_instead(void **state) {
     refuse_words("--batch-delay-us 5", "", "--batch-delay-us is no longer an option; ");
     refuse_words("--curve x.svg", "", "--curve is no longer an option; docs/heads.md ");
     refuse_words("--ignore-client-abort", "", "keep the connection open");
+    refuse_words("--causal", "", "use --model NAME=FILE,causal=true");
     refuse_file("{\"strict_environment\": true}",
                 "strict_environment is no longer an option; leave it out");
     struct config config = accept_words("", "ATTND_BATCH_DELAY_US=5");
@@ -266,8 +267,6 @@ static void test_option_of_another_command_is_refused(void **state) {
     (void)state;
     struct config config;
     attn_error error;
-    refuse_words("--shape 1,2,3,1", "", "--shape is an option of attnd bench, not of");
-    refuse_words("--causal", "", "use --model NAME=FILE,causal=true");
     refuse_words("--data x", "", "option of attnd heads and prune, not of attnd serve");
     refuse_words("--heads 1", "", "--heads is an option of attnd prune");
 
@@ -277,9 +276,6 @@ static void test_option_of_another_command_is_refused(void **state) {
                                        "heads"));
     assert_int_equal(
         read_command(COMMAND_PRUNE, "--data x --keep 1", "", &config, &error), ATTN_OK);
-    config_deinit(&config);
-    assert_int_equal(read_command(COMMAND_BENCH, "--causal", "", &config, &error),
-                     ATTN_OK);
     config_deinit(&config);
 }
 

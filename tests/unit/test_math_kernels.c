@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_kernels.c: what each set of kernels promises: its powers of 2, bits that
  * depend on nothing else, agreement with cblas; engines chosen, verified and trimmed. */
+#include "bench/tiles.h"
 #include "fail_alloc.h"
 #include "math/kernels/kernels.h"
 #include "math/model.h"
-#include "math/tiles.h"
 #include "random_model.h"
 #include "sample.h"
 

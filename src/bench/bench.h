@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h: the parts of attnd bench: layers to time, their report and its printing, and
- * attnd bench --wire. */
-#ifndef ATTND_CLI_BENCH_H
-#define ATTND_CLI_BENCH_H
+/* bench.h: the parts of attnd-bench: its options, layers to time, their report and its
+ * printing, and --wire. */
+#ifndef ATTND_BENCH_BENCH_H
+#define ATTND_BENCH_BENCH_H
 
-#include "cli/bench_rounds.h"
-#include "config/config.h"
+#include "bench/rounds.h"
+#include "config/compute.h"
 
 #include <attnd/attention.h>
 #include <stdbool.h>
@@ -14,11 +14,30 @@
 /* What --part chooses, in the order of its words. */
 enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION };
 
-#define BENCH_CONTENDERS_MAX 4 /* three engines and a baseline */
+extern const char *const bench_parts[]; /* those words, then NULL */
+
+/* The value of every option. */
+struct bench_config {
+    struct config_compute compute; /* first, see option_set */
+    struct config_texts models;
+    struct config_texts shapes;
+    int part; /* enum bench_part */
+    bool causal;
+    bool weights;
+    bool wire;
+    bool json;
+    size_t seconds; /* for each shape */
+    bool help;
+    bool version;
+};
+
+extern const struct option_set bench_options; /* they fill a struct bench_config */
+
+#define BENCH_CONTENDERS_MAX 4 /* three engines and the baseline */
 
 /* One of the contenders, which take turns, and its seconds in each round. */
 struct bench_times {
-    const char *name;      /* "native", "openblas", "cblas tiles", "bare" */
+    const char *name;      /* "native", "openblas", "cblas tiles" */
     const char *cpu;       /* instruction set; "" where BLAS chooses */
     const char *precision; /* "f32", "bf16" */
     bool by_head;          /* how projected keys and values lie, see struct plan */
@@ -53,14 +72,13 @@ struct bench_report {
     size_t heads, key_heads, head_size;
     size_t window; /* see attn_request */
     enum bench_part part;
-    bool causal, weights, strided;
-    size_t fill; /* per cent of the keys that valid_lens keeps */
+    bool causal, weights;
     size_t threads;
     double dense_flop; /* operations that the part needs without a mask */
     double done_flop;  /* those that it needs with the mask */
     size_t read_words; /* of projected keys and values that any query attends to */
     size_t num_rounds, num_contenders;
-    bool has_baseline; /* the last contender: "cblas tiles" or, with --bare, "bare" */
+    bool has_baseline; /* the last contender is "cblas tiles" */
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
     /* Operations per second of multiply-adds alone, as precise as the first contender. */
     double peak[BENCH_ROUNDS_MAX];
@@ -74,12 +92,6 @@ attn_status bench_layer_create(const struct bench_layer *layer,
                                const attn_engine_options *engine, attn_model **ret_model,
                                attn_error *ret_error);
 
-/* Takes rotary positions, norms and the softcap away from a model of
- * bench_layer_create(), and makes its engine again. Errors: those of
- * attn_model_set_engine(). */
-attn_status bench_layer_strip(attn_model *model, const attn_engine_options *engine,
-                              attn_error *ret_error);
-
 /* Sets the operations of the report's part, and the words that it reads. All sequences of
  * the request have the same lengths, valid_lens and positions, and those of keys are
  * NULL. */
@@ -87,11 +99,14 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
                        struct bench_report *report);
 
 /* Times the layer, and prints the report. Returns the exit code. */
-int bench_layer_run(const struct config *config, const struct bench_shape *shape,
+int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
                     const struct bench_layer *layer);
 
-/* Runs attnd bench --wire, and returns the exit code. */
-int bench_wire(const struct config *config);
+/* Times reading and printing JSON numbers, and returns the exit code. */
+int bench_wire(const struct bench_config *config);
+
+/* Prints an error to standard error; returns `exit_code`. */
+int bench_report_error(const char *text, int exit_code);
 
 /* Print a report to standard output, for people or as one line of JSON. */
 void bench_print_text(const struct bench_report *report);

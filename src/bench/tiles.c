@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tiles.c: computes the layer by calls to cblas, for some queries of one head at a
  * time. */
-#include "math/tiles.h"
+#include "bench/tiles.h"
 
 #include "math/blas.h"
 #include "math/mask.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tiles.h: the layer as a good program on top of cblas computes it, some queries at a
- * time. The kernels have to beat it: it is the baseline of attnd bench, and a second
+ * time. The kernels have to beat it: it is the baseline of attnd-bench, and a second
  * opinion in the tests. */
-#ifndef ATTND_MATH_TILES_H
-#define ATTND_MATH_TILES_H
+#ifndef ATTND_BENCH_TILES_H
+#define ATTND_BENCH_TILES_H
 
 #include "math/steps.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_rounds.h: timing in rounds. Every contender runs once in each round. So each
+/* rounds.h: timing in rounds. Every contender runs once in each round. So each
  * ratio is of runs that are close in time, and a machine that drifts does not matter. */
-#ifndef ATTND_CLI_BENCH_ROUNDS_H
-#define ATTND_CLI_BENCH_ROUNDS_H
+#ifndef ATTND_BENCH_ROUNDS_H
+#define ATTND_BENCH_ROUNDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

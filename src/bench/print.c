@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_print.c: prints a report of attnd bench. Programs read the words at the start of
- * the lines, ` ms` and the JSON fields, so these do not change. */
+/* print.c: prints the report of a layer, and errors. Programs read the words at the
+ * start of the lines, ` ms` and the JSON fields, so these do not change. */
+#include "bench/bench.h"
+
 #include "base/error.h"
-#include "cli/bench.h"
-#include "config/options.h"
 
 #include <stdio.h>
+
+int bench_report_error(const char *text, int exit_code) {
+    fprintf(stderr, "attnd-bench: %s\n", text);
+    return exit_code;
+}
 
 /* Returns how much of a limit contender `c` reaches, which does `work` in each run. The
  * limit [num_rounds] is work per second. */
@@ -42,9 +47,9 @@ static double over_baseline(const struct bench_report *report, size_t c) {
 static void print_text_head(const struct bench_report *report) {
     struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
 
-    printf("%s %s%s(%zu,%zu,%zu) %zu head%s", option_choice("part", report->part),
-           report->model, report->model[0] != '\0' ? " " : "", report->sequences,
-           report->query_len, report->width, report->heads, plural_of(report->heads));
+    printf("%s %s%s(%zu,%zu,%zu) %zu head%s", bench_parts[report->part], report->model,
+           report->model[0] != '\0' ? " " : "", report->sequences, report->query_len,
+           report->width, report->heads, plural_of(report->heads));
     if (report->model[0] != '\0')
         printf(" of %zu, %zu key head%s", report->head_size, report->key_heads,
                plural_of(report->key_heads));
@@ -52,8 +57,6 @@ static void print_text_head(const struct bench_report *report) {
     if (report->part == BENCH_ATTENTION)
         printf(", keys and values %s",
                report->contenders[0].by_head ? "by head (native)" : "strided");
-    else if (report->strided)
-        printf(", keys and values strided");
     if (report->causal)
         printf(", causal");
     if (report->window > 0)
@@ -86,8 +89,7 @@ void bench_print_text(const struct bench_report *report) {
         printf("%8.1f GFLOP/s  %.2f of peak", report->done_flop / s.median * 1e-9,
                share_of_peak(report, c));
         if (report->has_baseline)
-            printf("  %.2fx %s", over_baseline(report, c),
-                   report->contenders[report->num_contenders - 1].name);
+            printf("  %.2fx cblas tiles", over_baseline(report, c));
         if (report->part == BENCH_ATTENTION)
             printf("%7.1f GB/s  %.2f of reading",
                    count_read_bytes(report) / s.median * 1e-9,
@@ -103,16 +105,15 @@ void bench_print_text(const struct bench_report *report) {
 void bench_print_json(const struct bench_report *report) {
     struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
 
-    printf("{\"part\":\"%s\",", option_choice("part", report->part));
+    printf("{\"part\":\"%s\",", bench_parts[report->part]);
     if (report->model[0] != '\0')
         printf("\"model\":\"%s\",", report->model); /* no character needs an escape */
     printf("\"sequences\":%zu,\"query_len\":%zu,\"key_len\":%zu,\"width\":%zu,"
            "\"heads\":%zu,\"key_heads\":%zu,\"head_size\":%zu,\"window\":%zu,",
            report->sequences, report->query_len, report->key_len, report->width,
            report->heads, report->key_heads, report->head_size, report->window);
-    printf("\"causal\":%s,\"fill\":%zu,\"weights\":%s,\"strided\":%s,\"threads\":%zu,",
-           report->causal ? "true" : "false", report->fill,
-           report->weights ? "true" : "false", report->strided ? "true" : "false",
+    printf("\"causal\":%s,\"weights\":%s,\"threads\":%zu,",
+           report->causal ? "true" : "false", report->weights ? "true" : "false",
            report->threads);
     printf(
         "\"dense_gflop\":%.9g,\"done_gflop\":%.9g,\"rounds\":%zu,\"peak_gflops\":%.3f,",

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: times a layer in process. The peak of this CPU, reading memory, the engines
+/* layer.c: times a layer in process. The peak of this CPU, reading memory, the engines
  * and a baseline take turns in every round. */
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 #include "base/clock.h"
 #include "base/container_of.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/noise.h"
-#include "config/options.h"
+#include "bench/tiles.h"
 #include "math/model.h"
 #include "math/plan/make.h"
-#include "math/tiles.h"
 #include "models/spec.h"
 #include "sched/loop.h"
 #include "sched/pool.h"
@@ -29,15 +28,15 @@
  * others. */
 struct bench {
     struct sched_job job;
-    const struct config *config;
+    const struct bench_config *config;
     const struct bench_layer *layer;
     struct bench_report *report;
-    attn_model *models[ENGINES_MAX + 2]; /* of engines, and the bare one; then NULL */
+    attn_model *models[ENGINES_MAX + 1]; /* of the engines; then NULL */
     attn_request request;
     attn_parallel parallel;
     attn_result result;
     void *scratch;
-    size_t *lens;      /* query_lens, key_lens and valid_lens, [B] each */
+    size_t *lens;      /* query_lens and key_lens, [B] each */
     size_t *positions; /* [B, Tq]; NULL: 0, 1, 2, ... */
     float *input;
     attn_status status;
@@ -59,10 +58,6 @@ static const unsigned steps_before[] = {
 
 /* --- timing --- */
 
-static unsigned placing(const struct bench_report *report) {
-    return report->strided ? ATTN_PROJECTED : 0;
-}
-
 /* One contender, as the context of a timed run. */
 struct bench_turn {
     struct bench *bench;
@@ -73,7 +68,7 @@ static bool run_turn(void *context) {
     const struct bench_turn *turn = context;
     struct bench *b = turn->bench;
     size_t contender = turn->contender;
-    unsigned steps = steps_of[b->report->part] | placing(b->report);
+    unsigned steps = steps_of[b->report->part];
 
     if (b->models[contender] != NULL)
         b->status = attn_run_steps(b->models[contender], &b->request, b->scratch,
@@ -166,7 +161,7 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
     b->request.parallel = &b->parallel;
     if (steps_before[r->part] != 0) { /* once: a run leaves numbers where it found some */
         b->status = attn_run_steps(b->models[0], &b->request, b->scratch, &b->result,
-                                   steps_before[r->part] | placing(r));
+                                   steps_before[r->part]);
         if (b->status != ATTN_OK)
             return;
     }
@@ -175,7 +170,7 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
         if (b->status != ATTN_OK)
             return;
     }
-    r->num_rounds = bench_rounds(b->config->bench.seconds, run_round, b);
+    r->num_rounds = bench_rounds(b->config->seconds, run_round, b);
 }
 
 static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
@@ -190,11 +185,11 @@ static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
  * precision of the model or --precision, and in float32. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
     struct bench_report *r = b->report;
-    const char *engine = option_choice("engine", b->config->engine);
-    const char *cpu = option_choice("cpu", b->config->cpu);
-    const char *precision = b->layer->spec != NULL ? b->layer->spec->precision : NULL;
-    if (precision == NULL)
-        precision = option_choice("precision", b->config->precision);
+    const attn_engine_options options = compute_engine_options(
+        &b->config->compute, b->layer->spec != NULL ? b->layer->spec->precision : NULL,
+        false);
+    const char *engine = options.engine, *cpu = options.cpu;
+    const char *precision = options.precision;
     const attn_engine_options engines[ENGINES_MAX] = {
         {"native", cpu, precision, false},
         {"native", cpu, "f32", false},
@@ -218,28 +213,12 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
     return status;
 }
 
-/* Adds the layer of the first contender without some of its features as the baseline. */
-static attn_status add_bare(struct bench *b, attn_error *error) {
-    struct bench_report *r = b->report;
-    const struct bench_times *like = &r->contenders[0];
-    attn_model **model = &b->models[r->num_contenders];
-    const attn_engine_options engine = {like->name, like->cpu, like->precision, false};
-
-    attn_status status = bench_layer_create(b->layer, &engine, model, error);
-    if (status == ATTN_OK)
-        status = bench_layer_strip(*model, &engine, error);
-    r->has_baseline = true;
-    r->contenders[r->num_contenders++] = (struct bench_times){
-        .name = "bare", .cpu = like->cpu, .precision = like->precision};
-    return status;
-}
-
 /* Adds the tiles, which are single-threaded, as the baseline where they can compute the
  * layer. */
 static void add_tiles(struct bench *b) {
     struct bench_report *r = b->report;
 
-    if (r->has_baseline || !attn_tiles_support(b->models[0], &b->request))
+    if (!attn_tiles_support(b->models[0], &b->request))
         return;
     r->has_baseline = true;
     r->contenders[r->num_contenders++] =
@@ -286,7 +265,7 @@ static attn_status make_input(struct bench *b) {
 
     width = info->key_size > width ? info->key_size : width;
     width = info->value_size > width ? info->value_size : width;
-    b->lens = calloc(r->sequences, 3 * sizeof *b->lens);
+    b->lens = calloc(r->sequences, 2 * sizeof *b->lens);
     b->input = calloc(rows, width * sizeof *b->input);
     if (b->lens == NULL || b->input == NULL || !make_positions(b))
         return ATTN_E_NOMEM;
@@ -295,7 +274,6 @@ static attn_status make_input(struct bench *b) {
     for (size_t s = 0; s < r->sequences; s++) {
         b->lens[s] = r->query_len;
         b->lens[r->sequences + s] = r->key_len;
-        b->lens[2 * r->sequences + s] = r->key_len * r->fill / 100;
     }
     return ATTN_OK;
 }
@@ -304,7 +282,7 @@ static attn_status make_input(struct bench *b) {
 static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
                                    size_t *ret_scratch_bytes, attn_error *error) {
     struct bench_report *r = b->report;
-    bool projected = r->part != BENCH_LAYER || r->strided;
+    bool projected = r->part != BENCH_LAYER;
     enum plan_kind kind = projected ? PLAN_PROJECTED : PLAN_RUN;
     struct plan plan;
     size_t bytes = 0, c = 0;
@@ -313,7 +291,7 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
         attn_status status = plan_make(b->models[c], &b->request, kind, &plan, error);
         if (status != ATTN_OK)
             return status;
-        r->contenders[c].by_head = plan.layer.by_head && !r->strided;
+        r->contenders[c].by_head = plan.layer.by_head;
         if (plan.sizes.scratch_bytes > bytes)
             bytes = plan.sizes.scratch_bytes;
     } while (b->models[++c] != NULL);
@@ -339,7 +317,6 @@ static attn_status make_request(struct bench *b, attn_error *error) {
         .queries = b->input,
         .keys = b->input,
         .values = b->input,
-        .valid_lens = b->lens + 2 * r->sequences,
         .positions = b->positions,
         .causal = r->causal,
         .window = r->window,
@@ -370,8 +347,6 @@ static attn_status run_bench(struct bench *b, attn_error *error) {
     struct sched_pool *pool;
 
     attn_status status = make_contenders(b, error);
-    if (status == ATTN_OK && b->config->bench.bare)
-        status = add_bare(b, error);
     if (status == ATTN_OK)
         status = describe_timed_layer(b, error);
     if (status == ATTN_OK)
@@ -406,7 +381,7 @@ static void bench_deinit(struct bench *b) {
     free(b->result.weights);
 }
 
-int bench_layer_run(const struct config *config, const struct bench_shape *shape,
+int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
                     const struct bench_layer *layer) {
     static struct bench_report report; /* too large for a stack */
     attn_error error = {.text = ""};
@@ -417,25 +392,22 @@ int bench_layer_run(const struct config *config, const struct bench_shape *shape
         .sequences = shape->sequences,
         .query_len = shape->query_len,
         .key_len = shape->key_len,
-        .part = (enum bench_part)config->bench.part,
-        .causal = config->bench.causal,
-        .weights = config->bench.weights,
-        .strided = config->bench.strided,
-        .fill = config->bench.fill,
-        .threads = config->workers > 0 ? config->workers : machine_cpus(""),
+        .part = (enum bench_part)config->part,
+        .causal = config->causal,
+        .weights = config->weights,
+        .threads =
+            config->compute.workers > 0 ? config->compute.workers : machine_cpus(""),
     };
     if (layer->name != NULL)
         snprintf(report.model, sizeof report.model, "%s", layer->name);
 
     attn_status status = run_bench(&b, &error);
     bench_deinit(&b);
-    if (status != ATTN_OK) {
-        fprintf(stderr, "attnd: bench %s: %s\n", shape->text,
-                error.text[0] != '\0' ? error.text : attn_status_text(status));
-        return 1;
-    }
+    if (status != ATTN_OK)
+        return bench_report_error(
+            error.text[0] != '\0' ? error.text : attn_status_text(status), 1);
 
-    if (config->bench.json)
+    if (config->json)
         bench_print_json(&report);
     else
         bench_print_text(&report);

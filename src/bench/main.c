@@ -1,19 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_shapes.c: attnd bench, which times what --shape and --model ask
- * for. */
-#include "base/error.h"
-#include "cli/bench.h"
-#include "cli/commands.h"
-#include "cli/operand.h"
+/* main.c: the program attnd-bench, which times what --shape and --model ask for, or
+ * --wire. */
+#include "base/heap.h"
+#include "bench/bench.h"
+#include "config/help.h"
+#include "config/read.h"
 #include "models/open.h"
 #include "models/spec.h"
 #include "weights/families/folder.h"
+#include "wire/init.h"
 
+#include <attnd/library.h>
 #include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_SHAPE "8,512,768,12"
 #define MODEL_SHAPE   "8,512" /* the default where there is a --model */
+
+#define EXIT_USAGE 2
+
+static const char about[] =
+    "Each round runs all contenders one after the other, so a ratio is of runs that are "
+    "close in time. A line has the median of the rounds, the shortest and the longest, "
+    "the operations per second that the mask leaves, and which share of the multiply-add "
+    "peak of this CPU these are. cblas tiles is a plain program over cblas, on one "
+    "thread; it is left out where it cannot compute the layer. With --part attention a "
+    "line also has the bytes of keys and values per second, next to reading memory.";
 
 /* Parses B,T[,TK] or B,T,WIDTH,HEADS[,TK]. */
 static bool parse_shape(const char *text, struct bench_shape *ret_shape) {
@@ -39,7 +51,7 @@ static bool parse_shape(const char *text, struct bench_shape *ret_shape) {
 }
 
 /* Times the layer of a file, or each layer of a folder. */
-static int bench_spec(const struct config *config, const struct bench_shape *shape,
+static int bench_spec(const struct bench_config *config, const struct bench_shape *shape,
                       const struct model_spec *spec) {
     struct folder *folder;
     const struct layer *layers = NULL;
@@ -49,7 +61,7 @@ static int bench_spec(const struct config *config, const struct bench_shape *sha
     int exit_code = 0;
 
     if (folder_open_spec(spec, &folder, &error) != ATTN_OK)
-        return operand_report(&error, 1);
+        return bench_report_error(error.text, 1);
     if (folder != NULL)
         layers = folder_get_layers(folder, &count);
 
@@ -65,12 +77,12 @@ static int bench_spec(const struct config *config, const struct bench_shape *sha
 }
 
 static int refuse_shape(const char *text, const char *reason) {
-    fprintf(stderr, "attnd: --shape: '%s' %s\n", text, reason);
-    return 2;
+    fprintf(stderr, "attnd-bench: --shape: '%s' %s\n", text, reason);
+    return EXIT_USAGE;
 }
 
 /* Times what one --shape asks for: a made-up layer, or every --model. */
-static int bench_shape(const struct config *config, const char *text) {
+static int bench_shape(const struct bench_config *config, const char *text) {
     struct bench_shape shape;
     struct model_spec spec;
     attn_error error;
@@ -89,21 +101,57 @@ static int bench_shape(const struct config *config, const char *text) {
 
     for (size_t i = 0; i < config->models.count && exit_code == 0; i++) {
         if (model_spec_parse(config->models.items[i], &spec, &error) != ATTN_OK)
-            return operand_report(&error, 2);
+            return bench_report_error(error.text, EXIT_USAGE);
         exit_code = bench_spec(config, &shape, &spec);
         model_spec_deinit(&spec);
     }
     return exit_code;
 }
 
-int command_bench(const struct config *config) {
-    if (config->bench.wire)
+static int run_bench(const struct bench_config *config) {
+    attn_error error;
+    if (attn_init(&error) != ATTN_OK)
+        return bench_report_error(error.text, 1);
+    if (config->wire)
         return bench_wire(config);
-    if (config->bench.shapes.count == 0)
+    if (config->shapes.count == 0)
         return bench_shape(config,
                            config->models.count > 0 ? MODEL_SHAPE : DEFAULT_SHAPE);
+
     int exit_code = 0;
-    for (size_t i = 0; i < config->bench.shapes.count && exit_code == 0; i++)
-        exit_code = bench_shape(config, config->bench.shapes.items[i]);
+    for (size_t i = 0; i < config->shapes.count && exit_code == 0; i++)
+        exit_code = bench_shape(config, config->shapes.items[i]);
+    return exit_code;
+}
+
+static void print_help(void) {
+    printf("attnd-bench %s: times layers of attention in process\n\n"
+           "Usage: attnd-bench [OPTION]...\n\n",
+           attn_version());
+    help_print_indented(about, 0);
+    printf("\nOptions:\n");
+    help_print_options(&bench_options, NULL);
+}
+
+int main(int argc, char **argv) {
+    struct bench_config config = {.part = BENCH_LAYER};
+    attn_error error;
+
+    heap_init();
+    if (wire_init() != ATTN_OK)
+        return bench_report_error("cannot create the C locale: out of memory", 1);
+    if (option_read_flags(&bench_options, argc - 1, argv + 1, &config, &error) != ATTN_OK)
+        return bench_report_error(error.text, EXIT_USAGE);
+
+    int exit_code = 0;
+    if (config.help)
+        print_help();
+    else if (config.version)
+        printf("attnd-bench %s\n", attn_version());
+    else
+        exit_code = run_bench(&config);
+    option_deinit(&bench_options, &config);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return bench_report_error("standard output did not take all of the text", 1);
     return exit_code;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_wire.c: attnd bench --wire, which times reading and printing JSON numbers. attnd
+/* wire.c: --wire, which times reading and printing JSON numbers. attnd
  * reads each text as it reads that of a request, and jansson reads it too; attnd's
  * printer and that of the C library print it. The two take turns in every round. */
+#include "bench/bench.h"
+
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/noise.h"
-#include "cli/bench.h"
 #include "wire/decimal/print.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"
@@ -305,13 +306,13 @@ static void print_case_json(const struct wire_case *wire_case,
     fflush(stdout);
 }
 
-static bool bench_case(const struct config *config, const struct wire_case *wire_case,
-                       struct wire_text *text) {
+static bool bench_case(const struct bench_config *config,
+                       const struct wire_case *wire_case, struct wire_text *text) {
     static struct wire_times times; /* too large for a stack */
 
     bool done = make_text(text, wire_case) && check_case(wire_case, text, &times) &&
-                time_case(wire_case, text, config->bench.seconds, &times);
-    if (done && config->bench.json)
+                time_case(wire_case, text, config->seconds, &times);
+    if (done && config->json)
         print_case_json(wire_case, &times);
     else if (done)
         print_case_text(wire_case, &times);
@@ -319,7 +320,7 @@ static bool bench_case(const struct config *config, const struct wire_case *wire
     return done;
 }
 
-int bench_wire(const struct config *config) {
+int bench_wire(const struct bench_config *config) {
     struct wire_text text = {.numbers = calloc(NUMBERS, sizeof(float))};
     bool done = text.numbers != NULL;
 
@@ -327,7 +328,7 @@ int bench_wire(const struct config *config) {
     for (size_t i = 0; i < sizeof wire_cases / sizeof wire_cases[0] && done; i++) {
         done = bench_case(config, &wire_cases[i], &text);
         if (!done)
-            fprintf(stderr, "attnd: bench --wire: cannot %s\n", wire_cases[i].name);
+            fprintf(stderr, "attnd-bench: cannot %s\n", wire_cases[i].name);
     }
 
     arena_deinit(&text.arena);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_layer.c: makes the layers that are timed, and counts their operations. */
-#include "cli/bench.h"
+/* make.c: makes the layers that are timed, and counts their operations. */
+#include "bench/bench.h"
 
 #include "base/noise.h"
 #include "math/mask.h"
@@ -51,17 +51,6 @@ attn_status bench_layer_create(const struct bench_layer *layer,
                                ret_error);
     return folder_create_model(layer->folder, layer->index, spec->name, engine, ret_model,
                                ret_error);
-}
-
-attn_status bench_layer_strip(attn_model *model, const attn_engine_options *engine,
-                              attn_error *ret_error) {
-    attn_model_info *info = &model->info;
-
-    info->pre_norm_applied = false;
-    info->head_norm = ATTN_NORM_NONE;
-    info->rope_size = 0;
-    info->softcap = 0;
-    return attn_model_set_engine(model, engine, ret_error);
 }
 
 /* Returns how many multiplications and additions the part needs, each counted as one. The

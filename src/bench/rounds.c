@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_rounds.c: the loops that measure time, and the medians of their measurements. */
-#include "cli/bench_rounds.h"
+/* rounds.c: the loops that measure time, and the medians of their measurements. */
+#include "bench/rounds.h"
 
 #include "base/clock.h"
 
