@@ -38,26 +38,26 @@
 #define ADDRESS_SIZE (NI_MAXHOST + 16)
 #define URL_SIZE     (ADDRESS_SIZE + 8)
 
-struct http_server {
-    struct http_options options;
+/* Threads that accept at one address. The two addresses share no connection. */
+struct server_address {
+    const char *option, *listen; /* NULL: there is no such address */
     char url[URL_SIZE];
+    enum route_address kind;
+    struct secrets *secrets;
     struct http_thread *threads; /* [num_threads] */
-    struct metrics *metrics;
-    struct page page;
-    /* [num_threads + 1], at the last http_server_is_alive(); the last is of `admin` */
-    size_t *num_rounds;
-    size_t num_started;
-    atomic_bool refuses_ready;
+    size_t num_threads, num_started;
+    struct metrics_thread *counts;   /* [num_threads], of the server's metrics */
+    struct connection_limits limits; /* of all threads together */
     atomic_bool draining;            /* set once; `deadline` is written before */
     int64_t deadline;                /* clock_now_ns */
-    struct connection_limits limits; /* of all threads together */
-    /* The admin address, which shares nothing with them. */
-    char admin_url[URL_SIZE];
-    struct http_thread admin; /* runs when has_admin is set */
-    bool has_admin;
-    atomic_bool admin_draining; /* as `draining`, once the other threads have ended */
-    int64_t admin_deadline;     /* likewise */
-    struct connection_limits admin_limits;
+};
+
+struct http_server {
+    struct http_options options;
+    struct server_address main, admin; /* the latter drains after the former has ended */
+    struct metrics *metrics;
+    struct page page;
+    atomic_bool refuses_ready;
 };
 
 /* How long is waited for threads that were told to end, and what is done meanwhile. */
@@ -95,31 +95,30 @@ static bool end_thread(struct http_thread *thread, const struct thread_wait *wai
     return false;
 }
 
-/* Ends the thread of the admin address, which waits for no client. */
-static bool stop_admin(struct http_server *server) {
-    struct thread_wait wait = {.chores = do_nothing};
-    if (!server->has_admin)
-        return true;
-    server->admin_deadline = clock_now_ns();
-    atomic_store(&server->admin_draining, true);
-    http_thread_wake(&server->admin);
-    wait.deadline = server->admin_deadline + LAST_WAIT_NS;
-    return end_thread(&server->admin, &wait);
+static bool stop_address(struct server_address *address, int64_t deadline,
+                         const struct thread_wait *wait) {
+    bool all_ended = true;
+
+    address->deadline = deadline;
+    atomic_store(&address->draining, true);
+    for (size_t i = 0; i < address->num_started; i++)
+        http_thread_wake(&address->threads[i]);
+    for (size_t i = 0; i < address->num_started; i++)
+        all_ended = end_thread(&address->threads[i], wait) && all_ended;
+    return all_ended;
 }
 
 /* As http_server_stop(), but waits for the threads as `wait` says. */
 static bool stop_threads(struct http_server *server, int64_t deadline,
                          const struct thread_wait *wait) {
-    server->deadline = deadline;
     atomic_store(&server->refuses_ready, true);
-    atomic_store(&server->draining, true);
-    for (size_t i = 0; i < server->num_started; i++)
-        http_thread_wake(&server->threads[i]);
+    bool all_ended = stop_address(&server->main, deadline, wait);
 
-    bool all_ended = true;
-    for (size_t i = 0; i < server->num_started; i++)
-        all_ended = end_thread(&server->threads[i], wait) && all_ended;
-    return stop_admin(server) && all_ended;
+    /* The admin address waits for no client. */
+    int64_t now = clock_now_ns();
+    const struct thread_wait soon = {.deadline = now + LAST_WAIT_NS,
+                                     .chores = do_nothing};
+    return stop_address(&server->admin, now, &soon) && all_ended;
 }
 
 /* Raises the limit of open files as far as allowed. Returns how many connections it
@@ -148,32 +147,33 @@ static size_t find_connection_bytes(const struct http_options *options) {
 
 /* Prepares connections of `bytes` each, which get at most one part in `share` of the
  * budget. There may be one at least. */
-static void begin_limits(struct connection_limits *limits,
-                         const struct http_options *options, size_t num_threads,
-                         size_t max_connections, size_t bytes, size_t share) {
+static void begin_limits(struct server_address *address,
+                         const struct http_options *options, size_t max_connections,
+                         size_t bytes, size_t share) {
+    struct connection_limits *limits = &address->limits;
     size_t by_memory = options->budget->limit / share / bytes;
 
     limits->options = options;
     limits->max_connections = lesser_of(max_connections, by_memory > 0 ? by_memory : 1);
-    atomic_init(&limits->num_connections, 0);
-    client_table_init(&limits->clients, num_threads, options->pool);
+    client_table_init(&limits->clients, address->num_threads, options->pool);
 }
 
 /* Finds how many connections there may be: --max-connections, as far as memory and
  * descriptors reach. */
 static void init_limits(struct http_server *server) {
     const struct http_options *options = &server->options;
-    struct connection_limits *limits = &server->limits;
-    bool has_admin = options->admin_listen != NULL;
+    struct connection_limits *limits = &server->main.limits;
+    struct connection_limits *admin = &server->admin.limits;
     size_t bytes = find_connection_bytes(options);
-    size_t by_descriptors = find_descriptors(options->num_threads + has_admin);
+    size_t by_descriptors =
+        find_descriptors(server->main.num_threads + server->admin.num_threads);
 
     size_t wanted = options->max_connections;
-    enum log_level level = wanted > 0 ? LOG_WARN : LOG_INFO; /* who asks is warned */
+    enum log_level level = wanted > 0 ? LOG_WARN : LOG_INFO; /* the default may be less */
     if (wanted == 0)
         wanted = CONNECTIONS_DEFAULT;
 
-    begin_limits(limits, options, options->num_threads, wanted, bytes, CONNECTIONS_SHARE);
+    begin_limits(&server->main, options, wanted, bytes, CONNECTIONS_SHARE);
     if (limits->max_connections < wanted)
         log_write(level, "fewer connections, a quarter of --max-memory holds no more",
                   LOG_NUMBER("max_connections", limits->max_connections));
@@ -183,24 +183,27 @@ static void init_limits(struct http_server *server) {
                   LOG_NUMBER("max_connections", by_descriptors));
     }
 
-    begin_limits(&server->admin_limits, options, 1, has_admin ? ADMIN_CONNECTIONS : 0,
+    begin_limits(&server->admin, options,
+                 options->admin_listen != NULL ? ADMIN_CONNECTIONS : 0,
                  MEMORY_CONNECTION_BYTES, ADMIN_SHARE);
-    memory_init(&server->admin_limits.memory, options->budget,
-                server->admin_limits.max_connections * MEMORY_CONNECTION_BYTES);
+    memory_init(&admin->memory, options->budget,
+                admin->max_connections * MEMORY_CONNECTION_BYTES);
     memory_init(&limits->memory, options->budget, limits->max_connections * bytes);
 }
 
 /* Allocates what the threads use. */
 static attn_status create_state(struct http_server *server) {
-    size_t num_threads = server->options.num_threads;
-    size_t num_admin = server->options.admin_listen != NULL ? 1 : 0;
+    struct server_address *main = &server->main, *admin = &server->admin;
 
-    server->threads = calloc(num_threads, sizeof *server->threads);
-    server->num_rounds = calloc(num_threads + 1, sizeof *server->num_rounds);
-    if (server->threads == NULL || server->num_rounds == NULL)
+    main->threads = calloc(main->num_threads, sizeof *main->threads);
+    admin->threads = calloc(1, sizeof *admin->threads);
+    if (main->threads == NULL || admin->threads == NULL ||
+        metrics_create(main->num_threads + admin->num_threads, &server->metrics) !=
+            ATTN_OK)
         return ATTN_E_NOMEM;
-    attn_status status = metrics_create(num_threads + num_admin, &server->metrics);
-    return status == ATTN_OK ? page_init(&server->page) : status;
+    main->counts = server->metrics->threads;
+    admin->counts = main->counts + main->num_threads;
+    return page_init(&server->page);
 }
 
 /* Refuses a budget without room for one connection at each address. */
@@ -227,80 +230,56 @@ static attn_status refuse_threads(attn_status status, size_t count,
             : attn_status_text(status));
 }
 
-/* Returns what threads of both addresses have in common. */
-static struct http_thread prepare_thread(struct http_server *server, size_t index) {
-    return (struct http_thread){.options = &server->options,
-                                .callbacks = {receive_handle, receive_completed,
-                                              handover_client_left, handover_give_turn},
-                                .metrics = server->metrics,
-                                .page = &server->page,
-                                .routes = &routes_table,
-                                .counts = &server->metrics->threads[index],
-                                .main_limits = &server->limits,
-                                .refuses_ready = &server->refuses_ready};
+/* Fills in a thread that is zeroed. */
+static void init_thread(struct http_server *server, struct server_address *address,
+                        size_t index) {
+    address->threads[index] =
+        (struct http_thread){.options = &server->options,
+                             .callbacks = {receive_handle, receive_completed,
+                                           handover_client_left, handover_give_turn},
+                             .address = address->kind,
+                             .secrets = address->secrets,
+                             .metrics = server->metrics,
+                             .page = &server->page,
+                             .routes = &routes_table,
+                             .counts = &address->counts[index],
+                             .main_limits = &server->main.limits,
+                             .connections = {.limits = &address->limits, .index = index},
+                             .refuses_ready = &server->refuses_ready,
+                             .draining = &address->draining,
+                             .deadline = &address->deadline};
 }
 
-/* Starts the threads of --listen. */
-static attn_status start_threads(struct http_server *server, attn_error *ret_error) {
-    const struct http_options *options = &server->options;
-    size_t count = options->num_threads;
-    char address[ADDRESS_SIZE];
+/* Starts the threads of an address, if there is one. */
+static attn_status start_threads(struct http_server *server,
+                                 struct server_address *address, attn_error *ret_error) {
+    size_t count = address->num_threads;
+    char name[ADDRESS_SIZE];
+    if (address->listen == NULL)
+        return ATTN_OK;
     int *fds = calloc(count, sizeof *fds);
     if (fds == NULL)
         return refuse_threads(ATTN_E_NOMEM, count, ret_error);
 
-    attn_status status = listen_open("--listen", options->listen, count, fds, address,
-                                     sizeof address, ret_error);
+    attn_status status = listen_open(address->option, address->listen, count, fds, name,
+                                     sizeof name, ret_error);
     if (status != ATTN_OK) {
         free(fds);
         return status;
     }
 
     for (size_t i = 0; i < count; i++) {
-        struct http_thread *thread = &server->threads[i];
-        *thread = prepare_thread(server, i);
-        thread->address = options->admin_listen != NULL ? ROUTE_AT_MAIN : ROUTE_AT_ONLY;
-        thread->secrets = options->secrets;
-        thread->connections.limits = &server->limits;
-        thread->connections.index = i;
-        thread->draining = &server->draining;
-        thread->deadline = &server->deadline;
+        init_thread(server, address, i);
         if (status != ATTN_OK)
             close(fds[i]);
-        else if ((status = http_thread_start(thread, fds[i])) == ATTN_OK)
-            server->num_started++;
+        else if ((status = http_thread_start(&address->threads[i], fds[i])) == ATTN_OK)
+            address->num_started++;
     }
     free(fds);
     if (status != ATTN_OK)
         return refuse_threads(status, count, ret_error);
-    snprintf(server->url, sizeof server->url, "%s://%s",
-             server->threads[0].speaks_tls ? "https" : "http", address);
-    return ATTN_OK;
-}
-
-/* Starts the thread of --admin-listen, if there is one. */
-static attn_status start_admin(struct http_server *server, attn_error *ret_error) {
-    const char *listen = server->options.admin_listen;
-    struct http_thread *thread = &server->admin;
-    char address[ADDRESS_SIZE];
-    int fd;
-    if (listen == NULL)
-        return ATTN_OK;
-
-    attn_status status =
-        listen_open("--admin-listen", listen, 1, &fd, address, sizeof address, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    *thread = prepare_thread(server, server->options.num_threads);
-    thread->address = ROUTE_AT_ADMIN;
-    thread->connections.limits = &server->admin_limits;
-    thread->draining = &server->admin_draining;
-    thread->deadline = &server->admin_deadline;
-    status = http_thread_start(thread, fd);
-    if (status != ATTN_OK)
-        return refuse_threads(status, 1, ret_error);
-    server->has_admin = true;
-    snprintf(server->admin_url, sizeof server->admin_url, "http://%s", address);
+    snprintf(address->url, sizeof address->url, "%s://%s",
+             address->threads[0].speaks_tls ? "https" : "http", name);
     return ATTN_OK;
 }
 
@@ -310,19 +289,28 @@ attn_status http_server_create(const struct http_options *options,
     if (server == NULL)
         return refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
 
+    bool has_admin = options->admin_listen != NULL;
     server->options = *options;
-    atomic_init(&server->refuses_ready, false);
-    atomic_init(&server->draining, false);
-    atomic_init(&server->admin_draining, false);
+    server->main = (struct server_address){
+        .option = "--listen",
+        .listen = options->listen,
+        .kind = has_admin ? ROUTE_AT_MAIN : ROUTE_AT_ONLY,
+        .secrets = options->secrets,
+        .num_threads = options->num_threads,
+    };
+    server->admin = (struct server_address){.option = "--admin-listen",
+                                            .listen = options->admin_listen,
+                                            .kind = ROUTE_AT_ADMIN,
+                                            .num_threads = has_admin ? 1 : 0};
     init_limits(server);
     framing_init();
     attn_status status = check_budget(options, ret_error);
     if (status == ATTN_OK && create_state(server) != ATTN_OK)
         status = refuse_threads(ATTN_E_NOMEM, options->num_threads, ret_error);
     if (status == ATTN_OK)
-        status = start_threads(server, ret_error);
+        status = start_threads(server, &server->main, ret_error);
     if (status == ATTN_OK)
-        status = start_admin(server, ret_error);
+        status = start_threads(server, &server->admin, ret_error);
     if (status == ATTN_OK) {
         *ret_server = server;
         return ATTN_OK;
@@ -335,34 +323,34 @@ attn_status http_server_create(const struct http_options *options,
 }
 
 const char *http_server_admin_url(const struct http_server *server) {
-    return server->has_admin ? server->admin_url : NULL;
+    return server->admin.listen != NULL ? server->admin.url : NULL;
 }
 
 const char *http_server_url(const struct http_server *server) {
-    return server->url;
+    return server->main.url;
 }
 
 void http_server_refuse_ready(struct http_server *server) {
     atomic_store(&server->refuses_ready, true);
 }
 
-/* Whether the thread went through its loop since the last call, which noted *num_rounds.
- * Wakes it, so that it does so before the next one. */
-static bool is_running(struct http_thread *thread, size_t *num_rounds) {
-    size_t before = *num_rounds;
-    *num_rounds = atomic_load(&thread->num_rounds);
-    http_thread_wake(thread);
-    return *num_rounds != before;
+/* Whether all threads went through their loop since the last call. Wakes them, so that
+ * they do so before the next one. */
+static bool are_running(struct server_address *address) {
+    bool alive = true;
+    for (size_t i = 0; i < address->num_started; i++) {
+        struct http_thread *thread = &address->threads[i];
+        size_t num_rounds = atomic_load(&thread->num_rounds);
+        alive = alive && num_rounds != thread->seen_rounds;
+        thread->seen_rounds = num_rounds;
+        http_thread_wake(thread);
+    }
+    return alive;
 }
 
 bool http_server_is_alive(struct http_server *server) {
-    bool alive = true;
-    for (size_t i = 0; i < server->num_started; i++)
-        alive = is_running(&server->threads[i], &server->num_rounds[i]) && alive;
-    if (server->has_admin)
-        alive =
-            is_running(&server->admin, &server->num_rounds[server->num_started]) && alive;
-    return alive;
+    bool main_runs = are_running(&server->main);
+    return are_running(&server->admin) && main_runs;
 }
 
 bool http_server_stop(struct http_server *server, int64_t deadline,
@@ -372,8 +360,8 @@ bool http_server_stop(struct http_server *server, int64_t deadline,
 }
 
 bool http_server_replied_to_all(const struct http_server *server) {
-    for (size_t i = 0; i < server->options.num_threads; i++) {
-        if (!http_thread_replied_to_all(&server->threads[i]))
+    for (size_t i = 0; i < server->main.num_threads; i++) {
+        if (!http_thread_replied_to_all(&server->main.threads[i]))
             return false;
     }
     return true;
@@ -382,13 +370,13 @@ bool http_server_replied_to_all(const struct http_server *server) {
 void http_server_destroy(struct http_server *server) {
     if (server == NULL)
         return;
-    memory_deinit(&server->limits.memory);
-    client_table_deinit(&server->limits.clients);
-    memory_deinit(&server->admin_limits.memory);
-    client_table_deinit(&server->admin_limits.clients);
-    free(server->threads);
+    struct server_address *const addresses[] = {&server->main, &server->admin};
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        memory_deinit(&addresses[i]->limits.memory);
+        client_table_deinit(&addresses[i]->limits.clients);
+        free(addresses[i]->threads);
+    }
     metrics_destroy(server->metrics);
     page_deinit(&server->page);
-    free(server->num_rounds);
     free(server);
 }
