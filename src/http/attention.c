@@ -41,7 +41,7 @@ static enum wire_media find_reply_media(struct exchange *exchange,
     return wire_accept_choose(&accept, request);
 }
 
-/* Checks Content-Type. Returns false with *ret_problem set when it is none of ours. */
+/* Checks Content-Type. Returns false with *ret_problem set for an unknown one. */
 static bool find_request_media(struct exchange *exchange, enum wire_media *ret_media,
                                struct wire_problem *ret_problem) {
     const char *type = content_type_of(exchange);
@@ -93,9 +93,9 @@ static struct exchange_codec make_codec(struct exchange *exchange,
         .kind = kind,
         .read = request == WIRE_MEDIA_JSON ? wire_native_read : wire_safetensors_read,
         .json_size = WIRE_NO_SIZE,
-        .text = request == WIRE_MEDIA_JSON,
-        .models = generation->models,
-        .num_models = generation->num_models};
+        .body = {.models = generation->models,
+                 .num_models = generation->num_models,
+                 .text = request == WIRE_MEDIA_JSON}};
 }
 
 void attention_handle(struct exchange *exchange) {

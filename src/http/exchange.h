@@ -37,9 +37,7 @@ struct exchange_codec {
     const struct wire_writer *writer; /* of attention; NULL for an analysis of heads */
     size_t json_size;                 /* wire_input.json_size */
     const char *content_type;         /* replaces the writer's; NULL: keeps it */
-    bool text;                        /* the numbers of the body are text */
-    const attn_model *const *models;
-    size_t num_models;
+    struct estimate_body body;        /* job_submit() sets its size */
 };
 
 /* A header of a reply. Both texts outlive the server. */

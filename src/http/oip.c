@@ -112,16 +112,16 @@ void oip_handle_infer(struct exchange *exchange) {
     struct exchange_codec codec = {.kind = &attention_kind,
                                    .read = wire_oip_read,
                                    .writer = &wire_oip_writer,
-                                   .num_models = 1};
+                                   .body.num_models = 1};
 
     if (find_path_model(exchange) == NULL)
         return;
-    codec.models = &exchange->generation->models[exchange->request.model];
+    codec.body.models = &exchange->generation->models[exchange->request.model];
     if (!find_json_size(exchange, &codec.json_size, &problem)) {
         reply_set_problem(exchange, &problem);
         return;
     }
-    codec.text = codec.json_size == WIRE_NO_SIZE;
+    codec.body.text = codec.json_size == WIRE_NO_SIZE;
     job_submit(exchange, &codec);
 }
 

@@ -62,7 +62,7 @@ static void init_form(struct page_form *form, const struct page_text *gzip, bool
             {"Content-Security-Policy", content_security_policy},
             {"X-Content-Type-Options", "nosniff"},
             {"Referrer-Policy", "no-referrer"},
-            {is_gzip ? MHD_HTTP_HEADER_CONTENT_ENCODING : NULL, "gzip"},
+            {MHD_HTTP_HEADER_CONTENT_ENCODING, is_gzip ? "gzip" : NULL},
         }};
     snprintf(form->etag, sizeof form->etag, "\"%016" PRIx64 "%s\"", trailer,
              is_gzip ? "-gzip" : "");

@@ -143,8 +143,9 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t max) 
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
 
-    exchange->work.job.cost = estimate_reply(
-        exchange->generation->estimate, exchange->work.codec.text, STREAM_PIECE_BYTES);
+    exchange->work.job.cost =
+        estimate_reply(exchange->generation->estimate, exchange->work.codec.body.text,
+                       STREAM_PIECE_BYTES);
     handover_submit(exchange, run_piece);
     return 0; /* not called again before the connection is resumed */
 }
@@ -160,38 +161,42 @@ static struct MHD_Response *create_streamed_response(struct exchange *exchange) 
 
 /* --- the reply --- */
 
-/* `value` is NULL for a header that the reply does not have. */
-static bool add_header(struct MHD_Response *response, const char *name,
-                       const char *value) {
-    return value == NULL || MHD_add_response_header(response, name, value) == MHD_YES;
+/* Adds headers up to a name of NULL, without those whose value is NULL. Returns false
+ * when memory is short. */
+static bool add_headers(struct MHD_Response *response,
+                        const struct reply_header *header) {
+    for (; header != NULL && header->name != NULL; header++) {
+        if (header->value != NULL &&
+            MHD_add_response_header(response, header->name, header->value) != MHD_YES)
+            return false;
+    }
+    return true;
 }
 
 /* Adds what a browser needs before it shows the reply to a page elsewhere. Returns false
  * when memory is short. */
 static bool add_cors_headers(const struct exchange *exchange,
                              struct MHD_Response *response) {
-    if (exchange->request.cross_origin == NULL)
-        return true;
-    if (!add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN,
-                    exchange->request.cross_origin) ||
-        !add_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN))
-        return false;
+    const char *origin = exchange->request.cross_origin;
+    const struct reply_header shown[] = {
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin},
+        {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN},
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS, WIRE_OIP_SIZE_HEADER
+         ", " MHD_HTTP_HEADER_RETRY_AFTER ", " TRACE_ID_HEADER ", " ACCESS_TIMING_HEADER},
+        {MHD_HTTP_HEADER_TIMING_ALLOW_ORIGIN, origin},
+        {NULL, NULL}};
+    const struct reply_header preflight[] = {
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin},
+        {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN},
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST"},
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, MHD_HTTP_HEADER_AUTHORIZATION
+         ", " MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER ", " TRACE_ID_HEADER
+         ", " TRACE_PARENT_HEADER},
+        {MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS},
+        {NULL, NULL}};
 
-    if (!exchange->reply.preflight)
-        return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
-                          WIRE_OIP_SIZE_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER
-                                               ", " TRACE_ID_HEADER
-                                               ", " ACCESS_TIMING_HEADER) &&
-               add_header(response, MHD_HTTP_HEADER_TIMING_ALLOW_ORIGIN,
-                          exchange->request.cross_origin);
-    return add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS,
-                      "GET, HEAD, POST") &&
-           add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
-                      MHD_HTTP_HEADER_AUTHORIZATION
-                      ", " MHD_HTTP_HEADER_CONTENT_TYPE ", " WIRE_OIP_SIZE_HEADER
-                      ", " TRACE_ID_HEADER ", " TRACE_PARENT_HEADER) &&
-           add_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE,
-                      PREFLIGHT_SECONDS);
+    return origin == NULL ||
+           add_headers(response, exchange->reply.preflight ? preflight : shown);
 }
 
 /* Returns after how many seconds the same request could be served. Too many of one client
@@ -202,69 +207,65 @@ static unsigned find_retry_after(const struct exchange *exchange) {
     return sched_retry_after(exchange->options->pool, &exchange->work.job);
 }
 
-/* Adds what the route's handler asks for. Returns false when memory is short. */
-static bool add_more_headers(const struct exchange *exchange,
-                             struct MHD_Response *response) {
-    const struct reply_header *header = exchange->reply.headers;
-    while (header != NULL && header->name != NULL &&
-           add_header(response, header->name, header->value))
-        header++;
-    return header == NULL || header->name == NULL;
-}
-
-/* Returns false when memory is short. */
-static bool add_headers(const struct exchange *exchange, struct MHD_Response *response) {
-    const struct wire_reply_head *head = &exchange->reply.head;
-    bool has_size = head->json_size != WIRE_NO_SIZE;
-    bool close = exchange->reply.close || atomic_load(exchange->thread->draining);
+/* Adds all headers. Returns false when memory is short. */
+static bool add_all_headers(const struct exchange *exchange,
+                            struct MHD_Response *response) {
+    const struct exchange_reply *reply = &exchange->reply;
+    bool has_size = reply->head.json_size != WIRE_NO_SIZE;
+    bool close = reply->close || atomic_load(exchange->thread->draining);
     char size[24], seconds[24], timing[ACCESS_TIMING_MAX];
     const char *id = exchange->record.trace.id;
     bool has_timing = access_format_timing(exchange, timing);
 
     if (has_size)
-        snprintf(size, sizeof size, "%zu", head->json_size);
-    if (exchange->reply.retry_later)
+        snprintf(size, sizeof size, "%zu", reply->head.json_size);
+    if (reply->retry_later)
         snprintf(seconds, sizeof seconds, "%u", find_retry_after(exchange));
-    return add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, head->content_type) &&
-           add_header(response, WIRE_OIP_SIZE_HEADER, has_size ? size : NULL) &&
-           add_header(response, MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION) &&
-           add_header(response, TRACE_ID_HEADER, *id != '\0' ? id : NULL) &&
-           add_header(response, ACCESS_TIMING_HEADER, has_timing ? timing : NULL) &&
-           add_header(response, MHD_HTTP_HEADER_ALLOW, exchange->reply.allow) &&
-           add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
-                      exchange->reply.challenge) &&
-           add_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
-                      exchange->reply.retry_later ? seconds : NULL) &&
-           add_cors_headers(exchange, response) &&
-           add_header(response, MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL) &&
-           add_more_headers(exchange, response);
+    const struct reply_header first[] = {
+        {MHD_HTTP_HEADER_CONTENT_TYPE, reply->head.content_type},
+        {WIRE_OIP_SIZE_HEADER, has_size ? size : NULL},
+        {MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION},
+        {TRACE_ID_HEADER, *id != '\0' ? id : NULL},
+        {ACCESS_TIMING_HEADER, has_timing ? timing : NULL},
+        {MHD_HTTP_HEADER_ALLOW, reply->allow},
+        {MHD_HTTP_HEADER_WWW_AUTHENTICATE, reply->challenge},
+        {MHD_HTTP_HEADER_RETRY_AFTER, reply->retry_later ? seconds : NULL},
+        {NULL, NULL}};
+    const struct reply_header last[] = {
+        {MHD_HTTP_HEADER_CONNECTION, close ? "close" : NULL}, {NULL, NULL}};
+    return add_headers(response, first) && add_cors_headers(exchange, response) &&
+           add_headers(response, last) && add_headers(response, reply->headers);
+}
+
+/* Makes a constant text the reply, when there is no memory for another one. */
+static void set_last_resort(struct exchange *exchange) {
+    const struct wire_error_format *errors = exchange->request.errors;
+
+    reply_set_constant(exchange, errors->content_type, errors->out_of_memory,
+                       strlen(errors->out_of_memory));
+    exchange->reply.status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    exchange->record.facts.error = WIRE_E_OUT_OF_MEMORY;
 }
 
 enum MHD_Result reply_send(struct exchange *exchange) {
-    struct request_facts *facts = &exchange->record.facts;
+    struct exchange_reply *reply = &exchange->reply;
     struct MHD_Response *response;
     size_t size;
-    char *data = buf_take(&exchange->reply.text, &size);
+    char *data = buf_take(&reply->text, &size);
 
-    if (stream_has_begun(&exchange->reply.stream)) {
+    if (stream_has_begun(&reply->stream)) {
         response = create_streamed_response(exchange);
     } else if (data != NULL) {
-        facts->reply_bytes = size;
+        exchange->record.facts.reply_bytes = size;
         response = MHD_create_response_from_buffer_with_free_callback(size, data, free);
-    } else if (exchange->reply.constant !=
-               NULL) { /* libmicrohttpd does not write to it */
-        facts->reply_bytes = exchange->reply.constant_size;
-        response = MHD_create_response_from_buffer(
-            exchange->reply.constant_size, (void *)(uintptr_t)exchange->reply.constant,
-            MHD_RESPMEM_PERSISTENT);
     } else {
-        const struct wire_error_format *errors = exchange->request.errors;
-        exchange->reply.status = MHD_HTTP_SERVICE_UNAVAILABLE;
-        exchange->reply.head = plain_head(errors->content_type);
-        facts->error = WIRE_E_OUT_OF_MEMORY;
-        facts->reply_bytes = strlen(errors->out_of_memory);
+        if (reply->constant == NULL)
+            set_last_resort(exchange);
+        exchange->record.facts.reply_bytes = reply->constant_size;
         response = MHD_create_response_from_buffer(
-            facts->reply_bytes, errors->out_of_memory, MHD_RESPMEM_PERSISTENT);
+            reply->constant_size,
+            (void *)(uintptr_t)reply->constant, /* libmicrohttpd does not write to it */
+            MHD_RESPMEM_PERSISTENT);
     }
     if (response == NULL) {
         free(data);
@@ -275,9 +276,9 @@ enum MHD_Result reply_send(struct exchange *exchange) {
      * be wrong. */
     connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
     enum MHD_Result result = MHD_NO;
-    if (add_headers(exchange, response))
-        result = MHD_queue_response(exchange->connection,
-                                    (unsigned)exchange->reply.status, response);
+    if (add_all_headers(exchange, response))
+        result =
+            MHD_queue_response(exchange->connection, (unsigned)reply->status, response);
     MHD_destroy_response(response);
     if (result == MHD_YES)
         observe_reply(exchange);

@@ -65,8 +65,7 @@ void access_log(const struct exchange *exchange) {
                                                    : "(none)");
     add_text_field(&line, "model", facts->model);
     add_text_field(&line, "client", client);
-    if (exchange->request.key_name[0] != '\0')
-        add_text_field(&line, "key", exchange->request.key_name);
+    add_text_field(&line, "key", exchange->request.key_name);
     add_number_field(&line, "status", facts->status);
     if (facts->error != WIRE_NUM_ERRORS)
         add_text_field(&line, "error", wire_error_get(facts->error)->title);

@@ -52,8 +52,8 @@ bool inference_decode(struct inference *inference, struct wire_problem *problem)
     const struct wire_input input = {.body = body->data != NULL ? body->data : "",
                                      .size = body->size,
                                      .json_size = codec->json_size,
-                                     .models = codec->models,
-                                     .num_models = codec->num_models,
+                                     .models = codec->body.models,
+                                     .num_models = codec->body.num_models,
                                      .arena = &exchange->work.decoded,
                                      .reserve = reserve_for_input,
                                      .context = &exchange->memory};

@@ -51,7 +51,7 @@ struct inference_kind {
 extern const struct inference_kind attention_kind; /* inference.c */
 extern const struct inference_kind heads_kind;     /* heads.c */
 
-/* Fails when nobody waits for the reply any more. */
+/* Fails when the deadline is over, or the client has left. */
 bool inference_check_deadline(const struct inference *inference,
                               struct wire_problem *problem);
 

@@ -15,14 +15,6 @@
 
 /* --- what it will take --- */
 
-static struct estimate_body body_to_estimate(const struct exchange *exchange) {
-    const struct exchange_codec *codec = &exchange->work.codec;
-    return (struct estimate_body){.models = codec->models,
-                                  .num_models = codec->num_models,
-                                  .size = exchange->record.facts.body_bytes,
-                                  .text = codec->text};
-}
-
 /* Returns how many bytes of the reply the job itself writes. */
 static size_t first_piece_bytes(const struct inference *inference) {
     return inference->streamed ? STREAM_PIECE_BYTES : inference->reply_bound;
@@ -30,7 +22,6 @@ static size_t first_piece_bytes(const struct inference *inference) {
 
 static void learn_times(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
-    const struct estimate_body body = body_to_estimate(exchange);
     const struct estimate_measured measured = {
         .model = inference->request.model,
         .flops = inference->joined ? 0 : inference->sizes.flops,
@@ -40,15 +31,15 @@ static void learn_times(const struct inference *inference) {
         .encode = inference->encode_ns,
         .write = inference->write_ns};
 
-    estimate_learn(exchange->generation->estimate, &body, &measured);
+    estimate_learn(exchange->generation->estimate, &exchange->work.codec.body, &measured);
 }
 
 /* Sets the estimates of a job that was not decoded yet. */
 static void estimate_job(struct exchange *exchange) {
-    const struct estimate_body body = body_to_estimate(exchange);
     struct sched_job *job = &exchange->work.job;
 
-    estimate_body(exchange->generation->estimate, &body, &job->cost, &job->later);
+    estimate_body(exchange->generation->estimate, &exchange->work.codec.body, &job->cost,
+                  &job->later);
     if (job->cost + job->later > SCHED_CHEAP_NS)
         return;
     job->cost += job->later;
@@ -60,7 +51,7 @@ static int64_t estimate_rest(const struct inference *inference) {
     const struct exchange *exchange = inference->exchange;
     const struct estimate *estimate = exchange->generation->estimate;
     return estimate_compute(estimate, inference->request.model, inference->sizes.flops) +
-           estimate_reply(estimate, exchange->work.codec.text,
+           estimate_reply(estimate, exchange->work.codec.body.text,
                           first_piece_bytes(inference));
 }
 
@@ -151,10 +142,11 @@ static void run_decoded(struct sched_job *job, struct sched_worker *worker) {
 /* Estimates what follows the decoding of a request that will be joined: its part of what
  * was needed for others like it. */
 static int64_t estimate_joined(const struct inference *inference, int64_t rest) {
-    const struct estimate_body body = body_to_estimate(inference->exchange);
+    const struct exchange *exchange = inference->exchange;
     int64_t decode, later;
 
-    estimate_body(inference->exchange->generation->estimate, &body, &decode, &later);
+    estimate_body(exchange->generation->estimate, &exchange->work.codec.body, &decode,
+                  &later);
     return later < rest ? later : rest;
 }
 
@@ -206,9 +198,10 @@ static void run_received(struct sched_job *job, struct sched_worker *worker) {
 
 void job_submit(struct exchange *exchange, const struct exchange_codec *codec) {
     exchange->work.codec = *codec;
+    exchange->work.codec.body.size = exchange->record.facts.body_bytes;
     exchange->work.submitted = clock_now_ns();
-    if (codec->num_models == 1)
-        observe_model(exchange, codec->models[0]);
+    if (codec->body.num_models == 1)
+        observe_model(exchange, codec->body.models[0]);
     estimate_job(exchange);
     exchange->work.abandoned = exchange->peer->hung_up;
     if (exchange->work.abandoned)
