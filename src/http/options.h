@@ -17,7 +17,7 @@ struct generations;
 /* Everything is borrowed and must outlive the server. */
 struct http_options {
     const char *listen;       /* HOST:PORT, [IPv6]:PORT */
-    const char *admin_listen; /* likewise; NULL: no admin address */
+    const char *admin_listen; /* in the same form; NULL: no admin address */
     const char *commit;       /* that follows the version, or NULL */
     size_t num_threads;       /* at least 1 */
     size_t max_connections;   /* of all threads together; 0: the default */

@@ -36,7 +36,7 @@ static bool check_body_headers(struct exchange *exchange, struct wire_problem *p
         "Content-Encoding '%.60s' is not supported; send the body without one", encoding);
 }
 
-/* `size` is that of the body, or "more" when it is not known. */
+/* `size` is the number of bytes, or "more" when it is not known. */
 static bool refuse_size(const struct exchange *exchange, const char *size,
                         struct wire_problem *problem) {
     const char *limit = "--max-body";

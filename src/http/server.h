@@ -20,7 +20,7 @@ attn_status http_server_create(const struct http_options *options,
 /* Borrows the URL of the server, such as "http://127.0.0.1:8080". */
 const char *http_server_url(const struct http_server *server);
 
-/* Likewise of the admin address; NULL without one. */
+/* Borrows the URL of the admin address; NULL without one. */
 const char *http_server_admin_url(const struct http_server *server);
 
 /* From now on the server says that it is not ready, and serves as before. */

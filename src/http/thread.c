@@ -437,7 +437,7 @@ static struct MHD_Daemon *choose_mhd_daemon(struct http_thread *thread) {
 attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     attn_status status;
 
-    errno = 0; /* libmicrohttpd leaves that of the call that failed */
+    errno = 0; /* libmicrohttpd leaves it as the call that failed has set it */
     thread->listen_fd = listen_fd;
     thread->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     thread->connections.handshakes.epoll_fd = thread->epoll_fd;

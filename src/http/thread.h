@@ -53,8 +53,8 @@ struct http_thread {
     const atomic_bool *refuses_ready; /* of the server; set once, before `draining` */
     atomic_size_t num_rounds;         /* of its loop, which any thread may read */
     size_t seen_rounds;               /* at the last http_server_is_alive() */
-    /* Set once, when the thread shall accept no more and end: first for all threads of
-     * the main address, then for that of the admin address. */
+    /* Set once, when the thread shall accept no more and end: first for the threads of
+     * the main address, later for the thread of the admin address. */
     atomic_bool *draining;
     const int64_t *deadline; /* valid once `draining` is set */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* certificate.c: certificates by GnuTLS. In a build without it none is ever made, so the
- * functions that take one are not called. */
+/* certificate.c: certificates by GnuTLS. Without GnuTLS no certificate can be made, and
+ * the functions that take one are never called. */
 #include "tls/certificate.h"
 
 #include "base/error.h"

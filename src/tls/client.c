@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client.c: a client by GnuTLS that trusts any server. */
+/* tls/client.c: a client by GnuTLS that trusts any server. */
 #include "tls/client.h"
 
 #if ATTND_TLS
@@ -19,7 +19,7 @@ static bool receive_reply(gnutls_session_t session, char *ret_reply, size_t size
     return got > 0;
 }
 
-/* Prepares the session for a server whose certificate nobody checks. */
+/* Prepares the session for a server whose certificate is not checked. */
 static bool prepare_session(gnutls_session_t session, int fd,
                             gnutls_certificate_credentials_t credentials) {
     gnutls_transport_set_int(session, fd);

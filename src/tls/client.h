@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client.h: one request over TLS, as attnd health sends it. */
+/* tls/client.h: one request over TLS, as attnd health sends it. */
 #ifndef ATTND_TLS_CLIENT_H
 #define ATTND_TLS_CLIENT_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.c: sessions by GnuTLS. In a build without it there is none, so nothing here is
- * called. */
+/* session.c: sessions by GnuTLS. Without GnuTLS these functions are never called. */
 #include "tls/session.h"
 
 #if ATTND_TLS

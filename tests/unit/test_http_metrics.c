@@ -189,7 +189,7 @@ static void test_refusals_are_said_once_in_ten_seconds(void **state) {
     assert_int_equal(atomic_load(&refusals.limit.num_events), 6);
     refusals_warn(&refusals);
     assert_int_equal(atomic_load(&refusals.limit.num_events), 0);
-    assert_int_equal(atomic_load(&refusals.unsaid[WIRE_E_QUEUE_FULL]), 0);
+    assert_int_equal(atomic_load(&refusals.unreported[WIRE_E_QUEUE_FULL]), 0);
 
     refusals_count(&refusals, WIRE_E_QUEUE_FULL);
     refusals_warn(&refusals);

@@ -2,8 +2,8 @@
 /* trace.h: by which names a request is known to others: its id and its trace.
  *
  * X-Request-Id is the client's own when it has 1 to 128 visible ASCII characters;
- * otherwise one is made of 128 random bits, in hex. traceparent is that of W3C Trace
- * Context, https://www.w3.org/TR/trace-context/. */
+ * otherwise one is made of 128 random bits, in hex. W3C Trace Context defines
+ * traceparent: https://www.w3.org/TR/trace-context/. */
 #ifndef ATTND_HTTP_LOG_TRACE_H
 #define ATTND_HTTP_LOG_TRACE_H
 

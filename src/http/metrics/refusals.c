@@ -21,8 +21,8 @@ const char *refusal_reason(enum wire_error error) {
 void refusals_count(struct refusals *refusals, enum wire_error error) {
     if (refusal_reason(error) == NULL)
         return;
-    /* In this order: what the limit promises is found. */
-    atomic_fetch_add(&refusals->unsaid[error], 1);
+    /* The order matters: who finds the event must find its count. */
+    atomic_fetch_add(&refusals->unreported[error], 1);
     log_limit_count(&refusals->limit);
 }
 
@@ -33,14 +33,14 @@ void refusals_warn(struct refusals *refusals) {
     char reasons[256] = "";
     size_t size = 0, total = 0;
     for (size_t i = 0; i < WIRE_NUM_ERRORS; i++) {
-        size_t count = atomic_exchange(&refusals->unsaid[i], 0);
+        size_t count = atomic_exchange(&refusals->unreported[i], 0);
         if (count > 0 && size < sizeof reasons)
             size += (size_t)snprintf(reasons + size, sizeof reasons - size, "%s%s %zu",
                                      size > 0 ? ", " : "",
                                      refusal_reason((enum wire_error)i), count);
         total += count;
     }
-    if (total > 0) /* one that was counted meanwhile was said before */
+    if (total > 0) /* 0: an earlier line has told of all of them */
         log_write(LOG_WARN, "requests were refused", LOG_NUMBER("count", total),
                   LOG_TEXT("reasons", reasons));
 }

@@ -14,7 +14,7 @@
 /* Zeroed, there were none. */
 struct refusals {
     struct log_limit limit;
-    atomic_size_t unsaid[WIRE_NUM_ERRORS]; /* since the last warning, by error */
+    atomic_size_t unreported[WIRE_NUM_ERRORS]; /* since the last warning, by error */
 };
 
 /* Returns a word for an error that reports a limit of the server; NULL for others. */
@@ -23,8 +23,8 @@ const char *refusal_reason(enum wire_error error);
 /* Counts a request, if the error is a refusal. */
 void refusals_count(struct refusals *refusals, enum wire_error error);
 
-/* Logs what was not said yet, unless it is too early. Costs one load when there is
- * nothing. */
+/* Logs what is unreported, unless the last line is too young. Costs one load when there
+ * is nothing. */
 void refusals_warn(struct refusals *refusals);
 
 #endif

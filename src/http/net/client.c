@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client.c: the table of clients. */
+/* http/net/client.c: the table of clients. */
 #include "http/net/client.h"
 
 #include "base/hash.h"

@@ -300,7 +300,7 @@ static bool is_too_slow(const struct connection *connection, uint64_t bytes, int
            (double)bytes < (double)late / (double)SECOND_NS * (double)options->min_rate;
 }
 
-/* Whether bytes have arrived that nobody has read. */
+/* Whether bytes have arrived that libmicrohttpd has not read. */
 static bool has_unread_bytes(const struct connection *connection) {
     int bytes = 0;
     return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;

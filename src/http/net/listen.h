@@ -13,7 +13,7 @@
 attn_status listen_check(const char *option, const char *listen, attn_error *ret_error);
 
 /* Whether only this machine can reach every address of `listen`, which listen_check()
- * accepts. A host that is unknown is not looked for elsewhere, so it is none. */
+ * accepts. Returns false for an unknown host. */
 bool listen_is_loopback(const char *listen);
 
 /* Opens `count` non-blocking sockets that listen on one address, so that each thread

@@ -128,8 +128,8 @@ static bool is_over_loopback(struct MHD_Connection *connection) {
     return address_is_loopback(&address);
 }
 
-/* Whether `origin` is that of the server that the request addresses. The host of a whole
- * URL goes before the header Host (RFC 9112, section 3.2.2). */
+/* Whether `origin` is the origin of the server that the request addresses. The host of a
+ * whole URL goes before the header Host (RFC 9112, section 3.2.2). */
 static bool is_own_origin(struct MHD_Connection *connection, const char *url,
                           const char *origin) {
     size_t size;

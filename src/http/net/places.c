@@ -23,7 +23,7 @@ enum dispensable {
 enum tier {
     STAYS,
     OF_LARGEST, /* to clients that would hold fewer places */
-    OF_ANYBODY, /* idle or slow */
+    OF_ANY,     /* idle or slow */
     USELESS
 };
 
@@ -63,7 +63,8 @@ static enum dispensable find_class(const struct connection *connection, int64_t 
     return RECEIVES;
 }
 
-/* Finds how dispensable a connection is to a newcomer of `client`; NULL: to nobody. */
+/* Finds how dispensable a connection is to a newcomer of `client`; NULL: when descriptors
+ * are short. */
 static struct rank find_rank(const struct connection *connection,
                              const struct client *client, int64_t now) {
     size_t wanted = client != NULL ? atomic_load(&client->num_places) + 1 : 0;
@@ -76,7 +77,7 @@ static struct rank find_rank(const struct connection *connection,
     if (rank.class == IS_GONE)
         rank.tier = USELESS;
     else if (rank.class >= IS_SLOW)
-        rank.tier = OF_ANYBODY;
+        rank.tier = OF_ANY;
     else if (rank.class >= RECEIVES)
         rank.tier = connection->holder == client || rank.num_places >= wanted ? OF_LARGEST
                                                                               : STAYS;

@@ -9,7 +9,7 @@
 
 #include "http/net/connection.h"
 
-/* Takes a place for a new connection. When there is none, another connection of its
+/* Takes a place for a new connection. When all are taken, another connection of its
  * thread is ended, the first of these:
  *
  * 1. One that is gone, idle for a second, or slow. Of several, one of the client that
@@ -24,7 +24,8 @@
 bool place_take(struct connection *newcomer);
 
 /* Ends the most dispensable connection of the list, because there are too few
- * descriptors: none whose request is complete. Returns false when there is none. */
+ * descriptors. A connection whose request is complete stays. Returns false when none
+ * ends. */
 bool place_end_one(struct connection_list *list);
 
 #endif

@@ -213,7 +213,7 @@ static void reload_keys(struct secrets *secrets) {
     secrets->keys = keys;
     pthread_mutex_unlock(&secrets->lock);
     api_keys_destroy(old);
-    log_keys(keys); /* who reads the line finds them in use */
+    log_keys(keys); /* now that they are in use */
 }
 
 static void reload_certificate(struct secrets *secrets) {

@@ -36,7 +36,7 @@ struct turn_flow {
     size_t num_taken;                  /* in that round */
 };
 
-/* Zeroed, nobody waits. */
+/* Zeroed, no request waits. */
 struct turns {
     uint64_t round;
     size_t num_taken;               /* in this round */
