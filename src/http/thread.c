@@ -394,12 +394,26 @@ static size_t keep_path_escapes(void *cls, struct MHD_Connection *connection,
     return strlen(text);
 }
 
-/* Starts a daemon, with `tls_options` in addition. */
-static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread, unsigned tls_flag,
-                                           struct MHD_OptionItem *tls_options) {
+static void *option_text(const char *text) {
+    return (void *)(uintptr_t)text; /* libmicrohttpd does not write to it */
+}
+
+/* Starts the thread's daemon. It gets no certificate: begin_tls() gives each connection
+ * the newest one. Returns NULL when that fails. */
+static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread) {
+    static const char priorities[] =
+        "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-AES-128-CBC:-AES-256-CBC:"
+        "%SERVER_PRECEDENCE"; /* with forward secrecy, and authenticated encryption */
+    bool tls = thread->secrets != NULL && secrets_has_certificate(thread->secrets);
+    struct MHD_OptionItem tls_options[] = {
+        {tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, option_text(priorities)},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_certificate_find_none()},
+        {MHD_OPTION_END, 0, NULL}};
+
+    thread->speaks_tls = tls;
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_ITC | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-            MHD_USE_NO_LISTEN_SOCKET | tls_flag,
+            MHD_USE_NO_LISTEN_SOCKET | (tls ? (unsigned)MHD_USE_TLS : 0),
         0, NULL, NULL, thread->callbacks.handle, thread, MHD_OPTION_EXTERNAL_LOGGER,
         log_mhd, NULL, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_CONNECTION_POOL,
@@ -408,30 +422,6 @@ static struct MHD_Daemon *start_mhd_daemon(struct http_thread *thread, unsigned 
         MHD_OPTION_NOTIFY_CONNECTION, notice_connection, thread,
         MHD_OPTION_NOTIFY_COMPLETED, thread->callbacks.completed, thread,
         MHD_OPTION_ARRAY, tls_options, MHD_OPTION_END);
-}
-
-static void *option_text(const char *text) {
-    return (void *)(uintptr_t)text; /* libmicrohttpd does not write to it */
-}
-
-/* Starts the thread's daemon. It gets no certificate: begin_tls() gives each connection
- * the newest one. Returns NULL when that fails. */
-static struct MHD_Daemon *choose_mhd_daemon(struct http_thread *thread) {
-    static const char priorities[] =
-        "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-AES-128-CBC:-AES-256-CBC:"
-        "%SERVER_PRECEDENCE"; /* with forward secrecy, and authenticated encryption */
-    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
-
-    thread->speaks_tls =
-        thread->secrets != NULL && secrets_has_certificate(thread->secrets);
-    if (!thread->speaks_tls)
-        return start_mhd_daemon(thread, 0, none);
-
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_PRIORITIES, 0, option_text(priorities)},
-        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_certificate_find_none()},
-        {MHD_OPTION_END, 0, NULL}};
-    return start_mhd_daemon(thread, MHD_USE_TLS, tls);
 }
 
 attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
@@ -446,7 +436,7 @@ attn_status http_thread_start(struct http_thread *thread, int listen_fd) {
     atomic_init(&thread->num_with_workers, 0);
     atomic_init(&thread->num_rounds, 0);
 
-    thread->daemon = choose_mhd_daemon(thread);
+    thread->daemon = start_mhd_daemon(thread);
     if (thread->daemon == NULL || thread->epoll_fd < 0 || thread->wake_fd < 0)
         goto fail;
 

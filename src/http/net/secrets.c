@@ -147,15 +147,39 @@ static attn_status read_certificate(const struct secret_files *files,
 
 /* --- replacing --- */
 
-static void log_keys(const struct api_keys *keys) {
+/* Reads the keys, and puts them in the place of those that were there. */
+static attn_status load_keys(struct secrets *secrets, attn_error *ret_error) {
+    struct api_keys *keys;
+    attn_status status = read_keys(secrets->files.keys, &keys, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    pthread_mutex_lock(&secrets->lock);
+    struct api_keys *old = secrets->keys;
+    secrets->keys = keys;
+    pthread_mutex_unlock(&secrets->lock);
+    api_keys_destroy(old);
     log_write(LOG_INFO, "keys", LOG_NUMBER("count", api_keys_count(keys)));
+    return ATTN_OK;
 }
 
-static void log_certificate(const struct tls_certificate *certificate) {
+/* Reads the certificate, and puts it in the place of the one that was there. */
+static attn_status load_certificate(struct secrets *secrets, attn_error *ret_error) {
+    struct tls_certificate *certificate;
+    attn_status status = read_certificate(&secrets->files, &certificate, ret_error);
+    if (status != ATTN_OK)
+        return status;
+
+    pthread_mutex_lock(&secrets->lock);
+    struct tls_certificate *old = secrets->certificate;
+    secrets->certificate = certificate;
+    pthread_mutex_unlock(&secrets->lock);
+    tls_certificate_release(old);
     int64_t seconds = tls_certificate_expiry(certificate) - (int64_t)time(NULL);
     log_write(seconds > 0 ? LOG_INFO : LOG_WARN,
               seconds > 0 ? "certificate" : "the certificate has expired",
               LOG_NUMBER("days_left", seconds / DAY_SECONDS));
+    return ATTN_OK;
 }
 
 /* Checks what can be known without the files. */
@@ -181,17 +205,10 @@ attn_status secrets_init(struct secrets *secrets, const struct secret_files *fil
 
     attn_status status = check_pairing(files, ret_error);
     if (status == ATTN_OK && files->keys != NULL)
-        status = read_keys(files->keys, &secrets->keys, ret_error);
+        status = load_keys(secrets, ret_error);
     if (status == ATTN_OK && files->certificate != NULL)
-        status = read_certificate(files, &secrets->certificate, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
-    if (secrets->keys != NULL)
-        log_keys(secrets->keys);
-    if (secrets->certificate != NULL)
-        log_certificate(secrets->certificate);
-    return ATTN_OK;
+        status = load_certificate(secrets, ret_error);
+    return status;
 }
 
 void secrets_deinit(struct secrets *secrets) {
@@ -199,46 +216,19 @@ void secrets_deinit(struct secrets *secrets) {
     tls_certificate_release(secrets->certificate);
 }
 
-static void reload_keys(struct secrets *secrets) {
-    struct api_keys *keys;
+void secrets_reload(struct secrets *secrets) {
     attn_error error;
-    if (read_keys(secrets->files.keys, &keys, &error) != ATTN_OK) {
+
+    if (secrets->files.keys != NULL && load_keys(secrets, &error) != ATTN_OK) {
         log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
         atomic_fetch_add(&secrets->num_failed_keys, 1);
-        return;
     }
-
-    pthread_mutex_lock(&secrets->lock);
-    struct api_keys *old = secrets->keys;
-    secrets->keys = keys;
-    pthread_mutex_unlock(&secrets->lock);
-    api_keys_destroy(old);
-    log_keys(keys); /* now that they are in use */
-}
-
-static void reload_certificate(struct secrets *secrets) {
-    struct tls_certificate *certificate;
-    attn_error error;
-    if (read_certificate(&secrets->files, &certificate, &error) != ATTN_OK) {
+    if (secrets->files.certificate != NULL &&
+        load_certificate(secrets, &error) != ATTN_OK) {
         log_write(LOG_WARN, "certificate stays as it was",
                   LOG_TEXT("reason", error.text));
         atomic_fetch_add(&secrets->num_failed_certificates, 1);
-        return;
     }
-
-    pthread_mutex_lock(&secrets->lock);
-    struct tls_certificate *old = secrets->certificate;
-    secrets->certificate = certificate;
-    pthread_mutex_unlock(&secrets->lock);
-    tls_certificate_release(old);
-    log_certificate(certificate);
-}
-
-void secrets_reload(struct secrets *secrets) {
-    if (secrets->files.keys != NULL)
-        reload_keys(secrets);
-    if (secrets->files.certificate != NULL)
-        reload_certificate(secrets);
 }
 
 bool secrets_has_certificate(const struct secrets *secrets) {
