@@ -10,7 +10,7 @@
 #include "base/noise.h"
 #include "bench/tiles.h"
 #include "math/model.h"
-#include "math/plan/make.h"
+#include "math/plan/plan.h"
 #include "models/spec.h"
 #include "sched/loop.h"
 #include "sched/pool.h"

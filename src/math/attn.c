@@ -3,10 +3,8 @@
  * keys and values are projected; each panel of queries of each head attends; the outputs
  * are projected. Threads of the caller share a step that is large enough. */
 #include "math/attend/attend.h"
-#include "math/attend/direct.h"
-#include "math/attend/finish.h"
-#include "math/plan/make.h"
-#include "math/run/project.h"
+#include "math/plan/plan.h"
+#include "math/run/run.h"
 #include "math/steps.h"
 
 attn_status attn_run_steps(const attn_model *model, const attn_request *request,

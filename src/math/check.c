@@ -31,12 +31,12 @@ struct attention_check {
     void *scratch;
 };
 
-/* Query c attends to so many keys. */
+/* Returns how many keys query c attends to. */
 static size_t check_num_keys(size_t c) {
     return CHECK_KEYS - 3 * c;
 }
 
-/* Query c of a masked panel attends to keys from this one on. */
+/* Returns the first key that query c of a masked panel attends to. */
 static size_t check_first_key(size_t c) {
     return c + 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_direct.c: few queries over many keys, whose projections are turned round. */
 #include "math/model.h"
-#include "math/plan/make.h"
+#include "math/plan/plan.h"
 #include "math/ref/ref.h"
 #include "math/steps.h"
 #include "random_model.h"

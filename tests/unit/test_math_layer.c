@@ -2,7 +2,7 @@
 /* test_math_layer.c: what layers of checkpoints have besides plain attention, against the
  * reference, with every engine, instruction set and precision. */
 #include "math/model.h"
-#include "math/plan/make.h"
+#include "math/plan/plan.h"
 #include "math/ref/ref.h"
 #include "random_model.h"
 

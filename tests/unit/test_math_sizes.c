@@ -2,7 +2,7 @@
 /* test_math_sizes.c: sizes of a plan never wrap, whatever model and batch are. */
 #include "math/kernels/kernels.h"
 #include "math/model.h"
-#include "math/plan/make.h"
+#include "math/plan/plan.h"
 #include "math/plan/rules.h"
 
 #include <setjmp.h>

@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attend.h: the attention of all sequences. */
+/* attend.h: what the steps of the layer do between its projections. */
 #ifndef ATTND_MATH_ATTEND_ATTEND_H
 #define ATTND_MATH_ATTEND_ATTEND_H
 
 #include "math/run/run.h"
 
+/* The second part of the first step: clips, norms and rotates what was projected, where
+ * layer.finishes, and writes keys into panels. */
+void run_finish_rows(const struct run *run);
+
+/* The last part of the first step: folds W_k into the queries of direct sequences. */
+void run_fold_queries(const struct run *run);
+
 /* The second step: every panel of queries of every head attends. Overwrites the queries,
  * and with bfloat16 the keys and values. */
 void run_attend(const struct run *run);
+
+/* The last part of the second step: projects the weighted sums of values of direct
+ * sequences to the heads' outputs. */
+void run_project_sums(const struct run *run);
 
 #endif

@@ -2,7 +2,7 @@
 /* direct.c: the projections of direct sequences; see plan_find_kind(). An item is some
  * queries of one head. Keys and values are two halves that do not know each other: a
  * layer that changes its keys after their projection could still sum values directly. */
-#include "math/attend/direct.h"
+#include "math/attend/attend.h"
 
 #include "math/attend/items.h"
 #include "math/mask.h"

@@ -2,7 +2,7 @@
 /* finish.c: what becomes of projected rows: they are clipped, normed and rotated to their
  * positions, and keys go into panels. An item is up to KEY_BLOCK rows of a sequence, in
  * all heads. */
-#include "math/attend/finish.h"
+#include "math/attend/attend.h"
 
 #include "math/attend/items.h"
 #include "math/rows/norm.h"

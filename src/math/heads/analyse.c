@@ -2,12 +2,10 @@
 /* analyse.c: runs the layer up to the heads' outputs, and sums up what each head does. */
 #include "base/pace.h"
 #include "math/attend/attend.h"
-#include "math/attend/finish.h"
-#include "math/heads/contribute.h"
-#include "math/heads/even.h"
+#include "math/heads/parts.h"
 #include "math/mask.h"
-#include "math/plan/make.h"
-#include "math/run/project.h"
+#include "math/plan/plan.h"
+#include "math/run/run.h"
 
 #define ROWS_STEPS 8 /* of counting the rows of a sequence */
 

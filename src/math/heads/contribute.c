@@ -2,7 +2,7 @@
 /* contribute.c: computes c_h = W_o[:, h] z_h for a strip of rows and a panel of output
  * columns at a time, and multiplies all pairs of heads while they are in the cache. The
  * outputs themselves are one more row of that product. */
-#include "math/heads/contribute.h"
+#include "math/heads/parts.h"
 
 #include "base/pace.h"
 #include "math/mask.h"

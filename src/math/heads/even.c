@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* even.c: sums over ranges of keys in closed form; only keys without an order are looked
  * at one by one. */
-#include "math/heads/even.h"
+#include "math/heads/parts.h"
 
 #include "math/attend/items.h"
 #include "math/mask.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flops.c: estimates how long a request takes, in operations. */
-#include "math/plan/flops.h"
+#include "math/plan/parts.h"
 
 #include "math/plan/rules.h"
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make.c: checks a request, and adds up its sizes before memory is allocated. */
-#include "math/plan/make.h"
+#include "math/plan/plan.h"
 
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
 #include "math/mask.h"
-#include "math/plan/flops.h"
+#include "math/plan/parts.h"
 #include "math/plan/rules.h"
-#include "math/plan/scratch.h"
 
 #include <limits.h>
 #include <stdint.h>

@@ -166,4 +166,8 @@ struct plan {
     struct plan_flops flops;
 };
 
+/* As attn_plan() or attn_heads_plan(), but also works out the offsets. */
+attn_status plan_make(const attn_model *model, const attn_request *request,
+                      enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error);
+
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scratch.c: lays out the scratch memory, of all threads and of each. What saturates at
  * SIZE_MAX on the way is refused when it is reserved. */
-#include "math/plan/scratch.h"
+#include "math/plan/parts.h"
 
 #include "math/plan/rules.h"
 #include "math/reserve.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* project.c: the projections, divided into strips of rows times panels of weights. With
  * kernels for bfloat16 the rows are converted first. */
-#include "math/run/project.h"
+#include "math/run/run.h"
 
 #include "base/pace.h"
 #include "math/rows/norm.h"

@@ -6,12 +6,54 @@
 
 #include "math/model.h"
 #include "math/plan/plan.h"
-#include "math/run/ranges.h"
 
 #include <stdint.h>
 
 /* Operations that share_tasks() assumes for the conversion of one number to bfloat16. */
 #define RUN_CONVERT_FLOPS 4
+
+/* Ranges in order, none next to another. */
+struct ranges {
+    const struct range *items; /* [count] */
+    size_t count;
+};
+
+/* Returns how many items all ranges have together. */
+static inline size_t ranges_total(struct ranges ranges) {
+    size_t total = 0;
+    for (size_t i = 0; i < ranges.count; i++)
+        total += ranges.items[i].end - ranges.items[i].first;
+    return total;
+}
+
+/* Returns item number `index` of all ranges together. */
+static inline size_t ranges_item(struct ranges ranges, size_t index) {
+    const struct range *range = ranges.items;
+    for (; index >= range->end - range->first; range++)
+        index -= range->end - range->first;
+    return range->first + index;
+}
+
+/* Returns which of the items of all ranges `item` is, or SIZE_MAX. */
+static inline size_t ranges_find(struct ranges ranges, size_t item) {
+    size_t before = 0;
+    for (size_t i = 0; i < ranges.count && ranges.items[i].first <= item; i++) {
+        if (item < ranges.items[i].end)
+            return before + item - ranges.items[i].first;
+        before += ranges.items[i].end - ranges.items[i].first;
+    }
+    return SIZE_MAX;
+}
+
+/* Returns how many items below `item` are in the ranges. */
+static inline size_t ranges_below(struct ranges ranges, size_t item) {
+    size_t count = 0;
+    for (size_t i = 0; i < ranges.count && ranges.items[i].first < item; i++) {
+        size_t end = ranges.items[i].end < item ? ranges.items[i].end : item;
+        count += end - ranges.items[i].first;
+    }
+    return count;
+}
 
 /* What every step of one call needs. */
 struct run {
@@ -68,5 +110,17 @@ static inline float *run_thread(const struct run *run, size_t thread,
  * where that is the outputs themselves. */
 void run_init(struct run *run, const attn_model *model, const attn_request *request,
               const struct plan *plan, void *scratch);
+
+/* The first step: projects queries, keys and values, which the norm before the layer
+ * comes before; those that are the same tensor go together. Keys and values of direct
+ * sequences are not projected. */
+void run_project_inputs(const struct run *run);
+
+/* Copies the heads' outputs to `heads` [sum of Tq, H*D]. */
+void run_copy_heads(const struct run *run, float *heads);
+
+/* The third step: projects the heads' outputs to `outputs` [sum of Tq, out_size]; with
+ * bfloat16 it overwrites them. Only for models with an output projection. */
+void run_project_outputs(const struct run *run, float *outputs);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* contribute.h: the contributions of the heads to the outputs, and their products. */
-#ifndef ATTND_MATH_HEADS_CONTRIBUTE_H
-#define ATTND_MATH_HEADS_CONTRIBUTE_H
+/* parts.h: the parts of attn_heads_add() that follow the attention. */
+#ifndef ATTND_MATH_HEADS_PARTS_H
+#define ATTND_MATH_HEADS_PARTS_H
 
 #include "math/run/run.h"
 
@@ -12,5 +12,9 @@
  * A strip of rows is one task. Its products go to run->plan->strip_products, and it needs
  * run->plan->scratch.thread_floats of a thread's scratch. */
 void heads_contribute(const struct run *run, double *gram, double *squared_norm);
+
+/* Writes what even weights amount to in the rows of each panel of queries to
+ * run->even_sums. The panels are tasks, since unordered keys are looked at one by one. */
+void heads_even(const struct run *run);
 
 #endif

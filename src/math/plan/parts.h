@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flops.h: how long a request takes, in operations. */
-#ifndef ATTND_MATH_PLAN_FLOPS_H
-#define ATTND_MATH_PLAN_FLOPS_H
+/* parts.h: the last parts of plan_make(), in their order, once sequences are counted. */
+#ifndef ATTND_MATH_PLAN_PARTS_H
+#define ATTND_MATH_PLAN_PARTS_H
 
 #include "math/plan/plan.h"
+
+/* Lays out the scratch memory. Returns false when sizes
+ * overflow. */
+bool plan_scratch(const attn_model *model, const attn_request *request,
+                  struct plan *plan);
 
 /* Returns the operations of a pair besides its products, which are none in most. */
 double plan_pair_flops(bool masked, bool biased);
