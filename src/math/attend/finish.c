@@ -25,7 +25,7 @@ struct finishing {
 };
 
 /* Projected rows of a sequence: queries or keys. */
-struct finished_rows {
+struct row_set {
     float *rows;
     size_t row_ld, head_ld;  /* from a row to the next, and from a head to the next */
     struct ranges heads;     /* those that were projected */
@@ -113,50 +113,39 @@ static void fill_entry(void *data, size_t index, size_t thread) {
 
 /* --- rows --- */
 
-/* Norms a row that was clipped. */
-static void norm_heads(const struct finishing *p, const struct finished_rows *rows,
-                       float *row) {
+/* Clips, norms and rotates row `r` of the sequence. */
+static void finish_row(struct finishing *p, const struct row_set *rows, size_t r) {
     const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
-    bool whole = info->head_norm_whole;
+    const struct norm *norm = &rows->norm;
+    size_t head_size = info->head_size, ld = rows->head_ld;
+    bool whole = info->head_norm_whole, norms = info->head_norm != ATTN_NORM_NONE;
+    float *row = rows->rows + r * rows->row_ld;
     struct norm_scale by = {0};
 
-    if (whole)
-        by =
-            norm_find(&rows->norm, row, rows->norm.size / info->head_size, rows->head_ld);
+    for (size_t i = 0; info->clip > 0 && i < heads.count; i++) {
+        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
+            norm_clip((float)info->clip, head_size, row + h * ld);
+    }
+    if (norms && whole)
+        by = norm_find(norm, row, norm->size / head_size, ld);
+    if (info->rope_size > 0)
+        rotate_turn(&p->angles, rows->positions != NULL ? rows->positions[r] : r);
     for (size_t i = 0; i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
-            float *x = row + h * rows->head_ld;
-            if (!whole)
-                norm_row(&rows->norm, x, x);
-            else
-                norm_apply(&rows->norm, by, h * info->head_size, info->head_size, x, x);
+            float *x = row + h * ld;
+            if (norms && whole)
+                norm_apply(norm, by, h * head_size, head_size, x, x);
+            else if (norms)
+                norm_row(norm, x, x);
+            if (info->rope_size > 0)
+                rotate_apply(&p->angles, x);
         }
     }
 }
 
-/* Clips, norms and rotates row `r` of the sequence. */
-static void finish_row(struct finishing *p, const struct finished_rows *rows, size_t r) {
-    const attn_model_info *info = &p->run->model->info;
-    const struct ranges heads = rows->heads;
-    float *row = rows->rows + r * rows->row_ld;
-
-    if (info->rope_size > 0)
-        rotate_turn(&p->angles, rows->positions != NULL ? rows->positions[r] : r);
-    for (size_t i = 0; info->clip > 0 && i < heads.count; i++) {
-        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
-            norm_clip((float)info->clip, info->head_size, row + h * rows->head_ld);
-    }
-    if (info->head_norm != ATTN_NORM_NONE)
-        norm_heads(p, rows, row);
-    for (size_t i = 0; info->rope_size > 0 && i < heads.count; i++) {
-        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
-            rotate_apply(&p->angles, row + h * rows->head_ld);
-    }
-}
-
 /* Transposes keys first..first+count of a sequence into a panel, in each head. */
-static void store_panels(const struct finishing *p, const struct finished_rows *keys,
+static void store_panels(const struct finishing *p, const struct row_set *keys,
                          size_t first, size_t count) {
     const struct kernels *kernels = p->run->model->engine.kernels;
     const struct ranges heads = keys->heads;
@@ -192,43 +181,35 @@ static void clip_values(const struct finishing *p, size_t first, size_t count) {
     }
 }
 
-/* Describes the projected queries of a sequence. */
-static struct finished_rows find_queries(const struct finishing *p) {
+/* Describes the projected queries or keys of a sequence, both as rows. */
+static struct row_set find_row_set(const struct finishing *p, bool keys) {
     const struct run *run = p->run;
     const attn_model *model = run->model;
     const attn_model_info *info = &model->info;
-    bool whole = info->head_norm_whole;
-
-    return (struct finished_rows){
-        .rows = run->queries + p->at->first_query * run->plan->layer.score_width,
-        .row_ld = run->plan->layer.score_width,
-        .head_ld = info->head_size,
-        .heads = run->query_heads,
-        .positions = positions_from(run->request->positions, p->at->first_query),
-        .norm = {info->head_norm == ATTN_NORM_LAYER, info->head_norm_eps,
-                 model->query_norm_weight, model->query_norm_bias,
-                 whole ? run->plan->layer.score_width : info->head_size},
-    };
-}
-
-/* Describes the projected keys of a sequence, as rows. */
-static struct finished_rows find_finished_keys(const struct finishing *p) {
-    const struct run *run = p->run;
     const struct plan *plan = run->plan;
-    const attn_model *model = run->model;
-    const attn_model_info *info = &model->info;
-    bool whole = info->head_norm_whole;
+    const attn_request *request = run->request;
+    struct norm norm = {.centred = info->head_norm == ATTN_NORM_LAYER,
+                        .eps = info->head_norm_eps,
+                        .weight =
+                            keys ? model->key_norm_weight : model->query_norm_weight,
+                        .bias = keys ? model->key_norm_bias : model->query_norm_bias,
+                        .size = info->head_size};
 
-    return (struct finished_rows){
-        .rows = run->keys + p->at->first_projected * plan->keys.ld,
-        .row_ld = plan->keys.ld,
-        .head_ld = plan->keys.head_ld,
-        .heads = run->key_heads,
-        .positions = positions_from(run->request->key_positions, p->at->first_key),
-        .norm = {info->head_norm == ATTN_NORM_LAYER, info->head_norm_eps,
-                 model->key_norm_weight, model->key_norm_bias,
-                 whole ? plan->layer.key_width : info->head_size},
-    };
+    if (info->head_norm_whole)
+        norm.size = keys ? plan->layer.key_width : plan->layer.score_width;
+    if (keys)
+        return (struct row_set){run->keys + p->at->first_projected * plan->keys.ld,
+                                plan->keys.ld,
+                                plan->keys.head_ld,
+                                run->key_heads,
+                                positions_from(request->key_positions, p->at->first_key),
+                                norm};
+    return (struct row_set){run->queries + p->at->first_query * plan->layer.score_width,
+                            plan->layer.score_width,
+                            info->head_size,
+                            run->query_heads,
+                            positions_from(request->positions, p->at->first_query),
+                            norm};
 }
 
 /* Items are blocks of keys and values, then those of queries. */
@@ -244,11 +225,11 @@ static void finish_items(const struct run *run, const struct sequence_position *
     p.rotation = find_rotation(run, at, (double *)(void *)rotation);
     rotate_init(&p.angles, &p.rotation, rotation + 2 * num_pairs);
     p.tile = run_thread(run, thread, PLAN_THREAD_TILE);
-    const struct finished_rows keys = find_finished_keys(&p), queries = find_queries(&p);
+    const struct row_set keys = find_row_set(&p, true), queries = find_row_set(&p, false);
 
     for (size_t item = items.first; item < items.end; item++) {
         bool of_keys = item < key_blocks;
-        const struct finished_rows *rows = of_keys ? &keys : &queries;
+        const struct row_set *rows = of_keys ? &keys : &queries;
         size_t all = of_keys ? key_len : run->request->query_lens[at->sequence];
         size_t first = (of_keys ? item : item - key_blocks) * KEY_BLOCK;
         size_t end = all - first < KEY_BLOCK ? all : first + KEY_BLOCK;

@@ -55,7 +55,7 @@ static float *find_weights(const struct panel_work *work, size_t c) {
 }
 
 /* Finds the rows of the panel, and where their weights go. */
-static void find_rows(struct panel_work *work) {
+static void find_panel_rows(struct panel_work *work) {
     const struct run *run = work->run;
     size_t query_len = run->request->query_lens[work->at.sequence];
     size_t first = ranges_below(run->scored, work->range.first);
@@ -88,7 +88,7 @@ void work_init(struct panel_work *work, const struct run *run,
     work->chunk = 0;
     work->thread = thread;
     work->mask = mask;
-    find_rows(work);
+    find_panel_rows(work);
     find_keys(work);
 }
 

@@ -4,6 +4,7 @@
 #include "math/run/run.h"
 
 #include "base/pace.h"
+#include "base/size.h"
 #include "math/rows/norm.h"
 #include "math/run/share.h"
 
@@ -13,12 +14,13 @@
 #define TASK_PANELS_MAX 8   /* panels of weights in one task */
 #define NORM_FLOPS      8   /* operations that take as long as norming a number */
 
-/* Rows to convert to bfloat16. */
-struct conversion {
-    const struct kernels *kernels;
-    const float *from;
-    float *to;
+/* Rows that are converted to bfloat16, normed or copied, strip by strip. */
+struct row_pass {
+    const float *from; /* [rows, width] */
+    float *to;         /* [rows, to_ld] */
     size_t rows, width, to_ld;
+    const struct kernels *kernels; /* convert; NULL: they do not */
+    struct norm norm;              /* norms; without weights, it copies */
 };
 
 static size_t num_strips(size_t rows) {
@@ -27,17 +29,28 @@ static size_t num_strips(size_t rows) {
 
 /* Returns how many rows the strip that begins at row `first` has. */
 static size_t strip_rows(size_t rows, size_t first) {
-    return rows - first < STRIP_ROWS ? rows - first : STRIP_ROWS;
+    return size_min(rows - first, STRIP_ROWS);
 }
 
-static void convert_strip(void *data, size_t index, size_t thread) {
-    const struct conversion *c = data;
-    size_t first = index * STRIP_ROWS;
+static void pass_strip(void *data, size_t index, size_t thread) {
+    const struct row_pass *p = data;
+    size_t first = index * STRIP_ROWS, count = strip_rows(p->rows, first);
+    const float *from = p->from + first * p->width;
+    float *to = p->to + first * p->to_ld;
 
     (void)thread;
-    c->kernels->convert_bf16(c->from + first * c->width, c->width,
-                             strip_rows(c->rows, first), c->width,
-                             c->to + first * c->to_ld, c->to_ld);
+    if (p->kernels != NULL)
+        p->kernels->convert_bf16(from, p->width, count, p->width, to, p->to_ld);
+    else if (p->norm.weight == NULL)
+        memcpy(to, from, count * p->width * sizeof *to);
+    for (size_t r = 0; p->norm.weight != NULL && r < count; r++)
+        norm_row(&p->norm, from + r * p->width, to + r * p->to_ld);
+}
+
+/* Makes a pass, of so many operations for each number. */
+static void run_pass(const struct run *run, double flops, struct row_pass *pass) {
+    share_tasks(run->request->parallel, flops * (double)pass->rows * (double)pass->width,
+                num_strips(pass->rows), pass_strip, pass);
 }
 
 /* One projection, of which some columns are wanted. */
@@ -221,54 +234,37 @@ static void project_task(void *data, size_t index, size_t thread) {
     }
 }
 
-/* Rows to norm. */
-struct norming {
-    struct norm norm;
-    const float *from;
-    float *to;
-    size_t rows;
-};
-
-static void norm_strip(void *data, size_t index, size_t thread) {
-    const struct norming *n = data;
-    size_t first = index * STRIP_ROWS, width = n->norm.size;
-
-    (void)thread;
-    for (size_t r = first; r < first + strip_rows(n->rows, first); r++)
-        norm_row(&n->norm, n->from + r * width, n->to + r * width);
-}
-
 /* Applies the norm before the layer to x. */
 static void norm_input(const struct run *run, struct projections *p) {
     const attn_model_info *info = &p->model->info;
-    struct norming n = {
-        .norm = {info->pre_norm == ATTN_NORM_LAYER, info->pre_norm_eps,
-                 p->model->pre_norm_weight, p->model->pre_norm_bias,
-                 p->items[0].linear->in},
+    struct row_pass pass = {
         .from = p->x,
         .to = p->normed,
         .rows = p->rows,
+        .width = p->x_ld,
+        .to_ld = p->x_ld,
+        .norm = {info->pre_norm == ATTN_NORM_LAYER, info->pre_norm_eps,
+                 p->model->pre_norm_weight, p->model->pre_norm_bias, p->x_ld},
     };
 
-    share_tasks(run->request->parallel, NORM_FLOPS * (double)n.rows * (double)n.norm.size,
-                num_strips(n.rows), norm_strip, &n);
-    p->x = p->converted = n.to;
+    run_pass(run, NORM_FLOPS, &pass);
+    p->x = p->converted = pass.to;
 }
 
 /* Converts x to bfloat16. */
 static void convert_input(const struct run *run, struct projections *p) {
-    struct conversion c = {.kernels = p->engine->kernels,
-                           .from = p->x,
-                           .to = p->converted,
-                           .rows = p->rows,
-                           .width = p->items[0].linear->in,
-                           .to_ld = p->converted == p->x ? p->x_ld : (p->x_ld + 1) / 2};
+    struct row_pass pass = {
+        .from = p->x,
+        .to = p->converted,
+        .rows = p->rows,
+        .width = p->x_ld,
+        .to_ld = p->converted == p->x ? p->x_ld : (p->x_ld + 1) / 2,
+        .kernels = p->engine->kernels,
+    };
 
-    share_tasks(run->request->parallel,
-                RUN_CONVERT_FLOPS * (double)p->rows * (double)c.width,
-                num_strips(p->rows), convert_strip, &c);
-    p->x = c.to;
-    p->x_ld = c.to_ld;
+    run_pass(run, RUN_CONVERT_FLOPS, &pass);
+    p->x = pass.to;
+    p->x_ld = pass.to_ld;
 }
 
 static void run_projections(const struct run *run, struct projections *p) {
@@ -388,28 +384,15 @@ void run_project_inputs(const struct run *run) {
     }
 }
 
-/* Rows that are copied. */
-struct rows_copy {
-    const float *from;
-    float *to;
-    size_t rows, width;
-};
-
-static void copy_strip(void *data, size_t index, size_t thread) {
-    const struct rows_copy *c = data;
-    size_t first = index * STRIP_ROWS;
-
-    (void)thread;
-    memcpy(c->to + first * c->width, c->from + first * c->width,
-           strip_rows(c->rows, first) * c->width * sizeof *c->to);
-}
-
 void run_copy_heads(const struct run *run, float *heads) {
-    struct rows_copy c = {run->context, heads, run->plan->sizes.num_queries,
-                          run->plan->layer.hidden};
+    size_t hidden = run->plan->layer.hidden;
+    struct row_pass pass = {.from = run->context,
+                            .to = heads,
+                            .rows = run->plan->sizes.num_queries,
+                            .width = hidden,
+                            .to_ld = hidden};
 
-    share_tasks(run->request->parallel, (double)c.rows * (double)c.width,
-                num_strips(c.rows), copy_strip, &c);
+    run_pass(run, 1, &pass);
 }
 
 void run_project_outputs(const struct run *run, float *outputs) {
