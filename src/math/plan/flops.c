@@ -4,34 +4,12 @@
 
 #include "math/plan/rules.h"
 
-/* As many operations take as long as one of the tanh() of additive scoring. */
-#define TANH_FLOPS 40
-
-/* Likewise, of what is summed up for each attention weight. */
-#define SUM_FLOPS 40
-
-/* Likewise, of a number that is finished, see attend/finish.c. */
-#define FINISH_FLOPS 16
-
-/* Likewise, of a pair that is masked by itself, with the search for the first and last
- * key of a query, and of one whose bias is computed by itself. */
-#define MASK_FLOPS 96
-#define BIAS_FLOPS 32
-
-/* Likewise, of a pair with both: near and far keys are neighbours then, so nearly every
- * vector of attention weights has some below 2^-126, which take the CPU far longer. */
-#define SCATTERED_FLOPS 512
-
-/* Likewise, of what even weights amount to in a row; and for each pair that is masked by
- * itself. */
-#define EVEN_ROW_FLOPS  4096
-#define EVEN_PAIR_FLOPS 128
-
-double plan_pair_flops(bool masked, bool biased) {
-    if (masked && biased)
-        return SCATTERED_FLOPS;
-    return (masked ? MASK_FLOPS : 0) + (biased ? BIAS_FLOPS : 0);
-}
+/* Operations that take as long as these: */
+#define TANH_FLOPS      40   /* one tanh() of additive scoring */
+#define SUM_FLOPS       40   /* what is summed up for each attention weight */
+#define FINISH_FLOPS    16   /* a number that is finished, see attend/finish.c */
+#define EVEN_ROW_FLOPS  4096 /* what even weights amount to in a row */
+#define EVEN_PAIR_FLOPS 128  /* the same for each pair that is masked by itself */
 
 static double linear_flops(const struct linear *linear, size_t rows) {
     double counted = (double)(rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : rows);

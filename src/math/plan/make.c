@@ -13,6 +13,14 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Operations that take as long as a pair that is masked by itself, with the search for the
+ * first and last key of a query; as one whose bias is computed by itself; and as one with
+ * both. Near and far keys are neighbours then, so nearly every vector of attention weights
+ * has some below 2^-126, which take the CPU far longer. */
+#define MASK_FLOPS      96
+#define BIAS_FLOPS      32
+#define SCATTERED_FLOPS 512
+
 #define SEQUENCE_STEPS 64 /* of planning one */
 #define PANELS_COLUMNS 16 /* narrower tiles gain nothing from keys in panels */
 
@@ -103,6 +111,13 @@ static size_t count_read_keys(const attn_model *model, const attn_request *reque
     return keys < key_len ? keys : key_len;
 }
 
+/* Returns the operations of a pair besides its products, which are none in most. */
+static double find_pair_flops(bool masked, bool biased) {
+    if (masked && biased)
+        return SCATTERED_FLOPS;
+    return (masked ? MASK_FLOPS : 0) + (biased ? BIAS_FLOPS : 0);
+}
+
 /* Adds what the attention of one sequence needs. */
 static bool plan_attention(const attn_model *model, const attn_request *request,
                            size_t sequence, const struct mask *mask,
@@ -116,7 +131,7 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
         (double)(mask->by_pair ? key_len : count_read_keys(model, request, key_len));
     double pairs = (double)query_len * read_keys;
     bool biased = has_uneven_biases(model, mask, query_len, items.shared);
-    double pair_flops = plan_pair_flops(mask->by_pair, biased);
+    double pair_flops = find_pair_flops(mask->by_pair, biased);
 
     if (items.kind == SEQUENCE_DIRECT) {
         heads = plan->layer.num_scored;

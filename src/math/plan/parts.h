@@ -10,9 +10,6 @@
 bool plan_scratch(const attn_model *model, const attn_request *request,
                   struct plan *plan);
 
-/* Returns the operations of a pair besides its products, which are none in most. */
-double plan_pair_flops(bool masked, bool biased);
-
 /* Counts the operations of the attention, and of all three steps. */
 void plan_count_flops(const attn_model *model, const attn_request *request,
                       struct plan *plan);

@@ -60,6 +60,12 @@ static void find_indices(struct run *run, int32_t *heads, int32_t *queries) {
                      run->plan->batch.longest_query_len, queries);
 }
 
+/* Returns whether the weights of a head are wanted, or sums that are made with them. */
+static bool run_weighs_head(const struct run *run, size_t head) {
+    return run->panel_sums != NULL || run->request->need_lse ||
+           (run->head_indices != NULL && run->head_indices[head] >= 0);
+}
+
 /* Finds the heads whose outputs are wanted and, when `weighed` is set, those whose
  * weights are. */
 static struct ranges find_heads(const struct run *run, bool weighed,

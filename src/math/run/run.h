@@ -92,12 +92,6 @@ struct run {
     float *thread_scratch; /* [num_threads][plan->scratch.thread_floats] */
 };
 
-/* Returns whether the weights of a head are wanted, or sums that are made with them. */
-static inline bool run_weighs_head(const struct run *run, size_t head) {
-    return run->panel_sums != NULL || run->request->need_lse ||
-           (run->head_indices != NULL && run->head_indices[head] >= 0);
-}
-
 /* Returns an array of a thread's scratch. */
 static inline float *run_thread(const struct run *run, size_t thread,
                                 enum plan_thread_array array) {
