@@ -100,10 +100,10 @@ typedef struct attn_sizes {
     size_t num_keys;      /* sum of Tk */
     size_t outputs;       /* floats in attn_result.outputs */
     size_t weights;       /* floats in attn_result.weights */
-    size_t heads, lse;    /* likewise */
+    size_t heads;         /* floats in attn_result.heads */
+    size_t lse;           /* floats in attn_result.lse */
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */
-    double
-        flops; /* operations, to compare requests by; a few rows count as more of them */
+    double flops; /* operations, to compare requests by; small batches are weighted up */
 } attn_sizes;
 
 /* Checks the lengths of a request against the model, and computes how much memory it

@@ -155,7 +155,7 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
     linear->panels = (struct panels){memory, bias, linear->out, depth};
 }
 
-/* Packs all projections of a native engine; those of additive scoring once folded. */
+/* Packs all projections of a native engine; with additive scoring once folded. */
 static attn_status pack_weights(const attn_model_info *info,
                                 const struct layer_weights *weights,
                                 struct engine *engine) {

@@ -63,7 +63,7 @@ static bool need_alike(const attn_request *a, const attn_request *b) {
            !selects(b);
 }
 
-/* Whether the masks of both can be that of one request. */
+/* Whether one request can have the masks of both. */
 static bool mask_alike(const attn_request *a, const attn_request *b) {
     bool alike = a->causal == b->causal && a->window == b->window &&
                  (a->positions != NULL) == (b->positions != NULL) &&

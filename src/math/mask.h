@@ -10,13 +10,13 @@
 
 #include <attnd/attention.h>
 
-/* The masks of one sequence. Its arrays are those of the request. */
+/* The masks of one sequence. Its arrays belong to the request. */
 struct mask {
     size_t key_len;
     size_t valid_len;            /* of all queries */
     const size_t *valid_lens;    /* [Tq], of each query, or NULL */
     const size_t *positions;     /* [Tq]; NULL: 0, 1, 2, ... */
-    const size_t *key_positions; /* [Tk]; NULL likewise */
+    const size_t *key_positions; /* [Tk]; NULL: 0, 1, 2, ... */
     bool causal;
     size_t window; /* 0: none */
     /* Keys have no order that the causal mask or the window could use: of a range of

@@ -49,11 +49,11 @@ struct attn_model {
     float *distance_bias;     /* [H, 2 * bias_distance + 1]: of distances from
                                  -bias_distance on */
     float *query_norm_weight; /* [D], or [H*D] when head_norm_whole */
-    float *query_norm_bias;   /* likewise, with head_norm_bias */
+    float *query_norm_bias;   /* as large, with head_norm_bias */
     float *key_norm_weight;   /* [D], or [KV*D] */
-    float *key_norm_bias;
-    float *pre_norm_weight; /* [query_size], when pre_norm_applied */
-    float *pre_norm_bias;   /* likewise, with pre_norm_bias */
+    float *key_norm_bias;     /* as large, with head_norm_bias */
+    float *pre_norm_weight;   /* [query_size], when pre_norm_applied */
+    float *pre_norm_bias;     /* [query_size], with pre_norm_bias */
     struct model_rotation rotation;
     struct engine engine; /* made once the weights are written */
 };
@@ -109,7 +109,7 @@ attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options 
 
 /* Describes a model of the sizes in `info`, as model_prepare_to_serve() would leave it,
  * without its memory. Errors, with one line in ret_error: ATTN_E_OVERFLOW as
- * attn_model_create(); those of attn_model_set_engine(), except ATTN_E_NOMEM. */
+ * attn_model_create(); also as attn_model_set_engine(), except ATTN_E_NOMEM. */
 attn_status model_describe(const attn_model_info *info,
                            const attn_engine_options *options, attn_model_info *ret_info,
                            attn_error *ret_error);

@@ -23,7 +23,7 @@ struct tile {
      * distance of its head. */
     int32_t at[KERNEL_COLUMNS_MAX], low[KERNEL_COLUMNS_MAX], high[KERNEL_COLUMNS_MAX];
     float slope[KERNEL_COLUMNS_MAX];
-    const float *table[KERNEL_COLUMNS_MAX]; /* that of distance 0 */
+    const float *table[KERNEL_COLUMNS_MAX]; /* its entry for distance 0 */
 };
 
 static int32_t narrow_position(size_t position) {
@@ -81,7 +81,7 @@ static inline float look_up(const float *table, int32_t farthest, int32_t distan
     return table[distance > farthest ? farthest : distance];
 }
 
-/* Fills a regular tile of attend(), whose rows of keys are parts of one line: that of all
+/* Fills a regular tile of attend(), whose rows of keys are parts of one line of all
  * distances, the largest first. */
 static void fill_from_line(const struct tile *t, float *line) {
     size_t width = t->work->num_queries, count = t->keys.end - t->keys.first;
@@ -152,7 +152,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     const struct run *run = work->run;
     const attn_bias kind = run->model->info.bias;
     size_t columns = work->kernels->columns, num_rows = rows.end - rows.first;
-    /* Those of a longer panel are after all that any row attends to. */
+    /* No row attends to a key after these. */
     size_t key_len =
         panel->key_len < KERNEL_CHUNK_KEYS ? panel->key_len : KERNEL_CHUNK_KEYS;
     size_t end = first + key_len;
@@ -177,7 +177,7 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
 
     panel->bias = tile.data;
     panel->bias_ld = few ? row : columns;
-    /* The kernels read lanes of nobody, too. */
+    /* The kernels also read unused lanes. */
     if (kind == ATTN_BIAS_NONE || few || num_rows < columns)
         memset(tile.data, 0,
                (few ? num_rows * row : key_len * columns) * sizeof *tile.data);

@@ -8,12 +8,12 @@
 
 /* Fills the tile of a panel whose keys begin with key `first` of the sequence, for
  * attend_few() if `few` is set and else for attend(), and points the panel at it. Does
- * nothing where no score changes. The tile is in the thread's scratch, which holds
- * plan->thread_bias for it, until the thread fills another. */
+ * nothing where no score changes. The tile is PLAN_THREAD_BIAS of the thread's scratch,
+ * until the thread fills another. */
 void bias_fill(const struct panel_work *work, size_t first, bool few,
                struct query_panel *panel);
 
-/* The same of row `c` alone, for attend_few(). */
+/* Fills the tile of row `c` alone, for attend_few(). */
 void bias_fill_row(const struct panel_work *work, size_t first, size_t c,
                    struct query_panel *panel);
 

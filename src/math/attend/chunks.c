@@ -11,9 +11,9 @@
 
 /* --- sums of weights --- */
 
-/* Adds what the queries of a panel attend to in a chunk, or in all keys. `factors` are
- * those of the chunk, whose weights sum up to `weight_sums`; both are NULL when weights
- * and sums are final. */
+/* Adds what the queries of a panel attend to in a chunk, or in all keys. `factors` scale
+ * the weights of the chunk, which sum up to `weight_sums`; both are NULL when weights and
+ * sums are final. */
 static void add_panel_sums(const struct panel_work *work, const struct panel_sums *from,
                            const float *factors, const float *weight_sums,
                            bool first_chunk, attn_head_sums *to) {
@@ -118,7 +118,7 @@ static double find_log_sum(const struct panel_work *work, size_t c, const float 
     return (double)max[c] + log2((double)sum[c]);
 }
 
-/* Writes log-sum-exps where they are wanted. `max` and `sum` are those of all keys, and
+/* Writes log-sum-exps where they are wanted. `max` and `sum` cover all keys, and
  * `sum` has the part of a sink; `singles` come from score_single_keys(). One that is out
  * of range is NaN, since -INFINITY says that there is no valid key. */
 static void write_lse(const struct panel_work *work, const float *max, const float *sum,
@@ -143,12 +143,11 @@ static void write_lse(const struct panel_work *work, const float *max, const flo
 
 /* --- chunks of the keys --- */
 
-/* What the kernels write of each chunk. Where all keys are one chunk, its outputs are
- * those of the panel. */
+/* What the kernels write of each chunk. */
 struct chunks {
     struct range range; /* those with keys for any of the queries; at least one */
     float *max, *sum;   /* of chunk i: at i * step, [plan->batch.panel_rows] */
-    float *outputs;     /* likewise, at i * outputs_step */
+    float *outputs;     /* of chunk i: at i * outputs_step */
     size_t step, outputs_step;
     struct panel_sums *sums; /* [range.end]; NULL when not wanted */
 };
@@ -227,7 +226,7 @@ static void clear_weights(const struct panel_work *work, const struct chunks *ch
 }
 
 /* Writes the outputs of row `c` from its weighted sum of values, which may be there
- * already. Those of a head that is left out are 0, also where its group has no sums. */
+ * already. A head that is left out has outputs of 0, also where its group has no sums. */
 static void write_output(const struct panel_work *work, const struct query_panel *panel,
                          size_t c, const float *from, float sum) {
     const struct row_outputs row = work_outputs(work, panel, c);

@@ -212,7 +212,7 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
                             norm};
 }
 
-/* Items are blocks of keys and values, then those of queries. */
+/* Items are blocks of keys and values, then blocks of queries. */
 static void finish_items(const struct run *run, const struct sequence_position *at,
                          struct range items, size_t thread) {
     const struct plan *plan = run->plan;

@@ -12,7 +12,7 @@ void partial_clear(const struct partial *partial, size_t count, size_t size) {
     memset(partial->outputs, 0, count * size * sizeof *partial->outputs);
 }
 
-/* Merges the results of one query; `scales` are those of the total and of the chunk. */
+/* Merges the results of one query; `scales` multiply the total and the chunk. */
 static void merge_query(size_t size, const float scales[2], const struct partial *chunk,
                         const struct partial *total, size_t c) {
     const float *from = chunk->outputs + c * size;

@@ -18,7 +18,7 @@ struct partial {
     float *outputs; /* [count, size] weighted sums of values, 0 without a key */
 };
 
-/* Makes the results of `count` queries those of no key at all. */
+/* Sets the results of `count` queries to what no key at all gives. */
 void partial_clear(const struct partial *partial, size_t count, size_t size);
 
 /* Merges the results of a chunk into `total`, which has those of the keys before it. A

@@ -80,8 +80,8 @@ static void add_to_mean(size_t head, size_t num_heads, const float *one, size_t 
     }
 }
 
-/* Attends, and adds the weights to the mean. Those of each head go through the thread's
- * scratch. */
+/* Attends, and adds the weights to the mean. The weights of each head go through the
+ * thread's scratch. */
 static void attend_to_mean(struct panel_work *work) {
     const struct run *run = work->run;
     const struct head_rows rows = work->kind->rows(run, &work->at, work->heads);

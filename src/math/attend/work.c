@@ -12,7 +12,7 @@ static size_t work_first(const struct panel_work *work) {
     return work->panel * work->kernels->columns;
 }
 
-/* Finds the keys of each row of the panel, and those of all rows. */
+/* Finds the keys of each row of the panel, and of all rows together. */
 static void find_keys(struct panel_work *work) {
     const bool sinks = work->run->model->info.sinks;
     const struct mask *mask = work->mask;

@@ -59,13 +59,13 @@ struct panel_work {
     size_t first_keys[KERNEL_COLUMNS_MAX], end_keys[KERNEL_COLUMNS_MAX];
     bool uniform[KERNEL_COLUMNS_MAX]; /* attends to all its keys alike */
     bool keyless[KERNEL_COLUMNS_MAX]; /* has no valid key */
-    struct range keys;                /* the smallest range with those of all rows */
+    struct range keys;                /* the smallest range with the keys of all rows */
     bool weighs;                      /* any of the weights are wanted */
     /* Where they go, [Tk] each; NULL where they are not wanted. */
     float *weights[KERNEL_COLUMNS_MAX];
 };
 
-/* Prepares a panel for a thread. `mask` is that of the sequence; `heads` counts the heads
+/* Prepares a panel for a thread. `mask` belongs to the sequence; `heads` counts the heads
  * that attend together: heads, key heads, or 0 where all do. */
 void work_init(struct panel_work *work, const struct run *run,
                const struct sequence_position *at, const struct mask *mask, size_t heads,

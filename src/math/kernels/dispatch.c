@@ -54,7 +54,7 @@ size_t kernel_scratch_bytes(size_t score_size, size_t head_size, size_t key_len,
     size_t rows, bytes, blocks = weights ? key_len / KEY_BLOCK + 1 : 0;
 
     /* The arrays of struct state in attend.inc, for the widest panel. Those of struct few
-     * in few.inc need no more, but for rows of outputs that are rounded up to panels. */
+     * in few.inc need no more, except for outputs, whose rows are whole panels. */
     if (!size_add(score_size, head_size, &rows) || !size_add(rows, head_size, &rows) ||
         !size_add(rows, kept, &rows) || !size_add(rows, blocks, &rows) ||
         !size_add(rows, KEY_BLOCK + 2 * KERNEL_COLUMNS_MAX, &rows) ||

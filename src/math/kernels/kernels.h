@@ -32,7 +32,7 @@ struct panels {
     size_t depth; /* words in a row of `in` numbers */
 };
 
-/* Items first..end of some. */
+/* A half-open range. */
 struct range {
     size_t first, end;
 };

@@ -13,10 +13,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Operations that take as long as a pair that is masked by itself, with the search for the
- * first and last key of a query; as one whose bias is computed by itself; and as one with
- * both. Near and far keys are neighbours then, so nearly every vector of attention weights
- * has some below 2^-126, which take the CPU far longer. */
+/* Operations that take as long as a pair that is masked by itself, with the search for
+ * the first and last key of a query; a pair whose bias is computed by itself; and a pair
+ * with both. Near and far keys are neighbours then, so nearly every vector of attention
+ * weights has some below 2^-126, which take the CPU far longer. */
 #define MASK_FLOPS      96
 #define BIAS_FLOPS      32
 #define SCATTERED_FLOPS 512

@@ -178,7 +178,7 @@ static double ref_bias(const struct reference *ref, const struct ref_position *a
     return 0;
 }
 
-/* Turns `count` scores into weights, of which those of -INFINITY are 0. They sum to 1,
+/* Turns `count` scores into weights; -INFINITY becomes 0. They sum to 1,
  * or with a sink (not NULL) to less. Returns the logarithm of the sum. */
 static double ref_softmax(double *scores, size_t count, const float *sink) {
     double max = sink != NULL ? (double)*sink : -(double)INFINITY, sum;

@@ -3,7 +3,7 @@
  * a + num_pairs.
  *
  * A position is the sum of a multiple of ROTATE_STEP and a rest. Cosine and sine of its
- * angle follow from those of both, in float64, and are rounded once. So rows of one call
+ * angle follow from the two, in float64, and are rounded once. So rows of one call
  * share most of what is expensive, and bits depend on the position alone. */
 #ifndef ATTND_MATH_ROWS_ROTATE_H
 #define ATTND_MATH_ROWS_ROTATE_H
