@@ -108,7 +108,7 @@ static int bench_shape(const struct bench_config *config, const char *text) {
     return exit_code;
 }
 
-static int run_bench(const struct bench_config *config) {
+static int run_asked(const struct bench_config *config) {
     attn_error error;
     if (attn_init(&error) != ATTN_OK)
         return bench_report_error(error.text, 1);
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
     else if (config.version)
         printf("attnd-bench %s\n", attn_version());
     else
-        exit_code = run_bench(&config);
+        exit_code = run_asked(&config);
     option_deinit(&bench_options, &config);
     if (fflush(stdout) != 0 || ferror(stdout))
         return bench_report_error("standard output did not take all of the text", 1);

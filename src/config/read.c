@@ -215,8 +215,8 @@ static void read_defaults(struct option_reader *reader) {
 }
 
 /* Refuses the flag `flag`; `name` is its name, or "". */
-static attn_status refuse_unknown(struct option_reader *reader, const char *flag,
-                                  const char *name) {
+static attn_status refuse_unknown_flag(struct option_reader *reader, const char *flag,
+                                       const char *name) {
     const char *instead = option_find_retired(name, '-');
     if (instead != NULL)
         return error_set(reader->error, ATTN_E_VALUE, "%s is no longer an option; %s",
@@ -242,8 +242,8 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     else if (strlen(origin) == 2)
         option = option_find_letter(reader->set, origin[1]);
     if (option == NULL)
-        return refuse_unknown(reader, *origin != '\0' ? origin : flag,
-                              strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
+        return refuse_unknown_flag(reader, *origin != '\0' ? origin : flag,
+                                   strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
     if (option->command != NULL && strstr(option->command, reader->command->name) == NULL)
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s is an option of attnd %s, not of attnd %s; leave it out",
