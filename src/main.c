@@ -35,14 +35,8 @@ static int finish_output(int exit_code) {
     return EXIT_FAILURE;
 }
 
-static int main_serve(const struct config *config, const struct config_texts *files) {
-    (void)files;
-    return daemon_serve(config, main_commit);
-}
-
-static int main_health(const struct config *config, const struct config_texts *files) {
+static int run_health(const struct config *config) {
     attn_error error;
-    (void)files;
     if (listen_check("--listen", config->listen, &error) != ATTN_OK ||
         (config->admin_listen != NULL &&
          listen_check("--admin-listen", config->admin_listen, &error) != ATTN_OK))
@@ -50,13 +44,19 @@ static int main_health(const struct config *config, const struct config_texts *f
     return command_health(config);
 }
 
-/* What each command runs; returns the exit code. `files` are its operands. */
-static int (*const command_runs[NUM_COMMANDS])(const struct config *config,
-                                               const struct config_texts *files) = {
-    [COMMAND_SERVE] = main_serve,    [COMMAND_INSPECT] = command_inspect,
-    [COMMAND_HEADS] = command_heads, [COMMAND_PRUNE] = command_prune,
-    [COMMAND_HEALTH] = main_health,
-};
+/* Runs the command, whose operands are `files`. Returns the exit code. */
+static int run_command(enum command command, const struct config *config,
+                       const struct config_texts *files) {
+    if (command == COMMAND_INSPECT)
+        return command_inspect(config, files);
+    if (command == COMMAND_HEADS)
+        return command_heads(config, files);
+    if (command == COMMAND_PRUNE)
+        return command_prune(config, files);
+    if (command == COMMAND_HEALTH)
+        return run_health(config);
+    return daemon_serve(config, main_commit);
+}
 
 int main(int argc, char **argv) {
     struct config config;
@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
     else if (config.version)
         printf("attnd %s%s\n", attn_version(), main_commit);
     else
-        exit_code = command_runs[command](&config, &files);
+        exit_code = run_command(command, &config, &files);
 
     /* serve does not fail when its address line cannot be printed, and health replies by
      * its exit code. */

@@ -16,8 +16,8 @@ int command_inspect(const struct config *config, const struct config_texts *file
 int command_heads(const struct config *config, const struct config_texts *files);
 
 /* Writes --output: the model in the only operand without the heads --heads, or with
- * --keep heads. With --data it prints how much the outputs change, and writes --curve.
- * Returns as command_heads() does. */
+ * --keep heads. With --data it prints how much the outputs change. Returns as
+ * command_heads() does. */
 int command_prune(const struct config *config, const struct config_texts *files);
 
 /* Asks the server at --listen whether it is ready. Returns 0 when it is, else 1. */
