@@ -13,14 +13,6 @@
 
 #include <stdlib.h>
 
-/* What all functions here read from. */
-struct assembly {
-    const struct layout *layout;
-    const struct tensor_view *view;
-    attn_error *ret_error;
-    struct layer_sizes sizes;
-};
-
 /* The memory that folding one projection needs. */
 struct fold_scratch {
     float *stage;      /* [M, in] */
@@ -53,23 +45,22 @@ static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
 /* Reads one head of a two-stage projection, W = head W_stage, b = head b_stage + b_head,
  * into ret_weight [D, in] and, unless that is NULL, ret_bias [D]. The stage must have
  * been read. */
-static attn_status fold_head(const struct assembly *assembly, size_t which, size_t head,
+static attn_status fold_head(const struct layer_sizes *sizes, size_t which, size_t head,
                              struct fold_scratch *scratch, float *ret_weight,
                              float *ret_bias) {
-    const struct projection *projection = &assembly->sizes.projections[which];
-    const struct linear_names *names =
-        &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
+    const struct projection *projection = &sizes->projections[which];
+    const struct linear_names *names = &sizes->layout->linears[LINEAR_HEAD_QUERY + which];
     const struct safetensors_tensor *weight =
-        tensor_view_find_head(assembly->view, names->weight, head);
+        tensor_view_find_head(&sizes->view, names->weight, head);
     const struct safetensors_tensor *bias =
-        tensor_view_find_head(assembly->view, names->bias, head);
-    size_t head_size = assembly->sizes.info.head_size;
+        tensor_view_find_head(&sizes->view, names->bias, head);
+    size_t head_size = sizes->info.head_size;
     size_t stage_size = projection->weight->shape[0];
     size_t in_size = projection->in_size;
 
-    attn_status status = safetensors_read_all(weight, scratch->head, assembly->ret_error);
+    attn_status status = safetensors_read_all(weight, scratch->head, sizes->ret_error);
     if (status == ATTN_OK)
-        status = safetensors_read_all(bias, scratch->head_bias, assembly->ret_error);
+        status = safetensors_read_all(bias, scratch->head_bias, sizes->ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -82,7 +73,7 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
         finite = finite && pace_finite_end(ret_bias, head_size) == head_size;
     }
     if (!finite)
-        return error_set(assembly->ret_error, ATTN_E_VALUE,
+        return error_set(sizes->ret_error, ATTN_E_VALUE,
                          "tensor '%.80s' times '%.80s' (or its bias) "
                          "is too large for float32",
                          weight->name, projection->weight->name);
@@ -91,42 +82,38 @@ static attn_status fold_head(const struct assembly *assembly, size_t which, size
 
 /* Reads a projection whose heads have weights of their own, folded where it has a stage.
  * The outputs are as in read_projection(). */
-static attn_status read_heads(const struct assembly *assembly, size_t which,
+static attn_status read_heads(const struct layer_sizes *sizes, size_t which,
                               float *ret_weight, float *ret_bias) {
-    const struct projection *projection = &assembly->sizes.projections[which];
-    const struct linear_names *names =
-        &assembly->layout->linears[LINEAR_HEAD_QUERY + which];
-    size_t head_size = assembly->sizes.info.head_size, in_size = projection->in_size;
+    const struct projection *projection = &sizes->projections[which];
+    const struct linear_names *names = &sizes->layout->linears[LINEAR_HEAD_QUERY + which];
+    size_t head_size = sizes->info.head_size, in_size = projection->in_size;
     const struct safetensors_tensor *stage = projection->weight;
     struct fold_scratch scratch = {0};
-    attn_error *ret_error = assembly->ret_error;
+    attn_error *ret_error = sizes->ret_error;
     attn_status status = ATTN_OK;
 
     if (stage != NULL &&
         !fold_scratch_init(&scratch, in_size, stage->shape[0], head_size))
-        status = error_set(assembly->ret_error, ATTN_E_NOMEM,
+        status = error_set(sizes->ret_error, ATTN_E_NOMEM,
                            "not enough memory to fold '%.80s'", stage->name);
     if (status == ATTN_OK)
         status = safetensors_read_all(stage, scratch.stage, ret_error);
     if (status == ATTN_OK)
         status = safetensors_read_all(projection->bias, scratch.stage_bias, ret_error);
 
-    for (size_t head = 0; status == ATTN_OK && head < assembly->sizes.info.num_heads;
-         head++) {
+    for (size_t head = 0; status == ATTN_OK && head < sizes->info.num_heads; head++) {
         float *weight = ret_weight + head * head_size * in_size;
         float *bias = ret_bias == NULL ? NULL : ret_bias + head * head_size;
 
         if (stage != NULL) {
-            status = fold_head(assembly, which, head, &scratch, weight, bias);
+            status = fold_head(sizes, which, head, &scratch, weight, bias);
             continue;
         }
         status = safetensors_read_all(
-            tensor_view_find_head(assembly->view, names->weight, head), weight,
-            ret_error);
+            tensor_view_find_head(&sizes->view, names->weight, head), weight, ret_error);
         if (status == ATTN_OK)
             status = safetensors_read_all(
-                tensor_view_find_head(assembly->view, names->bias, head), bias,
-                ret_error);
+                tensor_view_find_head(&sizes->view, names->bias, head), bias, ret_error);
     }
 
     fold_scratch_deinit(&scratch);
@@ -134,74 +121,57 @@ static attn_status read_heads(const struct assembly *assembly, size_t which,
 }
 
 /* Reads weight [H*D, in] and bias [H*D], the latter unless it is NULL. */
-static attn_status read_projection(const struct assembly *assembly, size_t which,
+static attn_status read_projection(const struct layer_sizes *sizes, size_t which,
                                    float *ret_weight, float *ret_bias) {
-    const struct projection *projection = &assembly->sizes.projections[which];
-    if (assembly->layout->linears[LINEAR_HEAD_QUERY].weight != NULL)
-        return read_heads(assembly, which, ret_weight, ret_bias);
+    const struct projection *projection = &sizes->projections[which];
+    if (sizes->layout->linears[LINEAR_HEAD_QUERY].weight != NULL)
+        return read_heads(sizes, which, ret_weight, ret_bias);
 
-    size_t hidden = assembly->sizes.hidden, in_size = projection->in_size;
+    size_t hidden = sizes->hidden, in_size = projection->in_size;
     attn_status status =
         safetensors_read(projection->weight, projection->first_row * in_size,
-                         hidden * in_size, ret_weight, assembly->ret_error);
+                         hidden * in_size, ret_weight, sizes->ret_error);
     if (status != ATTN_OK || ret_bias == NULL)
         return status;
     return safetensors_read(projection->bias, projection->first_bias_row, hidden,
-                            ret_bias, assembly->ret_error);
+                            ret_bias, sizes->ret_error);
 }
 
-/* Reads all weights of an assembly, `context`, into the model. */
+/* Reads all weights of a struct layer_sizes into the model. */
 static attn_status read_weights(const void *context, attn_model *model,
                                 attn_error *ret_error) {
-    const struct assembly *assembly = context;
-    const struct layer_sizes *sizes = &assembly->sizes;
+    const struct layer_sizes *sizes = context;
     struct model_array arrays[MODEL_ARRAYS];
     attn_status status = ATTN_OK;
 
     model_list_arrays(model, arrays);
     for (size_t i = LINEAR_QUERY; i <= LINEAR_VALUE && status == ATTN_OK; i++)
-        status = read_projection(assembly, i, *arrays[2 * i].pointer,
-                                 *arrays[2 * i + 1].pointer);
+        status =
+            read_projection(sizes, i, *arrays[2 * i].pointer, *arrays[2 * i + 1].pointer);
     for (size_t i = MODEL_ARRAY_OUTPUT; i < MODEL_ARRAYS_PLAIN && status == ATTN_OK; i++)
         status = safetensors_read_all(sizes->others[i - MODEL_ARRAY_OUTPUT],
                                       *arrays[i].pointer, ret_error);
     return status;
 }
 
-/* Reads every tensor of the layout once, part by part, and keeps none. */
-static attn_status check_all_tensors(const struct assembly *assembly) {
-    const struct tensor_view *view = assembly->view;
+attn_status assemble_check_tensors(const struct layer_sizes *sizes) {
+    const struct tensor_view *view = &sizes->view;
     float values[4096];
     size_t most = sizeof values / sizeof values[0];
 
     for (size_t i = 0; i < view->count; i++) {
         const struct safetensors_tensor *tensor = &view->tensors[i];
-        if (!layout_uses(assembly->layout, tensor->name + view->prefix_size))
+        if (!layout_uses(sizes->layout, tensor->name + view->prefix_size))
             continue;
         for (size_t first = 0; first < tensor->elements; first += most) {
             size_t left = tensor->elements - first;
             attn_status status = safetensors_read(
-                tensor, first, left < most ? left : most, values, assembly->ret_error);
+                tensor, first, left < most ? left : most, values, sizes->ret_error);
             if (status != ATTN_OK)
                 return status;
         }
     }
     return ATTN_OK;
-}
-
-attn_status assemble_description(const struct layout *layout,
-                                 const struct tensor_view *view,
-                                 const attn_model_info *info,
-                                 const attn_engine_options *engine, bool check_weights,
-                                 attn_model_info *ret_info, attn_error *ret_error) {
-    struct assembly assembly = {.layout = layout, .view = view, .ret_error = ret_error};
-
-    attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
-    if (status == ATTN_OK && check_weights)
-        status = check_all_tensors(&assembly);
-    if (status != ATTN_OK)
-        return status;
-    return model_describe(&assembly.sizes.info, engine, ret_info, ret_error);
 }
 
 /* Checks that the weights of a model of these sizes fit in the memory that this process
@@ -294,15 +264,9 @@ attn_status assemble_from_source(const struct weight_source *source,
     return ATTN_OK;
 }
 
-attn_status assemble_model(const struct layout *layout, const struct tensor_view *view,
-                           const attn_model_info *info, const attn_engine_options *engine,
-                           attn_model **ret_model, attn_error *ret_error) {
-    struct assembly assembly = {.layout = layout, .view = view, .ret_error = ret_error};
-    attn_status status = layer_sizes_find(layout, view, info, &assembly.sizes, ret_error);
-    if (status != ATTN_OK)
-        return status;
-
+attn_status assemble_model(const struct layer_sizes *sizes,
+                           const attn_engine_options *engine, attn_model **ret_model) {
     const struct weight_source source = {
-        .info = &assembly.sizes.info, .read = read_weights, .context = &assembly};
-    return assemble_from_source(&source, engine, ret_model, ret_error);
+        .info = &sizes->info, .read = read_weights, .context = sizes};
+    return assemble_from_source(&source, engine, ret_model, sizes->ret_error);
 }

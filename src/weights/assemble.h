@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* assemble.h: makes a model from the tensors of a recognised layout, or describes it. */
+/* assemble.h: makes a model from the tensors of a layer. */
 #ifndef ATTND_WEIGHTS_ASSEMBLE_H
 #define ATTND_WEIGHTS_ASSEMBLE_H
 
-#include "weights/layout.h"
+#include "weights/sizes.h"
 
 #include <attnd/model.h>
 
@@ -29,24 +29,17 @@ attn_status assemble_from_source(const struct weight_source *source,
 attn_status assemble_check_weights(const struct weight_source *source,
                                    attn_error *ret_error);
 
-/* Checks every shape, then creates the model, reads its weights and makes its engine.
+/* Creates the model of a layer of a single file, reads its weights and makes its engine.
  *
- * `info` gives name, causal, context_length and, unless 0, num_heads; the rest comes from
- * the tensors. A second projection inside each head is multiplied into the first one
- * (math/fold.h). The caller owns *ret_model. Errors, each naming the tensor or the
- * option: ATTN_E_SHAPE, _FORMAT, _VALUE, those of safetensors_read(),
- * attn_model_create(), attn_model_set_engine() and model_prepare_to_serve(). */
-attn_status assemble_model(const struct layout *layout, const struct tensor_view *view,
-                           const attn_model_info *info, const attn_engine_options *engine,
-                           attn_model **ret_model, attn_error *ret_error);
+ * A second projection inside each head is multiplied into the first one (math/fold.h).
+ * The caller owns *ret_model. Errors, in sizes->ret_error, each naming the tensor:
+ * ATTN_E_VALUE for a product that is too large for float32, those of safetensors_read()
+ * and assemble_from_source(). */
+attn_status assemble_model(const struct layer_sizes *sizes,
+                           const attn_engine_options *engine, attn_model **ret_model);
 
-/* Describes that model as it would be with engine->serve_only. Checks every shape, and
- * with `check_weights` reads all weights once to check them. The errors are the same,
- * except ATTN_E_NOMEM and no product is found too large for float32. */
-attn_status assemble_description(const struct layout *layout,
-                                 const struct tensor_view *view,
-                                 const attn_model_info *info,
-                                 const attn_engine_options *engine, bool check_weights,
-                                 attn_model_info *ret_info, attn_error *ret_error);
+/* Reads every tensor of the layer once, part by part, and keeps none. Errors, in
+ * sizes->ret_error: those of safetensors_read(). */
+attn_status assemble_check_tensors(const struct layer_sizes *sizes);
 
 #endif

@@ -71,13 +71,6 @@ static attn_status find_causal(const struct safetensors *file, const char *optio
     return ATTN_OK;
 }
 
-/* A file whose layout and options are known. */
-struct checkpoint {
-    const struct layout *layout;
-    struct tensor_view view;
-    attn_model_info info; /* name, num_heads, context_length and causal */
-};
-
 /* Refuses a file of layout attnd, which versions before this one wrote for pruned layers
  * of folders. */
 static attn_status refuse_retired_layout(const struct safetensors *file,
@@ -91,14 +84,13 @@ static attn_status refuse_retired_layout(const struct safetensors *file,
                      "that were removed");
 }
 
-/* Combines the options, which may be NULL, with those of the file. */
-static attn_status settle_options(const char *name, const struct safetensors *file,
-                                  const attn_model_options *options,
-                                  struct checkpoint *ret_checkpoint,
-                                  attn_error *ret_error) {
+/* Finds the layer of the file, with the options, which may be NULL, or else with those of
+ * the file. */
+static attn_status find_layer(const char *name, const struct safetensors *file,
+                              const attn_model_options *options,
+                              struct layer_sizes *ret_sizes, attn_error *ret_error) {
     static const attn_model_options no_options;
-    struct checkpoint checkpoint = {.info = {.name = ""}};
-    attn_model_info *info = &checkpoint.info;
+    attn_model_info *info = &ret_sizes->info;
     attn_status status = checkpoint_check_name(name, ret_error);
     if (status == ATTN_OK)
         status = refuse_retired_layout(file, ret_error);
@@ -113,8 +105,9 @@ static attn_status settle_options(const char *name, const struct safetensors *fi
         prefix = safetensors_get_metadata(file, "prefix");
     if (layout_name == NULL)
         layout_name = safetensors_get_metadata(file, "layout");
+    *ret_sizes = (struct layer_sizes){.layout = NULL};
     status = layout_recognise(file, prefix != NULL ? prefix : "", layout_name,
-                              &checkpoint.layout, &checkpoint.view, ret_error);
+                              &ret_sizes->layout, &ret_sizes->view, ret_error);
     if (status != ATTN_OK)
         return status;
 
@@ -125,23 +118,18 @@ static attn_status settle_options(const char *name, const struct safetensors *fi
         status = find_number(file, "context_length", options->context_length,
                              &info->context_length, ret_error);
     if (status == ATTN_OK)
-        status = find_causal(file, options->causal, checkpoint.layout->causal,
+        status = find_causal(file, options->causal, ret_sizes->layout->causal,
                              &info->causal, ret_error);
-    if (status == ATTN_OK)
-        *ret_checkpoint = checkpoint;
-    return status;
+    return status != ATTN_OK ? status : layer_sizes_find(ret_sizes, ret_error);
 }
 
 attn_status checkpoint_create_model(const char *name, const struct safetensors *file,
                                     const attn_model_options *options,
                                     const attn_engine_options *engine,
                                     attn_model **ret_model, attn_error *ret_error) {
-    struct checkpoint checkpoint;
-    attn_status status = settle_options(name, file, options, &checkpoint, ret_error);
-    if (status != ATTN_OK)
-        return status;
-    return assemble_model(checkpoint.layout, &checkpoint.view, &checkpoint.info, engine,
-                          ret_model, ret_error);
+    struct layer_sizes sizes;
+    attn_status status = find_layer(name, file, options, &sizes, ret_error);
+    return status != ATTN_OK ? status : assemble_model(&sizes, engine, ret_model);
 }
 
 /* Puts the path before an error. */
@@ -171,16 +159,16 @@ attn_status checkpoint_describe(const char *path, const attn_model_options *opti
                                 const attn_engine_options *engine, bool check_weights,
                                 attn_model_info *ret_info, attn_error *ret_error) {
     struct safetensors *file = NULL;
-    struct checkpoint checkpoint;
+    struct layer_sizes sizes;
     attn_error error;
 
     attn_status status = safetensors_open_file(path, &file, &error);
     if (status == ATTN_OK)
-        status = settle_options("described", file, options, &checkpoint, &error);
+        status = find_layer("described", file, options, &sizes, &error);
+    if (status == ATTN_OK && check_weights)
+        status = assemble_check_tensors(&sizes);
     if (status == ATTN_OK)
-        status =
-            assemble_description(checkpoint.layout, &checkpoint.view, &checkpoint.info,
-                                 engine, check_weights, ret_info, &error);
+        status = model_describe(&sizes.info, engine, ret_info, &error);
     safetensors_close(file);
     return status == ATTN_OK ? status : name_file(path, &error, ret_error);
 }

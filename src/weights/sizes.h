@@ -20,20 +20,23 @@ struct projection {
     bool head_bias; /* each head has a bias of its own */
 };
 
+/* A layer, and where its numbers are. */
 struct layer_sizes {
+    const struct layout *layout;
+    struct tensor_view view;
     attn_model_info info;             /* all but parameters and bytes */
     size_t hidden;                    /* H*D */
     struct projection projections[3]; /* by LINEAR_QUERY.._VALUE */
     /* Weight [out_size, H*D] and bias [out_size] of the output projection; query [A, D],
      * key [A, D] and score [1, A] or [A] of additive scoring. NULL where there is none */
     const struct safetensors_tensor *others[MODEL_ARRAYS_PLAIN - MODEL_ARRAY_OUTPUT];
+    attn_error *ret_error; /* of all functions that look at the layer */
 };
 
-/* Finds all sizes and checks every shape. `info` gives name, causal, context_length
- * and, unless 0, num_heads. Errors, each naming the tensor or the option: ATTN_E_SHAPE,
- * _FORMAT, _VALUE, _OVERFLOW. */
-attn_status layer_sizes_find(const struct layout *layout, const struct tensor_view *view,
-                             const attn_model_info *info, struct layer_sizes *ret_sizes,
-                             attn_error *ret_error);
+/* Finds all sizes and checks every shape. Given are the layout and the view, and of
+ * `info` the name, causal, context_length and, unless 0, num_heads; the rest is 0.
+ * Errors, each naming the tensor or the option: ATTN_E_SHAPE, _FORMAT, _VALUE,
+ * _OVERFLOW. */
+attn_status layer_sizes_find(struct layer_sizes *sizes, attn_error *ret_error);
 
 #endif
