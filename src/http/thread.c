@@ -342,7 +342,7 @@ static bool run_once(struct http_thread *thread, int ms) {
     forget_new(thread);
     connection_sweep(&thread->connections);
     add_held(thread);
-    refusals_warn(&thread->metrics->refusals);
+    metrics_warn_of_refusals(thread->metrics);
     if (!thread->quiesced)
         set_listens(thread, true);
     if (!thread->quiesced && accepts)

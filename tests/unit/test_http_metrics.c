@@ -175,28 +175,36 @@ static void test_bounds_of_histograms_ascend(void **state) {
     }
 }
 
+static void count_error(struct metrics *metrics, enum wire_error error) {
+    metrics_count_end(metrics, metrics->threads, &(struct request_facts){.error = error});
+}
+
 static void test_refusals_are_said_once_in_ten_seconds(void **state) {
     (void)state;
-    struct refusals refusals = {0};
+    struct metrics *metrics;
+    assert_int_equal(metrics_create(1, &metrics), ATTN_OK);
+    struct log_limit *limit = &metrics->refused;
 
-    refusals_count(&refusals, WIRE_E_SHAPE_MISMATCH);
-    assert_int_equal(atomic_load(&refusals.limit.num_events), 0);
-    refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.limit.taken_at), 0);
+    count_error(metrics, WIRE_E_SHAPE_MISMATCH);
+    assert_int_equal(atomic_load(&limit->num_events), 0);
+    metrics_warn_of_refusals(metrics);
+    assert_int_equal(atomic_load(&limit->taken_at), 0);
 
     for (enum wire_error error = 0; error < WIRE_NUM_ERRORS; error++)
-        refusals_count(&refusals, error);
-    assert_int_equal(atomic_load(&refusals.limit.num_events), 6);
-    refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.limit.num_events), 0);
-    assert_int_equal(atomic_load(&refusals.unreported[WIRE_E_QUEUE_FULL]), 0);
+        count_error(metrics, error);
+    assert_int_equal(atomic_load(&limit->num_events), 6);
+    metrics_warn_of_refusals(metrics);
+    assert_int_equal(atomic_load(&limit->num_events), 0);
+    assert_int_equal(obs_get(&metrics->reported[WIRE_E_QUEUE_FULL]), 1);
 
-    refusals_count(&refusals, WIRE_E_QUEUE_FULL);
-    refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.limit.num_events), 1);
-    atomic_fetch_sub(&refusals.limit.taken_at, 11000000000);
-    refusals_warn(&refusals);
-    assert_int_equal(atomic_load(&refusals.limit.num_events), 0);
+    count_error(metrics, WIRE_E_QUEUE_FULL);
+    metrics_warn_of_refusals(metrics);
+    assert_int_equal(atomic_load(&limit->num_events), 1);
+    atomic_fetch_sub(&limit->taken_at, 11000000000);
+    metrics_warn_of_refusals(metrics);
+    assert_int_equal(atomic_load(&limit->num_events), 0);
+    assert_int_equal(obs_get(&metrics->reported[WIRE_E_QUEUE_FULL]), 2);
+    metrics_destroy(metrics);
 }
 
 static void test_metrics_report_that_memory_is_short(void **state) {

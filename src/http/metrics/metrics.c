@@ -4,7 +4,11 @@
 
 #include "obs/process.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+#define WARN_AGAIN_NS 10000000000
 
 #define US ((uint64_t)1000)
 #define MS (1000 * US)
@@ -75,5 +79,49 @@ void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,
     if (facts->error == WIRE_NUM_ERRORS || facts->end == REQUEST_LEFT_COMPUTING)
         return;
     obs_add(&thread->errors[facts->error], 1);
-    refusals_count(&metrics->refusals, facts->error);
+    if (metrics_refusal_reason(facts->error) != NULL)
+        log_limit_count(&metrics->refused);
+}
+
+uint64_t metrics_sum_errors(const struct metrics *metrics, enum wire_error error) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < metrics->num_threads; i++)
+        sum += obs_get(&metrics->threads[i].errors[error]);
+    return sum;
+}
+
+const char *metrics_refusal_reason(enum wire_error error) {
+    static const char *const reasons[WIRE_NUM_ERRORS] = {
+        [WIRE_E_BODY_TOO_LARGE] = "body_too_large",
+        [WIRE_E_REQUEST_TOO_LARGE] = "request_too_large",
+        [WIRE_E_REPLY_TOO_LARGE] = "reply_too_large",
+        [WIRE_E_TOO_MANY_REQUESTS] = "too_many_requests",
+        [WIRE_E_QUEUE_FULL] = "queue_full",
+        [WIRE_E_OUT_OF_MEMORY] = "out_of_memory",
+    };
+    return reasons[error];
+}
+
+void metrics_warn_of_refusals(struct metrics *metrics) {
+    if (log_limit_take(&metrics->refused, WARN_AGAIN_NS) == 0)
+        return;
+
+    char reasons[256] = "";
+    size_t size = 0;
+    uint64_t total = 0;
+    for (enum wire_error i = 0; i < WIRE_NUM_ERRORS; i++) {
+        const char *reason = metrics_refusal_reason(i);
+        uint64_t sum = metrics_sum_errors(metrics, i);
+        uint64_t count = sum - atomic_exchange(&metrics->reported[i], sum);
+        if (reason == NULL || count == 0)
+            continue;
+        total += count;
+        if (size < sizeof reasons)
+            size +=
+                (size_t)snprintf(reasons + size, sizeof reasons - size, "%s%s %" PRIu64,
+                                 size > 0 ? ", " : "", reason, count);
+    }
+    if (total > 0) /* 0: an earlier line has told of all of them */
+        log_write(LOG_WARN, "requests were refused", LOG_NUMBER("count", total),
+                  LOG_TEXT("reasons", reasons));
 }

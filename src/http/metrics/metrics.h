@@ -7,7 +7,7 @@
 #ifndef ATTND_HTTP_METRICS_METRICS_H
 #define ATTND_HTTP_METRICS_METRICS_H
 
-#include "http/metrics/refusals.h"
+#include "base/log.h"
 #include "models/facts.h"
 #include "models/requests.h"
 #include "obs/histogram.h"
@@ -44,8 +44,9 @@ struct metrics_thread {
 struct metrics {
     struct metrics_thread *threads; /* [num_threads] */
     size_t num_threads;
-    struct refusals refusals;
-    double start; /* of the process, in seconds since 1970, or NAN */
+    double start;             /* of the process, in seconds since 1970, or NAN */
+    struct log_limit refused; /* requests, because of a limit */
+    obs_counter reported[WIRE_NUM_ERRORS]; /* errors that lines about them have told of */
 };
 
 /* The caller owns *ret_metrics. Returns ATTN_E_NOMEM when memory is short. */
@@ -60,5 +61,16 @@ void metrics_handle(struct exchange *exchange);
 /* Counts a request that has ended; `thread` is its HTTP thread's. */
 void metrics_count_end(struct metrics *metrics, struct metrics_thread *thread,
                        const struct request_facts *facts);
+
+/* Returns how often an error was reported to clients. */
+uint64_t metrics_sum_errors(const struct metrics *metrics, enum wire_error error);
+
+/* Returns a word for an error that reports a limit of the server; NULL for others. */
+const char *metrics_refusal_reason(enum wire_error error);
+
+/* Warns of requests that were refused because of a limit. Any number may be in a second,
+ * so at most one line in ten seconds says how many there were since the last, and why.
+ * Costs one load when there is nothing. Thread-safe. */
+void metrics_warn_of_refusals(struct metrics *metrics);
 
 #endif

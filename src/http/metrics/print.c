@@ -77,13 +77,6 @@ static void print_requests(struct obs_text *text, const struct http_thread *thre
     }
 }
 
-static double sum_errors(const struct metrics *metrics, enum wire_error error) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < metrics->num_threads; i++)
-        sum += obs_get(&metrics->threads[i].errors[error]);
-    return (double)sum;
-}
-
 static uint64_t sum_ended(const struct metrics *metrics, enum request_end end) {
     uint64_t sum = 0;
     for (size_t i = 0; i < metrics->num_threads; i++)
@@ -121,32 +114,32 @@ static void print_reloads(struct obs_text *text, const struct http_options *opti
     tls_certificate_release(certificate);
 }
 
-static void print_reason(struct obs_text *text, const char *reason, double value) {
+static void print_reason(struct obs_text *text, const char *reason, uint64_t value) {
     const struct obs_label label = {"reason", reason};
-    obs_text_value(text, &label, 1, value);
+    obs_text_value(text, &label, 1, (double)value);
 }
 
 /* Writes why requests got no result, with the reasons that did not occur. */
 static void print_reasons(struct obs_text *text, const struct metrics *metrics) {
     obs_text_family(text, "attnd_requests_rejected_total", OBS_COUNTER,
                     "Requests that were refused because of a limit of the server.");
-    for (size_t i = 0; i < WIRE_NUM_ERRORS; i++) {
-        const char *reason = refusal_reason((enum wire_error)i);
+    for (enum wire_error i = 0; i < WIRE_NUM_ERRORS; i++) {
+        const char *reason = metrics_refusal_reason(i);
         if (reason != NULL)
-            print_reason(text, reason, sum_errors(metrics, (enum wire_error)i));
+            print_reason(text, reason, metrics_sum_errors(metrics, i));
     }
 
     obs_text_family(text, "attnd_requests_expired_total", OBS_COUNTER,
                     "Requests whose time was over before they had a result.");
-    print_reason(text, "deadline", sum_errors(metrics, WIRE_E_DEADLINE_EXCEEDED));
-    print_reason(text, "slow_body", sum_errors(metrics, WIRE_E_REQUEST_TIMEOUT));
+    print_reason(text, "deadline", metrics_sum_errors(metrics, WIRE_E_DEADLINE_EXCEEDED));
+    print_reason(text, "slow_body", metrics_sum_errors(metrics, WIRE_E_REQUEST_TIMEOUT));
 
     obs_text_family(text, "attnd_requests_cancelled_total", OBS_COUNTER,
                     "Requests whose connection was closed before their reply was sent.");
-    print_reason(text, "receiving", (double)sum_ended(metrics, REQUEST_LEFT_RECEIVING));
-    print_reason(text, "waiting", (double)sum_ended(metrics, REQUEST_LEFT_WAITING));
-    print_reason(text, "computing", (double)sum_ended(metrics, REQUEST_LEFT_COMPUTING));
-    print_reason(text, "sending", (double)sum_ended(metrics, REQUEST_LEFT_SENDING));
+    print_reason(text, "receiving", sum_ended(metrics, REQUEST_LEFT_RECEIVING));
+    print_reason(text, "waiting", sum_ended(metrics, REQUEST_LEFT_WAITING));
+    print_reason(text, "computing", sum_ended(metrics, REQUEST_LEFT_COMPUTING));
+    print_reason(text, "sending", sum_ended(metrics, REQUEST_LEFT_SENDING));
 }
 
 /* Returns how many requests have begun and not ended. Another thread may have counted the
