@@ -2,6 +2,9 @@
 /* buf.c: a buffer that doubles its capacity. */
 #include "base/buf.h"
 
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,17 +43,29 @@ attn_status buf_set_capacity(struct buf *buf, size_t capacity) {
     return ATTN_OK;
 }
 
-attn_status buf_append(struct buf *buf, const void *data, size_t size) {
-    attn_status status = buf_reserve(buf, size);
-    if (status == ATTN_OK && size > 0) {
-        memcpy(buf->data + buf->size, data, size);
-        buf->size += size;
-    }
-    return status;
+void buf_append(struct buf *buf, const void *data, size_t size) {
+    if (buf->status != ATTN_OK || size == 0)
+        return;
+    buf->status = buf_reserve(buf, size);
+    if (buf->status != ATTN_OK)
+        return;
+    memcpy(buf->data + buf->size, data, size);
+    buf->size += size;
 }
 
-attn_status buf_append_text(struct buf *buf, const char *text) {
-    return buf_append(buf, text, strlen(text));
+void buf_append_text(struct buf *buf, const char *text) {
+    buf_append(buf, text, strlen(text));
+}
+
+void buf_append_format(struct buf *buf, const char *format, ...) {
+    char text[BUF_FORMAT_MAX + 1];
+    va_list args;
+
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    assert(length >= 0 && (size_t)length < sizeof text);
+    buf_append(buf, text, (size_t)length);
 }
 
 char *buf_take(struct buf *buf, size_t *ret_size) {

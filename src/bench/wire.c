@@ -92,16 +92,14 @@ static bool make_text(struct wire_text *text, const struct wire_case *wire_case)
 
     wire_case->make(text->numbers);
     buf_init(&text->body, body_max);
-    attn_status status = buf_reserve(&text->body, body_max);
-    if (status == ATTN_OK)
-        status = buf_append_text(&text->body, HEAD);
-    for (size_t i = 0; i < NUMBERS && status == ATTN_OK; i++) {
-        status = buf_append_text(&text->body, separator_before(i, wire_case->comma));
-        if (status == ATTN_OK)
-            status = buf_append(&text->body, number,
-                                wire_case->print_number(text->numbers[i], number));
+    buf_append_text(&text->body, HEAD);
+    for (size_t i = 0; i < NUMBERS; i++) {
+        buf_append_text(&text->body, separator_before(i, wire_case->comma));
+        buf_append(&text->body, number,
+                   wire_case->print_number(text->numbers[i], number));
     }
-    return status == ATTN_OK && buf_append_text(&text->body, "]" TAIL) == ATTN_OK;
+    buf_append_text(&text->body, "]" TAIL);
+    return text->body.status == ATTN_OK;
 }
 
 /* --- reading --- */

@@ -94,7 +94,8 @@ static attn_status read_text(struct request_file *file, bool *ret_found,
     file->line++;
     while ((c = next_byte(file)) != EOF && c != file->separator) {
         char byte = (char)c;
-        if (buf_append(&file->text, &byte, 1) == ATTN_OK)
+        buf_append(&file->text, &byte, 1);
+        if (file->text.status == ATTN_OK)
             continue;
         if (file->text.size < file->text.max)
             return error_set(ret_error, ATTN_E_NOMEM, "out of memory");

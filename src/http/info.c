@@ -14,9 +14,9 @@
 extern const char attnd_openapi[];
 extern const uint64_t attnd_openapi_size;
 
-static attn_status print_model_list(void *context, struct buf *text) {
+static void print_model_list(void *context, struct buf *text) {
     const struct generation *generation = context;
-    return wire_native_print_models(generation->models, generation->num_models, text);
+    wire_native_print_models(generation->models, generation->num_models, text);
 }
 
 void models_handle_list(struct exchange *exchange) {
@@ -26,11 +26,10 @@ void models_handle_list(struct exchange *exchange) {
 
 void models_handle_one(struct exchange *exchange) {
     const attn_model *model = reply_find_model(exchange, "GET /v1/models");
-    if (model != NULL)
-        reply_set_json(
-            exchange,
-            wire_native_print_model(attn_model_get_info(model), &exchange->reply.text),
-            MHD_HTTP_OK);
+    if (model == NULL)
+        return;
+    wire_native_print_model(attn_model_get_info(model), &exchange->reply.text);
+    reply_set_json(exchange, MHD_HTTP_OK);
 }
 
 /* Constants, since a lack of memory must not make a probe fail. */

@@ -43,12 +43,12 @@ static const attn_model *find_path_model(struct exchange *exchange) {
 
 /* Makes the reply what `print` writes about the model that the path names. */
 static void reply_model(struct exchange *exchange,
-                        attn_status (*print)(const attn_model_info *info,
-                                             struct buf *body)) {
+                        void (*print)(const attn_model_info *info, struct buf *body)) {
     const attn_model *model = find_path_model(exchange);
-    if (model != NULL)
-        reply_set_json(exchange, print(attn_model_get_info(model), &exchange->reply.text),
-                       MHD_HTTP_OK);
+    if (model == NULL)
+        return;
+    print(attn_model_get_info(model), &exchange->reply.text);
+    reply_set_json(exchange, MHD_HTTP_OK);
 }
 
 /* --- infer --- */
@@ -128,7 +128,8 @@ void oip_handle_infer(struct exchange *exchange) {
 /* --- descriptions --- */
 
 void oip_handle_server(struct exchange *exchange) {
-    reply_set_json(exchange, wire_oip_print_server(&exchange->reply.text), MHD_HTTP_OK);
+    wire_oip_print_server(&exchange->reply.text);
+    reply_set_json(exchange, MHD_HTTP_OK);
 }
 
 void oip_handle_model(struct exchange *exchange) {
@@ -148,37 +149,35 @@ void oip_handle_ready(struct exchange *exchange) {
     bool ready = !is_draining(exchange);
     if (model == NULL)
         return;
-    const attn_model_info *info = attn_model_get_info(model);
-    reply_set_json(exchange, wire_oip_print_ready(info, ready, &exchange->reply.text),
-                   ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
+    wire_oip_print_ready(attn_model_get_info(model), ready, &exchange->reply.text);
+    reply_set_json(exchange, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE);
 }
 
 /* Adds the statistics of `count` models, from index `first` on. */
-static attn_status print_stats(const struct generation *generation, size_t first,
-                               size_t count, struct buf *text) {
+static void print_stats(const struct generation *generation, size_t first, size_t count,
+                        struct buf *text) {
     struct wire_oip_statistics *statistics = calloc(count + 1, sizeof *statistics);
-    if (statistics == NULL)
-        return ATTN_E_NOMEM;
+    if (statistics == NULL) {
+        text->status = ATTN_E_NOMEM;
+        return;
+    }
 
     for (size_t i = 0; i < count; i++)
         model_stats_get(generation->stats[first + i], &statistics[i]);
-    attn_status status =
-        wire_oip_print_statistics(generation->models + first, statistics, count, text);
+    wire_oip_print_statistics(generation->models + first, statistics, count, text);
     free(statistics);
-    return status;
 }
 
 void oip_handle_stats(struct exchange *exchange) {
-    if (find_path_model(exchange) != NULL)
-        reply_set_json(exchange,
-                       print_stats(exchange->generation, exchange->request.model, 1,
-                                   &exchange->reply.text),
-                       MHD_HTTP_OK);
+    if (find_path_model(exchange) == NULL)
+        return;
+    print_stats(exchange->generation, exchange->request.model, 1, &exchange->reply.text);
+    reply_set_json(exchange, MHD_HTTP_OK);
 }
 
-static attn_status print_all_stats(void *context, struct buf *text) {
+static void print_all_stats(void *context, struct buf *text) {
     const struct generation *generation = context;
-    return print_stats(generation, 0, generation->num_models, text);
+    print_stats(generation, 0, generation->num_models, text);
 }
 
 void oip_handle_all_stats(struct exchange *exchange) {
@@ -194,11 +193,10 @@ struct index_source {
     bool draining, ready_only;
 };
 
-static attn_status print_index(void *context, struct buf *text) {
+static void print_index(void *context, struct buf *text) {
     const struct index_source *source = context;
-    return wire_oip_print_index(source->generation->listings,
-                                source->generation->num_listings, source->draining,
-                                source->ready_only, text);
+    wire_oip_print_index(source->generation->listings, source->generation->num_listings,
+                         source->draining, source->ready_only, text);
 }
 
 void oip_handle_index(struct exchange *exchange) {

@@ -29,7 +29,8 @@ static struct wire_reply_head plain_head(const char *content_type) {
 void reply_set_problem(struct exchange *exchange, const struct wire_problem *problem) {
     buf_deinit(&exchange->reply.text);
     exchange->reply.headers = NULL;
-    if (exchange->request.errors->print(problem, &exchange->reply.text) != ATTN_OK ||
+    exchange->request.errors->print(problem, &exchange->reply.text);
+    if (exchange->reply.text.status != ATTN_OK ||
         buf_set_capacity(&exchange->reply.text, exchange->reply.text.size) != ATTN_OK)
         buf_deinit(&exchange->reply.text); /* reply_send() then sends a constant text */
     exchange->reply.status = problem->status;
@@ -45,11 +46,11 @@ static void set_no_memory(struct exchange *exchange) {
     reply_set_problem(exchange, &problem);
 }
 
-void reply_set_json(struct exchange *exchange, attn_status status, int http_status) {
+void reply_set_json(struct exchange *exchange, int http_status) {
     struct buf *reply = &exchange->reply.text;
     struct wire_problem problem;
 
-    if (status != ATTN_OK || buf_set_capacity(reply, reply->size) != ATTN_OK) {
+    if (reply->status != ATTN_OK || buf_set_capacity(reply, reply->size) != ATTN_OK) {
         set_no_memory(exchange);
         return;
     }
@@ -64,8 +65,7 @@ void reply_set_json(struct exchange *exchange, attn_status status, int http_stat
 /* Many slow readers may make it outlive the generation, so each has its bytes reserved as
  * if they were its own. */
 void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
-                      int64_t max_age,
-                      attn_status (*print)(void *context, struct buf *text),
+                      int64_t max_age, void (*print)(void *context, struct buf *text),
                       void *context, const char *content_type) {
     struct wire_problem problem;
     if (generation_get_text(exchange->generation, id, max_age, print, context,

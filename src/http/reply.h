@@ -9,15 +9,13 @@
 /* Makes a problem the reply. */
 void reply_set_problem(struct exchange *exchange, const struct wire_problem *problem);
 
-/* Makes the JSON in exchange->reply.text the reply, and reserves its bytes. `status` is
- * the result of writing it; when it is not ATTN_OK, or memory is short, the reply is a
- * 503 instead. */
-void reply_set_json(struct exchange *exchange, attn_status status, int http_status);
+/* Makes the JSON in exchange->reply.text the reply, and reserves its bytes. When that
+ * buffer has an error, or memory is short, the reply is a 503 instead. */
+void reply_set_json(struct exchange *exchange, int http_status);
 
 /* Makes the text of the generation the reply, as generation_get_text() finds it. */
 void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
-                      int64_t max_age,
-                      attn_status (*print)(void *context, struct buf *text),
+                      int64_t max_age, void (*print)(void *context, struct buf *text),
                       void *context, const char *content_type);
 
 /* Makes `bytes` the reply, which outlive the server. */

@@ -181,7 +181,7 @@ static int64_t read_thread_cpu_ns(void) {
 
 attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
                                 int64_t max_age,
-                                attn_status (*print)(void *context, struct buf *text),
+                                void (*print)(void *context, struct buf *text),
                                 void *context, struct generation_text **ret_text) {
     int64_t now = clock_now_ns();
     struct generation_text *text = hold_text(generation, id, now, max_age);
@@ -196,12 +196,11 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
     atomic_init(&text->num_holders, 1);
     buf_init(&text->text, SIZE_MAX);
     int64_t spent = read_thread_cpu_ns();
-    attn_status status = print(context, &text->text);
-    if (status == ATTN_OK)
-        status = buf_set_capacity(&text->text, text->text.size);
-    if (status != ATTN_OK) {
+    print(context, &text->text);
+    if (text->text.status != ATTN_OK ||
+        buf_set_capacity(&text->text, text->text.size) != ATTN_OK) {
         generation_text_release(text);
-        return status;
+        return ATTN_E_NOMEM;
     }
     keep_text(generation, id, text, now, read_thread_cpu_ns() - spent);
     *ret_text = text;

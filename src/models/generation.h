@@ -91,10 +91,10 @@ void generation_release(struct generation *generation);
  * Unless max_age is 0, a text that took long may be ten times as old as that.
  * No lock is held while it is printed, so several threads may print at one time. The
  * caller holds *ret_text until generation_text_release(), though the generation may end
- * before. Returns ATTN_E_NOMEM, or what `print` returns. Thread-safe. */
+ * before. Returns ATTN_OK or ATTN_E_NOMEM. Thread-safe. */
 attn_status generation_get_text(struct generation *generation, enum generation_text_id id,
                                 int64_t max_age,
-                                attn_status (*print)(void *context, struct buf *text),
+                                void (*print)(void *context, struct buf *text),
                                 void *context, struct generation_text **ret_text);
 
 /* Frees a text when nobody else holds it. Accepts NULL. */

@@ -8,19 +8,6 @@
 
 #define NUMBER_BYTES 32
 
-void obs_text_init(struct obs_text *text, struct buf *body) {
-    *text = (struct obs_text){.body = body, .status = ATTN_OK};
-}
-
-static void add_bytes(struct obs_text *text, const char *bytes, size_t size) {
-    if (text->status == ATTN_OK)
-        text->status = buf_append(text->body, bytes, size);
-}
-
-static void add_string(struct obs_text *text, const char *string) {
-    add_bytes(text, string, strlen(string));
-}
-
 /* Returns a number as Prometheus reads it, up to 15 digits: a constant or `buffer`. */
 static const char *print_number(double value, char buffer[NUMBER_BYTES]) {
     if (isnan(value))
@@ -32,18 +19,18 @@ static const char *print_number(double value, char buffer[NUMBER_BYTES]) {
 }
 
 /* Adds the value of a label, with its quotes. */
-static void add_quoted_value(struct obs_text *text, const char *value) {
-    add_string(text, "\"");
+static void add_quoted_value(struct buf *body, const char *value) {
+    buf_append_text(body, "\"");
     while (*value != '\0') {
         size_t plain = strcspn(value, "\\\"\n");
-        add_bytes(text, value, plain);
+        buf_append(body, value, plain);
         value += plain;
         if (*value == '\0')
             break;
-        add_string(text, *value == '\n' ? "\\n" : *value == '"' ? "\\\"" : "\\\\");
+        buf_append_text(body, *value == '\n' ? "\\n" : *value == '"' ? "\\\"" : "\\\\");
         value++;
     }
-    add_string(text, "\"");
+    buf_append_text(body, "\"");
 }
 
 /* Adds a sample of the family; `suffix` follows its name. */
@@ -51,29 +38,23 @@ static void add_sample(struct obs_text *text, const char *suffix,
                        const struct obs_label *labels, size_t num_labels, double value) {
     char number[NUMBER_BYTES];
 
-    add_string(text, text->family);
-    add_string(text, suffix);
+    buf_append_format(text->body, "%s%s", text->family, suffix);
     for (size_t i = 0; i < num_labels; i++) {
-        add_string(text, i == 0 ? "{" : ",");
-        add_string(text, labels[i].name);
-        add_string(text, "=");
-        add_quoted_value(text, labels[i].value);
+        buf_append_format(text->body, "%c%s=", i == 0 ? '{' : ',', labels[i].name);
+        add_quoted_value(text->body, labels[i].value);
     }
-    add_string(text, num_labels > 0 ? "} " : " ");
-    add_string(text, print_number(value, number));
-    add_string(text, "\n");
+    buf_append_format(text->body, "%s %s\n", num_labels > 0 ? "}" : "",
+                      print_number(value, number));
 }
 
 void obs_text_family(struct obs_text *text, const char *name, enum obs_type type,
                      const char *help) {
     static const char *const types[] = {
         [OBS_COUNTER] = "counter", [OBS_GAUGE] = "gauge", [OBS_HISTOGRAM] = "histogram"};
-    const char *const words[] = {"# HELP ", name, " ",         help, "\n# TYPE ",
-                                 name,      " ",  types[type], "\n"};
 
     text->family = name;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        add_string(text, words[i]);
+    buf_append_format(text->body, "# HELP %s %s\n# TYPE %s %s\n", name, help, name,
+                      types[type]);
 }
 
 void obs_text_value(struct obs_text *text, const struct obs_label *labels,

@@ -20,15 +20,11 @@ struct obs_label {
     const char *value; /* any text; it is escaped */
 };
 
-/* The writer. When memory is short, what follows is not written. */
+/* The writer; `body`, which is borrowed, keeps the first error. */
 struct obs_text {
     struct buf *body;
-    const char *family;
-    attn_status status; /* ATTN_OK, or ATTN_E_NOMEM: the text is not complete */
+    const char *family; /* of the samples that follow */
 };
-
-/* Begins a text in `body`, which is borrowed. */
-void obs_text_init(struct obs_text *text, struct buf *body);
 
 /* Begins a family of samples. `name` and `help` are constant; `help` is one line. */
 void obs_text_family(struct obs_text *text, const char *name, enum obs_type type,

@@ -127,34 +127,24 @@ bool wire_problem_set_no_memory(struct wire_problem *problem) {
 }
 
 /* Adds a member whose value is JSON already; nothing when it is "". */
-static attn_status print_member(struct buf *body, const char *name, const char *json) {
-    if (json[0] == '\0')
-        return ATTN_OK;
-    attn_status status = wire_json_add_format(body, ",\"%s\":", name);
-    return status == ATTN_OK ? buf_append_text(body, json) : status;
+static void print_member(struct buf *body, const char *name, const char *json) {
+    if (json[0] != '\0')
+        buf_append_format(body, ",\"%s\":%s", name, json);
 }
 
-attn_status wire_problem_print(const struct wire_problem *problem, struct buf *body) {
-    attn_status status =
-        wire_json_add_format(body, "{\"status\":%d,\"title\":", problem->status);
-    if (status == ATTN_OK)
-        status = wire_json_add_string(body, problem->title);
-
-    if (status == ATTN_OK && problem->field[0] != '\0') {
-        status = buf_append_text(body, ",\"field\":");
-        if (status == ATTN_OK)
-            status = wire_json_add_string(body, problem->field);
+void wire_problem_print(const struct wire_problem *problem, struct buf *body) {
+    buf_append_format(body, "{\"status\":%d,\"title\":", problem->status);
+    wire_json_add_string(body, problem->title);
+    if (problem->field[0] != '\0') {
+        buf_append_text(body, ",\"field\":");
+        wire_json_add_string(body, problem->field);
     }
-    if (status == ATTN_OK)
-        status = print_member(body, "expected", problem->expected);
-    if (status == ATTN_OK)
-        status = print_member(body, "got", problem->got);
+    print_member(body, "expected", problem->expected);
+    print_member(body, "got", problem->got);
 
-    if (status == ATTN_OK)
-        status = buf_append_text(body, ",\"detail\":");
-    if (status == ATTN_OK)
-        status = wire_json_add_string(body, problem->detail);
-    return status == ATTN_OK ? buf_append_text(body, "}") : status;
+    buf_append_text(body, ",\"detail\":");
+    wire_json_add_string(body, problem->detail);
+    buf_append_text(body, "}");
 }
 
 static char out_of_memory_problem[] =

@@ -90,15 +90,15 @@ wire_problem_set(struct wire_problem *problem, enum wire_error error, const char
 /* Sets Out of memory, which always has the same detail. Returns false. */
 bool wire_problem_set_no_memory(struct wire_problem *problem);
 
-/* Adds the JSON text to `body`. Bytes that are not UTF-8 become '?'. Returns
- * ATTN_OK or ATTN_E_NOMEM. Thread-safe for distinct arguments. */
-attn_status wire_problem_print(const struct wire_problem *problem, struct buf *body);
+/* Adds the JSON text to `body`. Bytes that are not UTF-8 become '?'. Thread-safe for
+ * distinct arguments. */
+void wire_problem_print(const struct wire_problem *problem, struct buf *body);
 
 /* How a protocol prints its errors. */
 struct wire_error_format {
     const char *content_type; /* constant */
-    /* Adds the text to `body`. Returns ATTN_OK or ATTN_E_NOMEM. */
-    attn_status (*print)(const struct wire_problem *problem, struct buf *body);
+    /* Adds the text to `body`. */
+    void (*print)(const struct wire_problem *problem, struct buf *body);
     char *out_of_memory; /* a reply for when print() has no memory (503); constant */
 };
 

@@ -138,7 +138,8 @@ void fuzz_check_problem(const struct wire_problem *problem,
     struct buf body;
     buf_init(&body, 1 << 16);
     fuzz_check(problem->status == 400 || problem->status == 404, "another status");
-    fuzz_check(format->print(problem, &body) == ATTN_OK, "a problem that is too long");
+    format->print(problem, &body);
+    fuzz_check(body.status == ATTN_OK, "a problem that is too long");
 
     json_t *root = json_loadb(body.data, body.size, JSON_REJECT_DUPLICATES, NULL);
     fuzz_check(root != NULL, "a problem that is not JSON");

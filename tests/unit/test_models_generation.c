@@ -103,10 +103,10 @@ static void test_generation_may_be_empty(void **state) {
 }
 
 /* Prints how often it was called; `context` counts. */
-static attn_status print_count(void *context, struct buf *text) {
+static void print_count(void *context, struct buf *text) {
     char number[16];
     snprintf(number, sizeof number, "%d", ++*(int *)context);
-    return buf_append_text(text, number);
+    buf_append_text(text, number);
 }
 
 static void test_text_is_printed_anew_when_it_is_too_old(void **state) {
@@ -145,11 +145,11 @@ static void test_text_is_printed_anew_when_it_is_too_old(void **state) {
     }
 }
 
-static attn_status print_slowly(void *context, struct buf *text) {
+static void print_slowly(void *context, struct buf *text) {
     clock_t end = clock() + CLOCKS_PER_SEC / 20; /* of CPU time */
     while (clock() < end)
         ;
-    return print_count(context, text);
+    print_count(context, text);
 }
 
 static void test_text_that_takes_long_is_printed_less_often(void **state) {
@@ -171,7 +171,7 @@ static void test_text_that_takes_long_is_printed_less_often(void **state) {
 }
 
 /* One thread prints while another has printed a later text, which stays. */
-static attn_status print_twice(void *context, struct buf *text) {
+static void print_twice(void *context, struct buf *text) {
     struct generation *generation = context;
     struct generation_text *later;
     int count = 1;
@@ -180,7 +180,7 @@ static attn_status print_twice(void *context, struct buf *text) {
                                &later) != ATTN_OK)
         ;
     generation_text_release(later);
-    return buf_append_text(text, "1");
+    buf_append_text(text, "1");
 }
 
 static void test_later_text_is_kept(void **state) {

@@ -282,12 +282,11 @@ static void print_build(struct obs_text *text, const struct http_options *option
     obs_text_value(text, &label, 1, 1);
 }
 
-static attn_status print_metrics(void *context, struct buf *body) {
+static void print_metrics(void *context, struct buf *body) {
     struct exchange *exchange = context;
     const struct metrics *metrics = exchange->thread->metrics;
-    struct obs_text text;
+    struct obs_text text = {.body = body};
 
-    obs_text_init(&text, body);
     print_build(&text, exchange->options);
     print_present(&text, exchange);
     print_model_series(&text, exchange->generation);
@@ -296,7 +295,6 @@ static attn_status print_metrics(void *context, struct buf *body) {
     print_reasons(&text, metrics);
     for (enum metrics_histogram i = 0; i < METRICS_NUM_HISTOGRAMS; i++)
         print_histogram(&text, exchange->thread, i);
-    return text.status;
 }
 
 void metrics_handle(struct exchange *exchange) {

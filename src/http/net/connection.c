@@ -52,7 +52,8 @@ static void send_timeout_reply(const struct connection *connection, const char *
 
     buf_init(&body, REPLY_SIZE);
     wire_problem_set(&problem, WIRE_E_REQUEST_TIMEOUT, NULL, "%s", detail);
-    if (wire_problem_print(&problem, &body) == ATTN_OK) {
+    wire_problem_print(&problem, &body);
+    if (body.status == ATTN_OK) {
         int size =
             snprintf(reply, sizeof reply,
                      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"

@@ -49,9 +49,9 @@ static bool write_text(struct inference *inference, struct wire_problem *problem
     if (!wire_native_heads_check(&inference->heads, problem))
         return false;
     buf_init(text, inference->reply_bound);
-    if (buf_reserve(text, inference->reply_bound) != ATTN_OK ||
-        wire_native_heads_print(inference->request.model, &inference->heads, text) !=
-            ATTN_OK)
+    text->status = buf_reserve(text, inference->reply_bound);
+    wire_native_heads_print(inference->request.model, &inference->heads, text);
+    if (text->status != ATTN_OK)
         return wire_problem_set_no_memory(problem);
 
     inference->exchange->reply.head =

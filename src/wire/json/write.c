@@ -2,9 +2,7 @@
 /* write.c: escapes strings, and replaces bytes that are not UTF-8. */
 #include "wire/json/write.h"
 
-#include <assert.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,29 +65,18 @@ char *wire_json_put_string(char *out, const char *text) {
     return out;
 }
 
-attn_status wire_json_add_string(struct buf *body, const char *text) {
-    attn_status status = buf_append_text(body, "\"");
+void wire_json_add_string(struct buf *body, const char *text) {
+    buf_append_text(body, "\"");
     const unsigned char *c = (const unsigned char *)text;
-    while (status == ATTN_OK && *c != '\0') {
+    while (*c != '\0') {
         char escaped[WIRE_JSON_BYTE_MAX + 1];
         size_t written;
         c += put_character(c, escaped, &written);
-        status = buf_append(body, escaped, written);
+        buf_append(body, escaped, written);
     }
-    return status == ATTN_OK ? buf_append_text(body, "\"") : status;
+    buf_append_text(body, "\"");
 }
 
 char *wire_json_put_number(char *out, float number) {
     return isfinite(number) ? out + wire_float_print(number, out) : stpcpy(out, "null");
-}
-
-attn_status wire_json_add_format(struct buf *body, const char *format, ...) {
-    char text[256];
-    va_list args;
-
-    va_start(args, format);
-    int length = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    assert(length >= 0 && (size_t)length < sizeof text);
-    return buf_append(body, text, (size_t)length);
 }

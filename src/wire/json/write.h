@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write.h: appends JSON to a buffer.
- *
- * Functions with a status return ATTN_OK or ATTN_E_NOMEM. */
+/* write.h: strings and numbers of JSON. Texts around them are added by base/buf.h. */
 #ifndef ATTND_WIRE_JSON_WRITE_H
 #define ATTND_WIRE_JSON_WRITE_H
 
@@ -11,7 +9,7 @@
 #define WIRE_JSON_BYTE_MAX 6 /* bytes that one byte of a string can become: \u001f */
 
 /* Adds `text` as a JSON string, quotes included. Bytes that are not UTF-8 become '?'. */
-attn_status wire_json_add_string(struct buf *body, const char *text);
+void wire_json_add_string(struct buf *body, const char *text);
 
 /* Writes what wire_json_add_string() adds to `out`, without a terminator: at most
  * WIRE_JSON_BYTE_MAX bytes for each byte of `text`, and 3 more. Returns the end. */
@@ -20,10 +18,5 @@ char *wire_json_put_string(char *out, const char *text);
 /* Writes a number to `out`, which has room for WIRE_FLOAT_PRINT_ROOM bytes; null when it
  * is not finite. Returns the end. */
 char *wire_json_put_number(char *out, float number);
-
-/* Adds formatted text, as printf() does. The caller makes sure that it has at most 255
- * bytes. */
-__attribute__((format(printf, 2, 3))) attn_status
-wire_json_add_format(struct buf *body, const char *format, ...);
 
 #endif

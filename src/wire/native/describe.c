@@ -11,66 +11,59 @@ static const char *bool_text(bool value) {
 }
 
 /* Adds a key, and a text as a string; null for NULL and "". */
-static attn_status add_text_member(struct buf *body, const char *before,
-                                   const char *text) {
-    attn_status status = buf_append_text(body, before);
-    if (status != ATTN_OK)
-        return status;
-    return text != NULL && text[0] != '\0' ? wire_json_add_string(body, text)
-                                           : buf_append_text(body, "null");
+static void add_text_member(struct buf *body, const char *before, const char *text) {
+    buf_append_text(body, before);
+    if (text != NULL && text[0] != '\0')
+        wire_json_add_string(body, text);
+    else
+        buf_append_text(body, "null");
 }
 
 /* Adds a key, and a number; null for 0, which stands for none. */
-static attn_status add_number_member(struct buf *body, const char *before,
-                                     double number) {
-    return number != 0 ? wire_json_add_format(body, "%s%.10g", before, number)
-                       : wire_json_add_format(body, "%snull", before);
+static void add_number_member(struct buf *body, const char *before, double number) {
+    if (number != 0)
+        buf_append_format(body, "%s%.10g", before, number);
+    else
+        buf_append_format(body, "%snull", before);
 }
 
-static attn_status add_size_member(struct buf *body, const char *before, size_t size) {
-    return size != 0 ? wire_json_add_format(body, "%s%zu", before, size)
-                     : wire_json_add_format(body, "%snull", before);
+static void add_size_member(struct buf *body, const char *before, size_t size) {
+    if (size != 0)
+        buf_append_format(body, "%s%zu", before, size);
+    else
+        buf_append_format(body, "%snull", before);
 }
 
-static attn_status print_model_names(const attn_model_info *info, struct buf *body) {
+static void print_model_names(const attn_model_info *info, struct buf *body) {
     bool is_layer = info->kind != NULL;
-    attn_status status = add_text_member(body, "{\"name\":", info->name);
-    if (status == ATTN_OK)
-        status = add_text_member(body, ",\"layout\":", info->layout);
-    if (status == ATTN_OK)
-        status = add_text_member(body, ",\"family\":", is_layer ? info->layout : NULL);
-    if (status == ATTN_OK)
-        status = is_layer ? wire_json_add_format(body, ",\"layer\":%zu", info->layer)
-                          : buf_append_text(body, ",\"layer\":null");
-    if (status == ATTN_OK)
-        status = add_text_member(body, ",\"kind\":", info->kind);
-    if (status == ATTN_OK)
-        status = wire_json_add_format(
-            body, ",\"scoring\":\"%s\"",
-            info->scoring == ATTN_ADDITIVE ? "additive" : "scaled_dot_product");
-    return status;
+
+    add_text_member(body, "{\"name\":", info->name);
+    add_text_member(body, ",\"layout\":", info->layout);
+    add_text_member(body, ",\"family\":", is_layer ? info->layout : NULL);
+    if (is_layer)
+        buf_append_format(body, ",\"layer\":%zu", info->layer);
+    else
+        buf_append_text(body, ",\"layer\":null");
+    add_text_member(body, ",\"kind\":", info->kind);
+    buf_append_format(body, ",\"scoring\":\"%s\"",
+                      info->scoring == ATTN_ADDITIVE ? "additive" : "scaled_dot_product");
 }
 
-static attn_status print_model_sizes(const attn_model_info *info, struct buf *body) {
+static void print_model_sizes(const attn_model_info *info, struct buf *body) {
     size_t kv = info->num_kv_heads != 0 ? info->num_kv_heads : info->num_heads;
-    attn_status status =
-        wire_json_add_format(body,
-                             ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
-                             ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu",
-                             info->query_size, info->key_size, info->value_size,
-                             info->out_size, info->num_heads, info->head_size);
-    if (status == ATTN_OK)
-        status = wire_json_add_format(body, ",\"num_kv_heads\":%zu,\"causal\":%s", kv,
-                                      bool_text(info->causal));
-    if (status == ATTN_OK)
-        status = add_size_member(body, ",\"window\":", info->window);
-    if (status == ATTN_OK)
-        status = add_size_member(body, ",\"context_length\":", info->context_length);
-    return status;
+
+    buf_append_format(body,
+                      ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
+                      ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu"
+                      ",\"num_kv_heads\":%zu,\"causal\":%s",
+                      info->query_size, info->key_size, info->value_size, info->out_size,
+                      info->num_heads, info->head_size, kv, bool_text(info->causal));
+    add_size_member(body, ",\"window\":", info->window);
+    add_size_member(body, ",\"context_length\":", info->context_length);
 }
 
 /* What becomes of a score before the softmax. */
-static attn_status print_scores(const attn_model_info *info, struct buf *body) {
+static void print_scores(const attn_model_info *info, struct buf *body) {
     static const char *const biases[] = {[ATTN_BIAS_NONE] = NULL,
                                          [ATTN_BIAS_ALIBI] = "alibi",
                                          [ATTN_BIAS_BUCKETS] = "buckets",
@@ -81,25 +74,21 @@ static attn_status print_scores(const attn_model_info *info, struct buf *body) {
     else if (scale == 0)
         scale = 1 / sqrt((double)info->head_size);
 
-    attn_status status = add_number_member(body, ",\"scale\":", scale);
-    if (status == ATTN_OK)
-        status = add_number_member(body, ",\"softcap\":", info->softcap);
-    if (status == ATTN_OK)
-        status = add_number_member(body, ",\"clip\":", info->clip);
-    if (status == ATTN_OK)
-        status = wire_json_add_format(body, ",\"sinks\":%s", bool_text(info->sinks));
-    if (status == ATTN_OK)
-        status = add_text_member(body, ",\"distance_bias\":", biases[info->bias]);
-    return status;
+    add_number_member(body, ",\"scale\":", scale);
+    add_number_member(body, ",\"softcap\":", info->softcap);
+    add_number_member(body, ",\"clip\":", info->clip);
+    buf_append_format(body, ",\"sinks\":%s", bool_text(info->sinks));
+    add_text_member(body, ",\"distance_bias\":", biases[info->bias]);
 }
 
-static attn_status print_rope(const attn_model_info *info, struct buf *body) {
-    if (info->rope_size == 0)
-        return buf_append_text(body, ",\"rope\":null");
-    attn_status status = add_text_member(body, ",\"rope\":{\"type\":", info->rope_type);
-    return status == ATTN_OK ? wire_json_add_format(body, ",\"size\":%zu,\"base\":%.10g}",
-                                                    info->rope_size, info->rope_base)
-                             : status;
+static void print_rope(const attn_model_info *info, struct buf *body) {
+    if (info->rope_size == 0) {
+        buf_append_text(body, ",\"rope\":null");
+        return;
+    }
+    add_text_member(body, ",\"rope\":{\"type\":", info->rope_type);
+    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g}", info->rope_size,
+                      info->rope_base);
 }
 
 static const char *norm_text(attn_norm norm) {
@@ -107,42 +96,36 @@ static const char *norm_text(attn_norm norm) {
 }
 
 /* Adds the norms of projected queries and keys, and the norm before the layer. */
-static attn_status print_norms(const attn_model_info *info, struct buf *body) {
-    attn_status status;
+static void print_norms(const attn_model_info *info, struct buf *body) {
     if (info->head_norm == ATTN_NORM_NONE)
-        status = buf_append_text(body, ",\"norms\":null");
+        buf_append_text(body, ",\"norms\":null");
     else
-        status = wire_json_add_format(
+        buf_append_format(
             body,
             ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"bias\":%s,\"eps\":%.10g}",
             norm_text(info->head_norm), info->head_norm_whole ? "row" : "head",
             bool_text(info->head_norm_bias), info->head_norm_eps);
-    if (status != ATTN_OK)
-        return status;
 
-    if (info->pre_norm == ATTN_NORM_NONE)
-        return buf_append_text(body, ",\"pre_norm\":null");
-    status = add_text_member(body, ",\"pre_norm\":{\"name\":", info->pre_norm_name);
-    return status == ATTN_OK
-               ? wire_json_add_format(
-                     body, ",\"type\":\"%s\",\"bias\":%s,\"eps\":%.10g,\"applied\":%s}",
-                     norm_text(info->pre_norm), bool_text(info->pre_norm_bias),
-                     info->pre_norm_eps, bool_text(info->pre_norm_applied))
-               : status;
+    if (info->pre_norm == ATTN_NORM_NONE) {
+        buf_append_text(body, ",\"pre_norm\":null");
+        return;
+    }
+    add_text_member(body, ",\"pre_norm\":{\"name\":", info->pre_norm_name);
+    buf_append_format(body, ",\"type\":\"%s\",\"bias\":%s,\"eps\":%.10g,\"applied\":%s}",
+                      norm_text(info->pre_norm), bool_text(info->pre_norm_bias),
+                      info->pre_norm_eps, bool_text(info->pre_norm_applied));
 }
 
-attn_status wire_native_print_model(const attn_model_info *info, struct buf *body) {
-    static attn_status (*const parts[])(const attn_model_info *info, struct buf *body) = {
-        print_model_names, print_model_sizes, print_scores, print_rope, print_norms};
-    attn_status status = ATTN_OK;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == ATTN_OK; i++)
-        status = parts[i](info, body);
-    if (status != ATTN_OK)
-        return status;
-
+void wire_native_print_model(const attn_model_info *info, struct buf *body) {
     bool bias =
         info->query_bias || info->key_bias || info->value_bias || info->output_bias;
-    return wire_json_add_format(
+
+    print_model_names(info, body);
+    print_model_sizes(info, body);
+    print_scores(info, body);
+    print_rope(info, body);
+    print_norms(info, body);
+    buf_append_format(
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
         "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
@@ -150,14 +133,12 @@ attn_status wire_native_print_model(const attn_model_info *info, struct buf *bod
         info->precision, info->parameters, info->bytes, info->memory);
 }
 
-attn_status wire_native_print_models(const attn_model *const *models, size_t num_models,
-                                     struct buf *body) {
-    attn_status status = buf_append_text(body, "{\"models\":[");
-    for (size_t i = 0; i < num_models && status == ATTN_OK; i++) {
-        if (i > 0)
-            status = buf_append_text(body, ",");
-        if (status == ATTN_OK)
-            status = wire_native_print_model(attn_model_get_info(models[i]), body);
+void wire_native_print_models(const attn_model *const *models, size_t num_models,
+                              struct buf *body) {
+    buf_append_text(body, "{\"models\":[");
+    for (size_t i = 0; i < num_models; i++) {
+        buf_append_text(body, i > 0 ? "," : "");
+        wire_native_print_model(attn_model_get_info(models[i]), body);
     }
-    return status == ATTN_OK ? buf_append_text(body, "]}") : status;
+    buf_append_text(body, "]}");
 }

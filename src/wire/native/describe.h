@@ -7,11 +7,11 @@
 
 #include <attnd/model.h>
 
-/* Adds one model's description as a JSON object. Returns ATTN_OK or ATTN_E_NOMEM. */
-attn_status wire_native_print_model(const attn_model_info *info, struct buf *body);
+/* Adds one model's description as a JSON object. */
+void wire_native_print_model(const attn_model_info *info, struct buf *body);
 
-/* Adds {"models":[...]}. Returns ATTN_OK or ATTN_E_NOMEM. */
-attn_status wire_native_print_models(const attn_model *const *models, size_t num_models,
-                                     struct buf *body);
+/* Adds {"models":[...]}. */
+void wire_native_print_models(const attn_model *const *models, size_t num_models,
+                              struct buf *body);
 
 #endif

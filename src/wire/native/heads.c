@@ -41,67 +41,47 @@ bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_p
 }
 
 /* Adds a number, with 10 digits; null where it has no meaning. */
-static attn_status add_number(struct buf *reply, const char *before, double number) {
+static void add_number(struct buf *reply, const char *before, double number) {
     pace_add(NUMBER_STEPS);
     if (isnan(number))
-        return wire_json_add_format(reply, "%snull", before);
-    return wire_json_add_format(reply, "%s%.10g", before, number);
+        buf_append_format(reply, "%snull", before);
+    else
+        buf_append_format(reply, "%s%.10g", before, number);
 }
 
-static attn_status add_head(const attn_heads *heads, size_t index, struct buf *reply) {
+static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     attn_head head;
+
     attn_heads_describe(heads, index, &head);
-    const struct {
-        const char *before;
-        double number;
-    } members[] = {
-        {"{\"importance\":", head.importance},
-        {",\"entropy\":", head.entropy},
-        {",\"mean_distance\":", head.mean_distance},
-        {",\"mass_on_self\":", head.mass_on_self},
-        {",\"mass_on_first\":", head.mass_on_first},
-        {",\"mass_on_previous\":", head.mass_on_previous},
-    };
-    attn_status status = ATTN_OK;
+    add_number(reply, "{\"importance\":", head.importance);
+    add_number(reply, ",\"entropy\":", head.entropy);
+    add_number(reply, ",\"mean_distance\":", head.mean_distance);
+    add_number(reply, ",\"mass_on_self\":", head.mass_on_self);
+    add_number(reply, ",\"mass_on_first\":", head.mass_on_first);
+    add_number(reply, ",\"mass_on_previous\":", head.mass_on_previous);
 
-    for (size_t i = 0; status == ATTN_OK && i < sizeof members / sizeof members[0]; i++)
-        status = add_number(reply, members[i].before, members[i].number);
-    if (status == ATTN_OK)
-        status = buf_append_text(reply, ",\"tags\":[");
-    for (size_t i = 0; status == ATTN_OK && head.tags[i] != NULL; i++)
-        status = wire_json_add_format(reply, i > 0 ? ",\"%s\"" : "\"%s\"", head.tags[i]);
-    return status == ATTN_OK ? buf_append_text(reply, "]}") : status;
+    buf_append_text(reply, ",\"tags\":[");
+    for (size_t i = 0; head.tags[i] != NULL; i++)
+        buf_append_format(reply, i > 0 ? ",\"%s\"" : "\"%s\"", head.tags[i]);
+    buf_append_text(reply, "]}");
 }
 
-static attn_status add_gram(const attn_heads *heads, struct buf *reply) {
+void wire_native_heads_print(const attn_model *model, const attn_heads *heads,
+                             struct buf *reply) {
     size_t num_heads = heads->num_heads;
-    attn_status status = ATTN_OK;
 
-    for (size_t i = 0; status == ATTN_OK && i < num_heads * num_heads; i++) {
+    buf_append_text(reply, "{\"model\":");
+    wire_json_add_string(reply, attn_model_get_info(model)->name);
+    buf_append_text(reply, ",\"heads\":[");
+    for (size_t h = 0; h < num_heads; h++) {
+        buf_append_text(reply, h > 0 ? "," : "");
+        add_head(heads, h, reply);
+    }
+
+    buf_append_text(reply, "],\"gram\":[");
+    for (size_t i = 0; i < num_heads * num_heads; i++) {
         const char *before = i == 0 ? "[" : i % num_heads == 0 ? "],[" : ",";
-        status = add_number(reply, before, heads->gram[i]);
+        add_number(reply, before, heads->gram[i]);
     }
-    return status == ATTN_OK ? buf_append_text(reply, "]") : status;
-}
-
-attn_status wire_native_heads_print(const attn_model *model, const attn_heads *heads,
-                                    struct buf *reply) {
-    attn_status status = buf_append_text(reply, "{\"model\":");
-    if (status == ATTN_OK)
-        status = wire_json_add_string(reply, attn_model_get_info(model)->name);
-    if (status == ATTN_OK)
-        status = buf_append_text(reply, ",\"heads\":[");
-
-    for (size_t h = 0; status == ATTN_OK && h < heads->num_heads; h++) {
-        if (h > 0)
-            status = buf_append_text(reply, ",");
-        if (status == ATTN_OK)
-            status = add_head(heads, h, reply);
-    }
-
-    if (status == ATTN_OK)
-        status = buf_append_text(reply, "],\"gram\":[");
-    if (status == ATTN_OK)
-        status = add_gram(heads, reply);
-    return status == ATTN_OK ? buf_append_text(reply, "]}") : status;
+    buf_append_text(reply, "]]}");
 }

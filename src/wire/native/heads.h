@@ -16,8 +16,8 @@ size_t wire_native_heads_bound(const attn_model *model);
  * *ret_problem set (Result not finite). */
 bool wire_native_heads_check(const attn_heads *heads, struct wire_problem *ret_problem);
 
-/* Adds the reply to an empty buffer. Returns ATTN_OK or ATTN_E_NOMEM. */
-attn_status wire_native_heads_print(const attn_model *model, const attn_heads *heads,
-                                    struct buf *reply);
+/* Adds the reply to `reply`. */
+void wire_native_heads_print(const attn_model *model, const attn_heads *heads,
+                             struct buf *reply);
 
 #endif

@@ -20,63 +20,49 @@ struct model_tensor {
 };
 
 /* Adds a text as a JSON string, between two texts that are JSON. */
-static attn_status print_string(struct buf *body, const char *before, const char *text,
-                                const char *after) {
-    attn_status status = buf_append_text(body, before);
-    if (status == ATTN_OK)
-        status = wire_json_add_string(body, text);
-    return status == ATTN_OK ? buf_append_text(body, after) : status;
+static void print_string(struct buf *body, const char *before, const char *text,
+                         const char *after) {
+    buf_append_text(body, before);
+    wire_json_add_string(body, text);
+    buf_append_text(body, after);
 }
 
-attn_status wire_oip_print_server(struct buf *body) {
-    return buf_append_text(body,
-                           "{\"name\":\"attnd\",\"version\":\"" ATTND_VERSION
-                           "\",\"extensions\":[\"binary_tensor_data\",\"statistics\","
-                           "\"model_configuration\",\"model_repository\"]}");
+void wire_oip_print_server(struct buf *body) {
+    buf_append_text(body, "{\"name\":\"attnd\",\"version\":\"" ATTND_VERSION
+                          "\",\"extensions\":[\"binary_tensor_data\",\"statistics\","
+                          "\"model_configuration\",\"model_repository\"]}");
 }
 
 /* --- tensors --- */
 
-static attn_status print_dims(const struct model_tensor *tensor, struct buf *body) {
-    attn_status status = ATTN_OK;
-    for (size_t i = 0; i < tensor->rank && status == ATTN_OK; i++) {
-        const char *before = i == 0 ? "[" : ",";
-        status = tensor->shape[i] == ANY
-                     ? wire_json_add_format(body, "%s-1", before)
-                     : wire_json_add_format(body, "%s%zu", before, tensor->shape[i]);
-    }
-    return status == ATTN_OK ? buf_append_text(body, "]") : status;
-}
-
 /* Adds a tensor in the format of the metadata or, when `config`, of the configuration. */
-static attn_status print_tensor(const struct model_tensor *tensor, bool config,
-                                struct buf *body) {
-    attn_status status = wire_json_add_format(
-        body,
-        config ? "{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":"
-               : "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":",
-        tensor->name, tensor->datatype);
-    if (status == ATTN_OK)
-        status = print_dims(tensor, body);
-    if (status == ATTN_OK && config && tensor->optional)
-        status = buf_append_text(body, ",\"optional\":true");
-    return status == ATTN_OK ? buf_append_text(body, "}") : status;
-}
-
-static attn_status print_tensors(const char *key, const struct model_tensor *tensors,
-                                 size_t count, bool config, struct buf *body) {
-    attn_status status = wire_json_add_format(body, ",\"%s\":[", key);
-    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
-        if (i > 0)
-            status = buf_append_text(body, ",");
-        if (status == ATTN_OK)
-            status = print_tensor(&tensors[i], config, body);
+static void print_tensor(const struct model_tensor *tensor, bool config,
+                         struct buf *body) {
+    buf_append_format(body,
+                      config ? "{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":"
+                             : "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":",
+                      tensor->name, tensor->datatype);
+    for (size_t i = 0; i < tensor->rank; i++) {
+        buf_append_text(body, i == 0 ? "[" : ",");
+        if (tensor->shape[i] == ANY)
+            buf_append_text(body, "-1");
+        else
+            buf_append_format(body, "%zu", tensor->shape[i]);
     }
-    return status == ATTN_OK ? buf_append_text(body, "]") : status;
+    buf_append_text(body, config && tensor->optional ? "],\"optional\":true}" : "]}");
 }
 
-static attn_status print_signature(const attn_model_info *info, bool config,
-                                   struct buf *body) {
+static void print_tensors(const char *key, const struct model_tensor *tensors,
+                          size_t count, bool config, struct buf *body) {
+    buf_append_format(body, ",\"%s\":[", key);
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(body, i > 0 ? "," : "");
+        print_tensor(&tensors[i], config, body);
+    }
+    buf_append_text(body, "]");
+}
+
+static void print_signature(const attn_model_info *info, bool config, struct buf *body) {
     bool is_cross = wire_model_is_cross(info);
     bool keys_optional = info->key_size == info->query_size && !is_cross;
     bool values_optional = info->value_size == info->key_size;
@@ -99,79 +85,63 @@ static attn_status print_signature(const attn_model_info *info, bool config,
         {"lse", "FP32", false, 3, {ANY, ANY, info->num_heads}},
     };
 
-    attn_status status =
-        print_tensors(config ? "input" : "inputs", inputs, num_inputs, config, body);
-    if (status == ATTN_OK)
-        status = print_tensors(config ? "output" : "outputs", outputs,
-                               sizeof outputs / sizeof outputs[0], config, body);
-    return status;
+    print_tensors(config ? "input" : "inputs", inputs, num_inputs, config, body);
+    print_tensors(config ? "output" : "outputs", outputs,
+                  sizeof outputs / sizeof outputs[0], config, body);
 }
 
 /* --- models --- */
 
-attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body) {
-    attn_status status = print_string(body, "{\"name\":", info->name,
-                                      ",\"versions\":[\"" WIRE_OIP_VERSION
-                                      "\"],\"platform\":\"" PLATFORM "\"");
-    if (status == ATTN_OK)
-        status = print_signature(info, false, body);
-    return status == ATTN_OK ? buf_append_text(body, "}") : status;
+void wire_oip_print_model(const attn_model_info *info, struct buf *body) {
+    print_string(body, "{\"name\":", info->name,
+                 ",\"versions\":[\"" WIRE_OIP_VERSION "\"],\"platform\":\"" PLATFORM
+                 "\"");
+    print_signature(info, false, body);
+    buf_append_text(body, "}");
 }
 
-attn_status wire_oip_print_ready(const attn_model_info *info, bool ready,
-                                 struct buf *body) {
-    return print_string(body, "{\"name\":", info->name,
-                        ready ? ",\"ready\":true}" : ",\"ready\":false}");
+void wire_oip_print_ready(const attn_model_info *info, bool ready, struct buf *body) {
+    print_string(body, "{\"name\":", info->name,
+                 ready ? ",\"ready\":true}" : ",\"ready\":false}");
 }
 
-attn_status wire_oip_print_config(const attn_model_info *info, struct buf *body) {
-    attn_status status =
-        print_string(body, "{\"name\":", info->name,
-                     ",\"platform\":\"" PLATFORM "\",\"backend\":\"" PLATFORM
-                     "\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
-                     "\"max_batch_size\":0");
-    if (status == ATTN_OK)
-        status = print_signature(info, true, body);
-    return status == ATTN_OK ? buf_append_text(body, "}") : status;
+void wire_oip_print_config(const attn_model_info *info, struct buf *body) {
+    print_string(body, "{\"name\":", info->name,
+                 ",\"platform\":\"" PLATFORM "\",\"backend\":\"" PLATFORM
+                 "\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
+                 "\"max_batch_size\":0");
+    print_signature(info, true, body);
+    buf_append_text(body, "}");
 }
 
-static attn_status print_duration(const char *before, const char *name,
-                                  const struct wire_oip_duration *duration,
-                                  struct buf *body) {
-    return wire_json_add_format(body,
-                                "%s\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}",
-                                before, name, duration->count, duration->ns);
+static void print_duration(const char *before, const char *name, uint64_t count,
+                           uint64_t ns, struct buf *body) {
+    buf_append_format(body, "%s\"%s\":{\"count\":%" PRIu64 ",\"ns\":%" PRIu64 "}", before,
+                      name, count, ns);
 }
 
 /* Adds those numbers of requests that were computed together at least once. */
-static attn_status print_batches(const struct wire_oip_batch *batches, struct buf *body) {
+static void print_batches(const struct wire_oip_batch *batches, struct buf *body) {
     const char *before = "";
-    attn_status status = buf_append_text(body, ",\"batch_stats\":[");
 
-    for (size_t i = 0; i < WIRE_OIP_BATCH_MAX && status == ATTN_OK; i++) {
+    buf_append_text(body, ",\"batch_stats\":[");
+    for (size_t i = 0; i < WIRE_OIP_BATCH_MAX; i++) {
         const struct wire_oip_batch *batch = &batches[i];
         if (batch->count == 0)
             continue;
-        const struct wire_oip_duration input = {batch->count, batch->input_ns},
-                                       infer = {batch->count, batch->infer_ns},
-                                       output = {batch->count, batch->output_ns};
-        status = wire_json_add_format(body, "%s{\"batch_size\":%zu", before, i + 1);
-        if (status == ATTN_OK)
-            status = print_duration(",", "compute_input", &input, body);
-        if (status == ATTN_OK)
-            status = print_duration(",", "compute_infer", &infer, body);
-        if (status == ATTN_OK)
-            status = print_duration(",", "compute_output", &output, body);
-        if (status == ATTN_OK)
-            status = buf_append_text(body, "}");
+        buf_append_format(body, "%s{\"batch_size\":%zu", before, i + 1);
+        print_duration(",", "compute_input", batch->count, batch->input_ns, body);
+        print_duration(",", "compute_infer", batch->count, batch->infer_ns, body);
+        print_duration(",", "compute_output", batch->count, batch->output_ns, body);
+        buf_append_text(body, "}");
         before = ",";
     }
-    return status == ATTN_OK ? buf_append_text(body, "]") : status;
+    buf_append_text(body, "]");
 }
 
-static attn_status print_statistics(const attn_model_info *info,
-                                    const struct wire_oip_statistics *statistics,
-                                    struct buf *body) {
+static void print_statistics(const attn_model_info *info,
+                             const struct wire_oip_statistics *statistics,
+                             struct buf *body) {
     const struct {
         const char *name;
         const struct wire_oip_duration *duration;
@@ -181,58 +151,48 @@ static attn_status print_statistics(const attn_model_info *info,
                      {"compute_input", &statistics->compute_input},
                      {"compute_infer", &statistics->compute_infer},
                      {"compute_output", &statistics->compute_output}};
-    size_t count = sizeof durations / sizeof durations[0];
 
-    attn_status status = print_string(body, "{\"name\":", info->name,
-                                      ",\"version\":\"" WIRE_OIP_VERSION "\"");
-    if (status == ATTN_OK)
-        status = wire_json_add_format(
-            body,
-            ",\"last_inference\":%" PRIu64 ",\"inference_count\":%" PRIu64
-            ",\"execution_count\":%" PRIu64 ",\"inference_stats\":",
-            statistics->last_inference, statistics->inference_count,
-            statistics->execution_count);
-    for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        status = print_duration(i == 0 ? "{" : ",", durations[i].name,
-                                durations[i].duration, body);
-    if (status == ATTN_OK)
-        status = buf_append_text(body, "}");
-    if (status == ATTN_OK)
-        status = print_batches(statistics->batches, body);
-    return status == ATTN_OK ? buf_append_text(body, "}") : status;
+    print_string(body, "{\"name\":", info->name, ",\"version\":\"" WIRE_OIP_VERSION "\"");
+    buf_append_format(body,
+                      ",\"last_inference\":%" PRIu64 ",\"inference_count\":%" PRIu64
+                      ",\"execution_count\":%" PRIu64 ",\"inference_stats\":",
+                      statistics->last_inference, statistics->inference_count,
+                      statistics->execution_count);
+    for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++)
+        print_duration(i == 0 ? "{" : ",", durations[i].name,
+                       durations[i].duration->count, durations[i].duration->ns, body);
+    buf_append_text(body, "}");
+    print_batches(statistics->batches, body);
+    buf_append_text(body, "}");
 }
 
-attn_status wire_oip_print_statistics(const attn_model *const *models,
-                                      const struct wire_oip_statistics *statistics,
-                                      size_t count, struct buf *body) {
-    attn_status status = buf_append_text(body, "{\"model_stats\":[");
-    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
-        if (i > 0)
-            status = buf_append_text(body, ",");
-        if (status == ATTN_OK)
-            status =
-                print_statistics(attn_model_get_info(models[i]), &statistics[i], body);
+void wire_oip_print_statistics(const attn_model *const *models,
+                               const struct wire_oip_statistics *statistics, size_t count,
+                               struct buf *body) {
+    buf_append_text(body, "{\"model_stats\":[");
+    for (size_t i = 0; i < count; i++) {
+        buf_append_text(body, i > 0 ? "," : "");
+        print_statistics(attn_model_get_info(models[i]), &statistics[i], body);
     }
-    return status == ATTN_OK ? buf_append_text(body, "]}") : status;
+    buf_append_text(body, "]}");
 }
 
-attn_status wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
-                                 bool draining, bool ready_only, struct buf *body) {
-    attn_status status = buf_append_text(body, "[");
+void wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
+                          bool draining, bool ready_only, struct buf *body) {
     const char *before = "{\"name\":";
 
-    for (size_t i = 0; i < count && status == ATTN_OK; i++) {
+    buf_append_text(body, "[");
+    for (size_t i = 0; i < count; i++) {
         const struct wire_oip_listing *at = &listings[i];
         bool ready = at->loaded && !draining;
         if (ready_only && !ready)
             continue;
-        status = print_string(body, before, at->name,
-                              ",\"version\":\"" WIRE_OIP_VERSION "\",\"state\":");
-        if (status == ATTN_OK)
-            status = print_string(
-                body, ready ? "\"READY\",\"reason\":" : "\"UNAVAILABLE\",\"reason\":",
-                at->loaded && draining ? "draining" : at->reason, "}");
+        print_string(body, before, at->name,
+                     ",\"version\":\"" WIRE_OIP_VERSION "\",\"state\":");
+        print_string(body,
+                     ready ? "\"READY\",\"reason\":" : "\"UNAVAILABLE\",\"reason\":",
+                     at->loaded && draining ? "draining" : at->reason, "}");
         before = ",{\"name\":";
     }
-    return status == ATTN_OK ? buf_append_text(body, "]") : status;
+    buf_append_text(body, "]");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* describe.h: the descriptions of the server and its models in the Open Inference
- * Protocol. Each printer adds one JSON text to `body`, and returns ATTN_OK or
- * ATTN_E_NOMEM. Thread-safe for distinct buffers. */
+ * Protocol. Each printer adds one JSON text to `body`. Thread-safe for distinct
+ * buffers. */
 #ifndef ATTND_WIRE_OIP_DESCRIBE_H
 #define ATTND_WIRE_OIP_DESCRIBE_H
 
@@ -29,16 +29,15 @@ struct wire_oip_statistics {
     struct wire_oip_batch batches[WIRE_OIP_BATCH_MAX]; /* of 1 request, of 2, ... */
 };
 
-attn_status wire_oip_print_server(struct buf *body);
-attn_status wire_oip_print_model(const attn_model_info *info, struct buf *body);
-attn_status wire_oip_print_ready(const attn_model_info *info, bool ready,
-                                 struct buf *body);
-attn_status wire_oip_print_config(const attn_model_info *info, struct buf *body);
+void wire_oip_print_server(struct buf *body);
+void wire_oip_print_model(const attn_model_info *info, struct buf *body);
+void wire_oip_print_ready(const attn_model_info *info, bool ready, struct buf *body);
+void wire_oip_print_config(const attn_model_info *info, struct buf *body);
 
 /* {"model_stats":[...]} of `count` models. */
-attn_status wire_oip_print_statistics(const attn_model *const *models,
-                                      const struct wire_oip_statistics *statistics,
-                                      size_t count, struct buf *body);
+void wire_oip_print_statistics(const attn_model *const *models,
+                               const struct wire_oip_statistics *statistics, size_t count,
+                               struct buf *body);
 
 /* What the index says about a model that is configured. */
 struct wire_oip_listing {
@@ -49,7 +48,7 @@ struct wire_oip_listing {
 };
 
 /* The list of models, or of those that are ready: loaded, unless the server drains. */
-attn_status wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
-                                 bool draining, bool ready_only, struct buf *body);
+void wire_oip_print_index(const struct wire_oip_listing *listings, size_t count,
+                          bool draining, bool ready_only, struct buf *body);
 
 #endif

@@ -249,14 +249,13 @@ const struct wire_writer wire_oip_writer = {
 
 /* --- errors --- */
 
-static attn_status oip_print_error(const struct wire_problem *problem, struct buf *body) {
+static void oip_print_error(const struct wire_problem *problem, struct buf *body) {
     char text[sizeof problem->detail + 64];
 
     snprintf(text, sizeof text, "%.60s: %s", problem->title, problem->detail);
-    attn_status status = buf_append_text(body, "{\"error\":");
-    if (status == ATTN_OK)
-        status = wire_json_add_string(body, text);
-    return status == ATTN_OK ? buf_append_text(body, "}") : status;
+    buf_append_text(body, "{\"error\":");
+    wire_json_add_string(body, text);
+    buf_append_text(body, "}");
 }
 
 static char oip_out_of_memory[] = "{\"error\":\"Out of memory: retry later\"}";
