@@ -107,6 +107,11 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
 attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options *options,
                                    bool *ret_agree, attn_error *ret_error);
 
+/* Computes a small request of a model several times on the calling thread. Sets the
+ * operations of the layer, and what the fastest run took. Thread-safe. Errors:
+ * ATTN_E_NOMEM. */
+attn_status model_try(const attn_model *model, double *ret_flops, double *ret_ns);
+
 /* Describes a model of the sizes in `info`, as model_prepare_to_serve() would leave it,
  * without its memory. Errors, with one line in ret_error: ATTN_E_OVERFLOW as
  * attn_model_create(); also as attn_model_set_engine(), except ATTN_E_NOMEM. */

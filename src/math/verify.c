@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c: prepares a model to serve: packs its weights, and compares the native engine
- * with OpenBLAS, and the attention of both with a plain one. */
+ * with OpenBLAS, and the attention of both with a plain one. The request of noise that
+ * this needs also warms threads up and is timed. */
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/noise.h"
 #include "math/model.h"
@@ -9,15 +11,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define TOKENS 37 /* more than one panel of queries, and the last is not full */
+/* More than one panel of queries, and the last is not full. */
+#define ROWS_TO_COMPARE 37
+#define ROWS_TO_TIME    8
+#define RUNS_TO_TIME    3
 
 /* One small request of noise, which queries, keys and values share. */
 struct trial {
-    size_t tokens;
-    float *input;    /* [tokens, widest input] */
+    size_t rows;
+    float *input;    /* [rows, widest input] */
     void *scratch;   /* of the last run */
-    float *outputs;  /* [tokens, out_size], of the model's engine */
-    float *expected; /* [tokens, out_size], of OpenBLAS */
+    float *outputs;  /* [rows, out_size], of the model's engine */
+    float *expected; /* [rows, out_size], of OpenBLAS */
+    attn_sizes sizes;
+    double fastest_ns; /* of the runs; 0: there were none */
 };
 
 static void trial_deinit(struct trial *trial) {
@@ -27,17 +34,58 @@ static void trial_deinit(struct trial *trial) {
     free(trial->expected);
 }
 
-static bool trial_init(struct trial *trial, const attn_model_info *info) {
+static bool trial_init(struct trial *trial, const attn_model_info *info, size_t rows) {
     size_t limit = info->context_length, width = info->query_size;
 
     width = info->key_size > width ? info->key_size : width;
     width = info->value_size > width ? info->value_size : width;
-    *trial = (struct trial){.tokens = limit > 0 && limit < TOKENS ? limit : TOKENS};
-    trial->input = calloc(width, trial->tokens * sizeof *trial->input);
+    *trial = (struct trial){.rows = limit > 0 && limit < rows ? limit : rows};
+    trial->input = calloc(width, trial->rows * sizeof *trial->input);
     if (trial->input == NULL)
         return false;
-    noise_fill(trial->input, width * trial->tokens, 1.0F);
+    noise_fill(trial->input, width * trial->rows, 1.0F);
     return true;
+}
+
+/* Runs the trial `runs` times with the model's engine. */
+static attn_status trial_run(struct trial *trial, const attn_model *model, int runs,
+                             float **ret_outputs) {
+    const attn_request request = {.num_sequences = 1,
+                                  .query_lens = &trial->rows,
+                                  .key_lens = &trial->rows,
+                                  .queries = trial->input,
+                                  .keys = trial->input,
+                                  .values = trial->input,
+                                  .causal = model->info.causal};
+
+    attn_status status = attn_plan(model, &request, &trial->sizes, NULL);
+    if (status != ATTN_OK)
+        return status;
+    free(trial->scratch);
+    trial->scratch = aligned_alloc(ATTN_ALIGNMENT, trial->sizes.scratch_bytes);
+    *ret_outputs = malloc(trial->sizes.outputs * sizeof **ret_outputs);
+    if (trial->scratch == NULL || *ret_outputs == NULL)
+        return ATTN_E_NOMEM;
+    for (int i = 0; i < runs && status == ATTN_OK; i++) {
+        int64_t begun = clock_now_ns();
+        status = attn_run(model, &request, trial->scratch,
+                          &(attn_result){.outputs = *ret_outputs});
+        double took = (double)(clock_now_ns() - begun);
+        trial->fastest_ns = i == 0 || took < trial->fastest_ns ? took : trial->fastest_ns;
+    }
+    return status;
+}
+
+attn_status model_try(const attn_model *model, double *ret_flops, double *ret_ns) {
+    struct trial trial;
+    attn_status status = ATTN_E_NOMEM;
+
+    if (trial_init(&trial, &model->info, ROWS_TO_TIME))
+        status = trial_run(&trial, model, RUNS_TO_TIME, &trial.outputs);
+    *ret_flops = trial.sizes.flops;
+    *ret_ns = trial.fastest_ns;
+    trial_deinit(&trial);
+    return status;
 }
 
 static attn_status refuse_warm_up(const attn_model *model, attn_status status,
@@ -45,33 +93,6 @@ static attn_status refuse_warm_up(const attn_model *model, attn_status status,
     error_set(ret_error, status, "model '%s': warm-up: %s", model->info.name,
               attn_status_text(status));
     return status;
-}
-
-/* Runs the trial with the model's engine. */
-static attn_status trial_run(struct trial *trial, const attn_model *model,
-                             float **ret_outputs, size_t *ret_count,
-                             attn_error *ret_error) {
-    const attn_request request = {.num_sequences = 1,
-                                  .query_lens = &trial->tokens,
-                                  .key_lens = &trial->tokens,
-                                  .queries = trial->input,
-                                  .keys = trial->input,
-                                  .values = trial->input,
-                                  .causal = model->info.causal};
-    attn_sizes sizes;
-
-    attn_status status = attn_plan(model, &request, &sizes, NULL);
-    if (status != ATTN_OK)
-        return refuse_warm_up(model, status, ret_error);
-    free(trial->scratch);
-    trial->scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
-    *ret_outputs = malloc(sizes.outputs * sizeof **ret_outputs);
-    *ret_count = sizes.outputs;
-    if (trial->scratch == NULL || *ret_outputs == NULL)
-        return refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
-    status = attn_run(model, &request, trial->scratch,
-                      &(attn_result){.outputs = *ret_outputs});
-    return status == ATTN_OK ? status : refuse_warm_up(model, status, ret_error);
 }
 
 /* Returns the largest difference, relative to the largest number of `b`; infinite where
@@ -117,15 +138,16 @@ static attn_status check_attention(const attn_model *model, attn_error *ret_erro
 static attn_status pack_and_compare(attn_model *model, const attn_engine_options *options,
                                     struct trial *trial, bool *ret_agree,
                                     attn_error *ret_error) {
-    size_t count;
     attn_status status = model_pack(model, options, ret_error);
-    if (status == ATTN_OK)
-        status = trial_run(trial, model, &trial->outputs, &count, ret_error);
     if (status != ATTN_OK)
         return status;
+    status = trial_run(trial, model, 1, &trial->outputs);
+    if (status != ATTN_OK)
+        return refuse_warm_up(model, status, ret_error);
 
     bool bf16 = model->engine.kernels->k_step == 2;
-    model->info.difference = relative_difference(trial->outputs, trial->expected, count);
+    model->info.difference =
+        relative_difference(trial->outputs, trial->expected, trial->sizes.outputs);
     *ret_agree =
         model->info.difference <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32);
     return ATTN_OK;
@@ -135,18 +157,20 @@ attn_status model_prepare_to_serve(attn_model *model, const attn_engine_options 
                                    bool *ret_agree, attn_error *ret_error) {
     struct engine asked;
     struct trial trial;
-    size_t count;
 
     attn_status status = engine_plan(&model->info, options, &asked, ret_error);
     if (status != ATTN_OK)
         return status;
 
-    if (trial_init(&trial, &model->info))
+    if (trial_init(&trial, &model->info, ROWS_TO_COMPARE))
         status = model_use_openblas(model, asked.kernels->name, ret_error);
     else
         status = refuse_warm_up(model, ATTN_E_NOMEM, ret_error);
-    if (status == ATTN_OK)
-        status = trial_run(&trial, model, &trial.expected, &count, ret_error);
+    if (status == ATTN_OK) {
+        status = trial_run(&trial, model, 1, &trial.expected);
+        if (status != ATTN_OK)
+            refuse_warm_up(model, status, ret_error);
+    }
     *ret_agree = true;
     if (status == ATTN_OK && asked.native)
         status = pack_and_compare(model, options, &trial, ret_agree, ret_error);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "math/model.h"
 #include "models/team.h"
 
 #include <string.h>
@@ -48,12 +49,13 @@ static void warm_up_worker(void *context) {
     const struct model_list *list = warm_up->list;
     const int64_t begun = clock_now_ns();
     size_t count = 0;
+    double flops, ns;
 
     for (size_t i = 0; i < list->count && clock_now_ns() - begun < warm_up->longest_ns;
          i++) {
         if (!list->items[i].is_new)
             continue;
-        estimate_time_flop(list->items[i].model);
+        model_try(list->items[i].model, &flops, &ns);
         count++;
     }
     log_write(LOG_DEBUG, "worker warmed up", LOG_NUMBER("models", count),

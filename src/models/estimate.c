@@ -2,8 +2,7 @@
 /* estimate.c: moving averages, and what is assumed until there are any. */
 #include "models/estimate.h"
 
-#include "base/clock.h"
-#include "base/noise.h"
+#include "math/model.h"
 
 #include <attnd/attention.h>
 #include <stdatomic.h>
@@ -22,10 +21,8 @@
 #define TEXT_BYTES         4   /* of a number: few digits and a comma */
 #define SHORT_ROWS         128 /* rows of a sequence */
 
-/* What surrounds the operations of a request takes as long as so many of them. */
+/* Fixed cost of a request, in operations. */
 #define OTHER_FLOPS 1e5
-#define TRIAL_ROWS  8
-#define TRIALS      3
 /* Writing a smaller reply is not measured. */
 #define REPLY_BYTES_MIN 4096
 
@@ -151,44 +148,13 @@ void estimate_learn(struct estimate *estimate, const struct estimate_body *body,
                        (double)measured->write / (double)measured->reply);
 }
 
-/* --- a small run --- */
+/* Returns ns for each operation of a small run, or 0 when memory is short. */
+static double time_flop(const attn_model *model) {
+    double flops, ns;
 
-/* Runs one sequence of a few rows TRIALS times. The fastest run counts. */
-double estimate_time_flop(const attn_model *model) {
-    const attn_model_info *info = attn_model_get_info(model);
-    size_t width = info->query_size, rows = TRIAL_ROWS;
-    double ns = 0;
-
-    width = info->key_size > width ? info->key_size : width;
-    width = info->value_size > width ? info->value_size : width;
-    if (info->context_length > 0 && info->context_length < rows)
-        rows = info->context_length;
-    float *input = calloc(width, rows * sizeof *input);
-    attn_request request = {.num_sequences = 1,
-                            .query_lens = &rows,
-                            .key_lens = &rows,
-                            .queries = input,
-                            .keys = input,
-                            .values = input};
-    attn_sizes sizes;
-    if (input == NULL || attn_plan(model, &request, &sizes, NULL) != ATTN_OK)
-        goto done;
-
-    noise_fill(input, width * rows, 1.0F);
-    void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
-    float *outputs = calloc(sizes.outputs, sizeof *outputs);
-    for (int i = 0; i < TRIALS && scratch != NULL && outputs != NULL; i++) {
-        int64_t begun = clock_now_ns();
-        attn_run(model, &request, scratch, &(attn_result){.outputs = outputs});
-        double took = (double)(clock_now_ns() - begun) / (sizes.flops + OTHER_FLOPS);
-        ns = i == 0 || took < ns ? took : ns;
-    }
-    free(scratch);
-    free(outputs);
-
-done:
-    free(input);
-    return ns;
+    if (model_try(model, &flops, &ns) != ATTN_OK)
+        return 0;
+    return ns / (flops + OTHER_FLOPS);
 }
 
 static void copy_average(average *to, const average *from) {
@@ -238,7 +204,7 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
     for (size_t i = 0; i < num_models; i++) {
         double ns = load_average(&estimate->flop[i]);
         if (ns <= 0)
-            ns = estimate_time_flop(models[i]);
+            ns = time_flop(models[i]);
         if (ns <= 0)
             goto fail;
         atomic_init(&estimate->flop[i], ns);

@@ -25,10 +25,6 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
                             struct estimate **ret_estimate);
 void estimate_destroy(struct estimate *estimate);
 
-/* Computes a small request of a model on the calling thread. Returns ns for each of its
- * operations, or 0 when memory is short. Thread-safe. */
-double estimate_time_flop(const attn_model *model);
-
 /* A body that was not read yet. */
 struct estimate_body {
     const attn_model *const *models; /* those that it may name */
