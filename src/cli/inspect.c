@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect.c: attnd inspect, which checks checkpoints and prints what they are. */
+#include "base/error.h"
 #include "cli/commands.h"
-#include "cli/folder.h"
 #include "models/load.h"
 #include "models/open.h"
-#include "models/spec.h"
+#include "models/team.h"
 #include "weights/checkpoint.h"
+#include "weights/families/features.h"
+#include "weights/families/folder.h"
 
 #include <stdio.h>
 
@@ -42,6 +44,94 @@ static void print_info(const char *path, const attn_model_info *info) {
     printf("  memory          %zu bytes when served\n", info->memory);
 }
 
+/* --- folders --- */
+
+/* Prints a row: what the layer is. */
+static attn_status print_layer(const struct folder *folder, size_t i,
+                               const attn_engine_options *engine, attn_error *ret_error) {
+    size_t count;
+    const struct layer *layer = &folder_get_layers(folder, &count)[i];
+    char features[FEATURES_TEXT_SIZE];
+    attn_model_info info;
+
+    attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
+    if (status != ATTN_OK)
+        return status;
+    layer_describe_features(layer, features);
+    printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->num_heads,
+           layer->num_kv_heads, layer->head_size, info.memory, features);
+    return ATTN_OK;
+}
+
+/* Prints what the layers are, which needs no weights. */
+static attn_status print_layers(const char *path, const struct folder *folder,
+                                const attn_engine_options *engine,
+                                attn_error *ret_error) {
+    size_t count = 0;
+    attn_error error;
+    attn_status status = ATTN_OK;
+    const struct layer *layers = folder_get_layers(folder, &count);
+
+    printf("%s: family %s, %zu layer%s\n", path, layers[0].family, count,
+           plural_of(count));
+    printf("  %-16s %5s %5s %5s %12s  %s\n", "layer", "H", "KV", "D", "bytes",
+           "features");
+    for (size_t i = 0; i < count && status == ATTN_OK; i++)
+        status = print_layer(folder, i, engine, &error);
+    if (status != ATTN_OK)
+        error_set(ret_error, status, "%.160s: %s", path, error.text);
+    return status;
+}
+
+/* team_work.run */
+static attn_status check_layer(void *folder, size_t i, attn_error *ret_error) {
+    return folder_check_weights(folder, i, ret_error);
+}
+
+/* team_work.report */
+static void report_checked(void *context, size_t done, size_t count) {
+    (void)context;
+    fprintf(stderr, "attnd: %zu of %zu layers checked\n", done, count);
+}
+
+/* Prints a line for each layer of a folder: what it has, and what of it attnd does not
+ * compute. Then reads all numbers of the layers to check them, on all CPUs. */
+static attn_status inspect_folder(const struct model_spec *spec, struct folder *folder,
+                                  const attn_engine_options *engine,
+                                  attn_error *ret_error) {
+    struct team_work work = {
+        .run = check_layer, .report = report_checked, .context = folder};
+
+    attn_status status = print_layers(spec->path, folder, engine, ret_error);
+    fflush(stdout); /* the table is there while numbers are read */
+    folder_get_layers(folder, &work.count);
+    return status == ATTN_OK ? team_run(&work, ret_error) : status;
+}
+
+/* --- both --- */
+
+/* Inspects a file or a folder. */
+static attn_status inspect_path(const struct model_spec *spec,
+                                const attn_engine_options *engine,
+                                attn_error *ret_error) {
+    struct folder *folder;
+    attn_model_info info;
+
+    attn_status status = folder_open_spec(spec, &folder, ret_error);
+    if (folder != NULL) {
+        status = inspect_folder(spec, folder, engine, ret_error);
+        folder_close(folder);
+        return status;
+    }
+    if (status != ATTN_OK)
+        return status;
+    status =
+        checkpoint_describe(spec->path, &spec->options, engine, true, &info, ret_error);
+    if (status == ATTN_OK)
+        print_info(spec->path, &info);
+    return folder_hint(spec->path, status, ret_error);
+}
+
 /* model_spec_parse() or model_spec_parse_operand() */
 typedef attn_status spec_parser(const char *text, struct model_spec *ret_spec,
                                 attn_error *ret_error);
@@ -49,22 +139,13 @@ typedef attn_status spec_parser(const char *text, struct model_spec *ret_spec,
 static bool inspect_spec(const struct config *config, spec_parser *parse,
                          const char *text) {
     struct model_spec spec;
-    attn_model_info info;
     attn_error error;
 
     attn_status status = parse(text, &spec, &error);
     if (status == ATTN_OK) {
         const attn_engine_options engine =
             compute_engine_options(&config->compute, spec.precision, true);
-        bool is_folder = false;
-        status = folder_inspect_spec(&spec, &engine, &is_folder, &error);
-        if (status == ATTN_OK && !is_folder) {
-            status = checkpoint_describe(spec.path, &spec.options, &engine, true, &info,
-                                         &error);
-            if (status == ATTN_OK)
-                print_info(spec.path, &info);
-            folder_hint(spec.path, status, &error);
-        }
+        status = inspect_path(&spec, &engine, &error);
         model_spec_deinit(&spec);
     }
     if (status != ATTN_OK)

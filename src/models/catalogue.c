@@ -158,10 +158,10 @@ static attn_status check_any_model(const struct start *start, attn_error *ret_er
 }
 
 /* team_work.report */
-static void log_progress(void *context, size_t done) {
-    const struct start *start = context;
+static void log_progress(void *context, size_t done, size_t count) {
+    (void)context;
     log_write(LOG_INFO, "loading", LOG_NUMBER("loaded", done),
-              LOG_NUMBER("models", start->list.count));
+              LOG_NUMBER("models", count));
 }
 
 /* Loads all models of the list, which was found, on all CPUs. */

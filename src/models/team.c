@@ -107,7 +107,7 @@ attn_status team_run(const struct team_work *work, attn_error *ret_error) {
         num_threads++;
     leave_team(&team, wanted - num_threads);
     while (wait_for_threads(&team, &done) > 0)
-        work->report(work->context, done);
+        work->report(work->context, done, work->count);
 
     for (size_t i = 0; i < num_threads; i++)
         pthread_join(threads[i], NULL);

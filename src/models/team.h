@@ -11,15 +11,15 @@ struct team_work {
     size_t count;
     /* Does task `i`. Several threads call it at the same time. */
     attn_status (*run)(void *context, size_t i, attn_error *ret_error);
-    /* Called each second by the thread of team_run(): `done` tasks are done. */
-    void (*report)(void *context, size_t done);
+    /* Called each second by the thread of team_run(): so many of `count` are done. */
+    void (*report)(void *context, size_t done, size_t count);
     void *context;
 };
 
-/* Does all tasks, on a thread for each CPU that this process may use, but few at most,
- * since each task may need much memory. Tasks begin in ascending order, and none begins
- * after one has failed. Returns the error of the first task, by number, that failed: that
- * of a single thread. Threads that the system refuses are done without. */
+/* Does all tasks, on one thread for each CPU that this process may use, at most 8, since
+ * each task may need much memory. Tasks begin in ascending order, and none begins after
+ * one has failed. Returns the error of the first task, by number, that failed, as a
+ * single thread would. Threads that the system refuses are done without. */
 attn_status team_run(const struct team_work *work, attn_error *ret_error);
 
 #endif

@@ -40,9 +40,10 @@ static attn_status run_task(void *context, size_t i, attn_error *ret_error) {
     return ATTN_OK;
 }
 
-static void note_report(void *context, size_t done) {
+static void note_report(void *context, size_t done, size_t count) {
     struct tasks *tasks = context;
     tasks->reports++;
+    assert_true(done <= count);
     tasks->last_report = done;
 }
 
