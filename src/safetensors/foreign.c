@@ -44,10 +44,10 @@ struct remedy {
             NULL                                                                         \
     }
 
-/* Files of other programs, by their first bytes. The first row is also that of
- * torch.save(): is_npz() decides. A pickle begins with 0x80 and its protocol, as a
- * header's size may; the opcode after them sets it apart. A remedy for requests that has
- * no text is that for layers. */
+/* Files of other programs, by their first bytes. Files of torch.save() begin as the first
+ * row does, and is_npz() tells them apart. A pickle begins with 0x80 and its protocol, as
+ * a header's size may; the opcode after them tells. Where the remedy for requests has no
+ * text, the one for layers holds. */
 static const struct {
     const char *bytes;
     size_t size;

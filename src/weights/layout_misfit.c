@@ -68,7 +68,7 @@ static void find_prefixes(const struct safetensors *file, const struct layout *l
 
 /* Refuses `prefix` when a layout called `name`, or any where that is NULL, fits under
  * another one; else returns ATTN_OK. The modules under the prefix come first: a dot or a
- * last word may have been forgotten, and another block is not what was asked for. */
+ * last name may have been forgotten, and another block is not what was asked for. */
 static attn_status refuse_prefix(const struct safetensors *file, const char *prefix,
                                  const char *name, attn_error *ret_error) {
     const char *const scopes[] = {prefix, ""};
@@ -96,11 +96,11 @@ static attn_status refuse_prefix(const struct safetensors *file, const char *pre
     return ATTN_OK;
 }
 
-#define ONE_HEAD "heads.0." /* what the name of a single head's tensor lacks */
+#define ONE_HEAD "heads.0." /* what names in a file of a single head lack */
 
-/* Returns the tensor that stands for a required name under a shorter one, or NULL:
- * without ".weight", as a parameter of one's own is called (*ret_bare); without
- * ONE_HEAD, as that of a single head is (*ret_alone). */
+/* Returns the tensor that has a required name but for a part of it, or NULL. *ret_bare
+ * becomes true where ".weight" is missing, as in the name of an nn.Parameter, and
+ * *ret_alone where ONE_HEAD is missing, as in the names of a single head. */
 static const struct safetensors_tensor *find_short(const struct tensor_view *view,
                                                    const struct layout *layout,
                                                    const char *required, bool *ret_bare,
@@ -168,7 +168,7 @@ static attn_status refuse_short_names(const struct tensor_view *view, const char
 #define NAMES_TEXT_SIZE (NAMES_SHOWN * 48 + 32)
 
 /* Writes the first names in the view that `layout` does not know: "'a', 'b' and 7 more".
- * Knows none where the layout is NULL. The text is empty when there is none. */
+ * With a layout of NULL, all are unknown. The text is empty where it knows every name. */
 static void list_unknown(const struct tensor_view *view, const struct layout *layout,
                          char ret_text[NAMES_TEXT_SIZE]) {
     size_t count = 0, used = 0;

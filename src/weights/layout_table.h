@@ -78,7 +78,7 @@ void layout_head_name(const char *pattern, size_t head, char ret_name[LAYOUT_NAM
 bool layout_name_matches(const char *name, const char *pattern, size_t *ret_head);
 
 /* Returns the nth name that the layout requires, or NULL past the last one. A name with
- * '#' stands for that of head 0. */
+ * '#' stands for the name of head 0. */
 const char *layout_required_name(const struct layout *layout, size_t nth,
                                  char buffer[LAYOUT_NAME_SIZE]);
 

@@ -15,7 +15,7 @@ struct projection {
     const struct safetensors_tensor *weight; /* [>= H*D, in], or stage [M, in], or NULL */
     const struct safetensors_tensor *bias;   /* [>= H*D], or stage [M], or NULL */
     size_t first_row;      /* of weight, when several projections are packed */
-    size_t first_bias_row; /* of bias, likewise */
+    size_t first_bias_row; /* of bias, when their biases are packed */
     size_t in_size;
     bool head_bias; /* each head has a bias of its own */
 };

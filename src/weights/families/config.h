@@ -71,8 +71,8 @@ bool config_get_bool(const struct config_section *section, const char *keys,
 const char *config_get_text(const struct config_section *section, const char *keys,
                             const char *otherwise);
 
-/* Checks words KEY=VALUE or KEY=VALUE|VALUE, or NULL: a key that is present and not null
- * must have such a value, since attnd does not compute what others mean. */
+/* Checks demands KEY=VALUE or KEY=VALUE|VALUE, separated by spaces, or NULL: a key that
+ * is present and not null must have such a value, since attnd computes nothing else. */
 void config_check_demands(const struct config_section *section, const char *demands);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* family.h: the table of families. A new family is an entry of table.c.
  *
- * Keys are as in config.h: words that mean the same. NULL means that the family does not
- * have such a key, so that config.json is not asked. */
+ * Keys are as in config.h: alternative spellings of one key, separated by spaces. NULL
+ * means that the family does not have such a key, so that config.json is not asked. */
 #ifndef ATTND_WEIGHTS_FAMILIES_FAMILY_H
 #define ATTND_WEIGHTS_FAMILIES_FAMILY_H
 
@@ -54,9 +54,9 @@ struct stack {
     const char *section; /* of config.json: "text_config"; NULL: the root */
     const char *layer;   /* the path of a layer; '#' is its number */
     const char *module;  /* the attention inside it; every tensor there must be known */
-    const char *under;   /* a word that the path's prefix must have; NULL: any prefix */
+    const char *under;   /* what the path's prefix must contain; NULL: any prefix */
     const char *names[NUM_LAYER_LINEARS]; /* of the linears inside the module */
-    const char *norm;    /* inside the layer: the first word that exists; NULL: none */
+    const char *norm;    /* inside the layer: the first name that exists; NULL: none */
     const char *present; /* a key: there are such layers only where it is true, and then
                             they must be there */
     bool query_apart;    /* queries have a tensor of their own, whatever the split */
@@ -72,11 +72,11 @@ struct family {
     const char *untyped; /* a key that tells this family where model_type is absent */
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
-    const char *ignored; /* words: tensors of the module that do not change results */
+    const char *ignored; /* names: tensors of the module that do not change results */
     enum family_split split;
     bool transposed;         /* weights are [in, out] */
     const char *bias_always; /* letters of q, k, v, o: linears that have a bias */
-    const char *bias_if;     /* likewise, where bias_keys says so */
+    const char *bias_if;     /* letters of those that have one where bias_keys is true */
     const char *bias_keys;
     bool bias; /* when bias_keys is absent */
     enum family_heads kv_rule;
@@ -112,7 +112,7 @@ struct family {
     double rotation_part;
     const char *rotation_dims_keys; /* the same as a number */
     size_t rotation_dims;
-    const char *longrope_alias; /* words of "type" that mean longrope */
+    const char *longrope_alias; /* values of "type" that mean longrope */
     const struct layer_rotation
         *rotation_unset; /* the scaling when config.json has none */
 
@@ -140,8 +140,8 @@ struct family {
 /* Returns the table; constant. */
 const struct family *family_table(size_t *ret_count);
 
-/* Returns whether one of the space-separated words is `word`. */
-bool family_words_have(const char *words, const char *word);
+/* Returns whether one of the names, which are separated by spaces, is `name`. */
+bool family_list_has(const char *names, const char *name);
 
 /* Returns why attnd does not compute the family of that model_type; NULL when it has
  * never heard of it. A constant. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* features.c: says in words what a layer is. */
+/* features.c: lists what makes a layer more than plain attention. */
 #include "weights/families/features.h"
 
 #include "weights/families/model/frequencies.h"
@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A list of words in the making. */
-struct word_list {
+/* A list, separated by commas, in the making. */
+struct feature_list {
     char *text; /* [FEATURES_TEXT_SIZE] */
     size_t size;
 };
 
-__attribute__((format(printf, 2, 3))) static void list_add(struct word_list *list,
+__attribute__((format(printf, 2, 3))) static void list_add(struct feature_list *list,
                                                            const char *format, ...) {
     size_t room = FEATURES_TEXT_SIZE - list->size;
     va_list arguments;
@@ -42,7 +42,7 @@ void layer_describe_features(const struct layer *layer,
                              char ret_text[FEATURES_TEXT_SIZE]) {
     static const char *const norms[] = {
         [ATTN_NORM_LAYER] = "layer norm", [ATTN_NORM_RMS] = "RMS norm"};
-    struct word_list list = {.text = ret_text};
+    struct feature_list list = {.text = ret_text};
     const struct layer_norm *before = &layer->norm_before;
     bool scaled = layer->rotation.type != ROTATION_DEFAULT;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* features.h: what layers of checkpoints are, in words. */
+/* features.h: describes layers of checkpoints for attnd inspect. */
 #ifndef ATTND_WEIGHTS_FAMILIES_FEATURES_H
 #define ATTND_WEIGHTS_FAMILIES_FEATURES_H
 

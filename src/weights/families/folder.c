@@ -81,7 +81,7 @@ static bool is_selected(const char *list, size_t index) {
     return false;
 }
 
-/* Checks the list's form, and that every number in it is that of a layer. */
+/* Checks the form of the list, and that each of its numbers has a layer. */
 static attn_status check_selection(const char *list, size_t num_layers,
                                    attn_error *ret_error) {
     const char *at = list;

@@ -24,8 +24,8 @@ struct folder_options {
 bool folder_is_at(const char *path);
 
 /* Adds up what stat() says of config.json and all files of weights: number, size and time
- * of the last change. Two sums differ when a file was replaced. st_ino is 0 where there
- * is none. */
+ * of the last change. Two sums differ when a file was replaced. st_ino is 0 where the
+ * folder has no such file. */
 void folder_find_state(const char *path, struct stat *ret_state);
 
 /* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
@@ -59,9 +59,9 @@ attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   attn_model_info *ret_info, attn_error *ret_error);
 
 /* Checks that all layers can be served at the same time in `memory` bytes, of which
- * *bytes are spoken for. Adds theirs to them. Errors, with one line: those of
+ * *bytes are already reserved. Adds theirs to them. Errors, with one line: those of
  * folder_describe_model(); ATTN_E_OVERFLOW when they are larger than `memory`, and
- * ATTN_E_NOMEM when they do not fit beside what is spoken for. */
+ * ATTN_E_NOMEM when they do not fit beside what is reserved. */
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error);

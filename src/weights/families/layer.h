@@ -49,7 +49,7 @@ struct layer_rotation {
     size_t max_positions;               /* max_position_embeddings; 0: not given */
     size_t original_positions;          /* llama3, yarn, longrope */
     const struct json_t *short_factors; /* longrope: R/2 numbers larger than 0 */
-    const struct json_t *long_factors;  /* likewise */
+    const struct json_t *long_factors;  /* longrope: for sequences that are longer */
 };
 
 /* What is added to a score as a function of j - i. */

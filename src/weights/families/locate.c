@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VECTOR 0 /* columns of an expected shape: there are none */
+#define VECTOR 0 /* as the columns of an expected shape: it has one dimension */
 
 struct locator {
     const struct family *family;
@@ -16,7 +16,7 @@ struct locator {
     const struct folder_tensors *tensors;
     const struct layer_biases *biases;
     struct layer *layer;
-    attn_error *error; /* keeps the first one */
+    attn_error *error; /* the first error of all functions */
 };
 
 /* Returns the tensor `name` + `ending` of the module in layer `index`, or NULL. */
@@ -269,7 +269,7 @@ static bool is_known_tensor(const struct locator *locator,
     bool is_table = locator->family->bias_table != NULL &&
                     strcmp(name, locator->family->bias_table) == 0;
     return tensor == layer->sinks || is_table ||
-           family_words_have(locator->family->ignored, name);
+           family_list_has(locator->family->ignored, name);
 }
 
 /* Says what a tensor of the module is, as far as its name tells. */

@@ -67,7 +67,7 @@ static attn_status find_stack_prefix(struct match_stack *stack,
     for (size_t i = 0; i < tensors->count; i++) {
         const char *name = tensors->items[i]->name;
         size_t size = strlen(name), prefix_size = size - ending_size;
-        /* the end begins at a whole word of the path, not inside one */
+        /* the end begins behind a dot, not inside a name */
         if (size < ending_size || prefix_size >= sizeof stack->prefix ||
             strcmp(name + prefix_size, ending) != 0 ||
             (prefix_size > 0 && name[prefix_size - 1] != '.'))
@@ -75,8 +75,8 @@ static attn_status find_stack_prefix(struct match_stack *stack,
         if (wanted != NULL &&
             (strlen(wanted) != prefix_size || strncmp(name, wanted, prefix_size) != 0))
             continue;
-        const char *word = under == NULL ? name : strstr(name, under);
-        if (word != NULL && word <= name + prefix_size)
+        const char *found_under = under == NULL ? name : strstr(name, under);
+        if (found_under != NULL && found_under <= name + prefix_size)
             note_prefix(&found, stack, name, prefix_size);
     }
 

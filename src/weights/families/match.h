@@ -27,8 +27,8 @@ struct match {
 
 /* Finds the family that `config` names and the tensors fit. `prefix` is the one to take
  * where several fit, or NULL. *ret_match borrows from `config`, and from `ret_error`,
- * which must be empty: it is that of the sections. Errors, with one line that names the
- * key or tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
+ * which must be empty: the sections keep their first error there. Errors, with one line
+ * that names the key or tensor and the remedy: ATTN_E_VALUE, _FORMAT, _UNSUPPORTED. */
 attn_status match_find(const json_t *config, const struct folder_tensors *tensors,
                        const char *prefix, struct match *ret_match,
                        attn_error *ret_error);

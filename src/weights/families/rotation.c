@@ -17,7 +17,7 @@ struct rotation_source {
     const struct config_section *section; /* the keys beside the object */
     struct config_section inside;         /* the object; empty when there is none */
     bool sliding;
-    attn_error *error; /* that of `section` */
+    attn_error *error; /* section->error */
 };
 
 /* Returns the object of this type of layer, or NULL; an empty one counts as none. */
@@ -93,11 +93,11 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
     return dims;
 }
 
-/* Finds the type; the words of older files mean what they meant there. */
+/* Returns the type; older files of some families call longrope otherwise. */
 static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
 
-    if (family_words_have(source->family->longrope_alias, type))
+    if (family_list_has(source->family->longrope_alias, type))
         type = "longrope";
     for (size_t i = ROTATION_DEFAULT; i <= ROTATION_LONGROPE; i++) {
         if (strcmp(rotation_type_name((enum layer_rotation_type)i), type) == 0)
@@ -225,7 +225,7 @@ static bool is_rotated(const struct family *family,
     size_t size = strcspn(condition, "=");
     snprintf(key, sizeof key, "%.*s", (int)size, condition);
     const json_t *value = config_find(section, key, NULL);
-    /* absent, a flag is false, and a word is another one */
+    /* an absent key is a flag that is false, or a text that differs */
     const char *wanted = condition + size + 1;
     if (strcmp(wanted, "false") == 0)
         return !json_is_true(value);

@@ -22,8 +22,8 @@
     {.part = "", .layer = "layers.#.", .module = "self_attn.", \
      .norm = "input_layernorm", .names = NAMES_PROJ("o_proj"), KEYS_COMMON, \
      SIZES(h, w, n), .mask = MASK_CAUSAL}
-#define STACK_GEMMA3(name, section_name, word, h, w, n) \
-    {.part = name, .section = section_name, .under = word, .layer = "layers.#.", \
+#define STACK_GEMMA3(name, section_name, above, h, w, n) \
+    {.part = name, .section = section_name, .under = above, .layer = "layers.#.", \
      .module = "self_attn.", .names = NAMES_PROJ("o_proj"), .norm = "input_layernorm", \
      KEYS_COMMON, SIZES(h, w, n), .mask = MASK_UNLESS_BIDIRECTIONAL}
 /* Where it is true, transformers' kernels differ: eager is causal, and sdpa is not. */
@@ -135,8 +135,8 @@ static const struct layer_rotation gpt_oss_rotation = {
     .key_norm = "k_norm", .head_norm_kind = ATTN_NORM_RMS, ROTATION, \
     QWEN_WINDOW(rule), \
     .ignored = OLD_ROTARY}
-#define GEMMA3(type_name, name, section_name, word) { \
-    .type = type_name, .stacks = {STACK_GEMMA3(name, section_name, word, 8, 2304, 26)}, \
+#define GEMMA3(type_name, name, section_name, above) { \
+    .type = type_name, .stacks = {STACK_GEMMA3(name, section_name, above, 8, 2304, 26)}, \
     .bias_if = "qkvo", \
     .bias_keys = "attention_bias", .kv_keys = "num_key_value_heads", .kv_heads = 4, \
     .head_size_keys = "head_dim", .head_size = 256, .scale = SCALE_SCALAR, \
@@ -425,14 +425,14 @@ const struct family *family_table(size_t *ret_count) {
     return families;
 }
 
-bool family_words_have(const char *words, const char *word) {
-    size_t size = strlen(word);
+bool family_list_has(const char *names, const char *name) {
+    size_t size = strlen(name);
 
-    while (words != NULL && *words != '\0') {
-        size_t next = strcspn(words, " ");
-        if (next == size && strncmp(words, word, size) == 0)
+    while (names != NULL && *names != '\0') {
+        size_t next = strcspn(names, " ");
+        if (next == size && strncmp(names, name, size) == 0)
             return true;
-        words += next + strspn(words + next, " ");
+        names += next + strspn(names + next, " ");
     }
     return false;
 }
@@ -455,7 +455,7 @@ static const struct {
 
 const char *family_refusal(const char *type) {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        if (family_words_have(refusals[i].types, type))
+        if (family_list_has(refusals[i].types, type))
             return refusals[i].reason;
     }
     return NULL;
