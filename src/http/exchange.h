@@ -49,7 +49,8 @@ struct reply_header {
 struct exchange_request {
     char method[8];            /* cut when it is longer, as none is that a route has */
     const struct route *route; /* of the path, whatever the method; NULL: none */
-    struct route_word words[ROUTE_WORDS_MAX]; /* those that the route leaves open */
+    struct route_segment
+        segments[ROUTE_SEGMENTS_MAX]; /* those that the route leaves open */
     size_t model; /* the index of that which the first names; num_models: none */
     const struct wire_error_format *errors; /* how this route writes errors */
     char key_name[API_KEY_NAME_MAX + 1];    /* of the key; "": none was needed */

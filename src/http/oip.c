@@ -19,18 +19,20 @@
 
 /* --- which model --- */
 
-static bool word_equals(const struct route_word *word, const char *text) {
-    return strlen(text) == word->size && memcmp(word->start, text, word->size) == 0;
+static bool segment_equals(const struct route_segment *segment, const char *text) {
+    return strlen(text) == segment->size &&
+           memcmp(segment->start, text, segment->size) == 0;
 }
 
 /* Returns the model that the path names, after checking the version where it names one.
  * Otherwise makes the reply a 404 and returns NULL. */
 static const attn_model *find_path_model(struct exchange *exchange) {
     const attn_model *model = reply_find_model(exchange, "POST /v2/repository/index");
-    const struct route_word *version = &exchange->request.words[1];
+    const struct route_segment *version = &exchange->request.segments[1];
     struct wire_problem problem;
 
-    if (model == NULL || version->start == NULL || word_equals(version, WIRE_OIP_VERSION))
+    if (model == NULL || version->start == NULL ||
+        segment_equals(version, WIRE_OIP_VERSION))
         return model;
     wire_problem_set(&problem, WIRE_E_UNKNOWN_VERSION, "version",
                      "model '%s' has no version '%.*s'; ask for version " WIRE_OIP_VERSION
@@ -232,7 +234,7 @@ static void finish_change(struct model_change *change,
  * else. */
 static bool check_change(struct exchange *exchange, struct wire_problem *problem) {
     const struct buf *body = &exchange->body.text;
-    const struct route_word *name = &exchange->request.words[0];
+    const struct route_segment *name = &exchange->request.segments[0];
 
     if (exchange->options->changer == NULL)
         return wire_problem_set(problem, WIRE_E_MODEL_CONTROL_OFF, NULL,
@@ -250,7 +252,7 @@ static bool check_change(struct exchange *exchange, struct wire_problem *problem
 /* Suspends the connection until the model that the path names is loaded or unloaded. */
 static void handle_change(struct exchange *exchange, bool load) {
     const struct model_changer *changer = exchange->options->changer;
-    const struct route_word *name = &exchange->request.words[0];
+    const struct route_segment *name = &exchange->request.segments[0];
     struct wire_problem problem;
 
     if (!check_change(exchange, &problem)) {

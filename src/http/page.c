@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* page.c: the page at /, with its style and its script. The binary has them in gzip form
+/* page.c: the page at /, with its style and its script. The binary has them compressed
  * (see src/ui), and inflates them at start for clients that do not accept gzip. */
 #include "http/page.h"
 
@@ -43,19 +43,19 @@ static const char content_security_policy[] =
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-/* Fills in a form of a file; its bytes must outlive it. The ETag is made of the CRC and
- * the size of the file, which are the last 8 bytes of its gzip form (RFC 1952, section
+/* Fills in a variant of a file; its bytes must outlive it. The ETag is made of the CRC
+ * and the size of the file, which are the last 8 bytes of a gzip file (RFC 1952, section
  * 2.3.1). */
-static void init_form(struct page_form *form, const struct page_text *gzip, bool is_gzip,
-                      const char *bytes, size_t size) {
+static void init_variant(struct page_variant *variant, const struct page_text *gzip,
+                         bool is_gzip, const char *bytes, size_t size) {
     uint64_t trailer;
     memcpy(&trailer, gzip->bytes + gzip->size - sizeof trailer, sizeof trailer);
 
-    *form = (struct page_form){
+    *variant = (struct page_variant){
         .bytes = bytes,
         .size = size,
         .headers = {
-            {MHD_HTTP_HEADER_ETAG, form->etag},
+            {MHD_HTTP_HEADER_ETAG, variant->etag},
             {MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING},
             {MHD_HTTP_HEADER_CACHE_CONTROL,
              "no-cache"}, /* asks whether the ETag is new */
@@ -64,7 +64,7 @@ static void init_form(struct page_form *form, const struct page_text *gzip, bool
             {"Referrer-Policy", "no-referrer"},
             {MHD_HTTP_HEADER_CONTENT_ENCODING, is_gzip ? "gzip" : NULL},
         }};
-    snprintf(form->etag, sizeof form->etag, "\"%016" PRIx64 "%s\"", trailer,
+    snprintf(variant->etag, sizeof variant->etag, "\"%016" PRIx64 "%s\"", trailer,
              is_gzip ? "-gzip" : "");
 }
 
@@ -95,12 +95,12 @@ static bool accepts_gzip(struct exchange *exchange) {
     return allowed;
 }
 
-/* Whether the client has the file in this form already. */
-static bool knows_form(struct exchange *exchange, const struct page_form *form) {
+/* Whether the client has this variant already. */
+static bool knows_variant(struct exchange *exchange, const struct page_variant *variant) {
     const char *known = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                     MHD_HTTP_HEADER_IF_NONE_MATCH);
     return known != NULL &&
-           (strcmp(known, "*") == 0 || strstr(known, form->etag) != NULL);
+           (strcmp(known, "*") == 0 || strstr(known, variant->etag) != NULL);
 }
 
 /* Inflates a gzip file of the binary to `out`, which has room for its `size` bytes. */
@@ -126,8 +126,9 @@ attn_status page_init(struct page *page) {
         page->texts[i] = malloc(size);
         if (page->texts[i] == NULL || !inflate_file(gzip, size, page->texts[i]))
             return ATTN_E_NOMEM;
-        init_form(&page->forms[i][false], gzip, false, page->texts[i], size);
-        init_form(&page->forms[i][true], gzip, true, gzip->bytes, (size_t)gzip->size);
+        init_variant(&page->variants[i][false], gzip, false, page->texts[i], size);
+        init_variant(&page->variants[i][true], gzip, true, gzip->bytes,
+                     (size_t)gzip->size);
     }
     return ATTN_OK;
 }
@@ -152,14 +153,14 @@ void page_handle(struct exchange *exchange) {
         return;
     }
 
-    const struct page_form *form =
-        &exchange->thread->page->forms[file - files][accepts_gzip(exchange)];
-    exchange->reply.headers = form->headers;
-    reply_set_constant(exchange, file->content_type, form->bytes, form->size);
+    const struct page_variant *variant =
+        &exchange->thread->page->variants[file - files][accepts_gzip(exchange)];
+    exchange->reply.headers = variant->headers;
+    reply_set_constant(exchange, file->content_type, variant->bytes, variant->size);
 
     /* Its Content-Length is the size of the content that libmicrohttpd leaves out (RFC
      * 9110, section 8.6). */
-    if (knows_form(exchange, form)) {
+    if (knows_variant(exchange, variant)) {
         exchange->reply.status = MHD_HTTP_NOT_MODIFIED;
         exchange->reply.head.content_type = NULL;
     }

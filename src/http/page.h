@@ -9,8 +9,8 @@
 #define PAGE_NUM_HEADERS 8
 #define PAGE_ETAG_SIZE   32
 
-/* A file as it is sent; all replies share it. */
-struct page_form {
+/* A file as it is sent, with or without compression; all replies share it. */
+struct page_variant {
     const char *bytes;
     size_t size;
     char etag[PAGE_ETAG_SIZE];
@@ -19,8 +19,9 @@ struct page_form {
 
 /* Zeroed, it has no files. */
 struct page {
-    char *texts[PAGE_NUM_FILES];               /* inflated */
-    struct page_form forms[PAGE_NUM_FILES][2]; /* the text, and its gzip form */
+    char *texts[PAGE_NUM_FILES]; /* inflated */
+    /* Of each file: inflated, and compressed. */
+    struct page_variant variants[PAGE_NUM_FILES][2];
 };
 
 /* Inflates the files. Returns ATTN_E_NOMEM when memory is short; what there is then is

@@ -220,10 +220,10 @@ static void find_route(struct exchange *exchange, const char *path) {
     const struct generation *generation = exchange->generation;
     const struct route_table *table = exchange->thread->routes;
     struct exchange_request *request = &exchange->request;
-    const struct route_word *name = &request->words[0];
+    const struct route_segment *name = &request->segments[0];
 
     request->model = generation->num_models;
-    request->route = route_find(table, path, request->words);
+    request->route = route_find(table, path, request->segments);
     if (request->route == NULL)
         return;
     exchange->record.facts.route = (size_t)(request->route - table->routes);

@@ -98,7 +98,7 @@ void reply_set_preflight(struct exchange *exchange) {
 
 const attn_model *reply_find_model(struct exchange *exchange, const char *list_route) {
     const struct generation *generation = exchange->generation;
-    const struct route_word *name = &exchange->request.words[0];
+    const struct route_segment *name = &exchange->request.segments[0];
     struct wire_problem problem;
 
     if (exchange->request.model < generation->num_models)

@@ -25,8 +25,8 @@ void reply_set_constant(struct exchange *exchange, const char *content_type,
 /* Makes the reply one that says what a page elsewhere may send. */
 void reply_set_preflight(struct exchange *exchange);
 
-/* Returns the model that the first open word of the path names. Otherwise makes the reply
- * a 404 that points to `list_route`, the route that lists the models; returns NULL. */
+/* Returns the model that the first open segment of the path names. Otherwise makes the
+ * reply a 404 that points to `list_route`, which lists the models, and returns NULL. */
 const attn_model *reply_find_model(struct exchange *exchange, const char *list_route);
 
 /* Queues the reply, whose bytes then belong to libmicrohttpd. Returns MHD_NO, which

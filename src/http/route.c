@@ -22,20 +22,20 @@ static bool is_at(const struct route *route, enum route_address address) {
     return address != ROUTE_AT_ADMIN;
 }
 
-/* Whether `path` is one of the route's. ret_words[ROUTE_WORDS_MAX] are then the words
- * that the route leaves open. */
+/* Whether `path` is one of the route's. ret_segments[ROUTE_SEGMENTS_MAX] are then the
+ * segments that the route leaves open. */
 static bool route_matches(const struct route *route, const char *path,
-                          struct route_word *ret_words) {
+                          struct route_segment *ret_segments) {
     const char *pattern = route->path;
-    size_t word = 0;
+    size_t count = 0;
 
-    memset(ret_words, 0, ROUTE_WORDS_MAX * sizeof *ret_words);
+    memset(ret_segments, 0, ROUTE_SEGMENTS_MAX * sizeof *ret_segments);
     for (; *pattern != '\0'; pattern++) {
         if (*pattern == '*') {
             size_t size = strcspn(path, "/");
             if (size == 0)
                 return false;
-            ret_words[word++] = (struct route_word){path, size};
+            ret_segments[count++] = (struct route_segment){path, size};
             path += size;
         } else if (*path++ != *pattern) {
             return false;
@@ -44,7 +44,7 @@ static bool route_matches(const struct route *route, const char *path,
 
     if (pattern[-1] != '/' || pattern - route->path == 1)
         return *path == '\0';
-    ret_words[word] = (struct route_word){path, strlen(path)};
+    ret_segments[count] = (struct route_segment){path, strlen(path)};
     return *path != '\0';
 }
 
@@ -60,9 +60,9 @@ static bool allows_method(const char *allow, const char *method) {
 }
 
 const struct route *route_find(const struct route_table *table, const char *path,
-                               struct route_word *ret_words) {
+                               struct route_segment *ret_segments) {
     for (size_t i = 0; i < table->count; i++) {
-        if (route_matches(&table->routes[i], path, ret_words))
+        if (route_matches(&table->routes[i], path, ret_segments))
             return &table->routes[i];
     }
     return NULL;

@@ -10,10 +10,10 @@
 
 struct exchange;
 
-#define ROUTE_WORDS_MAX 2
+#define ROUTE_SEGMENTS_MAX 2
 
-/* A word of the path; points into it. */
-struct route_word {
+/* A segment of the path, between its slashes; points into it. */
+struct route_segment {
     const char *start;
     size_t size;
 };
@@ -35,8 +35,8 @@ enum route_address {
 };
 
 struct route {
-    /* '*' means any word between slashes. When a path longer than "/" ends in '/', all
-     * that follows is one word. Words are not empty. */
+    /* '*' means any segment. When a path longer than "/" ends in '/', all that follows is
+     * one segment. Segments are not empty. */
     const char *path;
     const char *allow; /* methods, as in the Allow header */
     /* Checks the headers of a request whose body is kept, and may lower
@@ -52,10 +52,10 @@ struct route_table {
     size_t count;
 };
 
-/* Finds the route of a path, or NULL. ret_words[ROUTE_WORDS_MAX] are the words of the
- * path that the route leaves open; `start` is NULL past the last. */
+/* Finds the route of a path, or NULL. ret_segments[ROUTE_SEGMENTS_MAX] are the segments
+ * of the path that the route leaves open; `start` is NULL past the last. */
 const struct route *route_find(const struct route_table *table, const char *path,
-                               struct route_word *ret_words);
+                               struct route_segment *ret_segments);
 
 /* Whether the route that was found for `path` is at the address and has the method.
  * Returns false with *ret_problem set when it does not have it (405), and when it is not

@@ -55,12 +55,12 @@ static void test_every_route_is_found_by_its_pattern(void **state) {
     (void)state;
     for (size_t i = 0; i < routes_table.count; i++) {
         const struct route *route = &routes_table.routes[i];
-        struct route_word words[ROUTE_WORDS_MAX];
+        struct route_segment segments[ROUTE_SEGMENTS_MAX];
         char path[80];
         size_t size = (size_t)snprintf(path, sizeof path - 2, "%s", route->path);
         if (size > 1 && path[size - 1] == '/')
             strcat(path, "x");
-        assert_ptr_equal(route_find(&routes_table, path, words), route);
+        assert_ptr_equal(route_find(&routes_table, path, segments), route);
     }
 }
 

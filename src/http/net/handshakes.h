@@ -59,7 +59,7 @@ void handshakes_note_bytes(struct handshakes *handshakes, struct handshake *hand
 
 /* Lets one that waits run: the newest of a client that does not run as many as it
  * may. Returns NULL when there is none, or too many run. Then as many of those that run
- * the longest end as wait: after 0.7 s when all slots are taken, else after two seconds.
+ * the longest end as wait: after 0.7 s when HANDSHAKES_MAX run, else after two seconds.
  * So does one that came in very many records; libmicrohttpd closes them. */
 struct handshake *handshakes_take(struct handshakes *handshakes);
 

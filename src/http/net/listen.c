@@ -67,44 +67,27 @@ bool listen_is_loopback(const char *listen) {
     return is_loopback;
 }
 
-/* Opens a bound socket; -1 with errno set when that fails. */
-static int open_bound(const struct addrinfo *address, bool shared) {
-    int on = 1;
-    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0)
-        return -1;
-
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) ||
-        bind(fd, address->ai_addr, address->ai_addrlen) != 0) {
-        int error = errno;
-        close(fd);
-        errno = error;
-        return -1;
-    }
-    return fd;
-}
-
 /* Opens a socket that listens. The first one is bound alone, so that it fails where any
  * other socket listens. Only then it shares its address, whose port may be any free one,
  * with those that follow. Returns -1 with errno set. */
 static int open_listening(struct addrinfo *address, bool is_first) {
     int on = 1;
-    int fd = open_bound(address, !is_first);
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        (is_first || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0) &&
+        bind(fd, address->ai_addr, address->ai_addrlen) == 0 &&
+        listen(fd, SOMAXCONN) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0 &&
+        getsockname(fd, address->ai_addr, &address->ai_addrlen) == 0)
+        return fd;
 
-    if (listen(fd, SOMAXCONN) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
-        getsockname(fd, address->ai_addr, &address->ai_addrlen) != 0) {
-        int error = errno;
-        close(fd);
-        errno = error;
-        return -1;
-    }
-    return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
 }
 
 /* Opens the sockets. When it returns false, errno is set and none is left open. A second
