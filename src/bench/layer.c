@@ -75,7 +75,7 @@ static bool run_turn(void *context) {
                                    &b->result, steps);
     else
         b->status =
-            attn_tiles_run(b->models[0], &b->request, b->scratch, &b->result, steps);
+            bench_tiles_run(b->models[0], &b->request, b->scratch, &b->result, steps);
     return b->status == ATTN_OK;
 }
 
@@ -218,7 +218,7 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
 static void add_tiles(struct bench *b) {
     struct bench_report *r = b->report;
 
-    if (!attn_tiles_support(b->models[0], &b->request))
+    if (!bench_tiles_support(b->models[0], &b->request))
         return;
     r->has_baseline = true;
     r->contenders[r->num_contenders++] =
@@ -296,7 +296,7 @@ static attn_status plan_contenders(struct bench *b, attn_sizes *ret_sizes,
             bytes = plan.sizes.scratch_bytes;
     } while (b->models[++c] != NULL);
 
-    size_t tiles = attn_tiles_scratch(b->models[0], &plan.sizes);
+    size_t tiles = bench_tiles_scratch(b->models[0], &plan.sizes);
     *ret_scratch_bytes = tiles > bytes ? tiles : bytes;
     *ret_sizes = plan.sizes;
     return ATTN_OK;

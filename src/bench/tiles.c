@@ -175,7 +175,7 @@ static void tiles_attend(const struct tiles *t, float *weights) {
     }
 }
 
-size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
+size_t bench_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
     size_t hidden = model->info.num_heads * model->info.head_size;
     size_t floats = (sizes->num_queries + 2 * sizes->num_keys) * hidden +
                     QUERIES_AT_ONCE * sizes->num_keys;
@@ -184,15 +184,15 @@ size_t attn_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
            ATTN_ALIGNMENT;
 }
 
-bool attn_tiles_support(const attn_model *model, const attn_request *request) {
+bool bench_tiles_support(const attn_model *model, const attn_request *request) {
     return model->info.scoring != ATTN_ADDITIVE && plan_is_plain(model, request) &&
            !request->omit_outputs && !request->need_heads && !request->need_lse &&
            request->need_weights != ATTN_WEIGHTS_MEAN && request->weights_heads == NULL &&
            request->weights_queries == NULL;
 }
 
-attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
-                           void *scratch, const attn_result *result, unsigned steps) {
+attn_status bench_tiles_run(const attn_model *model, const attn_request *request,
+                            void *scratch, const attn_result *result, unsigned steps) {
     const attn_model_info *info = &model->info;
     size_t hidden = info->num_heads * info->head_size;
     bool wanted = request->need_weights == ATTN_WEIGHTS_ALL;
@@ -201,7 +201,7 @@ attn_status attn_tiles_run(const attn_model *model, const attn_request *request,
     attn_status status = attn_plan(model, request, &sizes, NULL);
     if (status != ATTN_OK)
         return status;
-    if (!attn_tiles_support(model, request))
+    if (!bench_tiles_support(model, request))
         return ATTN_E_UNSUPPORTED;
 
     float *memory = scratch;

@@ -307,8 +307,8 @@ static void test_large_layer_matches_cblas_tiles(void **state) {
     attn_result got = run(model, &request), expected = {.outputs = allocate(813 * 256)};
     attn_sizes sizes;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
-    void *scratch = allocate(attn_tiles_scratch(model, &sizes) / sizeof(float));
-    assert_int_equal(attn_tiles_run(model, &request, scratch, &expected, ATTN_STEPS_ALL),
+    void *scratch = allocate(bench_tiles_scratch(model, &sizes) / sizeof(float));
+    assert_int_equal(bench_tiles_run(model, &request, scratch, &expected, ATTN_STEPS_ALL),
                      ATTN_OK);
     free(scratch);
 
