@@ -14,7 +14,7 @@
 /* What --part chooses, in the order of its words. */
 enum bench_part { BENCH_LAYER, BENCH_ATTENTION, BENCH_PROJECTION };
 
-extern const char *const bench_parts[]; /* those words, then NULL */
+extern const char *const bench_parts[]; /* the words of --part, then NULL */
 
 /* The value of every option. */
 struct bench_config {
@@ -60,7 +60,7 @@ struct bench_shape {
 struct bench_layer {
     const struct model_spec *spec; /* NULL: made up, of the two sizes below */
     const char *name;              /* in the report; NULL: made up */
-    const struct folder *folder;   /* NULL: the path of `spec` is that of a file */
+    const struct folder *folder;   /* NULL: the path of `spec` is a file */
     size_t index;                  /* of the layer in the folder */
     size_t width, heads;
 };
@@ -75,14 +75,14 @@ struct bench_report {
     bool causal, weights;
     size_t threads;
     double dense_flop; /* operations that the part needs without a mask */
-    double done_flop;  /* those that it needs with the mask */
+    double done_flop;  /* operations that it needs with the mask */
     size_t read_words; /* of projected keys and values that any query attends to */
     size_t num_rounds, num_contenders;
     bool has_baseline; /* the last contender is "cblas tiles" */
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
     /* Operations per second of multiply-adds alone, as precise as the first contender. */
     double peak[BENCH_ROUNDS_MAX];
-    /* Bytes per second that are read of so many words; of BENCH_ATTENTION alone. */
+    /* Bytes per second that reading as many words takes; of BENCH_ATTENTION alone. */
     double reading[BENCH_ROUNDS_MAX];
 };
 
@@ -93,8 +93,8 @@ attn_status bench_layer_create(const struct bench_layer *layer,
                                attn_error *ret_error);
 
 /* Sets the operations of the report's part, and the words that it reads. All sequences of
- * the request have the same lengths, valid_lens and positions, and those of keys are
- * NULL. */
+ * the request have the same lengths and positions; it has no valid_lens, and no positions
+ * of keys. */
 void bench_layer_count(const attn_model *model, const attn_request *request,
                        struct bench_report *report);
 

@@ -49,7 +49,7 @@ static const unsigned steps_of[] = {
     [BENCH_PROJECTION] = ATTN_STEP_PROJECT_OUT | ATTN_PROJECTED,
 };
 
-/* Those whose results a part needs. */
+/* The steps whose results a part needs. */
 static const unsigned steps_before[] = {
     [BENCH_LAYER] = 0,
     [BENCH_ATTENTION] = ATTN_STEP_PROJECT_IN | ATTN_PROJECTED,

@@ -83,7 +83,7 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
                        struct bench_report *report) {
     const attn_model_info *info = &model->info;
     double sequences = (double)report->sequences, pairs = 0;
-    struct mask_keys reached = {report->key_len, 0}; /* those of any query */
+    struct mask_keys reached = {report->key_len, 0}; /* keys that any query attends to */
     struct mask mask;
 
     mask_init(&mask, request, 0, 0, 0);

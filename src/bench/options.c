@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c: the table of options that attnd-bench has besides those of both programs. */
+/* options.c: the options of attnd-bench alone; config/compute.c has the shared ones. */
 #include "bench/bench.h"
 
 #define AT(member) offsetof(struct bench_config, member)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire.c: --wire, which times reading and printing JSON numbers. attnd
- * reads each text as it reads that of a request, and jansson reads it too; attnd's
- * printer and that of the C library print it. The two take turns in every round. */
+/* wire.c: --wire, which times reading and printing JSON numbers. attnd reads each text as
+ * it reads a request, next to jansson, and prints it, next to snprintf(). The two take
+ * turns in every round. */
 #include "bench/bench.h"
 
 #include "base/arena.h"

@@ -42,8 +42,8 @@ struct option {
     char letter;            /* 'h' when -h is the same flag; '\0': none */
 };
 
-/* The options of a program: its own, and those of compute.h. They fill a struct that
- * begins with a struct config_compute. */
+/* The options of a program: its own, and the shared ones of compute.h. They fill a struct
+ * that begins with a struct config_compute. */
 struct option_set {
     const char *program;      /* its name */
     const struct option *own; /* [num_own] */
@@ -56,7 +56,7 @@ struct option_set {
 size_t option_count(const struct option_set *set);
 const struct option *option_at(const struct option_set *set, size_t i);
 
-/* Whether `name` is that of an option, with `separator` where it has '-'. */
+/* Whether `name` names the option, with `separator` where the option has '-'. */
 bool option_has_name(const char *option, const char *name, char separator);
 
 /* Finds an option by its name, with `separator`, '-' or '_', between its words. Returns
