@@ -73,29 +73,22 @@ static attn_status fold_additive(const attn_model_info *info,
     return status;
 }
 
-/* Reserves memory for the panels of `linear`, and for its biases as one more row. */
-static bool reserve_panels(const struct linear *linear, const struct kernels *kernels,
-                           size_t *floats, size_t *ret_offset) {
-    size_t columns = kernels->columns, k_step = kernels->k_step, padded, depth;
-
-    return size_add(linear->out, columns - 1, &padded) &&
-           size_mul(padded / columns, columns, &padded) &&
-           size_add(linear->in, k_step - 1, &depth) &&
-           size_add(depth / k_step, 1, &depth) &&
-           reserve_floats(floats, padded, depth, ret_offset);
-}
-
-/* Finds where the panels of each projection begin, in floats, and how many there are. */
-static bool reserve_all_panels(const attn_model_info *info, const struct engine *engine,
-                               size_t ret_offsets[4], size_t *ret_floats) {
+/* Finds where the panels of each projection begin, in floats, and how many floats there
+ * are. The biases of a projection are one more row of its panels. */
+static bool reserve_panels(const attn_model_info *info, const struct engine *engine,
+                           size_t ret_offsets[4], size_t *ret_floats) {
     const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                             &engine->to_value, &engine->to_output};
-    *ret_floats = 0;
+    size_t k_step = engine->kernels->k_step;
+    struct reserve_array arrays[4] = {{0, 0}};
+
     for (size_t i = 0; i < (info->output_projection ? 4U : 3U); i++) {
-        if (!reserve_panels(linears[i], engine->kernels, ret_floats, &ret_offsets[i]))
+        if (!size_round_up(linears[i]->out, engine->kernels->columns, &arrays[i].rows) ||
+            !size_add(linears[i]->in, 2 * k_step - 1, &arrays[i].width))
             return false;
+        arrays[i].width /= k_step;
     }
-    return true;
+    return reserve_arrays(arrays, 4, ret_offsets, ret_floats);
 }
 
 /* Adds up what the engine will own: panels, or what is folded, and the additive score. */
@@ -103,7 +96,7 @@ static bool count_engine_bytes(const attn_model_info *info, struct engine *engin
     size_t offsets[4], floats = 0;
     const struct linear *query = &engine->to_query, *key = &engine->to_key;
 
-    if (engine->native && !reserve_all_panels(info, engine, offsets, &floats))
+    if (engine->native && !reserve_panels(info, engine, offsets, &floats))
         return false;
     if (!engine->native && info->scoring == ATTN_ADDITIVE &&
         !(size_add_mul(&floats, query->out, query->in) &&
@@ -168,7 +161,7 @@ static attn_status pack_weights(const attn_model_info *info,
 
     for (size_t i = 0; i < 4; i++)
         deepest = linears[i]->in > deepest ? linears[i]->in : deepest;
-    if (!reserve_all_panels(info, engine, offsets, &floats) ||
+    if (!reserve_panels(info, engine, offsets, &floats) ||
         !size_mul(floats, sizeof(float), &bytes) ||
         !size_mul(deepest, engine->kernels->columns * sizeof(float), &panel_bytes))
         return ATTN_E_OVERFLOW;

@@ -17,13 +17,17 @@ struct join_shape {
     bool positions, key_positions; /* are given */
 };
 
-/* Where the arrays of the joined batch are in memory: offsets in floats. */
-struct join_layout {
-    size_t query_lens, key_lens;     /* [num_sequences] size_t */
-    size_t valid_lens;               /* [num_queries] size_t */
-    size_t positions, key_positions; /* [num_queries], [num_keys] size_t, or nothing */
-    size_t queries, keys, values;
-    size_t floats; /* in all */
+/* The arrays of the joined batch. */
+enum join_array {
+    JOIN_QUERY_LENS, /* [num_sequences] size_t, as key_lens */
+    JOIN_KEY_LENS,
+    JOIN_VALID_LENS,    /* [num_queries] size_t */
+    JOIN_POSITIONS,     /* [num_queries] size_t, or nothing */
+    JOIN_KEY_POSITIONS, /* [num_keys] size_t, or nothing */
+    JOIN_QUERIES,
+    JOIN_KEYS, /* nothing where they are queries; values where they are keys */
+    JOIN_VALUES,
+    JOIN_ARRAYS
 };
 
 static struct join_shape shape_of(const attn_model *model, const attn_request *request) {
@@ -85,60 +89,53 @@ bool join_possible(const attn_model *model, const attn_request *a,
     return true;
 }
 
-/* Adds up the requests' sizes; false when they do not fit. */
-static bool add_shapes(const attn_model *model, const attn_request *const *requests,
-                       size_t count, struct join_shape *ret_sum) {
+/* Adds up the requests' sizes, which saturate. */
+static struct join_shape add_shapes(const attn_model *model,
+                                    const attn_request *const *requests, size_t count) {
     struct join_shape sum = shape_of(model, requests[0]);
 
     for (size_t i = 1; i < count; i++) {
         struct join_shape shape = shape_of(model, requests[i]);
-        if (!size_add(sum.num_sequences, shape.num_sequences, &sum.num_sequences) ||
-            !size_add(sum.num_queries, shape.num_queries, &sum.num_queries) ||
-            !size_add(sum.num_keys, shape.num_keys, &sum.num_keys))
-            return false;
+        size_add_saturating(&sum.num_sequences, shape.num_sequences);
+        size_add_saturating(&sum.num_queries, shape.num_queries);
+        size_add_saturating(&sum.num_keys, shape.num_keys);
     }
-    *ret_sum = sum;
-    return true;
+    return sum;
 }
 
-/* Lays out the arrays of a joined batch; false when they do not fit. */
+/* Finds where the arrays of a joined batch begin, in floats; false when they do not
+ * fit. */
 static bool lay_out(const attn_model_info *info, const struct join_shape *shape,
-                    struct join_layout *ret_layout) {
+                    size_t ret_first[JOIN_ARRAYS], size_t *ret_floats) {
     const size_t words = sizeof(size_t) / sizeof(float);
-    struct join_layout at = {0};
-    size_t *floats = &at.floats;
+    size_t queries = shape->num_queries, keys = shape->num_keys;
+    const struct reserve_array arrays[] = {
+        [JOIN_QUERY_LENS] = {shape->num_sequences, words},
+        [JOIN_KEY_LENS] = {shape->num_sequences, words},
+        [JOIN_VALID_LENS] = {queries, words},
+        [JOIN_POSITIONS] = {shape->positions ? queries : 0, words},
+        [JOIN_KEY_POSITIONS] = {shape->key_positions ? keys : 0, words},
+        [JOIN_QUERIES] = {queries, info->query_size},
+        [JOIN_KEYS] = {shape->same_keys ? 0 : keys, info->key_size},
+        [JOIN_VALUES] = {shape->same_values ? 0 : keys, info->value_size},
+    };
 
-    if (!reserve_floats(floats, shape->num_sequences, words, &at.query_lens) ||
-        !reserve_floats(floats, shape->num_sequences, words, &at.key_lens) ||
-        !reserve_floats(floats, shape->num_queries, words, &at.valid_lens) ||
-        !reserve_floats(floats, shape->positions ? shape->num_queries : 0, words,
-                        &at.positions) ||
-        !reserve_floats(floats, shape->key_positions ? shape->num_keys : 0, words,
-                        &at.key_positions) ||
-        !reserve_floats(floats, shape->num_queries, info->query_size, &at.queries))
+    if (!reserve_arrays(arrays, JOIN_ARRAYS, ret_first, ret_floats))
         return false;
-
-    at.keys = at.queries;
-    if (!shape->same_keys &&
-        !reserve_floats(floats, shape->num_keys, info->key_size, &at.keys))
-        return false;
-    at.values = at.keys;
-    if (!shape->same_values &&
-        !reserve_floats(floats, shape->num_keys, info->value_size, &at.values))
-        return false;
-    *ret_layout = at;
+    if (shape->same_keys)
+        ret_first[JOIN_KEYS] = ret_first[JOIN_QUERIES];
+    if (shape->same_values)
+        ret_first[JOIN_VALUES] = ret_first[JOIN_KEYS];
     return true;
 }
 
 size_t join_bytes(const attn_model *model, const attn_request *const *requests,
                   size_t count) {
-    struct join_shape shape;
-    struct join_layout layout;
-    size_t bytes;
+    const struct join_shape shape = add_shapes(model, requests, count);
+    size_t first[JOIN_ARRAYS], floats, bytes;
 
-    if (!add_shapes(model, requests, count, &shape) ||
-        !lay_out(&model->info, &shape, &layout) ||
-        !size_mul(layout.floats, sizeof(float), &bytes))
+    if (!lay_out(&model->info, &shape, first, &floats) ||
+        !size_mul(floats, sizeof(float), &bytes))
         return SIZE_MAX;
     return bytes;
 }
@@ -201,23 +198,20 @@ static void copy_request(const attn_model *model, const attn_request *request,
 
 void join_pack(const attn_model *model, const attn_request *const *requests, size_t count,
                void *memory, attn_request *ret_joined) {
-    struct join_shape shape = {0};
-    struct join_layout layout = {0};
+    const struct join_shape shape = add_shapes(model, requests, count);
+    size_t first[JOIN_ARRAYS] = {0}, all;
     float *floats = memory;
 
-    /* Cannot fail: join_bytes() has counted them. */
-    add_shapes(model, requests, count, &shape);
-    lay_out(&model->info, &shape, &layout);
-
+    lay_out(&model->info, &shape, first, &all); /* succeeds, as in join_bytes() */
     struct join_position to = {
-        .query_lens = (size_t *)(void *)(floats + layout.query_lens),
-        .key_lens = (size_t *)(void *)(floats + layout.key_lens),
-        .valid_lens = (size_t *)(void *)(floats + layout.valid_lens),
-        .positions = (size_t *)(void *)(floats + layout.positions),
-        .key_positions = (size_t *)(void *)(floats + layout.key_positions),
-        .queries = floats + layout.queries,
-        .keys = floats + layout.keys,
-        .values = floats + layout.values,
+        .query_lens = (size_t *)(void *)(floats + first[JOIN_QUERY_LENS]),
+        .key_lens = (size_t *)(void *)(floats + first[JOIN_KEY_LENS]),
+        .valid_lens = (size_t *)(void *)(floats + first[JOIN_VALID_LENS]),
+        .positions = (size_t *)(void *)(floats + first[JOIN_POSITIONS]),
+        .key_positions = (size_t *)(void *)(floats + first[JOIN_KEY_POSITIONS]),
+        .queries = floats + first[JOIN_QUERIES],
+        .keys = floats + first[JOIN_KEYS],
+        .values = floats + first[JOIN_VALUES],
     };
     *ret_joined = (attn_request){
         .num_sequences = shape.num_sequences,

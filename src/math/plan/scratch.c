@@ -26,27 +26,11 @@
 
 #define FLOATS(type) (sizeof(type) / sizeof(float))
 
-/* An array of rows, each of so many floats. */
-struct array {
-    size_t rows, width;
-};
-
 /* Returns a * b, or SIZE_MAX. */
 static size_t product_of(size_t a, size_t b) {
     size_t product = 0;
     size_add_mul_saturating(&product, a, b);
     return product;
-}
-
-/* Lays out arrays one after the other; false when they do not fit. */
-static bool lay_out(const struct array *arrays, size_t count, size_t *ret_first,
-                    size_t *ret_floats) {
-    *ret_floats = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!reserve_floats(ret_floats, arrays[i].rows, arrays[i].width, &ret_first[i]))
-            return false;
-    }
-    return true;
 }
 
 /* Decides whether chunks of the keys are tasks of their own: only when one panel would
@@ -123,7 +107,7 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     size_t bias_keys = keys + KERNEL_COLUMNS_MAX - 1, floats;
 
     bias_keys -= bias_keys % KERNEL_COLUMNS_MAX;
-    const struct array arrays[] = {
+    const struct reserve_array arrays[] = {
         [PLAN_THREAD_KERNELS] = {kernels / sizeof(float), 1},
         [PLAN_THREAD_TOTAL] = {chunks ? 2 * batch->panel_rows : 0,
                                batch->result_size + 1},
@@ -152,8 +136,8 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
                                    PLAN_THREAD_SUMS, PLAN_THREAD_INPUTS,
                                    PLAN_THREAD_ARRAYS};
     for (size_t i = 0; i + 1 < sizeof steps / sizeof steps[0]; i++) {
-        if (!lay_out(arrays + steps[i], steps[i + 1] - steps[i],
-                     scratch->thread_first + steps[i], &floats))
+        if (!reserve_arrays(arrays + steps[i], steps[i + 1] - steps[i],
+                            scratch->thread_first + steps[i], &floats))
             return false;
         scratch->thread_floats = size_max(scratch->thread_floats, floats);
     }
@@ -180,7 +164,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
                              product_of(layer->norms_keys ? projected : 0, widest));
     size_t floats;
 
-    const struct array arrays[] = {
+    const struct reserve_array arrays[] = {
         [PLAN_CONVERTED] = {bf16 ? converted : 0, 1},
         [PLAN_NORMED] = {info->pre_norm_applied ? normed : 0, 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2, info->rope_size},
@@ -205,7 +189,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
                                  heads + 1},
         [PLAN_THREADS] = {plan->num_threads, scratch->thread_floats},
     };
-    if (!lay_out(arrays, PLAN_ARRAYS, scratch->first, &floats) ||
+    if (!reserve_arrays(arrays, PLAN_ARRAYS, scratch->first, &floats) ||
         !size_mul(floats, sizeof(float), &plan->sizes.scratch_bytes))
         return false;
     if (!own_context)
