@@ -13,7 +13,7 @@
 #include <time.h>
 
 #define NICENESS 10
-/* How often it looks for generations that nobody holds any more. */
+/* How often it looks for generations that are no longer held. */
 #define LOOK_SECONDS 1
 /* At most one line in this time tells of changes that clients asked for. */
 #define LOG_AGAIN_NS 1000000000

@@ -46,7 +46,7 @@ static int connect_to(const char *path) {
     return -1;
 }
 
-/* Returns half of the time after which the manager takes attnd for dead; 0 when it does
+/* Returns half of the time after which the manager considers attnd dead; 0 when it does
  * not watch this process. */
 static int64_t find_alive_ns(void) {
     const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
@@ -65,7 +65,7 @@ void notify_init(void) {
     if (notify_fd >= 0)
         alive_ns = find_alive_ns();
     else
-        log_write(LOG_WARN, "cannot use NOTIFY_SOCKET, the service manager is not told",
+        log_write(LOG_WARN, "cannot use NOTIFY_SOCKET, no notification will be sent",
                   LOG_TEXT("reason", strerror(errno)));
 }
 

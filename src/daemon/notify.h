@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* notify.h: tells a service manager that started attnd how it is: the protocol of
- * sd_notify(3), as datagrams to the socket that NOTIFY_SOCKET names.
+/* notify.h: reports readiness and liveness to systemd: the protocol of sd_notify(3), as
+ * datagrams to the socket that NOTIFY_SOCKET names.
  *
  * Without that variable nothing is sent. A message that cannot be sent within a second is
  * dropped. All functions but the first may be called by any thread. */

@@ -246,7 +246,7 @@ static void run_until_stop(struct daemon *daemon) {
     }
 }
 
-/* Serves on for --readiness-delay, so that nobody sends here any more when attnd stops
+/* Serves on for --readiness-delay, so that no client sends here any more when attnd stops
  * accepting. */
 static void leave(struct daemon *daemon, const struct config *config) {
     int64_t end = clock_now_ns() + (int64_t)config->readiness_delay * 1000000000;

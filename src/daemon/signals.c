@@ -23,7 +23,7 @@ static void wake_main_loop(void) {
     const uint64_t one = 1;
     int error = errno; /* of the code that the signal interrupts */
     ssize_t written = write(wake_fd, &one, sizeof one);
-    (void)written; /* fails only after 2^64 - 2 signals that nobody has read */
+    (void)written; /* fails only after 2^64 - 2 unread signals */
     errno = error;
 }
 
@@ -82,7 +82,7 @@ void signals_wait(int wait_ms) {
 
     if (poll(&wake, 1, wait_ms) == 1) {
         ssize_t size = read(wake_fd, &times, sizeof times);
-        (void)size; /* cannot fail: it is readable, and nobody else reads it */
+        (void)size; /* cannot fail: it is readable, and only this thread reads it */
     }
 }
 

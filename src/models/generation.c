@@ -217,7 +217,7 @@ void generation_text_release(struct generation_text *text) {
 /* --- publishing --- */
 
 attn_status generation_publish(struct generations *all, const struct model_list *list) {
-    struct generation *before = all->current; /* nobody else changes it */
+    struct generation *before = all->current; /* only this thread changes it */
     struct generation *generation = create_generation(before, list);
     if (generation == NULL)
         return ATTN_E_NOMEM;

@@ -77,7 +77,7 @@ void generations_deinit(struct generations *all);
  * publish. Returns ATTN_E_NOMEM, with nothing changed, when memory is short. */
 attn_status generation_publish(struct generations *all, const struct model_list *list);
 
-/* Frees what nobody holds any more: earlier generations, and models and counters that
+/* Frees what is no longer held: earlier generations, and models and counters that
  * only they had. This may take long for large models, so it is not done where a
  * generation is released. For the thread that publishes. */
 void generations_free_unused(struct generations *all);
@@ -97,7 +97,7 @@ attn_status generation_get_text(struct generation *generation, enum generation_t
                                 void (*print)(void *context, struct buf *text),
                                 void *context, struct generation_text **ret_text);
 
-/* Frees a text when nobody else holds it. Accepts NULL. */
+/* Releases a text, which its last holder frees. Accepts NULL. */
 void generation_text_release(struct generation_text *text);
 
 /* Counts a reload that left a model as it was, or without its newest file. */

@@ -121,15 +121,18 @@ static attn_status add_asked(struct found_models *found, const struct model_spec
     struct folder *folder = NULL;
     attn_error error = {.status = ATTN_OK};
 
-    attn_status status =
-        folder_open_to_serve(asked, &engine, &found->bytes, &folder, &error);
+    attn_status status = folder_open_spec(asked, &folder, &error);
+    if (folder != NULL)
+        status = folder_check_models(folder, &engine, machine_memory(""), &found->bytes,
+                                     &error);
+    if (status == ATTN_OK && folder != NULL)
+        status = add_layers(found, asked, spec, folder, &error);
+    bool has_layers = status == ATTN_OK && folder != NULL;
+    folder_close(folder);
     if (status == ATTN_E_NOMEM) /* which is not the folder's fault */
         return error_set(ret_error, status, "%s", error.text);
-    if (folder != NULL) {
-        status = add_layers(found, asked, spec, folder, ret_error);
-        folder_close(folder);
-        return status;
-    }
+    if (has_layers)
+        return ATTN_OK;
 
     struct model_entry *entry = add_entry(found, asked->name, asked->path, spec);
     if (entry == NULL)

@@ -3,7 +3,6 @@
 #include "models/open.h"
 
 #include "base/error.h"
-#include "base/machine.h"
 #include "weights/families/folder.h"
 
 #include <limits.h>
@@ -50,25 +49,8 @@ attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_
     return folder_open(spec->path, &folder_options, ret_folder, ret_error);
 }
 
-attn_status folder_open_to_serve(const struct model_spec *spec,
-                                 const attn_engine_options *engine, size_t *bytes,
-                                 struct folder **ret_folder, attn_error *ret_error) {
-    struct folder *folder;
-    attn_status status = folder_open_spec(spec, &folder, ret_error);
-
-    if (status == ATTN_OK && folder != NULL)
-        status =
-            folder_check_models(folder, engine, machine_memory(""), bytes, ret_error);
-    if (status == ATTN_OK) {
-        *ret_folder = folder;
-        return ATTN_OK;
-    }
-    folder_close(folder);
-    return status;
-}
-
 /* Returns whether a path could be the name of a model at Hugging Face, "gpt2" or
- * "meta-llama/Llama-3.2-1B", and is not that of a file. */
+ * "meta-llama/Llama-3.2-1B", and is not the name of a file. */
 static bool is_hub_name(const char *path) {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";

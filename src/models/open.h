@@ -15,13 +15,6 @@ struct folder;
 attn_status folder_open_spec(const struct model_spec *spec, struct folder **ret_folder,
                              attn_error *ret_error);
 
-/* The same, and checks that all layers can be served at the same time in the memory that
- * this process may use, beside the *bytes that are already reserved. Adds theirs to them.
- * Errors besides: those of folder_check_models(). */
-attn_status folder_open_to_serve(const struct model_spec *spec,
-                                 const attn_engine_options *engine, size_t *bytes,
-                                 struct folder **ret_folder, attn_error *ret_error);
-
 /* Adds a remedy to an error about the file at `path`: that its folder is what can be
  * loaded, where that has a config.json and the file does not fit any layout; or how to
  * download a model, where there is no file and `path` could be its name at Hugging Face.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* requests.h: how many requests there were, by route and status. Thread-safe. */
-#ifndef ATTND_HTTP_METRICS_REQUESTS_H
-#define ATTND_HTTP_METRICS_REQUESTS_H
+#ifndef ATTND_MODELS_REQUESTS_H
+#define ATTND_MODELS_REQUESTS_H
 
 #include "obs/counter.h"
 

@@ -11,7 +11,7 @@ struct model_spec {
     const char *name; /* NULL in an operand */
     const char *path;
     attn_model_options options;
-    const char *precision; /* NULL: that of --precision */
+    const char *precision; /* NULL: as --precision says */
     /* Of a folder alone: */
     const char *layers; /* "0-3,7"; NULL: all */
     const char *layer;  /* one, by its name: "decoder.3.cross"; NULL: all */

@@ -14,7 +14,7 @@
 /* Of requests for inference. The last four are counted for successes only. */
 enum model_time {
     MODEL_SUCCESS, /* from the complete request to the reply or its first piece */
-    MODEL_FAIL,    /* likewise, of others; 0 where no worker had them */
+    MODEL_FAIL,    /* that time of others; 0 where no worker had them */
     MODEL_QUEUE,   /* waiting for a worker, or while it ran cheaper requests */
     MODEL_INPUT,   /* reading the body */
     MODEL_INFER,   /* the layer */

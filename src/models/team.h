@@ -11,7 +11,7 @@ struct team_work {
     size_t count;
     /* Does task `i`. Several threads call it at the same time. */
     attn_status (*run)(void *context, size_t i, attn_error *ret_error);
-    /* Called each second by the thread of team_run(): so many of `count` are done. */
+    /* Called when a task ends, at most each second: so many of `count` are done. */
     void (*report)(void *context, size_t done, size_t count);
     void *context;
 };
