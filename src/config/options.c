@@ -331,9 +331,17 @@ static const struct {
     {"strict-environment", "leave it out: unknown variables give a warning"},
     {"ignore-client-abort", "keep the connection open until the reply has arrived"},
     {"causal", "for a causal model use --model NAME=FILE,causal=true"},
-    {"curve", "docs/heads.md draws the curve with matplotlib"},
     {"man", "see man attnd, or docs/attnd.1 in the source"},
     {"curve", "docs/heads.md draws it with matplotlib"},
+    {"bare", "time a model without those features beside it, by attnd-bench"},
+    {"fill", "leave it out: valid_lens costs what the keys that it keeps cost"},
+    {"strided", "leave it out: no model needs keys and values to lie so"},
+    {"shape", "attnd-bench has it"},
+    {"part", "attnd-bench has it"},
+    {"weights", "attnd-bench has it"},
+    {"wire", "attnd-bench has it"},
+    {"seconds", "attnd-bench has it"},
+    {"json", "attnd-bench has it"},
 };
 
 const char *option_find_retired(const char *name, char separator) {

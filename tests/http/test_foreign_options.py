@@ -35,7 +35,7 @@ def test_unknown_variable_is_named_and_the_start_goes_on():
         assert f'warn unknown environment variable ignored name={name} remedy="' in result.stderr
 
 
-@pytest.mark.parametrize("option", ["batch-delay-us", "strict-environment", "ignore-client-abort"])
+@pytest.mark.parametrize("option", ["batch-delay-us", "strict-environment", "ignore-client-abort", "fill", "shape"])
 def test_option_that_went_is_refused_with_what_to_do_instead(option, tmp_path):
     name = option.replace("-", "_")
     (tmp_path / "c.json").write_text(json.dumps({"demo": True, name: True}))
