@@ -13,34 +13,13 @@
 
 #include <stdlib.h>
 
-/* The memory that folding one projection needs. */
+/* The memory that folding one projection needs, in one block. */
 struct fold_scratch {
     float *stage;      /* [M, in] */
     float *stage_bias; /* [M] */
     float *head;       /* [D, M] */
     float *head_bias;  /* [D] */
 };
-
-static void fold_scratch_deinit(struct fold_scratch *scratch) {
-    free(scratch->stage);
-    free(scratch->stage_bias);
-    free(scratch->head);
-    free(scratch->head_bias);
-}
-
-/* Returns false when memory is short; fold_scratch_deinit() is needed then too. The sizes
- * are those of tensors in the file, so their products do not overflow. */
-static bool fold_scratch_init(struct fold_scratch *scratch, size_t in_size,
-                              size_t stage_size, size_t head_size) {
-    *scratch = (struct fold_scratch){
-        .stage = calloc(stage_size * in_size, sizeof(float)),
-        .stage_bias = calloc(stage_size, sizeof(float)),
-        .head = calloc(head_size * stage_size, sizeof(float)),
-        .head_bias = calloc(head_size, sizeof(float)),
-    };
-    return scratch->stage != NULL && scratch->stage_bias != NULL &&
-           scratch->head != NULL && scratch->head_bias != NULL;
-}
 
 /* Reads one head of a two-stage projection, W = head W_stage, b = head b_stage + b_head,
  * into ret_weight [D, in] and, unless that is NULL, ret_bias [D]. The stage must have
@@ -80,43 +59,55 @@ static attn_status fold_head(const struct layer_sizes *sizes, size_t which, size
     return ATTN_OK;
 }
 
-/* Reads a projection whose heads have weights of their own, folded where it has a stage.
- * The outputs are as in read_projection(). */
-static attn_status read_heads(const struct layer_sizes *sizes, size_t which,
+/* Reads a two-stage projection. The outputs are as in read_projection(). */
+static attn_status fold_heads(const struct layer_sizes *sizes, size_t which,
                               float *ret_weight, float *ret_bias) {
     const struct projection *projection = &sizes->projections[which];
-    const struct linear_names *names = &sizes->layout->linears[LINEAR_HEAD_QUERY + which];
-    size_t head_size = sizes->info.head_size, in_size = projection->in_size;
     const struct safetensors_tensor *stage = projection->weight;
-    struct fold_scratch scratch = {0};
-    attn_error *ret_error = sizes->ret_error;
+    size_t head_size = sizes->info.head_size, in_size = projection->in_size;
+    size_t stage_size = stage->shape[0];
+
+    /* tensors of the file have these sizes, so the sum does not overflow */
+    float *memory =
+        calloc(stage_size * (in_size + 1) + head_size * (stage_size + 1), sizeof *memory);
+    if (memory == NULL)
+        return error_set(sizes->ret_error, ATTN_E_NOMEM,
+                         "not enough memory to fold '%.80s'", stage->name);
+    struct fold_scratch scratch = {.stage = memory};
+    scratch.stage_bias = scratch.stage + stage_size * in_size;
+    scratch.head = scratch.stage_bias + stage_size;
+    scratch.head_bias = scratch.head + head_size * stage_size;
+
+    attn_status status = safetensors_read_all(stage, scratch.stage, sizes->ret_error);
+    if (status == ATTN_OK)
+        status =
+            safetensors_read_all(projection->bias, scratch.stage_bias, sizes->ret_error);
+    for (size_t head = 0; status == ATTN_OK && head < sizes->info.num_heads; head++)
+        status = fold_head(sizes, which, head, &scratch,
+                           ret_weight + head * head_size * in_size,
+                           ret_bias == NULL ? NULL : ret_bias + head * head_size);
+    free(memory);
+    return status;
+}
+
+/* Reads a projection whose heads have weights of their own. The outputs are as in
+ * read_projection(). */
+static attn_status read_heads(const struct layer_sizes *sizes, size_t which,
+                              float *ret_weight, float *ret_bias) {
+    const struct linear_names *names = &sizes->layout->linears[LINEAR_HEAD_QUERY + which];
+    size_t head_size = sizes->info.head_size;
+    size_t in_size = sizes->projections[which].in_size;
     attn_status status = ATTN_OK;
 
-    if (stage != NULL &&
-        !fold_scratch_init(&scratch, in_size, stage->shape[0], head_size))
-        status = error_set(sizes->ret_error, ATTN_E_NOMEM,
-                           "not enough memory to fold '%.80s'", stage->name);
-    if (status == ATTN_OK)
-        status = safetensors_read_all(stage, scratch.stage, ret_error);
-    if (status == ATTN_OK)
-        status = safetensors_read_all(projection->bias, scratch.stage_bias, ret_error);
-
     for (size_t head = 0; status == ATTN_OK && head < sizes->info.num_heads; head++) {
-        float *weight = ret_weight + head * head_size * in_size;
-        float *bias = ret_bias == NULL ? NULL : ret_bias + head * head_size;
-
-        if (stage != NULL) {
-            status = fold_head(sizes, which, head, &scratch, weight, bias);
-            continue;
-        }
         status = safetensors_read_all(
-            tensor_view_find_head(&sizes->view, names->weight, head), weight, ret_error);
-        if (status == ATTN_OK)
+            tensor_view_find_head(&sizes->view, names->weight, head),
+            ret_weight + head * head_size * in_size, sizes->ret_error);
+        if (status == ATTN_OK && ret_bias != NULL)
             status = safetensors_read_all(
-                tensor_view_find_head(&sizes->view, names->bias, head), bias, ret_error);
+                tensor_view_find_head(&sizes->view, names->bias, head),
+                ret_bias + head * head_size, sizes->ret_error);
     }
-
-    fold_scratch_deinit(&scratch);
     return status;
 }
 
@@ -125,7 +116,9 @@ static attn_status read_projection(const struct layer_sizes *sizes, size_t which
                                    float *ret_weight, float *ret_bias) {
     const struct projection *projection = &sizes->projections[which];
     if (sizes->layout->linears[LINEAR_HEAD_QUERY].weight != NULL)
-        return read_heads(sizes, which, ret_weight, ret_bias);
+        return projection->weight != NULL
+                   ? fold_heads(sizes, which, ret_weight, ret_bias)
+                   : read_heads(sizes, which, ret_weight, ret_bias);
 
     size_t hidden = sizes->hidden, in_size = projection->in_size;
     attn_status status =

@@ -18,17 +18,16 @@ struct feature_list {
 __attribute__((format(printf, 2, 3))) static void list_add(struct feature_list *list,
                                                            const char *format, ...) {
     size_t room = FEATURES_TEXT_SIZE - list->size;
+    char feature[96];
     va_list arguments;
 
-    int comma = snprintf(list->text + list->size, room, "%s", list->size > 0 ? ", " : "");
-    if (comma < 0 || (size_t)comma >= room)
-        return;
     va_start(arguments, format);
-    int size = vsnprintf(list->text + list->size + comma, room - (size_t)comma, format,
-                         arguments);
+    vsnprintf(feature, sizeof feature, format, arguments);
     va_end(arguments);
-    if (size > 0 && (size_t)size + (size_t)comma < room)
-        list->size += (size_t)size + (size_t)comma;
+    int size = snprintf(list->text + list->size, room, "%s%s", list->size > 0 ? ", " : "",
+                        feature);
+    if (size > 0 && (size_t)size < room)
+        list->size += (size_t)size;
     else
         list->text[list->size] = '\0';
 }
