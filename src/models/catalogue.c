@@ -94,20 +94,6 @@ static attn_status publish_list(struct catalogue *catalogue, struct model_list *
 
 /* --- at start --- */
 
-/* Loads an entry, unless one before it has its name. */
-static attn_status load_first(const struct config *config, const struct model_list *list,
-                              size_t index, attn_model **ret_model,
-                              attn_error *ret_error) {
-    const struct model_list earlier = {list->items, index};
-    const struct model_entry *entry = &list->items[index];
-
-    if (list_find(&earlier, entry->name) != NULL)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "two models are called '%s'; give each a name of its own",
-                         entry->name);
-    return load_model(config, entry, ret_model, ret_error);
-}
-
 /* What the threads that load at start share. */
 struct start {
     const struct config *config;
@@ -120,8 +106,7 @@ static attn_status load_or_skip(void *context, size_t index, attn_error *ret_err
     struct start *start = context;
     struct model_entry *entry = &start->list.items[index];
     attn_error error;
-    attn_status status =
-        load_first(start->config, &start->list, index, &entry->model, &error);
+    attn_status status = load_model(start->config, entry, &entry->model, &error);
 
     entry->is_new = status == ATTN_OK;
     if (status == ATTN_OK)
@@ -420,15 +405,15 @@ static bool refuse_unknown(const struct model_list *list, const char *name,
 static bool publish_entry(struct catalogue *catalogue, struct model_entry *changed,
                           struct wire_problem *ret_problem) {
     const struct model_list *known = &catalogue->list;
-    bool is_added = list_find(known, changed->name) == NULL;
+    const struct model_entry *old = list_find(known, changed->name);
     struct model_list next = {.items = NULL};
     bool done = true;
 
     for (size_t i = 0; i < known->count && done; i++) {
-        bool is_it = strcmp(known->items[i].name, changed->name) == 0;
-        done = list_add_copy(&next, is_it ? changed : &known->items[i]);
+        struct model_entry *entry = &known->items[i];
+        done = list_add_copy(&next, entry == old ? changed : entry);
     }
-    if (done && is_added)
+    if (done && old == NULL)
         done = list_add_copy(&next, changed);
     done = done && publish_list(catalogue, &next, NULL) == ATTN_OK;
     list_deinit(&next);

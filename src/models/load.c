@@ -199,6 +199,17 @@ static attn_status add_model_dir(struct found_models *found, attn_error *ret_err
     return status;
 }
 
+/* Only the first entry of a name can be loaded. */
+static void refuse_doubles(struct model_list *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        struct model_entry *entry = &list->items[i];
+        if (list_find(list, entry->name) != entry)
+            error_set(&entry->error, ATTN_E_VALUE,
+                      "two models are called '%s'; give each a name of its own",
+                      entry->name);
+    }
+}
+
 attn_status load_find(const struct config *config, const struct model_spec *specs,
                       struct model_list *ret_list, attn_error *ret_error) {
     static const char *const demos[] = {"journey", "d2l", "patterns", "stacked"};
@@ -214,10 +225,12 @@ attn_status load_find(const struct config *config, const struct model_spec *spec
             status = no_memory(ret_error);
     }
 
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
+        refuse_doubles(&found.list);
         *ret_list = found.list;
-    else
+    } else {
         list_deinit(&found.list);
+    }
     return status;
 }
 

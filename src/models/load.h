@@ -19,9 +19,9 @@ void load_specs_free(struct model_spec *specs, size_t count);
 /* Lists what --model, --model-dir and --demo name, in this order, with nothing loaded. It
  * opens no file but those of folders, which stay open with the entries of their layers.
  * The layers of all folders must fit in the memory that the process may use. A folder
- * that cannot be served is one entry, with the error. A name may appear twice. `specs`
- * must outlive the list, which the caller owns on success. Errors: ATTN_E_IO for a
- * --model-dir that cannot be read; ATTN_E_VALUE, ATTN_E_NOMEM. */
+ * that cannot be served is one entry, with the error. The second entry of a name has an
+ * error, too. `specs` must outlive the list, which the caller owns on success. Errors:
+ * ATTN_E_IO for a --model-dir that cannot be read; ATTN_E_VALUE, ATTN_E_NOMEM. */
 attn_status load_find(const struct config *config, const struct model_spec *specs,
                       struct model_list *ret_list, attn_error *ret_error);
 

@@ -44,6 +44,22 @@ def test_all_models_are_loaded_at_start(server):
     assert index(server) == {"a": ("READY", ""), "b": ("READY", "")}
 
 
+def test_second_model_of_a_name_is_never_loaded(start_server, folder, tmp_path_factory):
+    first = tmp_path_factory.mktemp("first") / "first.safetensors"
+    write_layer(first, 1, 4, 3, seed=7)
+    server = start_server("--model", f"a={first}", "--model-dir", folder, "--skip-bad-models",
+                          "--model-control", "explicit")
+    for seed in 8, 9:
+        before = server.attention(ROW | {"model": "a"}).content
+        replace(first, lambda path, seed=seed: write_layer(path, 1, 4, 3, seed=seed))
+        assert change(server, "load", "a").status_code == 200
+        assert server.attention(ROW | {"model": "a"}).content != before
+    assert change(server, "unload", "a").status_code == 200
+    assert names(server) == ["b"]
+    assert change(server, "load", "a").status_code == 200
+    assert names(server) == ["a", "b"]
+
+
 def test_model_is_unloaded_and_loaded_again(server):
     before = server.attention(ROW | {"model": "a"}).content
     reply = change(server, "unload", "a")
