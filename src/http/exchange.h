@@ -90,12 +90,10 @@ struct exchange_reply {
     const char *constant;      /* [constant_size]; it does, too; NULL: none */
     size_t constant_size;
     struct generation_text *shared;     /* has the bytes of `constant`; NULL: they last */
-    const char *allow;                  /* the header of a 405, or NULL */
     const char *challenge;              /* WWW-Authenticate of a 401, or NULL */
     const struct reply_header *headers; /* of the route, up to a name of NULL; or NULL */
     bool retry_later;                   /* with Retry-After */
     bool close;                         /* with Connection: close */
-    bool preflight;                     /* it says what a page elsewhere may send */
 };
 
 /* What those are told who watch. */

@@ -26,6 +26,7 @@ void handover_submit(struct exchange *exchange,
 void handover_reclaim(struct exchange *exchange) {
     exchange->thread->num_suspended--;
     exchange->state = EXCHANGE_REPLIES;
+    exchange->work.deferred = false;
     connection_begin_phase(exchange->peer, CONNECTION_REPLIES);
 }
 

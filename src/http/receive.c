@@ -121,18 +121,16 @@ static bool accept_headers(struct exchange *exchange, const char *path,
                            const char *method, const struct framing *framing,
                            struct wire_problem *problem) {
     if (is_preflight(exchange, method)) {
-        reply_set_preflight(exchange);
+        reply_set_constant(exchange, NULL, "", 0);
+        exchange->reply.status = MHD_HTTP_NO_CONTENT;
         return discard_needless_body(exchange, framing, problem);
     }
 
     const struct route *route = exchange->request.route;
     if (!check_key(exchange, problem))
         return false;
-    if (!route_check(route, exchange->thread->address, path, method, problem)) {
-        if (problem->status == MHD_HTTP_METHOD_NOT_ALLOWED)
-            exchange->reply.allow = route->allow;
+    if (!route_check(route, exchange->thread->address, path, method, problem))
         return false;
-    }
     if (route->check == NULL)
         return discard_needless_body(exchange, framing, problem);
     return check_body_headers(exchange, problem) &&
@@ -306,7 +304,7 @@ static enum MHD_Result receive_body(struct exchange *exchange, const char *data,
     return MHD_YES;
 }
 
-/* When a complete request has its turn. */
+/* When a complete request has its turn, and when it comes back with its reply. */
 static enum MHD_Result serve_request(struct exchange *exchange) {
     if (exchange->reply.status == 0 && !exchange->work.abandoned)
         exchange->request.route->handle(exchange);
@@ -353,8 +351,7 @@ static struct exchange *create_exchange(struct http_thread *thread,
     exchange->body.max_discarded = thread->options->max_body + DISCARD_SLACK_BYTES;
     exchange->connection = connection;
     exchange->record.started = clock_now_ns();
-    buf_init(&exchange->reply.text,
-             SIZE_MAX); /* its bytes are reserved from the budget */
+    buf_init(&exchange->reply.text, SIZE_MAX); /* the budget limits it */
     arena_init(&exchange->work.decoded, 0);
     stream_init(&exchange->reply.stream);
     thread->num_exchanges++;
@@ -379,11 +376,7 @@ enum MHD_Result receive_handle(void *cls, struct MHD_Connection *connection,
     }
     if (exchange->state == EXCHANGE_WITH_WORKER) {
         handover_reclaim(exchange);
-        if (exchange->work.deferred) {
-            exchange->work.deferred = false;
-            return serve_request(exchange);
-        }
-        return exchange->work.abandoned ? MHD_NO : reply_send(exchange);
+        return serve_request(exchange);
     }
     if (*upload_data_size > 0) {
         enum MHD_Result result = receive_body(exchange, upload_data, *upload_data_size);

@@ -89,13 +89,6 @@ void reply_set_constant(struct exchange *exchange, const char *content_type,
     exchange->reply.head = plain_head(content_type);
 }
 
-void reply_set_preflight(struct exchange *exchange) {
-    exchange->reply.preflight = true;
-    exchange->reply.status = MHD_HTTP_NO_CONTENT;
-    exchange->reply.head = plain_head(NULL);
-    exchange->reply.constant = "";
-}
-
 const attn_model *reply_find_model(struct exchange *exchange, const char *list_route) {
     const struct generation *generation = exchange->generation;
     const struct route_segment *name = &exchange->request.segments[0];
@@ -196,7 +189,8 @@ static bool add_cors_headers(const struct exchange *exchange,
         {NULL, NULL}};
 
     return origin == NULL ||
-           add_headers(response, exchange->reply.preflight ? preflight : shown);
+           add_headers(response,
+                       exchange->reply.status == MHD_HTTP_NO_CONTENT ? preflight : shown);
 }
 
 /* Returns after how many seconds the same request could be served. Too many of one client
@@ -221,13 +215,16 @@ static bool add_all_headers(const struct exchange *exchange,
         snprintf(size, sizeof size, "%zu", reply->head.json_size);
     if (reply->retry_later)
         snprintf(seconds, sizeof seconds, "%u", find_retry_after(exchange));
+    const char *allow = reply->status == MHD_HTTP_METHOD_NOT_ALLOWED
+                            ? exchange->request.route->allow
+                            : NULL;
     const struct reply_header first[] = {
         {MHD_HTTP_HEADER_CONTENT_TYPE, reply->head.content_type},
         {WIRE_OIP_SIZE_HEADER, has_size ? size : NULL},
         {MHD_HTTP_HEADER_SERVER, "attnd/" ATTND_VERSION},
         {TRACE_ID_HEADER, *id != '\0' ? id : NULL},
         {ACCESS_TIMING_HEADER, has_timing ? timing : NULL},
-        {MHD_HTTP_HEADER_ALLOW, reply->allow},
+        {MHD_HTTP_HEADER_ALLOW, allow},
         {MHD_HTTP_HEADER_WWW_AUTHENTICATE, reply->challenge},
         {MHD_HTTP_HEADER_RETRY_AFTER, reply->retry_later ? seconds : NULL},
         {NULL, NULL}};

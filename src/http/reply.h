@@ -22,9 +22,6 @@ void reply_set_shared(struct exchange *exchange, enum generation_text_id id,
 void reply_set_constant(struct exchange *exchange, const char *content_type,
                         const char *bytes, size_t size);
 
-/* Makes the reply one that says what a page elsewhere may send. */
-void reply_set_preflight(struct exchange *exchange);
-
 /* Returns the model that the first open segment of the path names. Otherwise makes the
  * reply a 404 that points to `list_route`, which lists the models, and returns NULL. */
 const attn_model *reply_find_model(struct exchange *exchange, const char *list_route);

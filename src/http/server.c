@@ -135,10 +135,6 @@ static size_t find_descriptors(size_t num_threads) {
     return files.rlim_cur > others ? (size_t)files.rlim_cur - others : 1;
 }
 
-static size_t lesser_of(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
 /* Returns the bytes that are reserved for each connection of --listen. */
 static size_t find_connection_bytes(const struct http_options *options) {
     bool tls = options->secrets != NULL && secrets_has_certificate(options->secrets);
@@ -152,9 +148,10 @@ static void begin_limits(struct server_address *address,
                          size_t bytes, size_t share) {
     struct connection_limits *limits = &address->limits;
     size_t by_memory = options->budget->limit / share / bytes;
+    size_t most = by_memory > 0 ? by_memory : 1;
 
     limits->options = options;
-    limits->max_connections = lesser_of(max_connections, by_memory > 0 ? by_memory : 1);
+    limits->max_connections = max_connections < most ? max_connections : most;
     client_table_init(&limits->clients, address->num_threads, options->pool);
 }
 
