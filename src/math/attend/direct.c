@@ -4,8 +4,8 @@
  * layer that changes its keys after their projection could still sum values directly. */
 #include "math/attend/attend.h"
 
-#include "math/attend/items.h"
 #include "math/mask.h"
+#include "math/run/run.h"
 
 #include <string.h>
 

@@ -4,10 +4,9 @@
  * all heads. */
 #include "math/attend/attend.h"
 
-#include "math/attend/items.h"
 #include "math/rows/norm.h"
 #include "math/rows/rotate.h"
-#include "math/run/share.h"
+#include "math/run/run.h"
 
 #include <math.h>
 #include <stdint.h>

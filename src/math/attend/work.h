@@ -4,8 +4,8 @@
 #ifndef ATTND_MATH_ATTEND_WORK_H
 #define ATTND_MATH_ATTEND_WORK_H
 
-#include "math/attend/items.h"
 #include "math/mask.h"
+#include "math/run/run.h"
 
 /* Keys and values of one head of one sequence. */
 struct head_rows {

@@ -6,7 +6,7 @@
 
 #include "base/pace.h"
 #include "math/mask.h"
-#include "math/run/share.h"
+#include "math/run/run.h"
 
 #include <math.h>
 #include <string.h>

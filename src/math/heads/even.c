@@ -3,8 +3,8 @@
  * at one by one. */
 #include "math/heads/parts.h"
 
-#include "math/attend/items.h"
 #include "math/mask.h"
+#include "math/run/run.h"
 
 #include <math.h>
 

@@ -6,7 +6,6 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "math/rows/norm.h"
-#include "math/run/share.h"
 
 #include <string.h>
 

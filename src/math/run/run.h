@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h: what the steps of attn_run() share: the request, its plan, the arrays of scratch
- * and the heads that are computed. */
+/* run.h: what the steps of attn_run() have in common: the request, its plan, the arrays
+ * of scratch, the heads that are computed, and how threads share a step. How a step is
+ * divided never changes a bit of what the native engine computes. */
 #ifndef ATTND_MATH_RUN_RUN_H
 #define ATTND_MATH_RUN_RUN_H
 
@@ -88,7 +89,7 @@ struct run {
     double *strip_products;    /* [strips][H + 1, H + 1], with panel_sums: see heads/ */
     float *partials;           /* results of the chunks of panels, when they are tasks */
     const struct sequence_position *sequences; /* [B] */
-    size_t *first_items;   /* [B + 1]: items before each sequence, see attend/items.h */
+    size_t *first_items;   /* [B + 1]: items before each sequence, see run_items() */
     float *thread_scratch; /* [num_threads][plan->scratch.thread_floats] */
 };
 
@@ -104,6 +105,27 @@ static inline float *run_thread(const struct run *run, size_t thread,
  * where that is the outputs themselves. */
 void run_init(struct run *run, const attn_model *model, const attn_request *request,
               const struct plan *plan, void *scratch);
+
+/* Returns how many items a task has, of `count` items with so many operations in all. No
+ * thread shall wait long for the last task of another. Nor shall a task take longer than
+ * about 2 ms: between two tasks, a worker looks for cheap requests. */
+size_t share_task_items(size_t count, double flops, size_t num_threads);
+
+/* Calls task(data, index, thread) for every index below `count`: in parallel when
+ * `flops`, the operations of all tasks together, are worth it, else here, in order.
+ * `parallel` may be NULL. The caller of attn_run() may omit calls, when it does not want
+ * the result any more. */
+void share_tasks(const attn_parallel *parallel, double flops, size_t count,
+                 void (*task)(void *data, size_t index, size_t thread), void *data);
+
+/* Calls work() for all items of a step, of so many operations in all: with some items of
+ * one sequence at a time, by their numbers in the sequence. count() returns how many
+ * items a sequence has. run->first_items says how many are before each sequence, until
+ * the next call. */
+void run_items(const struct run *run, double flops,
+               size_t (*count)(const struct run *run, size_t sequence),
+               void (*work)(const struct run *run, const struct sequence_position *at,
+                            struct range items, size_t thread));
 
 /* The first step: projects queries, keys and values, which the norm before the layer
  * comes before; those that are the same tensor go together. Keys and values of direct

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* share.c: gives tasks to the caller's parallel for loop, or runs them here. */
-#include "math/run/share.h"
+#include "math/run/run.h"
 
 #include "base/pace.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* items.c: items in order of their sequences, as many in a task as its time allows. */
-#include "math/attend/items.h"
+#include "math/run/run.h"
 
 #include "base/pace.h"
-#include "math/run/share.h"
 
 #define COUNT_STEPS 16 /* of the items of a sequence */
 
