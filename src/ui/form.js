@@ -57,7 +57,7 @@ function showControls() {
   byId("own-part").hidden = state.source !== "own";
   if (known) {
     byId("text").value = state.text || known.text;
-    byId("words").textContent = `It knows: ${known.words.join(", ")}.`;
+    byId("words").textContent = `Known words: ${known.words.join(", ")}.`;
   }
 }
 
