@@ -363,7 +363,8 @@ function showRun() {
   byId("sequence-label").hidden = run.sequences.length < 2;
   setOptions(byId("sequence"), run.sequences.map((_, b) => [b, String(b)]), state.sequence);
   byId("labels-note").textContent = run.labelsNote;
-  byId("status").textContent = `Computed: ${formatBytes(run.bytes)} in ${formatNumber(run.ms, 2)} ms`;
+  byId("status").textContent = `Computed${run.serverMs === null ? "" : ` in ${formatNumber(run.serverMs, 2)} ms`}: `
+    + `${formatBytes(run.bytes)} arrived after ${formatNumber(run.ms, 2)} ms`;
   showAdvice();
   drawLarge();
   drawGrid();

@@ -81,7 +81,8 @@ async function postAttention(request, changes, signal) {
     headers: { "Content-Type": type, "Accept": "application/vnd.safetensors" },
   });
   const buffer = await reply.arrayBuffer();
-  return { ...readSafetensors(buffer), bytes: buffer.byteLength };
+  const [, total = null] = reply.headers.get("Server-Timing")?.match(/\btotal;dur=([\d.]+)/) ?? [];
+  return { ...readSafetensors(buffer), bytes: buffer.byteLength, serverMs: total && Number(total) };
 }
 
 /* Returns the reply to POST v1/heads, or null from a server without that route. */

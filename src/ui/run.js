@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.js: one computed request: its weights by sequence and head, its masks and labels.
  *
- * A run is {model, request, sequences, heads, outputs, outSize, labels..., bytes, ms}.
+ * A run is {model, request, sequences, heads, outputs, outSize, labels..., bytes, ms,
+ * serverMs}: the reply came `ms` after the request, of which the server says that it took
+ * serverMs; null when it says nothing.
  * `heads` are the heads that were asked for. A sequence is {rows, numKeys, weights,
  * attends, counts}: rows are the places of its queries in the request, weights [heads][rows][keys]
  * views of the reply. attends(r, k) says whether row r attends to key k, and counts[r] to
@@ -116,7 +118,7 @@ async function runRequest(model, request, choice, signal) {
   const ms = performance.now() - began;
   const heads = choice.heads ?? Array.from({ length: model.num_heads }, (_, h) => h);
   return {
-    model, request, shape, heads, mask, ms, bytes: reply.bytes,
+    model, request, shape, heads, mask, ms, bytes: reply.bytes, serverMs: reply.serverMs,
     rowChoice: choice.rows, headChoice: choice.heads,
     sequences: readSequences(reply, shape, mask, heads, choice.rows),
     outputs: numbersOf(reply.tensors.outputs),

@@ -2,6 +2,7 @@
 """What the page shows: on opening, under the cursor, by keyboard, in the dark, on a phone."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -48,6 +49,21 @@ def test_every_head_has_a_thumbnail(open_view):
     assert page.locator("#grid .card").count() == 13  # and their mean
     wait_until(page, """() => [...document.querySelectorAll('#grid canvas')].every(canvas =>
         canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(x => x > 0))""")
+
+
+def test_time_is_what_the_server_says_beside_the_round_trip(open_view):
+    page = open_view()
+    replies = []
+    page.on("response", lambda reply: replies.append(reply)
+            if reply.url.endswith("v1/attention") else None)
+    choose(page, "model", "journey")
+    shown, arrived = map(read_number, re.match(
+        r"Computed in (\S+) ms: \S+ \S+ arrived after (\S+) ms$",
+        page.locator("#status").inner_text()).groups())
+    totals = [float(re.search(r"total;dur=([\d.]+)", reply.headers["server-timing"])[1])
+              for reply in replies]  # of the steps, too
+    assert any(shown == pytest.approx(total, rel=0.05, abs=0.001) for total in totals), totals
+    assert shown < arrived
 
 
 def test_mouse_along_a_row_reads_out_the_weights_of_the_api(open_view, server):
