@@ -35,16 +35,19 @@ function describeShown() {
   } };
 }
 
-function scaleOf(b, head) {
-  const sequence = page.run.sequences[b];
-  sequence.largest ??= new Map();
-  const largest = (which) => {
-    if (!sequence.largest.has(which))
-      sequence.largest.set(which, largestOf(weightsOf(page.run, b, which)));
-    return sequence.largest.get(which);
-  };
-  const max = state.range === "one" ? 1
-    : state.range === "all" ? Math.max(...page.run.heads.map(largest)) : largest(head);
+/* The largest weight of a head, which is looked for once. */
+function findLargest(b, head) {
+  const { largest } = page.run.sequences[b];
+  if (!largest.has(head))
+    largest.set(head, largestOf(weightsOf(page.run, b, head)));
+  return largest.get(head);
+}
+
+/* The scale of a head, or the one that thumbnails share: head by head they could not be
+ * compared, and a head whose weights are all small would be as dark as any. */
+function scaleOf(b, head = null) {
+  const max = state.range === "one" ? 1 : state.range === "head" && head !== null ? findLargest(b, head)
+    : Math.max(...page.run.heads.map((each) => findLargest(b, each)));
   return makeScale(state.scale, max);
 }
 
@@ -187,9 +190,18 @@ async function drawGrid() {
   const heads = run.heads.length > 1 ? [...run.heads, "mean"] : run.heads;
   const cards = heads.map((head) => makeCard(head, off));
   byId("grid").replaceChildren(...cards);
+  await runInFrames(function* () {
+    for (const head of run.heads)
+      yield findLargest(b, head);
+  }(), signal);
+  if (signal.aborted)
+    return;
+  const scale = scaleOf(b);
+  byId("grid-note").textContent = `These pictures share one scale, up to ${formatNumber(scale.max, 3)}`
+    + (state.range === "one" ? "." : ", the largest weight of all of them.");
   for (const [i, head] of heads.entries()) {
     await runInFrames(paintWeights(weightsOf(run, b, head), run.sequences[b], THUMBNAIL_PIXELS,
-      THUMBNAIL_PIXELS, scaleOf(b, head), page.colours, cards[i].querySelector("canvas")), signal);
+      THUMBNAIL_PIXELS, scale, page.colours, cards[i].querySelector("canvas")), signal);
     if (signal.aborted)
       return;
   }

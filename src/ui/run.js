@@ -79,7 +79,7 @@ function readSequences(reply, shape, mask, heads, rows) {
     const cells = places.length * numKeys;
     const views = heads.map((_, h) => weights.subarray(at + h * cells, at + (h + 1) * cells));
     at += cells * heads.length;
-    return { rows: places, numKeys, weights: views, ...maskRows(mask, b, places, numKeys) };
+    return { rows: places, numKeys, weights: views, largest: new Map(), ...maskRows(mask, b, places, numKeys) };
   });
 }
 

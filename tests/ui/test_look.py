@@ -51,6 +51,34 @@ def test_every_head_has_a_thumbnail(open_view):
         canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(x => x > 0))""")
 
 
+def darkest_of_head(page, head):
+    """Returns the least sum of red, green and blue of a thumbnail, once it was painted."""
+    wait_until(page, "head => document.querySelectorAll('#grid canvas')[head].width <= 160", head)
+    return page.evaluate("""head => {
+        const canvas = document.querySelectorAll('#grid canvas')[head];
+        const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        let least = 765;
+        for (let i = 0; i < pixels.length; i += 4)
+            if (pixels[i + 3] > 0)
+                least = Math.min(least, pixels[i] + pixels[i + 1] + pixels[i + 2]);
+        return least;
+    }""", head)
+
+
+def test_thumbnails_share_the_scale_that_is_named_beside_them(open_view):
+    page = open_view()
+    expect(page.locator("#grid-note")).to_contain_text("the largest weight of all of them")
+    largest = read_number(page.locator("#grid-note").inner_text().split("up to ")[1].split(",")[0])
+    wait_until(page, "() => document.querySelector('#grid li:last-child canvas').width <= 160")
+    page.wait_for_timeout(200)
+    darkest = [darkest_of_head(page, head) for head in range(8)]
+    assert 0.9 < largest <= 1
+    assert darkest[5] == max(darkest)  # uniform: each weight is small
+    assert darkest[5] > min(darkest) + 200
+    page.locator("#range").select_option("one")
+    expect(page.locator("#grid-note")).to_have_text("These pictures share one scale, up to 1.")
+
+
 def test_time_is_what_the_server_says_beside_the_round_trip(open_view):
     page = open_view()
     replies = []
