@@ -38,7 +38,7 @@ int main(void) {
         .queries = tokens,
         .keys = tokens,
         .values = tokens,
-        .causal = info->causal,
+        .causal = info->mask.causal,
     };
     if (attn_plan(model, &request, &sizes, &error) != ATTN_OK)
         goto done;
@@ -50,8 +50,8 @@ int main(void) {
     attn_run(model, &request, scratch, &result); /* fails only where attn_plan() does */
 
     for (size_t q = 0; q < length[0]; q++)
-        printf("%.4f %.4f\n", (double)result.outputs[q * info->out_size],
-               (double)result.outputs[q * info->out_size + 1]);
+        printf("%.4f %.4f\n", (double)result.outputs[q * info->width.out],
+               (double)result.outputs[q * info->width.out + 1]);
     exit_code = EXIT_SUCCESS;
 
 done:

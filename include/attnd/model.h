@@ -38,63 +38,89 @@ typedef enum attn_bias {
 extern "C" {
 #endif
 
-/* The description of a model. Its texts are constants. */
+/* The description of a model, divided by subject. Its texts are constants. */
 typedef struct attn_model_info {
     char name[ATTN_NAME_MAX + 1];
-    const char *engine;    /* "native" or "openblas": what computes the projections */
-    const char *cpu;       /* instruction set of the kernels: "avx512", "avx2", ... */
-    const char *precision; /* "f32" or "bf16": of the factors of products */
-    const char *layout;    /* "d2l", "torch", "llms_from_scratch", ... */
-    attn_scoring scoring;
-    size_t query_size;    /* width of a row of queries */
-    size_t key_size;      /* width of a row of keys */
-    size_t value_size;    /* width of a row of values */
-    size_t out_size;      /* width of a row of outputs */
-    size_t num_heads;     /* H */
-    size_t head_size;     /* D */
-    size_t additive_size; /* width of W_q q + W_k k; 0 for scaled dot product */
-    bool query_bias, key_bias, value_bias, output_bias;
-    bool output_projection; /* false: the heads' outputs, concatenated, are the outputs */
-    bool causal;            /* the default for requests that do not set it */
-    size_t context_length;  /* tokens that a sequence may have; 0: no limit */
-    size_t parameters;      /* numbers that the layer computes with */
-    size_t bytes;           /* of them as float32 */
-    size_t memory;          /* bytes that the model holds now */
-    double difference;      /* see attn_engine_options.serve_only; else 0 */
+    struct {
+        const char *name;      /* "native" or "openblas": what computes the projections */
+        const char *cpu;       /* instruction set of the kernels: "avx512", "avx2", ... */
+        const char *precision; /* "f32" or "bf16": of the factors of products */
+        double difference;     /* see attn_engine_options.serve_only; else 0 */
+    } engine;
 
+    const char *layout; /* "d2l", "torch", ...; of a checkpoint's folder, its family */
     /* Of a layer of a checkpoint's folder; NULL, and 0, of others. */
     const char *kind; /* "self" or "cross": whether keys come from elsewhere */
-    size_t layer;     /* its index in its stack; `layout` is then the family */
+    size_t layer;     /* its index in its stack */
 
+    size_t num_heads; /* H */
     /* Query head h attends with key head h * num_kv_heads / H (Ainslie et al. 2023);
      * 0 stands for H. The key and value weights have num_kv_heads * D rows. */
     size_t num_kv_heads;
-    double scale; /* of q k^T; 0 stands for 1/sqrt(D) */
-    /* The default for requests that do not set it: keys that a query attends to. With a
-     * causal mask, the last `window` up to its own position, else those at most so far
-     * away. 0: all. */
-    size_t window;
-    double softcap; /* c of c tanh(s/c), on scaled scores (Gemma 2, 2024); 0: none */
-    double clip;    /* projected numbers are clamped to -clip..clip; 0: they are not */
-    bool sinks;     /* each head has a score without a key in its softmax */
-    attn_bias bias;
-    size_t bias_distance; /* of buckets: farther keys have the bias of this distance */
-    /* Of projected queries and keys, before they are rotated: in each head, or over all
-     * heads of a row together. */
-    attn_norm head_norm;
-    bool head_norm_whole, head_norm_bias;
-    double head_norm_eps;
-    /* Rotary positions (Su et al. 2021): the first rope_size numbers of a head; 0: none.
-     * rope_type says how frequencies are scaled: "default", "linear", "llama3", ... */
-    size_t rope_size;
-    const char *rope_type;
-    double rope_base;
+    size_t context_length; /* tokens that a sequence may have; 0: no limit */
+
+    struct {
+        size_t query;    /* of a row of queries */
+        size_t key;      /* of a row of keys */
+        size_t value;    /* of a row of values */
+        size_t out;      /* of a row of outputs */
+        size_t head;     /* D */
+        size_t additive; /* of W_q q + W_k k; 0 for scaled dot product */
+    } width;
+
+    struct {
+        bool query_bias, key_bias, value_bias, output_bias;
+        bool output; /* false: the heads' outputs, concatenated, are the outputs */
+        double clip; /* projected numbers are clamped to -clip..clip; 0: they are not */
+    } projection;
+
+    /* Of projected queries and keys, before they are rotated. */
+    struct {
+        attn_norm kind;
+        bool whole; /* over all heads of a row together, not in each head */
+        bool bias;
+        double eps;
+    } head_norm;
+
+    /* Rotary positions (Su et al. 2021). */
+    struct {
+        size_t size;      /* the first numbers of a head that are rotated; 0: none */
+        const char *type; /* how frequencies are scaled: "default", "linear", ... */
+        double base;
+    } rotation;
+
+    struct {
+        attn_scoring kind;
+        double scale;   /* of q k^T; 0 stands for 1/sqrt(D) */
+        double softcap; /* c of c tanh(s/c), on scaled scores (Gemma 2, 2024); 0: none */
+        attn_bias bias;
+        size_t bias_distance; /* of buckets: farther keys have the bias at this one */
+        bool sinks;           /* each head has a score without a key in its softmax */
+    } score;
+
+    /* The defaults for requests that do not set them. */
+    struct {
+        bool causal;
+        /* Keys that a query attends to: with a causal mask the last `window` up to its
+         * own position, without one those at most `window` away. 0: all. */
+        size_t window;
+    } mask;
+
     /* The norm before the layer, of queries, and of keys and values too unless kind is
-     * "cross". When it is not applied, the client has applied it. */
-    attn_norm pre_norm;
-    bool pre_norm_applied, pre_norm_bias;
-    double pre_norm_eps;
-    char pre_norm_name[ATTN_TENSOR_NAME_MAX + 1]; /* of its weight; "": none */
+     * "cross". */
+    struct {
+        attn_norm kind;
+        bool applied; /* false: the client has applied it */
+        bool bias;
+        double eps;
+        char name[ATTN_TENSOR_NAME_MAX + 1]; /* of its weight; "": none */
+    } pre_norm;
+
+    struct {
+        size_t parameters; /* numbers that the layer computes with */
+        size_t bytes;      /* of the parameters as float32 */
+        size_t memory;     /* bytes that the model holds now */
+    } footprint;
 } attn_model_info;
 
 typedef struct attn_model attn_model;
@@ -123,9 +149,9 @@ typedef struct attn_engine_options {
      * bfloat16 (8 bits of mantissa); sums, softmax, inputs and outputs are float32. */
     const char *precision;
     /* Load a model that serves requests and nothing else. A native engine is compared
-     * with OpenBLAS on a small request; info.difference is the largest difference of the
-     * outputs, relative to the largest output. When it exceeds the tolerance of the
-     * precision, the model gets engine "openblas" and "f32". The weights as they were
+     * with OpenBLAS on a small request; info.engine.difference is the largest difference
+     * of the outputs, relative to the largest output. When it exceeds the tolerance of
+     * the precision, the model gets engine "openblas" and "f32". The weights as they were
      * loaded are released while the native engine packs its own, so that both together
      * never need much more memory than the weights in float32. The engine cannot be
      * replaced afterwards. attn_init() must have succeeded. */

@@ -207,7 +207,7 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
         if (status == ATTN_OK)
             r->contenders[r->num_contenders++] =
                 (struct bench_times){.name = engines[i].engine,
-                                     .cpu = (*model)->info.cpu,
+                                     .cpu = (*model)->info.engine.cpu,
                                      .precision = engines[i].precision};
     }
     return status;
@@ -231,13 +231,13 @@ static attn_status describe_timed_layer(struct bench *b, attn_error *error) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
 
-    r->width = info->query_size;
+    r->width = info->width.query;
     r->heads = info->num_heads;
     r->key_heads = info->num_kv_heads;
-    r->head_size = info->head_size;
-    r->window = info->window;
-    r->causal = r->causal || info->causal;
-    if (r->part == BENCH_PROJECTION && !info->output_projection)
+    r->head_size = info->width.head;
+    r->window = info->mask.window;
+    r->causal = r->causal || info->mask.causal;
+    if (r->part == BENCH_PROJECTION && !info->projection.output)
         return error_set(error, ATTN_E_VALUE,
                          "%s has no output projection; choose another --part", r->model);
     return ATTN_OK;
@@ -261,10 +261,10 @@ static attn_status make_input(struct bench *b) {
     const attn_model_info *info = attn_model_get_info(b->models[0]);
     struct bench_report *r = b->report;
     size_t rows = r->sequences * (r->query_len > r->key_len ? r->query_len : r->key_len);
-    size_t width = info->query_size;
+    size_t width = info->width.query;
 
-    width = info->key_size > width ? info->key_size : width;
-    width = info->value_size > width ? info->value_size : width;
+    width = info->width.key > width ? info->width.key : width;
+    width = info->width.value > width ? info->width.value : width;
     b->lens = calloc(r->sequences, 2 * sizeof *b->lens);
     b->input = calloc(rows, width * sizeof *b->input);
     if (b->lens == NULL || b->input == NULL || !make_positions(b))

@@ -14,13 +14,13 @@ static attn_status make_up_layer(const struct bench_layer *layer,
     size_t width = layer->width;
     const attn_model_info info = {.name = "bench",
                                   .layout = "bench",
-                                  .query_size = width,
-                                  .key_size = width,
-                                  .value_size = width,
-                                  .out_size = width,
+                                  .width = {.query = width,
+                                            .key = width,
+                                            .value = width,
+                                            .out = width,
+                                            .head = width / layer->heads},
                                   .num_heads = layer->heads,
-                                  .head_size = width / layer->heads,
-                                  .output_projection = true};
+                                  .projection.output = true};
     attn_model *model;
 
     attn_status status = attn_model_create(&info, &model);
@@ -60,22 +60,22 @@ static double count_flop(const attn_model *model, const struct bench_report *r,
                          double pairs) {
     const attn_model_info *info = &model->info;
     double score_size = (double)model->engine.score_size;
-    double value_size = (double)info->head_size;
+    double value_size = (double)info->width.head;
     double heads = (double)info->num_heads, key_heads = (double)info->num_kv_heads;
     double queries = (double)r->sequences * (double)r->query_len;
     double keys = (double)r->sequences * (double)r->key_len;
-    double outputs = 2 * queries * heads * value_size * (double)info->out_size;
+    double outputs = 2 * queries * heads * value_size * (double)info->width.out;
     double attention = 2 * pairs * heads * (score_size + value_size);
 
     if (r->part == BENCH_ATTENTION)
         return attention;
-    if (!info->output_projection)
+    if (!info->projection.output)
         outputs = 0;
     if (r->part == BENCH_PROJECTION)
         return outputs;
-    return 2 * queries * (double)info->query_size * heads * score_size +
-           2 * keys * (double)info->key_size * key_heads * score_size +
-           2 * keys * (double)info->value_size * key_heads * value_size + attention +
+    return 2 * queries * (double)info->width.query * heads * score_size +
+           2 * keys * (double)info->width.key * key_heads * score_size +
+           2 * keys * (double)info->width.value * key_heads * value_size + attention +
            outputs;
 }
 
@@ -97,16 +97,16 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
     }
     report->read_words = report->sequences * (reached.end - reached.first) *
                          info->num_kv_heads *
-                         (model->engine.score_size + info->head_size);
+                         (model->engine.score_size + info->width.head);
 
     double dense = (double)report->query_len * (double)report->key_len;
     report->dense_flop = count_flop(model, report, dense * sequences);
     report->done_flop = count_flop(model, report, pairs * sequences);
 
     /* With one key no score matters, so queries and keys are not projected. */
-    if (report->part == BENCH_LAYER && report->key_len == 1 && !info->sinks)
+    if (report->part == BENCH_LAYER && report->key_len == 1 && !info->score.sinks)
         report->done_flop -= 2 * sequences * (double)model->engine.score_size *
-                             ((double)report->query_len * (double)info->query_size *
+                             ((double)report->query_len * (double)info->width.query *
                                   (double)info->num_heads +
-                              (double)info->key_size * (double)info->num_kv_heads);
+                              (double)info->width.key * (double)info->num_kv_heads);
 }

@@ -92,9 +92,9 @@ static void select_queries(const struct tiles *t, const struct tiles_head *head,
  * query: multiplying masked values by 0 would let infinities through. */
 static void weigh_keys(const struct tiles *t, const struct tiles_queries *q) {
     const struct tiles_head *head = q->head;
-    size_t head_size = t->model->info.head_size, ld = head->key_len;
+    size_t head_size = t->model->info.width.head, ld = head->key_len;
     const struct blas_matrix rest = {head->keys.data + q->common * t->hidden, t->hidden};
-    float scale = (float)t->model->info.scale;
+    float scale = (float)t->model->info.score.scale;
 
     blas_multiply_transposed(q->count, q->common, head_size, scale,
                              (struct blas_matrix){q->rows, t->hidden}, head->keys, 0.0F,
@@ -117,7 +117,7 @@ static void weigh_keys(const struct tiles *t, const struct tiles_queries *q) {
 /* As weigh_keys(), for the weighted sums of values, which overwrite the queries. */
 static void tiles_sum_values(const struct tiles *t, const struct tiles_queries *q) {
     const struct tiles_head *head = q->head;
-    size_t head_size = t->model->info.head_size, ld = head->key_len;
+    size_t head_size = t->model->info.width.head, ld = head->key_len;
     const struct blas_matrix rest = {head->values.data + q->common * t->hidden,
                                      t->hidden};
 
@@ -155,12 +155,12 @@ static void tiles_attend(const struct tiles *t, float *weights) {
         size_t query_len = request->query_lens[s], key_len = request->key_lens[s];
 
         for (size_t h = 0; h < info->num_heads; h++) {
-            size_t at = first_key * t->hidden + h * info->head_size;
+            size_t at = first_key * t->hidden + h * info->width.head;
             struct tiles_head head = {
                 .query_len = query_len,
                 .key_len = key_len,
                 .factor = mask_head_factor(request, h),
-                .queries = t->queries + first_query * t->hidden + h * info->head_size,
+                .queries = t->queries + first_query * t->hidden + h * info->width.head,
                 .keys = {t->keys + at, t->hidden},
                 .values = {t->values + at, t->hidden},
                 .weights = weights,
@@ -176,7 +176,7 @@ static void tiles_attend(const struct tiles *t, float *weights) {
 }
 
 size_t bench_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
-    size_t hidden = model->info.num_heads * model->info.head_size;
+    size_t hidden = model->info.num_heads * model->info.width.head;
     size_t floats = (sizes->num_queries + 2 * sizes->num_keys) * hidden +
                     QUERIES_AT_ONCE * sizes->num_keys;
 
@@ -185,7 +185,7 @@ size_t bench_tiles_scratch(const attn_model *model, const attn_sizes *sizes) {
 }
 
 bool bench_tiles_support(const attn_model *model, const attn_request *request) {
-    return model->info.scoring != ATTN_ADDITIVE && plan_is_plain(model, request) &&
+    return model->info.score.kind != ATTN_ADDITIVE && plan_is_plain(model, request) &&
            !request->omit_outputs && !request->need_heads && !request->need_lse &&
            request->need_weights != ATTN_WEIGHTS_MEAN && request->weights_heads == NULL &&
            request->weights_queries == NULL;
@@ -194,7 +194,7 @@ bool bench_tiles_support(const attn_model *model, const attn_request *request) {
 attn_status bench_tiles_run(const attn_model *model, const attn_request *request,
                             void *scratch, const attn_result *result, unsigned steps) {
     const attn_model_info *info = &model->info;
-    size_t hidden = info->num_heads * info->head_size;
+    size_t hidden = info->num_heads * info->width.head;
     bool wanted = request->need_weights == ATTN_WEIGHTS_ALL;
     attn_sizes sizes;
 
@@ -215,17 +215,17 @@ attn_status bench_tiles_run(const attn_model *model, const attn_request *request
         .scores = memory + (sizes.num_queries + 2 * sizes.num_keys) * hidden,
     };
     if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
-        tiles_project(model->query_weight, model->query_bias, hidden, info->query_size,
+        tiles_project(model->query_weight, model->query_bias, hidden, info->width.query,
                       request->queries, sizes.num_queries, t.queries);
-        tiles_project(model->key_weight, model->key_bias, hidden, info->key_size,
+        tiles_project(model->key_weight, model->key_bias, hidden, info->width.key,
                       request->keys, sizes.num_keys, t.keys);
-        tiles_project(model->value_weight, model->value_bias, hidden, info->value_size,
+        tiles_project(model->value_weight, model->value_bias, hidden, info->width.value,
                       request->values, sizes.num_keys, t.values);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0)
         tiles_attend(&t, wanted ? result->weights : NULL);
-    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && info->output_projection)
-        tiles_project(model->output_weight, model->output_bias, info->out_size, hidden,
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && info->projection.output)
+        tiles_project(model->output_weight, model->output_bias, info->width.out, hidden,
                       t.queries, sizes.num_queries, result->outputs);
     else if ((steps & ATTN_STEP_PROJECT_OUT) != 0)
         memcpy(result->outputs, t.queries, sizes.outputs * sizeof *t.queries);

@@ -17,31 +17,32 @@ static const char *yes_or_no(bool value) {
 
 static void print_info(const char *path, const attn_model_info *info) {
     printf("%s: layout %s\n", path, info->layout);
-    if (info->scoring == ATTN_ADDITIVE)
-        printf("  scoring         additive, %zu wide\n", info->additive_size);
+    if (info->score.kind == ATTN_ADDITIVE)
+        printf("  scoring         additive, %zu wide\n", info->width.additive);
     else
         printf("  scoring         scaled dot product\n");
 
-    printf("  heads           %zu of size %zu\n", info->num_heads, info->head_size);
-    printf("  sizes           query %zu, key %zu, value %zu, out %zu\n", info->query_size,
-           info->key_size, info->value_size, info->out_size);
+    printf("  heads           %zu of size %zu\n", info->num_heads, info->width.head);
+    printf("  sizes           query %zu, key %zu, value %zu, out %zu\n",
+           info->width.query, info->width.key, info->width.value, info->width.out);
     printf("  biases          query %s, key %s, value %s, output %s\n",
-           yes_or_no(info->query_bias), yes_or_no(info->key_bias),
-           yes_or_no(info->value_bias), yes_or_no(info->output_bias));
+           yes_or_no(info->projection.query_bias), yes_or_no(info->projection.key_bias),
+           yes_or_no(info->projection.value_bias),
+           yes_or_no(info->projection.output_bias));
     printf("  projection out  %s\n",
-           info->output_projection ? "yes" : "no, the heads are concatenated");
+           info->projection.output ? "yes" : "no, the heads are concatenated");
 
-    printf("  causal          %s\n", yes_or_no(info->causal));
+    printf("  causal          %s\n", yes_or_no(info->mask.causal));
     if (info->context_length > 0)
         printf("  context length  %zu\n", info->context_length);
     else
         printf("  context length  no limit\n");
 
-    printf("  engine          %s, %s kernels, %s\n", info->engine, info->cpu,
-           info->precision);
-    printf("  parameters      %zu (%zu bytes as float32)\n", info->parameters,
-           info->bytes);
-    printf("  memory          %zu bytes when served\n", info->memory);
+    printf("  engine          %s, %s kernels, %s\n", info->engine.name, info->engine.cpu,
+           info->engine.precision);
+    printf("  parameters      %zu (%zu bytes as float32)\n", info->footprint.parameters,
+           info->footprint.bytes);
+    printf("  memory          %zu bytes when served\n", info->footprint.memory);
 }
 
 /* --- folders --- */
@@ -59,7 +60,7 @@ static attn_status print_layer(const struct folder *folder, size_t i,
         return status;
     layer_describe_features(layer, features);
     printf("  %-16s %5zu %5zu %5zu %12zu  %s\n", layer->part, layer->num_heads,
-           layer->num_kv_heads, layer->head_size, info.memory, features);
+           layer->num_kv_heads, layer->head_size, info.footprint.memory, features);
     return ATTN_OK;
 }
 

@@ -193,8 +193,9 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
 /* Runs both models on --data, and prints how much the outputs change. */
 static attn_status measure_change(struct pruning *pruning, attn_error *error) {
     const attn_model_info *info = attn_model_get_info(pruning->whole);
-    const attn_engine_options engine = {
-        .engine = info->engine, .cpu = info->cpu, .precision = info->precision};
+    const attn_engine_options engine = {.engine = info->engine.name,
+                                        .cpu = info->engine.cpu,
+                                        .precision = info->engine.precision};
     struct measure measure = {.pruning = pruning};
 
     attn_status status = attn_model_set_engine(pruning->pruned, &engine, error);

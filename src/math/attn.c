@@ -17,7 +17,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 
     struct run run;
     run_init(&run, model, request, &plan, scratch);
-    if (!model->info.output_projection && !request->omit_outputs)
+    if (!model->info.projection.output && !request->omit_outputs)
         run.context = result->outputs;
     if (request->need_weights != ATTN_WEIGHTS_NONE)
         run.weights = result->weights;
@@ -35,7 +35,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         if (request->need_heads)
             run_copy_heads(&run, result->heads);
     }
-    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.output_projection &&
+    if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.projection.output &&
         !request->omit_outputs)
         run_project_outputs(&run, result->outputs);
     return ATTN_OK;

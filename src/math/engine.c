@@ -30,7 +30,7 @@ static void release_weight(float **owned) {
  * bias. They are in *ret_folded, which the caller frees. */
 static attn_status fold_linear(const attn_model_info *info, const float *additive,
                                struct linear *linear, float **ret_folded) {
-    size_t a_size = info->additive_size, d_size = info->head_size, in = linear->in;
+    size_t a_size = info->width.additive, d_size = info->width.head, in = linear->in;
     size_t rows = linear->out, weights, bytes;
 
     if (!size_mul(rows, in, &weights) || !size_add(weights, rows, &bytes) ||
@@ -82,7 +82,7 @@ static bool reserve_panels(const attn_model_info *info, const struct engine *eng
     size_t k_step = engine->kernels->k_step;
     struct reserve_array arrays[4] = {{0, 0}};
 
-    for (size_t i = 0; i < (info->output_projection ? 4U : 3U); i++) {
+    for (size_t i = 0; i < (info->projection.output ? 4U : 3U); i++) {
         if (!size_round_up(linears[i]->out, engine->kernels->columns, &arrays[i].rows) ||
             !size_add(linears[i]->in, 2 * k_step - 1, &arrays[i].width))
             return false;
@@ -98,12 +98,12 @@ static bool count_engine_bytes(const attn_model_info *info, struct engine *engin
 
     if (engine->native && !reserve_panels(info, engine, offsets, &floats))
         return false;
-    if (!engine->native && info->scoring == ATTN_ADDITIVE &&
+    if (!engine->native && info->score.kind == ATTN_ADDITIVE &&
         !(size_add_mul(&floats, query->out, query->in) &&
           size_add_mul(&floats, key->out, key->in) &&
           size_add(floats, query->out, &floats) && size_add(floats, key->out, &floats)))
         return false;
-    return size_add(floats, info->additive_size, &floats) &&
+    return size_add(floats, info->width.additive, &floats) &&
            size_mul(floats, sizeof(float), &engine->bytes);
 }
 
@@ -244,13 +244,13 @@ static attn_status refuse_engine(const attn_model_info *info, attn_status status
 
 attn_status engine_plan(const attn_model_info *info, const attn_engine_options *options,
                         struct engine *ret_engine, attn_error *ret_error) {
-    bool additive = info->scoring == ATTN_ADDITIVE;
+    bool additive = info->score.kind == ATTN_ADDITIVE;
     struct engine engine = {
-        .score_size = additive ? info->additive_size : info->head_size,
-        .to_query.in = info->query_size,
-        .to_key.in = info->key_size,
-        .to_value.in = info->value_size,
-        .to_output.out = info->out_size,
+        .score_size = additive ? info->width.additive : info->width.head,
+        .to_query.in = info->width.query,
+        .to_key.in = info->width.key,
+        .to_value.in = info->width.value,
+        .to_output.out = info->width.out,
     };
 
     attn_status status = choose_kernels(&engine, options, ret_error);
@@ -258,8 +258,8 @@ attn_status engine_plan(const attn_model_info *info, const attn_engine_options *
         return status;
     if (!size_mul(info->num_heads, engine.score_size, &engine.to_query.out) ||
         !size_mul(info->num_kv_heads, engine.score_size, &engine.to_key.out) ||
-        !size_mul(info->num_kv_heads, info->head_size, &engine.to_value.out) ||
-        !size_mul(info->num_heads, info->head_size, &engine.to_output.in))
+        !size_mul(info->num_kv_heads, info->width.head, &engine.to_value.out) ||
+        !size_mul(info->num_heads, info->width.head, &engine.to_output.in))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
     if (!count_engine_bytes(info, &engine))
         return refuse_engine(info, ATTN_E_OVERFLOW, ret_error);
@@ -273,8 +273,8 @@ static attn_status build_engine(const attn_model_info *info,
                                 struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
-    bool additive = info->scoring == ATTN_ADDITIVE;
-    size_t score_bytes = info->additive_size * sizeof(float);
+    bool additive = info->score.kind == ATTN_ADDITIVE;
+    size_t score_bytes = info->width.additive * sizeof(float);
 
     for (size_t i = 0; i < 4; i++) {
         linears[i]->weight = weights->weights[i];

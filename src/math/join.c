@@ -39,10 +39,10 @@ static struct join_shape shape_of(const attn_model *model, const attn_request *r
         shape.num_keys += request->key_lens[s];
     }
     shape.same_keys = request->keys == request->queries &&
-                      info->key_size == info->query_size &&
+                      info->width.key == info->width.query &&
                       shape.num_keys == shape.num_queries;
     shape.same_values =
-        request->values == request->keys && info->value_size == info->key_size;
+        request->values == request->keys && info->width.value == info->width.key;
     shape.positions = request->positions != NULL;
     shape.key_positions = request->key_positions != NULL;
     return shape;
@@ -115,9 +115,9 @@ static bool lay_out(const attn_model_info *info, const struct join_shape *shape,
         [JOIN_VALID_LENS] = {queries, words},
         [JOIN_POSITIONS] = {shape->positions ? queries : 0, words},
         [JOIN_KEY_POSITIONS] = {shape->key_positions ? keys : 0, words},
-        [JOIN_QUERIES] = {queries, info->query_size},
-        [JOIN_KEYS] = {shape->same_keys ? 0 : keys, info->key_size},
-        [JOIN_VALUES] = {shape->same_values ? 0 : keys, info->value_size},
+        [JOIN_QUERIES] = {queries, info->width.query},
+        [JOIN_KEYS] = {shape->same_keys ? 0 : keys, info->width.key},
+        [JOIN_VALUES] = {shape->same_values ? 0 : keys, info->width.value},
     };
 
     if (!reserve_arrays(arrays, JOIN_ARRAYS, ret_first, ret_floats))
@@ -169,9 +169,9 @@ static void copy_request(const attn_model *model, const attn_request *request,
     const attn_model_info *info = &model->info;
     struct join_shape shape = shape_of(model, request);
     size_t lens_size = shape.num_sequences * sizeof(size_t);
-    size_t queries = shape.num_queries * info->query_size;
-    size_t keys = shape.num_keys * info->key_size;
-    size_t values = shape.num_keys * info->value_size;
+    size_t queries = shape.num_queries * info->width.query;
+    size_t keys = shape.num_keys * info->width.key;
+    size_t values = shape.num_keys * info->width.value;
 
     memcpy(to->query_lens, request->query_lens, lens_size);
     memcpy(to->key_lens, request->key_lens, lens_size);

@@ -17,48 +17,50 @@ enum { QUERY_WEIGHT = 0, KEY_WEIGHT = 2, NUM_PACKED = 11, NUM_ARRAYS = MODEL_ARR
 
 void model_list_arrays(attn_model *model, struct model_array ret_arrays[MODEL_ARRAYS]) {
     const attn_model_info *info = &model->info;
-    size_t heads = info->num_heads, size = info->head_size;
+    size_t heads = info->num_heads, size = info->width.head;
     size_t hidden = heads * size, key_hidden = info->num_kv_heads * size;
-    bool additive = info->scoring == ATTN_ADDITIVE;
-    bool head_norm = info->head_norm != ATTN_NORM_NONE, whole = info->head_norm_whole;
-    bool head_norm_bias = head_norm && info->head_norm_bias;
+    bool additive = info->score.kind == ATTN_ADDITIVE;
+    bool head_norm = info->head_norm.kind != ATTN_NORM_NONE,
+         whole = info->head_norm.whole;
+    bool head_norm_bias = head_norm && info->head_norm.bias;
 
     const struct model_array arrays[NUM_ARRAYS] = {
-        {&model->query_weight, true, hidden, info->query_size},
-        {&model->query_bias, info->query_bias, hidden, 1},
-        {&model->key_weight, true, key_hidden, info->key_size},
-        {&model->key_bias, info->key_bias, key_hidden, 1},
-        {&model->value_weight, true, key_hidden, info->value_size},
-        {&model->value_bias, info->value_bias, key_hidden, 1},
-        {&model->output_weight, info->output_projection, info->out_size, hidden},
-        {&model->output_bias, info->output_bias, info->out_size, 1},
-        {&model->additive_query, additive, info->additive_size, size},
-        {&model->additive_key, additive, info->additive_size, size},
-        {&model->additive_score, additive, info->additive_size, 1},
-        {&model->sinks, info->sinks, heads, 1},
+        {&model->query_weight, true, hidden, info->width.query},
+        {&model->query_bias, info->projection.query_bias, hidden, 1},
+        {&model->key_weight, true, key_hidden, info->width.key},
+        {&model->key_bias, info->projection.key_bias, key_hidden, 1},
+        {&model->value_weight, true, key_hidden, info->width.value},
+        {&model->value_bias, info->projection.value_bias, key_hidden, 1},
+        {&model->output_weight, info->projection.output, info->width.out, hidden},
+        {&model->output_bias, info->projection.output_bias, info->width.out, 1},
+        {&model->additive_query, additive, info->width.additive, size},
+        {&model->additive_key, additive, info->width.additive, size},
+        {&model->additive_score, additive, info->width.additive, 1},
+        {&model->sinks, info->score.sinks, heads, 1},
         {&model->alibi_slopes,
-         info->bias == ATTN_BIAS_ALIBI || info->bias == ATTN_BIAS_ALIBI_ROUNDED, heads,
-         1},
-        {&model->distance_bias, info->bias == ATTN_BIAS_BUCKETS, heads,
-         2 * info->bias_distance + 1},
+         info->score.bias == ATTN_BIAS_ALIBI ||
+             info->score.bias == ATTN_BIAS_ALIBI_ROUNDED,
+         heads, 1},
+        {&model->distance_bias, info->score.bias == ATTN_BIAS_BUCKETS, heads,
+         2 * info->score.bias_distance + 1},
         {&model->query_norm_weight, head_norm, whole ? hidden : size, 1},
         {&model->query_norm_bias, head_norm_bias, whole ? hidden : size, 1},
         {&model->key_norm_weight, head_norm, whole ? key_hidden : size, 1},
         {&model->key_norm_bias, head_norm_bias, whole ? key_hidden : size, 1},
-        {&model->pre_norm_weight, info->pre_norm_applied, info->query_size, 1},
-        {&model->pre_norm_bias, info->pre_norm_applied && info->pre_norm_bias,
-         info->query_size, 1},
+        {&model->pre_norm_weight, info->pre_norm.applied, info->width.query, 1},
+        {&model->pre_norm_bias, info->pre_norm.applied && info->pre_norm.bias,
+         info->width.query, 1},
     };
     memcpy(ret_arrays, arrays, sizeof arrays);
 }
 
 /* Bytes of one list of rotary frequencies. */
 static size_t rotation_bytes(const attn_model_info *info) {
-    return info->rope_size / 2 * sizeof(double);
+    return info->rotation.size / 2 * sizeof(double);
 }
 
 static bool has_long_frequencies(const attn_model_info *info) {
-    return info->rope_size > 0 && strcmp(info->rope_type, "longrope") == 0;
+    return info->rotation.size > 0 && strcmp(info->rotation.type, "longrope") == 0;
 }
 
 /* Sets parameters, bytes and memory of model->info. The bytes of each array are rounded
@@ -68,13 +70,13 @@ static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS
     attn_model_info *info = &model->info;
     size_t hidden;
 
-    if (!size_mul(info->num_heads, info->head_size, &hidden) ||
-        info->num_kv_heads > info->num_heads || info->bias_distance > INT_MAX / 4 ||
-        info->rope_size > info->head_size)
+    if (!size_mul(info->num_heads, info->width.head, &hidden) ||
+        info->num_kv_heads > info->num_heads || info->score.bias_distance > INT_MAX / 4 ||
+        info->rotation.size > info->width.head)
         return false;
     model_list_arrays(model, arrays);
-    info->parameters = 0;
-    info->memory = rotation_bytes(info) * (has_long_frequencies(info) ? 2 : 1);
+    info->footprint.parameters = 0;
+    info->footprint.memory = rotation_bytes(info) * (has_long_frequencies(info) ? 2 : 1);
     for (size_t i = 0; i < NUM_ARRAYS; i++) {
         size_t rows = arrays[i].rows, columns = arrays[i].columns, floats = 0, offset;
         if (!arrays[i].present)
@@ -82,11 +84,11 @@ static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS
         if (rows > INT_MAX || columns > INT_MAX ||
             !reserve_floats(&floats, rows, columns, &offset) ||
             !size_mul(floats, sizeof(float), &ret_bytes[i]) ||
-            !size_add(info->memory, ret_bytes[i], &info->memory))
+            !size_add(info->footprint.memory, ret_bytes[i], &info->footprint.memory))
             return false;
-        info->parameters += rows * columns; /* at most `floats` */
+        info->footprint.parameters += rows * columns; /* at most `floats` */
     }
-    info->bytes = info->parameters * sizeof(float);
+    info->footprint.bytes = info->footprint.parameters * sizeof(float);
     return true;
 }
 
@@ -94,14 +96,14 @@ static bool count_arrays(attn_model *model, struct model_array arrays[NUM_ARRAYS
 static void set_defaults(attn_model_info *info) {
     if (info->num_kv_heads == 0)
         info->num_kv_heads = info->num_heads;
-    if (info->scale == 0)
-        info->scale = 1 / sqrt((double)info->head_size);
+    if (info->score.scale == 0)
+        info->score.scale = 1 / sqrt((double)info->width.head);
 }
 
 /* Allocates the lists of rotary frequencies that the model has. */
 static bool create_rotation(attn_model *model) {
     struct model_rotation *rotation = &model->rotation;
-    size_t count = model->info.rope_size / 2;
+    size_t count = model->info.rotation.size / 2;
 
     if (count == 0)
         return true;
@@ -122,7 +124,8 @@ attn_status attn_model_create(const attn_model_info *info, attn_model **ret_mode
     if (model == NULL)
         return ATTN_E_NOMEM;
     model->info = *info;
-    model->info.engine = model->info.cpu = model->info.precision = "none";
+    model->info.engine.name = model->info.engine.cpu = model->info.engine.precision =
+        "none";
     set_defaults(&model->info);
     if (!count_arrays(model, arrays, bytes))
         goto fail;
@@ -185,9 +188,9 @@ static struct layer_weights borrow_weights(const attn_model *model) {
 }
 
 static void describe_engine(const struct engine *engine, attn_model_info *info) {
-    info->engine = engine->native ? "native" : "openblas";
-    info->cpu = engine->kernels->name;
-    info->precision = engine->kernels->k_step == 2 ? "bf16" : "f32";
+    info->engine.name = engine->native ? "native" : "openblas";
+    info->engine.cpu = engine->kernels->name;
+    info->engine.precision = engine->kernels->k_step == 2 ? "bf16" : "f32";
 }
 
 /* Replaces the model's engine, and updates its info. */
@@ -200,9 +203,9 @@ static void use_engine(attn_model *model, const struct engine *engine) {
     model->engine = *engine;
     count_arrays(model, arrays,
                  bytes); /* succeeds, since it did for attn_model_create() */
-    model->info.memory += engine->bytes;
+    model->info.footprint.memory += engine->bytes;
     for (size_t i = 0; i < NUM_PACKED; i++)
-        model->info.memory -=
+        model->info.footprint.memory -=
             arrays[i].present && *arrays[i].pointer == NULL ? bytes[i] : 0;
 }
 
@@ -284,10 +287,10 @@ attn_status model_describe(const attn_model_info *info,
 
     describe_engine(&engine, &model.info);
     for (size_t i = 0; engine.native && i < NUM_PACKED; i++)
-        model.info.memory -= arrays[i].present ? bytes[i] : 0;
-    if (!engine.native && info->scoring == ATTN_ADDITIVE) /* released once folded */
-        model.info.memory -= bytes[QUERY_WEIGHT] + bytes[KEY_WEIGHT];
-    model.info.memory += engine.bytes;
+        model.info.footprint.memory -= arrays[i].present ? bytes[i] : 0;
+    if (!engine.native && info->score.kind == ATTN_ADDITIVE) /* released once folded */
+        model.info.footprint.memory -= bytes[QUERY_WEIGHT] + bytes[KEY_WEIGHT];
+    model.info.footprint.memory += engine.bytes;
     *ret_info = model.info;
     return ATTN_OK;
 }

@@ -13,12 +13,12 @@
  * frequency a; cosine and sine are multiplied by `magnitude`. A sequence's length is its
  * largest position, of queries and keys, plus 1. */
 struct model_rotation {
-    double *frequencies; /* [rope_size / 2]; NULL without a rotation */
+    double *frequencies; /* [rotation.size / 2]; NULL without a rotation */
     double magnitude;
     size_t max_length; /* longer sequences have other frequencies; 0: none have */
-    /* Of these, longrope: [rope_size / 2]. Else NULL, which means dynamic scaling: the
-     * base is multiplied by (factor * length / max_length - (factor - 1))^(R / (R - 2)),
-     * R being rope_size. */
+    /* Of these, longrope: [rotation.size / 2]. NULL means dynamic scaling: the base is
+     * multiplied by (factor * length / max_length - (factor - 1))^(R / (R - 2)), R being
+     * rotation.size. */
     double *long_frequencies;
     double base, factor;
 };
@@ -43,7 +43,7 @@ struct attn_model {
     float *additive_score; /* [additive_size] */
     /* Not released by model_pack(): the layer computes with them as they are. Norms that
      * multiply by 1 + w have that as their weight. Pairs of a rotation are half of
-     * rope_size apart, whatever the file had. */
+     * rotation.size apart, whatever the file had. */
     float *sinks;             /* [H] */
     float *alibi_slopes;      /* [H] */
     float *distance_bias;     /* [H, 2 * bias_distance + 1]: of distances from
@@ -100,7 +100,7 @@ attn_status model_pack(attn_model *model, const attn_engine_options *options,
  * native one with OpenBLAS on the same request. That engine computes first, from the
  * weights as they were loaded; then model_pack() replaces it. So what is compared is what
  * serves. *ret_agree is whether the outputs differ by no more than the tolerance of the
- * precision; else the model may only be destroyed. Sets info.difference.
+ * precision; else the model may only be destroyed. Sets info.engine.difference.
  *
  * attn_init() must have succeeded. No other thread may use the model. Errors, with one
  * line in ret_error: as attn_model_set_engine(). The model can then only be destroyed. */

@@ -35,10 +35,10 @@ static void trial_deinit(struct trial *trial) {
 }
 
 static bool trial_init(struct trial *trial, const attn_model_info *info, size_t rows) {
-    size_t limit = info->context_length, width = info->query_size;
+    size_t limit = info->context_length, width = info->width.query;
 
-    width = info->key_size > width ? info->key_size : width;
-    width = info->value_size > width ? info->value_size : width;
+    width = info->width.key > width ? info->width.key : width;
+    width = info->width.value > width ? info->width.value : width;
     *trial = (struct trial){.rows = limit > 0 && limit < rows ? limit : rows};
     trial->input = calloc(width, trial->rows * sizeof *trial->input);
     if (trial->input == NULL)
@@ -56,7 +56,7 @@ static attn_status trial_run(struct trial *trial, const attn_model *model, int r
                                   .queries = trial->input,
                                   .keys = trial->input,
                                   .values = trial->input,
-                                  .causal = model->info.causal};
+                                  .causal = model->info.mask.causal};
 
     attn_status status = attn_plan(model, &request, &trial->sizes, NULL);
     if (status != ATTN_OK)
@@ -123,7 +123,7 @@ static attn_status check_attention(const attn_model *model, attn_error *ret_erro
     double difference = 0;
 
     attn_status status =
-        engine_check_attention(engine, model->info.head_size, &difference);
+        engine_check_attention(engine, model->info.width.head, &difference);
     if (status != ATTN_OK)
         return refuse_warm_up(model, status, ret_error);
     if (difference > limit)
@@ -146,10 +146,10 @@ static attn_status pack_and_compare(attn_model *model, const attn_engine_options
         return refuse_warm_up(model, status, ret_error);
 
     bool bf16 = model->engine.kernels->k_step == 2;
-    model->info.difference =
+    model->info.engine.difference =
         relative_difference(trial->outputs, trial->expected, trial->sizes.outputs);
-    *ret_agree =
-        model->info.difference <= (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32);
+    *ret_agree = model->info.engine.difference <=
+                 (bf16 ? ATTN_TOLERANCE_BF16 : ATTN_TOLERANCE_F32);
     return ATTN_OK;
 }
 

@@ -23,17 +23,19 @@
 static void log_model(const attn_model *model) {
     const attn_model_info *info = attn_model_get_info(model);
 
-    if (info->difference > 0 && strcmp(info->engine, "openblas") == 0)
+    if (info->engine.difference > 0 && strcmp(info->engine.name, "openblas") == 0)
         log_write(LOG_WARN, "engines disagree, using openblas",
                   LOG_TEXT("model", info->name),
                   LOG_NUMBER("parts_per_million_apart",
-                             info->difference < 1e3 ? info->difference * 1e6 : 1e9));
+                             info->engine.difference < 1e3 ? info->engine.difference * 1e6
+                                                           : 1e9));
     log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
               LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
-              LOG_NUMBER("head_size", info->head_size),
-              LOG_NUMBER("parameters", info->parameters),
-              LOG_TEXT("engine", info->engine), LOG_TEXT("cpu", info->cpu),
-              LOG_TEXT("precision", info->precision), LOG_NUMBER("memory", info->memory));
+              LOG_NUMBER("head_size", info->width.head),
+              LOG_NUMBER("parameters", info->footprint.parameters),
+              LOG_TEXT("engine", info->engine.name), LOG_TEXT("cpu", info->engine.cpu),
+              LOG_TEXT("precision", info->engine.precision),
+              LOG_NUMBER("memory", info->footprint.memory));
 }
 
 /* What each worker computes with for the first time. */
@@ -191,7 +193,9 @@ static attn_status check_memory(const struct catalogue *catalogue,
     if (status != ATTN_OK)
         return status;
 
-    size_t bytes = info.bytes > info.memory ? info.bytes : info.memory; /* to load it */
+    size_t bytes = info.footprint.bytes > info.footprint.memory
+                       ? info.footprint.bytes
+                       : info.footprint.memory; /* to load it */
     size_t machine = machine_free_memory("");
     size_t kept = sched_budget_left(catalogue->budget);
     size_t left = machine > kept ? machine - kept : 0;

@@ -81,7 +81,7 @@ static struct size_times *find_times(const struct estimate *estimate,
  * others. */
 static double guess_flops(const attn_model *model, const struct estimate_body *body) {
     const attn_model_info *info = attn_model_get_info(model);
-    size_t row_bytes = info->query_size * (body->text ? TEXT_BYTES : sizeof(float));
+    size_t row_bytes = info->width.query * (body->text ? TEXT_BYTES : sizeof(float));
     size_t rows = body->size / row_bytes + 1;
     attn_sizes sizes = {0};
 

@@ -269,7 +269,7 @@ attn_status load_measure(const struct config *config, const struct model_entry *
     const attn_engine_options engine =
         compute_engine_options(&config->compute, spec->precision, true);
 
-    *ret_info = (attn_model_info){.bytes = 0};
+    *ret_info = (attn_model_info){.footprint.bytes = 0};
     if (entry->error.status != ATTN_OK)
         return error_set(ret_error, entry->error.status, "%s", entry->error.text);
     if (entry->is_layer)
@@ -288,8 +288,8 @@ attn_status load_check_fit(const struct config *config, const struct model_list 
     for (size_t i = 0; i < list->count; i++) {
         attn_model_info info;
         if (load_measure(config, &list->items[i], &info, NULL) == ATTN_OK &&
-            info.bytes <= memory)
-            size_add_saturating(&sum, info.memory);
+            info.footprint.bytes <= memory)
+            size_add_saturating(&sum, info.footprint.memory);
     }
     if (sum <= memory)
         return ATTN_OK;

@@ -33,7 +33,7 @@ static attn_status fold_head(const struct layer_sizes *sizes, size_t which, size
         tensor_view_find_head(&sizes->view, names->weight, head);
     const struct safetensors_tensor *bias =
         tensor_view_find_head(&sizes->view, names->bias, head);
-    size_t head_size = sizes->info.head_size;
+    size_t head_size = sizes->info.width.head;
     size_t stage_size = projection->weight->shape[0];
     size_t in_size = projection->in_size;
 
@@ -64,7 +64,7 @@ static attn_status fold_heads(const struct layer_sizes *sizes, size_t which,
                               float *ret_weight, float *ret_bias) {
     const struct projection *projection = &sizes->projections[which];
     const struct safetensors_tensor *stage = projection->weight;
-    size_t head_size = sizes->info.head_size, in_size = projection->in_size;
+    size_t head_size = sizes->info.width.head, in_size = projection->in_size;
     size_t stage_size = stage->shape[0];
 
     /* tensors of the file have these sizes, so the sum does not overflow */
@@ -95,7 +95,7 @@ static attn_status fold_heads(const struct layer_sizes *sizes, size_t which,
 static attn_status read_heads(const struct layer_sizes *sizes, size_t which,
                               float *ret_weight, float *ret_bias) {
     const struct linear_names *names = &sizes->layout->linears[LINEAR_HEAD_QUERY + which];
-    size_t head_size = sizes->info.head_size;
+    size_t head_size = sizes->info.width.head;
     size_t in_size = sizes->projections[which].in_size;
     attn_status status = ATTN_OK;
 
@@ -174,12 +174,12 @@ static attn_status check_memory(const attn_model_info *info, attn_error *ret_err
     size_t memory = machine_memory("");
     attn_status status = model_describe(info, NULL, &described, ret_error);
 
-    if (status != ATTN_OK || described.bytes <= memory)
+    if (status != ATTN_OK || described.footprint.bytes <= memory)
         return status;
     return error_set(ret_error, ATTN_E_OVERFLOW,
                      "its weights need %zu bytes as float32, but this process may use "
                      "%zu; use a smaller model, or more memory",
-                     described.bytes, memory);
+                     described.footprint.bytes, memory);
 }
 
 /* Creates a model with the weights of the source. */
@@ -226,14 +226,14 @@ static attn_status prepare_to_serve(const struct weight_source *source,
     if (status != ATTN_OK || agree)
         return status;
 
-    const char *cpu = info->cpu; /* a constant */
-    double difference = info->difference;
+    const char *cpu = info->engine.cpu; /* a constant */
+    double difference = info->engine.difference;
     attn_model_destroy(*model);
     *model = NULL;
     status = load_weights(source, model, ret_error);
     if (status != ATTN_OK)
         return status;
-    (*model)->info.difference = difference;
+    (*model)->info.engine.difference = difference;
     return model_use_openblas(*model, cpu, ret_error);
 }
 

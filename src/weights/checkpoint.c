@@ -119,7 +119,7 @@ static attn_status find_layer(const char *name, const struct safetensors *file,
                              &info->context_length, ret_error);
     if (status == ATTN_OK)
         status = find_causal(file, options->causal, ret_sizes->layout->causal,
-                             &info->causal, ret_error);
+                             &info->mask.causal, ret_error);
     return status != ATTN_OK ? status : layer_sizes_find(ret_sizes, ret_error);
 }
 

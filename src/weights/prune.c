@@ -30,11 +30,11 @@ static const struct {
  * head `to`. Where there is none, they are those of the identity matrix. */
 static void copy_head_columns(const attn_model *model, size_t head, attn_model *pruned,
                               size_t to) {
-    size_t head_size = model->info.head_size;
+    size_t head_size = model->info.width.head;
     size_t columns = model->info.num_heads * head_size;
     size_t kept = pruned->info.num_heads * head_size;
 
-    for (size_t row = 0; row < pruned->info.out_size; row++) {
+    for (size_t row = 0; row < pruned->info.width.out; row++) {
         float *out = pruned->output_weight + row * kept + to * head_size;
         for (size_t d = 0; d < head_size; d++) {
             size_t column = head * head_size + d;
@@ -64,21 +64,21 @@ static void copy_rows(const struct model_array *from, const struct model_array *
 
 /* Returns what a layer has that no layer of PRUNED_LAYOUT has; NULL: nothing. */
 static const char *find_extra(const attn_model_info *info) {
-    double plain = 1 / sqrt((double)info->head_size);
+    double plain = 1 / sqrt((double)info->width.head);
     const struct {
         bool present;
         const char *name;
     } extras[] = {
         {info->num_kv_heads != info->num_heads, "heads that share a key head"},
-        {fabs(info->scale - plain) > 1e-12 * plain, "a scale of its own"},
-        {info->window > 0, "a window"},
-        {info->softcap > 0, "a softcap"},
-        {info->clip > 0, "a clip"},
-        {info->sinks, "sinks"},
-        {info->bias != ATTN_BIAS_NONE, "a bias by distance"},
-        {info->head_norm != ATTN_NORM_NONE, "norms of queries and keys"},
-        {info->rope_size > 0, "rotary positions"},
-        {info->pre_norm_applied, "a norm before it (pre_norm=true)"},
+        {fabs(info->score.scale - plain) > 1e-12 * plain, "a scale of its own"},
+        {info->mask.window > 0, "a window"},
+        {info->score.softcap > 0, "a softcap"},
+        {info->projection.clip > 0, "a clip"},
+        {info->score.sinks, "sinks"},
+        {info->score.bias != ATTN_BIAS_NONE, "a bias by distance"},
+        {info->head_norm.kind != ATTN_NORM_NONE, "norms of queries and keys"},
+        {info->rotation.size > 0, "rotary positions"},
+        {info->pre_norm.applied, "a norm before it (pre_norm=true)"},
     };
 
     for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
@@ -109,7 +109,7 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
     if (status != ATTN_OK)
         return status;
     info.layout = PRUNED_LAYOUT;
-    info.output_projection = true;
+    info.projection.output = true;
     for (size_t head = 0; head < whole.info.num_heads; head++)
         info.num_heads -= left_out[head] ? 1 : 0;
     info.num_kv_heads = info.num_heads;
@@ -153,7 +153,7 @@ attn_status prune_write_file(const attn_model *model, const char *path,
     snprintf(context_length, sizeof context_length, "%zu", info->context_length);
     const struct safetensors_text metadata[] = {
         {"num_heads", num_heads},
-        {"causal", info->causal ? "true" : "false"},
+        {"causal", info->mask.causal ? "true" : "false"},
         {"context_length", context_length},
     };
     size_t num_metadata = info->context_length > 0 ? 3 : 2; /* 0: no limit */

@@ -141,7 +141,7 @@ static attn_status size_heads(struct layer_sizes *sizes, size_t which,
                               const struct safetensors_tensor *stage) {
     struct projection *projection = &sizes->projections[which];
     const struct linear_names *names = &sizes->layout->linears[LINEAR_HEAD_QUERY + which];
-    size_t head_size = which == LINEAR_QUERY ? ANY : sizes->info.head_size;
+    size_t head_size = which == LINEAR_QUERY ? ANY : sizes->info.width.head;
     size_t columns = ANY;
     attn_status status = ATTN_OK;
 
@@ -161,7 +161,7 @@ static attn_status size_heads(struct layer_sizes *sizes, size_t which,
     }
 
     projection->in_size = stage != NULL ? stage->shape[1] : columns;
-    sizes->info.head_size = head_size;
+    sizes->info.width.head = head_size;
     if (!size_mul(sizes->info.num_heads, head_size, &sizes->hidden))
         return error_set(sizes->ret_error, ATTN_E_OVERFLOW, "the heads are too large");
     return ATTN_OK;
@@ -247,7 +247,7 @@ static attn_status divide_heads(struct layer_sizes *sizes) {
                          "of query, key and value",
                          info->num_heads, sizes->hidden);
 
-    info->head_size = sizes->hidden / info->num_heads;
+    info->width.head = sizes->hidden / info->num_heads;
     return ATTN_OK;
 }
 
@@ -257,7 +257,7 @@ static attn_status size_output(struct layer_sizes *sizes) {
 
     sizes->others[0] = sizes_find(sizes, names->weight);
     if (sizes->others[0] == NULL) {
-        info->out_size = sizes->hidden;
+        info->width.out = sizes->hidden;
         return ATTN_OK;
     }
 
@@ -265,14 +265,14 @@ static attn_status size_output(struct layer_sizes *sizes) {
                                      "its input is the concatenated heads");
     if (status != ATTN_OK)
         return status;
-    info->output_projection = true;
-    info->out_size = sizes->others[0]->shape[0];
+    info->projection.output = true;
+    info->width.out = sizes->others[0]->shape[0];
 
     sizes->others[1] = sizes_find(sizes, names->bias);
     if (sizes->others[1] == NULL)
         return ATTN_OK;
-    info->output_bias = true;
-    return check_shape(sizes, sizes->others[1], info->out_size, NO_COLUMNS,
+    info->projection.output_bias = true;
+    return check_shape(sizes, sizes->others[1], info->width.out, NO_COLUMNS,
                        "one number for each row of the weight");
 }
 
@@ -308,12 +308,12 @@ static attn_status size_additive(struct layer_sizes *sizes) {
     if (status != ATTN_OK || tensors[0] == NULL)
         return status;
 
-    status = check_shape(sizes, tensors[0], ANY, info->head_size,
+    status = check_shape(sizes, tensors[0], ANY, info->width.head,
                          "its input is the query of one head");
     if (status != ATTN_OK)
         return status;
     size_t width = tensors[0]->shape[0];
-    status = check_shape(sizes, tensors[1], width, info->head_size,
+    status = check_shape(sizes, tensors[1], width, info->width.head,
                          "it must be as wide as " LAYOUT_ADDITIVE_QUERY);
     if (status != ATTN_OK)
         return status;
@@ -328,8 +328,8 @@ static attn_status size_additive(struct layer_sizes *sizes) {
     if (status != ATTN_OK)
         return status;
 
-    info->scoring = ATTN_ADDITIVE;
-    info->additive_size = width;
+    info->score.kind = ATTN_ADDITIVE;
+    info->width.additive = width;
     return ATTN_OK;
 }
 
@@ -353,11 +353,11 @@ attn_status layer_sizes_find(struct layer_sizes *sizes, attn_error *ret_error) {
         status = size_additive(sizes);
 
     const struct projection *projections = sizes->projections;
-    info->query_size = projections[LINEAR_QUERY].in_size;
-    info->key_size = projections[LINEAR_KEY].in_size;
-    info->value_size = projections[LINEAR_VALUE].in_size;
-    info->query_bias = projection_has_bias(&projections[LINEAR_QUERY]);
-    info->key_bias = projection_has_bias(&projections[LINEAR_KEY]);
-    info->value_bias = projection_has_bias(&projections[LINEAR_VALUE]);
+    info->width.query = projections[LINEAR_QUERY].in_size;
+    info->width.key = projections[LINEAR_KEY].in_size;
+    info->width.value = projections[LINEAR_VALUE].in_size;
+    info->projection.query_bias = projection_has_bias(&projections[LINEAR_QUERY]);
+    info->projection.key_bias = projection_has_bias(&projections[LINEAR_KEY]);
+    info->projection.value_bias = projection_has_bias(&projections[LINEAR_VALUE]);
     return status;
 }

@@ -71,11 +71,11 @@ struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
         tensor.planes = batch->query_lens;
         tensor.plane_axis = true;
         tensor.num_rows = info->num_heads;
-        tensor.width = info->head_size;
+        tensor.width = info->width.head;
     } else {
         tensor.num_planes = 1;
         tensor.rows = batch->query_lens;
-        tensor.width = which == WIRE_RESULT_LSE ? info->num_heads : info->out_size;
+        tensor.width = which == WIRE_RESULT_LSE ? info->num_heads : info->width.out;
     }
     return tensor;
 }

@@ -122,7 +122,7 @@ static bool check_queries(const struct wire_tensors *tensors,
                           const attn_model_info *model,
                           struct wire_problem *ret_problem) {
     const struct wire_tensor *queries = &tensors->queries;
-    return check_width(queries, "queries", model, "query_size", model->query_size,
+    return check_width(queries, "queries", model, "query_size", model->width.query,
                        ret_problem) &&
            check_context(queries, "queries", model, ret_problem);
 }
@@ -132,7 +132,7 @@ static bool check_keys(struct wire_tensors *tensors, const attn_model_info *mode
     struct wire_tensor *keys = &tensors->keys;
     if (tensors->keys_given)
         return check_num_sequences(keys, "keys", &tensors->queries, ret_problem) &&
-               check_width(keys, "keys", model, "key_size", model->key_size,
+               check_width(keys, "keys", model, "key_size", model->width.key,
                            ret_problem) &&
                check_context(keys, "keys", model, ret_problem);
     if (wire_model_is_cross(model))
@@ -141,8 +141,8 @@ static bool check_keys(struct wire_tensors *tensors, const attn_model_info *mode
                                 "layer, whose keys are not its queries; send keys",
                                 model->name);
     *keys = tensors->queries;
-    return keys->width == model->key_size ||
-           refuse_default("keys", "queries", model, model->key_size, keys->width,
+    return keys->width == model->width.key ||
+           refuse_default("keys", "queries", model, model->width.key, keys->width,
                           ret_problem);
 }
 
@@ -151,13 +151,13 @@ static bool check_values(struct wire_tensors *tensors, const attn_model_info *mo
     struct wire_tensor *values = &tensors->values;
     if (tensors->values_given)
         return check_num_sequences(values, "values", &tensors->queries, ret_problem) &&
-               check_width(values, "values", model, "value_size", model->value_size,
+               check_width(values, "values", model, "value_size", model->width.value,
                            ret_problem) &&
                check_value_lens(tensors, ret_problem);
     *values = tensors->keys;
-    return values->width == model->value_size ||
+    return values->width == model->width.value ||
            refuse_default("values", tensors->keys_given ? "keys" : "queries", model,
-                          model->value_size, values->width, ret_problem);
+                          model->width.value, values->width, ret_problem);
 }
 
 bool wire_tensors_read(wire_tensor_source *source, const void *context,
@@ -172,7 +172,7 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
         return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "queries",
                                 "queries is required; send it with shape [B, Tq, %zu] or "
                                 "[Tq, %zu]",
-                                model->query_size, model->query_size);
+                                model->width.query, model->width.query);
 
     size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
     if (!check_queries(&tensors, model, ret_problem) ||

@@ -25,8 +25,8 @@ def structure(**fields):
 
 
 Error = structure(status=ctypes.c_int, text=ctypes.c_char * 480)
-ModelInfo = structure(name=ctypes.c_char * 65, engine=ctypes.c_char_p, cpu=ctypes.c_char_p,
-                      precision=ctypes.c_char_p)
+UsedEngine = structure(name=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p)
+ModelInfo = structure(name=ctypes.c_char * 65, engine=UsedEngine)  # their first members
 Engine = structure(engine=ctypes.c_char_p, cpu=ctypes.c_char_p, precision=ctypes.c_char_p,
                    serve_only=FLAG)
 Request = structure(num_sequences=SIZE, query_lens=ADDRESS, key_lens=ADDRESS, queries=ADDRESS,
@@ -63,7 +63,7 @@ def make_attnd(problem, library, precision):
         check(lib.attn_model_load(b"peers", str(path).encode(), None, ctypes.byref(options),
                                   ctypes.byref(model), ctypes.byref(error)))
     info = lib.attn_model_get_info(model).contents
-    assert info.precision == precision.encode()
+    assert info.engine.precision == precision.encode()
     query_lens, key_lens = (np.full(problem.shape.sequences, length, np.uintp)
                             for length in (problem.shape.length, problem.shape.key_length))
     keys = problem.keys.ctypes.data
@@ -82,8 +82,8 @@ def make_attnd(problem, library, precision):
 
     run.holds = query_lens, key_lens, problem  # libattnd has only their addresses
     return (run, lambda: outputs.reshape(problem.queries.shape),
-            f"attnd {lib.attn_version().decode()}, {info.engine.decode()}, {info.cpu.decode()}, "
-            + precision)
+            f"attnd {lib.attn_version().decode()}, {info.engine.name.decode()}, "
+            f"{info.engine.cpu.decode()}, {precision}")
 
 
 def bench_command(program):

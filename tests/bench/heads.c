@@ -88,13 +88,13 @@ static void time_shape(const attn_model *model, const attn_model *pruned, size_t
                        size_t tokens) {
     const attn_model_info *info = attn_model_get_info(model);
     size_t *lens = allocate(batch * sizeof *lens);
-    float *rows = allocate(batch * tokens * info->query_size * sizeof *rows);
+    float *rows = allocate(batch * tokens * info->width.query * sizeof *rows);
     float *mask = allocate(info->num_heads * sizeof *mask);
     double times[NUM_TIMES][ROUNDS];
 
     for (size_t i = 0; i < batch; i++)
         lens[i] = tokens;
-    for (size_t i = 0; i < batch * tokens * info->query_size; i++)
+    for (size_t i = 0; i < batch * tokens * info->width.query; i++)
         rows[i] = (float)(drand48() - 0.5);
     for (size_t h = 0; h < info->num_heads; h++)
         mask[h] = (float)(h % 2);
@@ -116,7 +116,7 @@ static void time_shape(const attn_model *model, const attn_model *pruned, size_t
     for (size_t i = 0; i < NUM_TIMES; i++)
         qsort(times[i], ROUNDS, sizeof times[i][0], compare_doubles);
     double whole = times[PLAIN][ROUNDS / 2];
-    printf("| %zu,%zu,%zu,%zu | %.2f ms |", batch, tokens, info->query_size,
+    printf("| %zu,%zu,%zu,%zu | %.2f ms |", batch, tokens, info->width.query,
            info->num_heads, whole);
     for (size_t i = MASKED; i < NUM_TIMES; i++)
         printf(" %.2fx |", times[i][ROUNDS / 2] / whole);

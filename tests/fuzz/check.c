@@ -93,18 +93,18 @@ static void check_attended(const attn_request *batch, const attn_model_info *inf
         if (batch->causal && valid > q + 1)
             valid = q + 1;
         if (valid > 0)
-            check_numbers(queries + q * info->query_size, info->query_size, true);
-        check_numbers(keys, valid * info->key_size, true);
-        check_numbers(values, (valid > 0 ? valid : num_keys) * info->value_size, true);
+            check_numbers(queries + q * info->width.query, info->width.query, true);
+        check_numbers(keys, valid * info->width.key, true);
+        check_numbers(values, (valid > 0 ? valid : num_keys) * info->width.value, true);
     }
 }
 
 static void check_all_attended(const attn_request *batch, const attn_model_info *info) {
     size_t query = 0, key = 0;
     for (size_t b = 0; b < batch->num_sequences; b++) {
-        check_attended(batch, info, b, query, batch->queries + query * info->query_size,
-                       batch->keys + key * info->key_size,
-                       batch->values + key * info->value_size);
+        check_attended(batch, info, b, query, batch->queries + query * info->width.query,
+                       batch->keys + key * info->width.key,
+                       batch->values + key * info->width.value);
         query += batch->query_lens[b];
         key += batch->key_lens[b];
     }
@@ -118,9 +118,9 @@ void fuzz_check_request(const struct wire_request *request, bool finite) {
 
     fuzz_check(request->batched || batch->num_sequences == 1,
                "sequences without a batch axis");
-    check_numbers(batch->queries, queries * info->query_size, finite);
-    check_numbers(batch->keys, keys * info->key_size, finite);
-    check_numbers(batch->values, keys * info->value_size, finite);
+    check_numbers(batch->queries, queries * info->width.query, finite);
+    check_numbers(batch->keys, keys * info->width.key, finite);
+    check_numbers(batch->values, keys * info->width.value, finite);
     if (batch->head_mask != NULL)
         check_numbers(batch->head_mask, info->num_heads, true);
     check_valid_lens(batch);

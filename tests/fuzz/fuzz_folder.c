@@ -41,7 +41,7 @@ static void read_layer(const struct layer *layer, bool pre_norm) {
 
     layer_fill_info(layer, pre_norm, &info);
     if (model_describe(&info, NULL, &info, NULL) != ATTN_OK ||
-        info.parameters > 4 * FLOATS_MAX)
+        info.footprint.parameters > 4 * FLOATS_MAX)
         return;
     must(attn_model_create(&info, &model) == ATTN_OK, "out of memory");
     layer_read_model(layer, model, NULL);

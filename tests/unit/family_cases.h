@@ -144,8 +144,8 @@ static inline attn_request make_case_request(const attn_model *model,
                           .queries = queries,
                           .keys = keys,
                           .values = keys,
-                          .causal = info->causal,
-                          .window = info->window,
+                          .causal = info->mask.causal,
+                          .window = info->mask.window,
                           .need_weights = ATTN_WEIGHTS_ALL};
 }
 

@@ -64,7 +64,7 @@ static inline double run_layer(const struct layer *layer, const struct layer_cas
     if (layer->norm_before.kind == ATTN_NORM_NONE || want->hidden.values == NULL)
         return worst;
     model = make_model(layer, true);
-    assert_true(attn_model_get_info(model)->pre_norm_applied);
+    assert_true(attn_model_get_info(model)->pre_norm.applied);
     worst = fmax(worst, run_case(model, want, want->hidden.values));
     attn_model_destroy(model);
     return worst;

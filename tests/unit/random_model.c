@@ -34,13 +34,13 @@ static double random_number(uint64_t *state, double low, double high) {
 /* Fills in the numbers of a rotation. */
 static void fill_rotation(uint64_t *state, attn_model *model) {
     struct model_rotation *rotation = &model->rotation;
-    size_t size = model->info.rope_size;
-    bool dynamic = size > 0 && strcmp(model->info.rope_type, "dynamic") == 0;
+    size_t size = model->info.rotation.size;
+    bool dynamic = size > 0 && strcmp(model->info.rotation.type, "dynamic") == 0;
 
     if (size == 0)
         return;
     rotation->magnitude = random_number(state, 0.8, 1.4);
-    rotation->base = model->info.rope_base;
+    rotation->base = model->info.rotation.base;
     if (dynamic || rotation->long_frequencies != NULL) {
         rotation->max_length = random_between(state, 1, 12);
         rotation->factor = random_number(state, 1, 4);
@@ -56,43 +56,44 @@ static void fill_rotation(uint64_t *state, attn_model *model) {
 /* Fills in what random_add_features() has added. */
 static void fill_features(uint64_t *state, attn_model *model) {
     const attn_model_info *info = &model->info;
-    size_t size = info->head_size;
-    size_t queries = info->head_norm_whole ? size * info->num_heads : size;
-    size_t keys = info->head_norm_whole ? size * info->num_kv_heads : size;
+    size_t size = info->width.head;
+    size_t queries = info->head_norm.whole ? size * info->num_heads : size;
+    size_t keys = info->head_norm.whole ? size * info->num_kv_heads : size;
 
     random_fill(state, model->sinks, info->num_heads);
     random_fill(state, model->alibi_slopes, info->num_heads);
-    for (size_t h = 0; info->bias == ATTN_BIAS_ALIBI_ROUNDED && h < info->num_heads; h++)
+    for (size_t h = 0; info->score.bias == ATTN_BIAS_ALIBI_ROUNDED && h < info->num_heads;
+         h++)
         model->alibi_slopes[h] = dtype_round_bf16(model->alibi_slopes[h]);
     random_fill(state, model->distance_bias,
-                info->num_heads * (2 * info->bias_distance + 1));
+                info->num_heads * (2 * info->score.bias_distance + 1));
     random_fill(state, model->query_norm_weight, queries);
     random_fill(state, model->query_norm_bias, queries);
     random_fill(state, model->key_norm_weight, keys);
     random_fill(state, model->key_norm_bias, keys);
-    random_fill(state, model->pre_norm_weight, info->query_size);
-    random_fill(state, model->pre_norm_bias, info->query_size);
+    random_fill(state, model->pre_norm_weight, info->width.query);
+    random_fill(state, model->pre_norm_bias, info->width.query);
     fill_rotation(state, model);
 }
 
 attn_model *random_model(uint64_t *state, const attn_model_info *info) {
-    size_t hidden = info->num_heads * info->head_size;
+    size_t hidden = info->num_heads * info->width.head;
     attn_model *model;
 
     if (attn_model_create(info, &model) != ATTN_OK)
         abort();
-    size_t key_hidden = model->info.num_kv_heads * info->head_size;
-    random_fill(state, model->query_weight, hidden * info->query_size);
+    size_t key_hidden = model->info.num_kv_heads * info->width.head;
+    random_fill(state, model->query_weight, hidden * info->width.query);
     random_fill(state, model->query_bias, hidden);
-    random_fill(state, model->key_weight, key_hidden * info->key_size);
+    random_fill(state, model->key_weight, key_hidden * info->width.key);
     random_fill(state, model->key_bias, key_hidden);
-    random_fill(state, model->value_weight, key_hidden * info->value_size);
+    random_fill(state, model->value_weight, key_hidden * info->width.value);
     random_fill(state, model->value_bias, key_hidden);
-    random_fill(state, model->output_weight, info->out_size * hidden);
-    random_fill(state, model->output_bias, info->out_size);
-    random_fill(state, model->additive_query, info->additive_size * info->head_size);
-    random_fill(state, model->additive_key, info->additive_size * info->head_size);
-    random_fill(state, model->additive_score, info->additive_size);
+    random_fill(state, model->output_weight, info->width.out * hidden);
+    random_fill(state, model->output_bias, info->width.out);
+    random_fill(state, model->additive_query, info->width.additive * info->width.head);
+    random_fill(state, model->additive_key, info->width.additive * info->width.head);
+    random_fill(state, model->additive_score, info->width.additive);
     fill_features(state, model);
 
     if (attn_model_set_engine(model, NULL, NULL) != ATTN_OK)
@@ -106,24 +107,24 @@ attn_model_info random_model_info(uint64_t *state) {
     attn_model_info info = {
         .name = "random",
         .layout = "test",
-        .scoring =
+        .score.kind =
             random_between(state, 0, 3) == 0 ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
-        .query_size = random_between(state, 1, 40),
-        .key_size = random_between(state, 1, 40),
-        .value_size = random_between(state, 1, 40),
+        .width = {.query = random_between(state, 1, 40),
+                  .key = random_between(state, 1, 40),
+                  .value = random_between(state, 1, 40),
+                  .head = random_between(state, 1, 20)},
         .num_heads = random_between(state, 1, 6),
-        .head_size = random_between(state, 1, 20),
-        .query_bias = bias,
-        .key_bias = bias,
-        .value_bias = bias,
-        .output_bias = bias && projection,
-        .output_projection = projection,
+        .projection = {.query_bias = bias,
+                       .key_bias = bias,
+                       .value_bias = bias,
+                       .output_bias = bias && projection,
+                       .output = projection},
     };
 
-    if (info.scoring == ATTN_ADDITIVE)
-        info.additive_size = random_between(state, 1, 12);
-    info.out_size =
-        projection ? random_between(state, 1, 40) : info.num_heads * info.head_size;
+    if (info.score.kind == ATTN_ADDITIVE)
+        info.width.additive = random_between(state, 1, 12);
+    info.width.out =
+        projection ? random_between(state, 1, 40) : info.num_heads * info.width.head;
     return info;
 }
 
@@ -135,34 +136,36 @@ static bool draw(uint64_t *state, unsigned features, enum random_feature feature
  * which are nearly equal do not become large. */
 static void add_norms(uint64_t *state, unsigned features, attn_model_info *info) {
     if (draw(state, features, RANDOM_HEAD_NORM)) {
-        info->head_norm = random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
-        info->head_norm_whole = random_between(state, 0, 1) == 1;
-        info->head_norm_bias = random_between(state, 0, 1) == 1;
-        info->head_norm_eps = random_number(state, 0.01, 0.1);
+        info->head_norm.kind =
+            random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
+        info->head_norm.whole = random_between(state, 0, 1) == 1;
+        info->head_norm.bias = random_between(state, 0, 1) == 1;
+        info->head_norm.eps = random_number(state, 0.01, 0.1);
     }
     if (draw(state, features, RANDOM_PRE_NORM)) {
-        info->pre_norm = random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
-        info->pre_norm_applied = true;
-        info->pre_norm_bias = random_between(state, 0, 1) == 1;
-        info->pre_norm_eps = random_number(state, 0.01, 0.1);
+        info->pre_norm.kind =
+            random_between(state, 0, 1) ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
+        info->pre_norm.applied = true;
+        info->pre_norm.bias = random_between(state, 0, 1) == 1;
+        info->pre_norm.eps = random_number(state, 0.01, 0.1);
         info->kind = random_between(state, 0, 1) ? "self" : "cross";
         if (strcmp(info->kind, "self") == 0)
-            info->key_size = info->value_size = info->query_size;
+            info->width.key = info->width.value = info->width.query;
     }
 }
 
 static void add_rotation(uint64_t *state, attn_model_info *info) {
     static const char *const types[] = {"default", "longrope", "dynamic"};
 
-    if (info->head_size < 2)
+    if (info->width.head < 2)
         return;
-    info->rope_size = 2 * random_between(state, 1, info->head_size / 2);
-    info->rope_type = types[random_between(state, 0, 2)];
-    info->rope_base = random_number(state, 100, 10000);
+    info->rotation.size = 2 * random_between(state, 1, info->width.head / 2);
+    info->rotation.type = types[random_between(state, 0, 2)];
+    info->rotation.base = random_number(state, 100, 10000);
 }
 
 void random_add_features(uint64_t *state, unsigned features, attn_model_info *info) {
-    if (info->scoring != ATTN_SCALED_DOT_PRODUCT)
+    if (info->score.kind != ATTN_SCALED_DOT_PRODUCT)
         return;
     if (draw(state, features, RANDOM_KV_HEADS)) {
         info->num_kv_heads = random_between(state, 1, info->num_heads);
@@ -173,17 +176,17 @@ void random_add_features(uint64_t *state, unsigned features, attn_model_info *in
         add_rotation(state, info);
     add_norms(state, features, info);
     if (draw(state, features, RANDOM_CLIP))
-        info->clip = random_number(state, 0.3, 1.5);
+        info->projection.clip = random_number(state, 0.3, 1.5);
     if (draw(state, features, RANDOM_SCALE))
-        info->scale = random_number(state, 0.05, 1.5);
+        info->score.scale = random_number(state, 0.05, 1.5);
     if (draw(state, features, RANDOM_SOFTCAP))
-        info->softcap = random_number(state, 0.5, 5);
-    info->sinks = draw(state, features, RANDOM_SINKS);
+        info->score.softcap = random_number(state, 0.5, 5);
+    info->score.sinks = draw(state, features, RANDOM_SINKS);
     if (draw(state, features, RANDOM_BIAS)) {
-        info->bias =
+        info->score.bias =
             (attn_bias)random_between(state, ATTN_BIAS_ALIBI, ATTN_BIAS_ALIBI_ROUNDED);
-        if (info->bias == ATTN_BIAS_BUCKETS)
-            info->bias_distance = random_between(state, 1, 8);
+        if (info->score.bias == ATTN_BIAS_BUCKETS)
+            info->score.bias_distance = random_between(state, 1, 8);
     }
 }
 
@@ -269,9 +272,9 @@ void random_request_init(uint64_t *state, const attn_model *model, size_t max_qu
         num_keys += r.key_lens[s];
     }
 
-    request->queries = r.queries = random_floats(state, num_queries * info->query_size);
-    request->keys = r.keys = random_floats(state, num_keys * info->key_size);
-    request->values = r.values = random_floats(state, num_keys * info->value_size);
+    request->queries = r.queries = random_floats(state, num_queries * info->width.query);
+    request->keys = r.keys = random_floats(state, num_keys * info->width.key);
+    request->values = r.values = random_floats(state, num_keys * info->width.value);
     add_valid_lens(state, &r, num_queries);
     request->causal = random_between(state, 0, 1) == 1;
     request->need_weights = (attn_need_weights)random_between(state, 0, 2);

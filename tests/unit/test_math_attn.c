@@ -86,7 +86,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
 
         struct random_request r;
         random_request_init(&seed, model, longest, longest, &r);
-        for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
+        for (size_t q = 0; q < r.sizes.num_queries * info.width.query; q++)
             r.queries[q] *= query_scale;
         compare_with_reference(model, &r.request, &r.sizes, i);
         random_request_deinit(&r);
@@ -161,16 +161,13 @@ static void test_selected_weights_have_the_bits_of_all(void **state) {
 
 /* A model 4 wide with 2 heads, whose projections copy: for cases worked out by hand. */
 static attn_model *identity_model(void) {
-    const attn_model_info info = {.name = "identity",
-                                  .layout = "test",
-                                  .query_size = 4,
-                                  .key_size = 4,
-                                  .value_size = 4,
-                                  .out_size = 4,
-                                  .num_heads = 2,
-                                  .head_size = 2,
-                                  .output_projection = true,
-                                  .context_length = 8};
+    const attn_model_info info = {
+        .name = "identity",
+        .layout = "test",
+        .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 2},
+        .num_heads = 2,
+        .projection.output = true,
+        .context_length = 8};
     attn_model *model;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     for (size_t i = 0; i < 4; i++)
@@ -377,15 +374,15 @@ static void test_plan_refuses_what_cannot_be_counted(void **state) {
 
 static void test_model_create_refuses_sizes_that_wrap(void **state) {
     (void)state;
-    attn_model_info info = {.query_size = SIZE_MAX / 4,
-                            .key_size = 1,
-                            .value_size = 1,
-                            .out_size = 1,
-                            .num_heads = 8,
-                            .head_size = SIZE_MAX / 4};
+    attn_model_info info = {.width = {.query = SIZE_MAX / 4,
+                                      .key = 1,
+                                      .value = 1,
+                                      .out = 1,
+                                      .head = SIZE_MAX / 4},
+                            .num_heads = 8};
     attn_model *model = NULL;
     assert_int_equal(attn_model_create(&info, &model), ATTN_E_OVERFLOW);
-    info.num_heads = info.head_size = 1;
+    info.num_heads = info.width.head = 1;
     assert_int_equal(attn_model_create(&info, &model), ATTN_E_OVERFLOW);
     assert_null(model);
     attn_model_destroy(NULL);
@@ -411,14 +408,11 @@ test_plan_needs_memory_that_grows_with_the_sequence_not_its_square(void **state)
 static void test_long_sequences_need_little_memory(void **state) {
     (void)state;
     enum { TOKENS = 16384, WIDTH = 768 };
-    const attn_model_info info = {.name = "wide",
-                                  .query_size = WIDTH,
-                                  .key_size = WIDTH,
-                                  .value_size = WIDTH,
-                                  .out_size = WIDTH,
-                                  .num_heads = 12,
-                                  .head_size = 64,
-                                  .output_projection = true};
+    const attn_model_info info = {
+        .name = "wide",
+        .width = {.query = WIDTH, .key = WIDTH, .value = WIDTH, .out = WIDTH, .head = 64},
+        .num_heads = 12,
+        .projection.output = true};
     const attn_parallel parallel = {.num_threads = 8};
     const size_t length = TOKENS;
     const attn_request request = {.num_sequences = 1,

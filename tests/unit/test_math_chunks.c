@@ -158,9 +158,9 @@ static void test_factors_make_weights_sum_to_one(void **state) {
 static attn_model *small_model(uint64_t *seed, size_t head_size_max) {
     attn_model_info info = random_model_info(seed);
     info.num_heads = random_between(seed, 1, 2);
-    if (info.head_size > head_size_max)
-        info.head_size = head_size_max;
-    info.output_projection = true;
+    if (info.width.head > head_size_max)
+        info.width.head = head_size_max;
+    info.projection.output = true;
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -219,13 +219,13 @@ static void test_splits_of_queries_do_not_change_a_bit(void **state) {
     attn_model *model = small_model(&seed, 3);
     const attn_model_info *info = attn_model_get_info(model);
     const size_t query_len = ROWS, key_len = LONG;
-    float *queries = malloc(ROWS * info->query_size * sizeof *queries);
-    float *keys = malloc(key_len * info->key_size * sizeof *keys);
-    float *values = malloc(key_len * info->value_size * sizeof *values);
+    float *queries = malloc(ROWS * info->width.query * sizeof *queries);
+    float *keys = malloc(key_len * info->width.key * sizeof *keys);
+    float *values = malloc(key_len * info->width.value * sizeof *values);
     size_t valid[ROWS];
-    random_fill(&seed, queries, ROWS * info->query_size);
-    random_fill(&seed, keys, key_len * info->key_size);
-    random_fill(&seed, values, key_len * info->value_size);
+    random_fill(&seed, queries, ROWS * info->width.query);
+    random_fill(&seed, keys, key_len * info->width.key);
+    random_fill(&seed, values, key_len * info->width.value);
     for (size_t q = 0; q < ROWS; q++)
         valid[q] = random_between(&seed, 0, q % 2 == 0 ? 3 : LONG);
 
@@ -244,10 +244,10 @@ static void test_splits_of_queries_do_not_change_a_bit(void **state) {
         count = random_between(&seed, 1, ROWS - first < 20 ? ROWS - first : 20);
         attn_request part = all;
         part.query_lens = &count;
-        part.queries = queries + first * info->query_size;
+        part.queries = queries + first * info->width.query;
         part.valid_lens = valid + first;
         attn_result some = run(model, &part, &some_sizes);
-        assert_memory_equal(some.outputs, together.outputs + first * info->out_size,
+        assert_memory_equal(some.outputs, together.outputs + first * info->width.out,
                             some_sizes.outputs * sizeof(float));
         for (size_t h = 0; h < info->num_heads; h++)
             assert_memory_equal(some.weights + h * count * LONG,
@@ -287,16 +287,13 @@ static void compare_sums_of_weights(bool sinks) {
     enum { TOKENS = KERNEL_CHUNK_KEYS + 50, HEADS = 1 };
     uint64_t seed = 20261133;
     const size_t len = TOKENS;
-    const attn_model_info info = {.name = "self",
-                                  .layout = "test",
-                                  .query_size = 4,
-                                  .key_size = 4,
-                                  .value_size = 4,
-                                  .out_size = 4,
-                                  .num_heads = HEADS,
-                                  .head_size = 4,
-                                  .output_projection = true,
-                                  .sinks = sinks};
+    const attn_model_info info = {
+        .name = "self",
+        .layout = "test",
+        .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 4},
+        .num_heads = HEADS,
+        .projection.output = true,
+        .score.sinks = sinks};
     attn_model *model = random_model(&seed, &info);
     float *x = malloc(TOKENS * 4 * sizeof *x);
     attn_sizes sizes;
@@ -344,16 +341,13 @@ static void test_sinks_do_not_let_rows_depend_on_their_panel(void **state) {
     enum { WINDOW = 100, FIRST = 2380, ROWS = 60, TOKENS = 2500 };
     uint64_t seed = 20261134;
     const size_t one = 1, rows = ROWS, tokens = TOKENS;
-    const attn_model_info info = {.name = "sinks",
-                                  .layout = "test",
-                                  .query_size = 8,
-                                  .key_size = 8,
-                                  .value_size = 8,
-                                  .out_size = 8,
-                                  .num_heads = 2,
-                                  .head_size = 4,
-                                  .output_projection = true,
-                                  .sinks = true};
+    const attn_model_info info = {
+        .name = "sinks",
+        .layout = "test",
+        .width = {.query = 8, .key = 8, .value = 8, .out = 8, .head = 4},
+        .num_heads = 2,
+        .projection.output = true,
+        .score.sinks = true};
     size_t positions[ROWS];
     attn_sizes sizes, one_size;
     (void)state;

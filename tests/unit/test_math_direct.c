@@ -27,12 +27,12 @@ static bool is_native(void) {
 /* Heads of 4 to 64 columns, so that 1 to 16 queries are few. */
 static attn_model *wide_model(uint64_t *seed) {
     attn_model_info info = random_model_info(seed);
-    info.scoring = ATTN_SCALED_DOT_PRODUCT;
-    info.additive_size = 0;
+    info.score.kind = ATTN_SCALED_DOT_PRODUCT;
+    info.width.additive = 0;
     info.num_heads = random_between(seed, 1, 4);
-    info.head_size = random_between(seed, 4, 64);
-    if (!info.output_projection)
-        info.out_size = info.num_heads * info.head_size;
+    info.width.head = random_between(seed, 4, 64);
+    if (!info.projection.output)
+        info.width.out = info.num_heads * info.width.head;
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -46,7 +46,7 @@ static attn_model *random_case(uint64_t *seed, size_t max_keys,
     const attn_model_info *info = attn_model_get_info(model);
 
     random_request_init(seed, model, 16, max_keys, ret_request);
-    for (size_t i = 0; i < ret_request->sizes.num_queries * info->query_size; i++)
+    for (size_t i = 0; i < ret_request->sizes.num_queries * info->width.query; i++)
         ret_request->queries[i] *= query_scale / 2;
     return model;
 }
@@ -142,9 +142,9 @@ static attn_request take_sequence(const attn_model *model, const attn_request *b
 
     one.num_sequences = 1;
     for (size_t s = 0; s < sequence; s++) {
-        one.queries += batch->query_lens[s] * info->query_size;
-        one.keys += batch->key_lens[s] * info->key_size;
-        one.values += batch->key_lens[s] * info->value_size;
+        one.queries += batch->query_lens[s] * info->width.query;
+        one.keys += batch->key_lens[s] * info->width.key;
+        one.values += batch->key_lens[s] * info->width.value;
         if (batch->valid_lens != NULL)
             one.valid_lens += batch->valid_lens_per_query ? batch->query_lens[s] : 1;
     }
@@ -194,13 +194,13 @@ static struct single single_init(uint64_t *seed, const attn_model_info *info,
     struct single s = {.model = random_model(seed, info),
                        .query_len = query_len,
                        .key_len = key_len,
-                       .queries = malloc(query_len * info->query_size * sizeof(float)),
-                       .keys = malloc(key_len * info->key_size * sizeof(float)),
-                       .values = malloc(key_len * info->value_size * sizeof(float))};
+                       .queries = malloc(query_len * info->width.query * sizeof(float)),
+                       .keys = malloc(key_len * info->width.key * sizeof(float)),
+                       .values = malloc(key_len * info->width.value * sizeof(float))};
     assert_int_equal(attn_model_set_engine(s.model, &engine, NULL), ATTN_OK);
-    random_fill(seed, s.queries, query_len * info->query_size);
-    random_fill(seed, s.keys, key_len * info->key_size);
-    random_fill(seed, s.values, key_len * info->value_size);
+    random_fill(seed, s.queries, query_len * info->width.query);
+    random_fill(seed, s.keys, key_len * info->width.key);
+    random_fill(seed, s.values, key_len * info->width.value);
     s.request = (attn_request){
         .num_sequences = 1, .queries = s.queries, .keys = s.keys, .values = s.values};
     return s;
@@ -215,18 +215,17 @@ static void single_deinit(struct single *s) {
 
 /* Returns the sizes of a layer of so many heads of so many columns. */
 static attn_model_info layer(size_t num_heads, size_t head_size, size_t width) {
-    return (attn_model_info){.name = "direct",
-                             .layout = "test",
-                             .query_size = width,
-                             .key_size = width,
-                             .value_size = width,
-                             .out_size = width,
-                             .num_heads = num_heads,
-                             .head_size = head_size,
-                             .query_bias = true,
-                             .key_bias = true,
-                             .value_bias = true,
-                             .output_projection = true};
+    return (attn_model_info){
+        .name = "direct",
+        .layout = "test",
+        .width = {.query = width,
+                  .key = width,
+                  .value = width,
+                  .out = width,
+                  .head = head_size},
+        .num_heads = num_heads,
+        .projection = {
+            .query_bias = true, .key_bias = true, .value_bias = true, .output = true}};
 }
 
 static void test_splits_of_few_queries_do_not_change_a_bit(void **state) {
@@ -244,9 +243,9 @@ static void test_splits_of_few_queries_do_not_change_a_bit(void **state) {
         count = random_between(&seed, 1, ROWS - first);
         attn_request part = s.request;
         part.query_lens = &count;
-        part.queries += first * info.query_size;
+        part.queries += first * info.width.query;
         attn_result some = run(s.model, &part, &some_sizes);
-        assert_memory_equal(some.outputs, together.outputs + first * info.out_size,
+        assert_memory_equal(some.outputs, together.outputs + first * info.width.out,
                             some_sizes.outputs * sizeof(float));
         for (size_t h = 0; h < HEADS; h++)
             assert_memory_equal(some.weights + h * count * s.key_len,
@@ -288,8 +287,8 @@ static void test_heads_of_direct_sequences_are_left_out(void **state) {
     const size_t selected[] = {4, 1};
     uint64_t seed = 20261212;
     attn_model_info info = layer(5, 32, 19);
-    info.output_projection = false;
-    info.out_size = 5 * 32;
+    info.projection.output = false;
+    info.width.out = 5 * 32;
     struct single s = single_init(&seed, &info, 8, 3 * MANY);
     (void)state;
     s.request.query_lens = &s.query_len;
@@ -343,15 +342,15 @@ static void test_what_masked_keys_hold_does_not_reach_direct_results(void **stat
     attn_result clean = run(s.model, &s.request, &sizes);
     for (size_t q = 0; q < QUERIES; q++) { /* what only the queries after it may see */
         for (size_t k = valid[q]; k < KEYS; k++) {
-            s.keys[k * info.key_size] = INFINITY;
-            s.values[k * info.value_size + 1] = k % 2 == 0 ? NAN : -INFINITY;
+            s.keys[k * info.width.key] = INFINITY;
+            s.values[k * info.width.value + 1] = k % 2 == 0 ? NAN : -INFINITY;
         }
         attn_result dirty = run(s.model, &s.request, &sizes);
-        assert_memory_equal(dirty.outputs, clean.outputs, info.out_size * sizeof(float));
+        assert_memory_equal(dirty.outputs, clean.outputs, info.width.out * sizeof(float));
         free_result(&dirty);
-        random_fill(&seed, s.keys, KEYS * info.key_size);
-        random_fill(&seed, s.values, KEYS * info.value_size);
-        s.request.queries += info.query_size;
+        random_fill(&seed, s.keys, KEYS * info.width.key);
+        random_fill(&seed, s.values, KEYS * info.width.value);
+        s.request.queries += info.width.query;
         s.request.valid_lens++;
         s.query_len--;
         free_result(&clean);
@@ -375,7 +374,7 @@ static void test_direct_query_without_a_valid_key_may_be_anything(void **state) 
     s.request.valid_lens_per_query = s.request.need_lse = true;
     s.request.need_weights = ATTN_WEIGHTS_ALL;
     attn_result clean = run(s.model, &s.request, &sizes);
-    s.queries[info.query_size] = s.queries[3 * info.query_size + 1] = NAN;
+    s.queries[info.width.query] = s.queries[3 * info.width.query + 1] = NAN;
     attn_result dirty = run(s.model, &s.request, &sizes);
     assert_same(&dirty, &clean, &sizes);
     free_result(&dirty);
@@ -410,8 +409,8 @@ static void test_few_queries_over_many_keys_are_direct(void **state) {
     assert_false(is_direct(model, 2, MANY - 1));
     attn_model_destroy(model);
 
-    info.scoring = ATTN_ADDITIVE;
-    info.additive_size = 11;
+    info.score.kind = ATTN_ADDITIVE;
+    info.width.additive = 11;
     model = random_model(&seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     assert_false(is_direct(model, 2, MANY));

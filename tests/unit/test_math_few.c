@@ -221,15 +221,12 @@ static void test_project_back_multiplies_by_the_columns_of_a_head(void **state) 
     for (size_t in = 1; in <= 67; in += 6) {
         const attn_engine_options native = {
             .engine = "native", .cpu = kernels->name, .precision = bf16 ? "bf16" : "f32"};
-        const attn_model_info info = {.name = "back",
-                                      .layout = "test",
-                                      .query_size = in,
-                                      .key_size = in,
-                                      .value_size = in,
-                                      .out_size = in,
-                                      .num_heads = HEADS,
-                                      .head_size = HEAD,
-                                      .output_projection = true};
+        const attn_model_info info = {
+            .name = "back",
+            .layout = "test",
+            .width = {.query = in, .key = in, .value = in, .out = in, .head = HEAD},
+            .num_heads = HEADS,
+            .projection.output = true};
         float x[ROWS * HEAD], y[ROWS * LD];
         attn_model *model = random_model(&seed, &info);
         for (size_t i = 0; i < HEAD * in; i++)

@@ -181,15 +181,15 @@ static void compare_even(const attn_model *model, const struct random_request *r
     attn_model_info info = *attn_model_get_info(model);
     uint64_t seed = 1;
 
-    info.bias = ATTN_BIAS_NONE;
-    info.scoring = ATTN_SCALED_DOT_PRODUCT;
-    info.additive_size = 0;
+    info.score.bias = ATTN_BIAS_NONE;
+    info.score.kind = ATTN_SCALED_DOT_PRODUCT;
+    info.width.additive = 0;
     attn_model *even = random_model(&seed, &info);
     memset(even->query_weight, 0,
-           info.num_heads * info.head_size * info.query_size * sizeof(float));
-    if (info.query_bias)
-        memset(even->query_bias, 0, info.num_heads * info.head_size * sizeof(float));
-    for (size_t i = 0; info.sinks && i < info.num_heads; i++)
+           info.num_heads * info.width.head * info.width.query * sizeof(float));
+    if (info.projection.query_bias)
+        memset(even->query_bias, 0, info.num_heads * info.width.head * sizeof(float));
+    for (size_t i = 0; info.score.sinks && i < info.num_heads; i++)
         even->sinks[i] = -100;
     compare_sums_of(even, r, 0, &h->heads.even, "a sum of even weights", h, number);
     attn_model_destroy(even);
@@ -201,14 +201,14 @@ static void compare_random(uint64_t seed, unsigned cases, size_t longest) {
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);
         if (i % 2 == 0)
-            info.key_size = info.value_size = info.query_size;
+            info.width.key = info.width.value = info.width.query;
         random_add_features(&seed, FEATURES, &info);
         attn_model *model = random_model(&seed, &info);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
 
         struct random_request r;
         random_request_init(&seed, model, longest, longest, &r);
-        for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
+        for (size_t q = 0; q < r.sizes.num_queries * info.width.query; q++)
             r.queries[q] *= query_scale;
         if (i % 2 == 0) {
             r.request.key_lens = r.request.query_lens;

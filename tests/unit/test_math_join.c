@@ -86,9 +86,9 @@ static attn_model *make_model(uint64_t *seed, enum sharing sharing) {
     attn_model_info info = random_model_info(seed);
 
     if (sharing != ALL_DIFFER)
-        info.value_size = info.key_size;
+        info.width.value = info.width.key;
     if (sharing == ALL_ARE_ONE)
-        info.key_size = info.value_size = info.query_size;
+        info.width.key = info.width.value = info.width.query;
     random_add_features(seed, RANDOM_KV_HEADS | RANDOM_SINKS | RANDOM_BIAS, &info);
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
@@ -207,7 +207,7 @@ static void spoil_inputs(struct group *g) {
 
     for (size_t i = 0; i < g->count; i++) {
         struct random_request *r = &g->requests[i];
-        size_t queries = g->sizes[i].num_queries * info->query_size;
+        size_t queries = g->sizes[i].num_queries * info->width.query;
         size_t sequences = r->request.num_sequences * sizeof(size_t);
         memset(r->queries, 0xff, queries * sizeof(float));
         r->keys[0] = r->values[0] = NAN;
@@ -296,15 +296,12 @@ static const float row_of_a[4] = {1, 2, 3, 4}, row_of_b[4] = {5, 6, 7, 8};
 static const size_t one[] = {1};
 
 static struct pair make_pair(void) {
-    const attn_model_info info = {.name = "pair",
-                                  .layout = "test",
-                                  .query_size = 4,
-                                  .key_size = 4,
-                                  .value_size = 4,
-                                  .out_size = 4,
-                                  .num_heads = 3,
-                                  .head_size = 2,
-                                  .output_projection = true};
+    const attn_model_info info = {
+        .name = "pair",
+        .layout = "test",
+        .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 2},
+        .num_heads = 3,
+        .projection.output = true};
     uint64_t seed = 5;
     struct pair pair = {.model = random_model(&seed, &info)};
 
@@ -436,7 +433,7 @@ static void test_inputs_at_one_address_may_be_different_tensors(void **state) {
     expect_joinable(&pair, false);
 
     pair = make_pair();
-    pair.model->info.query_size = 2;
+    pair.model->info.width.query = 2;
     pair.b.queries = row_of_a;
     expect_joinable(&pair, true);
 }
@@ -455,8 +452,8 @@ static void test_sizes_that_wrap_are_not_counted(void **state) {
     struct pair pair = make_pair();
     const attn_request *both[] = {&pair.a, &pair.b};
 
-    pair.model->info.query_size = pair.model->info.key_size =
-        pair.model->info.value_size = INT_MAX / 2;
+    pair.model->info.width.query = pair.model->info.width.key =
+        pair.model->info.width.value = INT_MAX / 2;
     pair.a.query_lens = pair.a.key_lens = pair.b.query_lens = pair.b.key_lens = many;
     assert_true(join_bytes(pair.model, both, 1) < SIZE_MAX);
     assert_int_equal(join_bytes(pair.model, both, 2), SIZE_MAX);

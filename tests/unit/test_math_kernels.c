@@ -143,21 +143,22 @@ static void run_parallel(void *context, size_t count,
 static const attn_parallel parallel = {.num_threads = THREADS, .run = run_parallel};
 
 static attn_model *wide_model(uint64_t *seed, attn_scoring scoring, size_t size) {
-    const attn_model_info info = {.name = "wide",
-                                  .layout = "test",
-                                  .scoring = scoring,
-                                  .additive_size = scoring == ATTN_ADDITIVE ? size : 0,
-                                  .query_size = 70,
-                                  .key_size = 70,
-                                  .value_size = 70,
-                                  .num_heads = 5,
-                                  .head_size = size,
-                                  .out_size = 33,
-                                  .query_bias = true,
-                                  .key_bias = true,
-                                  .value_bias = true,
-                                  .output_bias = true,
-                                  .output_projection = true};
+    const attn_model_info info = {
+        .name = "wide",
+        .layout = "test",
+        .score.kind = scoring,
+        .width = {.additive = scoring == ATTN_ADDITIVE ? size : 0,
+                  .query = 70,
+                  .key = 70,
+                  .value = 70,
+                  .head = size,
+                  .out = 33},
+        .num_heads = 5,
+        .projection = {.query_bias = true,
+                       .key_bias = true,
+                       .value_bias = true,
+                       .output_bias = true,
+                       .output = true}};
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -279,13 +280,10 @@ static void test_bits_do_not_depend_on_how_queries_are_split(void **state) {
 static void test_large_layer_matches_cblas_tiles(void **state) {
     (void)state;
     uint64_t seed = 80;
-    const attn_model_info info = {.query_size = 256,
-                                  .key_size = 256,
-                                  .value_size = 256,
-                                  .num_heads = 4,
-                                  .head_size = 64,
-                                  .out_size = 256,
-                                  .output_projection = true};
+    const attn_model_info info = {
+        .width = {.query = 256, .key = 256, .value = 256, .head = 64, .out = 256},
+        .num_heads = 4,
+        .projection.output = true};
     attn_model *model = random_model(&seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
 
@@ -349,8 +347,9 @@ static void test_unknown_engine_and_missing_kernels_are_refused(void **state) {
         assert_int_equal(attn_model_set_engine(model, &cases[i].engine, &error),
                          cases[i].status);
         assert_non_null(strstr(error.text, cases[i].text));
-        assert_string_equal(attn_model_get_info(model)->cpu, kernels->name);
-        assert_string_equal(attn_model_get_info(model)->precision, engine.precision);
+        assert_string_equal(attn_model_get_info(model)->engine.cpu, kernels->name);
+        assert_string_equal(attn_model_get_info(model)->engine.precision,
+                            engine.precision);
     }
     attn_model_destroy(model);
 }
@@ -384,12 +383,13 @@ static void test_a_model_that_serves_keeps_its_engine(void **state) {
         const attn_model_info *info = attn_model_get_info(model);
         attn_result before = run(model, &request);
         size_t packed = model->engine.bytes;
-        assert_true(info->memory >= packed + info->bytes);
+        assert_true(info->footprint.memory >= packed + info->footprint.bytes);
         prepare(model);
-        assert_int_equal(info->memory, packed);
-        assert_true(info->difference > 0 && info->difference <= ATTN_TOLERANCE_BF16);
-        assert_string_equal(info->engine, "native");
-        assert_string_equal(info->precision, engine.precision);
+        assert_int_equal(info->footprint.memory, packed);
+        assert_true(info->engine.difference > 0 &&
+                    info->engine.difference <= ATTN_TOLERANCE_BF16);
+        assert_string_equal(info->engine.name, "native");
+        assert_string_equal(info->engine.precision, engine.precision);
         attn_result after = run(model, &request);
         assert_memory_equal(before.outputs, after.outputs, 40 * 33 * sizeof(float));
 
@@ -422,18 +422,18 @@ static void test_engines_that_disagree_are_told(void **state) {
     uint64_t seed = 85;
     attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
     const attn_model_info *info = attn_model_get_info(model);
-    size_t hidden = info->num_heads * info->head_size;
+    size_t hidden = info->num_heads * info->width.head;
     for (size_t i = 0; i < hidden; i++)
         model->value_bias[i] = i % 2 == 0 ? 1e8F : -1e8F;
     model->value_bias[hidden - 1] = 0; /* of an odd number */
-    for (size_t i = 0; i < info->out_size * hidden; i++)
+    for (size_t i = 0; i < info->width.out * hidden; i++)
         model->output_weight[i] = 1;
-    memset(model->output_bias, 0, info->out_size * sizeof(float));
+    memset(model->output_bias, 0, info->width.out * sizeof(float));
 
     bool agree = true;
     assert_int_equal(model_prepare_to_serve(model, &engine, &agree, NULL), ATTN_OK);
     assert_false(agree);
-    assert_true(info->difference > ATTN_TOLERANCE_F32);
+    assert_true(info->engine.difference > ATTN_TOLERANCE_F32);
     attn_model_destroy(model);
 }
 
@@ -462,9 +462,9 @@ static void test_packed_weights_need_little_more_than_their_numbers(void **state
     attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
     const attn_model_info *info = attn_model_get_info(model);
     size_t numbers = 70 * 96 * 3 + 75 * 64; /* 75 columns of 32-column panels are 96 */
+    size_t bytes = numbers * sizeof(float) / kernels->k_step;
     prepare(model);
-    assert_in_range(info->memory, numbers * sizeof(float) / kernels->k_step * 3 / 4,
-                    numbers * sizeof(float) / kernels->k_step * 5 / 4);
+    assert_in_range(info->footprint.memory, bytes * 3 / 4, bytes * 5 / 4);
     attn_model_destroy(model);
 }
 

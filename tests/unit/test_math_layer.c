@@ -25,19 +25,21 @@
 static attn_model *make_model(uint64_t *seed, unsigned features) {
     attn_model_info info = random_model_info(seed);
 
-    info.scoring = ATTN_SCALED_DOT_PRODUCT;
-    info.additive_size = 0;
+    info.score.kind = ATTN_SCALED_DOT_PRODUCT;
+    info.width.additive = 0;
     if (random_between(seed, 0, 1) == 1)
-        info.head_size = 32 * random_between(seed, 1, 2);
-    info.out_size +=
+        info.width.head = 32 * random_between(seed, 1, 2);
+    info.width.out +=
         16; /* or the one output may be a small difference of large numbers */
-    if (!info.output_projection)
-        info.out_size = info.num_heads * info.head_size;
+    if (!info.projection.output)
+        info.width.out = info.num_heads * info.width.head;
     random_add_features(seed, features, &info);
-    if (info.scale <= 0)
-        info.scale = 1 / sqrt((double)info.head_size);
-    info.scale *= (double)(query_scale * query_scale); /* norms undo what queries are */
-    info.clip /= (double)query_scale; /* what is clipped keeps the errors of all */
+    if (info.score.scale <= 0)
+        info.score.scale = 1 / sqrt((double)info.width.head);
+    info.score.scale *=
+        (double)(query_scale * query_scale); /* norms undo what queries are */
+    info.projection.clip /=
+        (double)query_scale; /* what is clipped keeps the errors of all */
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
     return model;
@@ -125,23 +127,23 @@ static void compare_bits(uint64_t *seed, unsigned features, size_t longest) {
     assert_memory_equal(all.heads, split.heads, sizes.heads * sizeof(float));
     free_result(&split);
 
-    bool native = strcmp(info->engine, "native") == 0;
+    bool native = strcmp(info->engine.name, "native") == 0;
     for (size_t s = 0; native && s < r.request.num_sequences; s++) {
         attn_request one = r.request;
         one.num_sequences = 1;
         one.query_lens += s;
         one.key_lens += s;
-        one.queries += query * info->query_size;
-        one.keys += key * info->key_size;
-        one.values += key * info->value_size;
+        one.queries += query * info->width.query;
+        one.keys += key * info->width.key;
+        one.values += key * info->width.value;
         if (one.valid_lens != NULL)
             one.valid_lens += one.valid_lens_per_query ? query : s;
         one.positions = one.positions != NULL ? one.positions + query : NULL;
         one.key_positions = one.key_positions != NULL ? one.key_positions + key : NULL;
         attn_result alone = run(model, &one, &sizes);
-        size_t rows = info->num_heads * info->head_size;
+        size_t rows = info->num_heads * info->width.head;
         if (sizes.outputs > 0)
-            assert_memory_equal(all.outputs + query * info->out_size, alone.outputs,
+            assert_memory_equal(all.outputs + query * info->width.out, alone.outputs,
                                 sizes.outputs * sizeof(float));
         assert_memory_equal(all.weights + weight, alone.weights,
                             sizes.weights * sizeof(float));
@@ -173,18 +175,18 @@ static void compare_groups(uint64_t *seed, size_t key_len, size_t few) {
     size_t num_threads = 3, query_len = 40;
     const attn_parallel parallel = {num_threads, run_backwards, &num_threads};
 
-    info.scoring = ATTN_SCALED_DOT_PRODUCT;
-    info.additive_size = 0;
+    info.score.kind = ATTN_SCALED_DOT_PRODUCT;
+    info.width.additive = 0;
     info.num_kv_heads = random_between(seed, 1, 2);
     info.num_heads = info.num_kv_heads * random_between(seed, 2, 8);
-    info.head_size = random_between(seed, 0, 1) == 0 ? 32 : random_between(seed, 1, 40);
-    info.out_size = info.num_heads * info.head_size;
-    info.sinks = random_between(seed, 0, 1) == 1;
+    info.width.head = random_between(seed, 0, 1) == 0 ? 32 : random_between(seed, 1, 40);
+    info.width.out = info.num_heads * info.width.head;
+    info.score.sinks = random_between(seed, 0, 1) == 1;
     attn_model *model = random_model(seed, &info);
     assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
-    float *queries = random_rows(seed, query_len * info.query_size);
-    float *keys = random_rows(seed, key_len * info.key_size);
-    float *values = random_rows(seed, key_len * info.value_size);
+    float *queries = random_rows(seed, query_len * info.width.query);
+    float *keys = random_rows(seed, key_len * info.width.key);
+    float *values = random_rows(seed, key_len * info.width.value);
     float *head_mask = random_rows(seed, info.num_heads);
     head_mask[random_between(seed, 0, info.num_heads - 1)] = 0;
     attn_request request = {.num_sequences = 1,

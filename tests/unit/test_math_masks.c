@@ -199,7 +199,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
 
     for (unsigned i = 0; i < cases; i++) {
         attn_model_info info = random_model_info(&seed);
-        if (keys > KERNEL_CHUNK_KEYS && info.output_projection)
+        if (keys > KERNEL_CHUNK_KEYS && info.projection.output)
             info.num_heads = random_between(&seed, 1, 2);
         random_add_features(&seed, FEATURES, &info);
         attn_model *model = random_model(&seed, &info);
@@ -211,7 +211,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
         struct random_request r;
         random_request_init(&seed, model, queries, keys, &r);
         random_request_add(&seed, OF_REQUESTS, model, &r);
-        for (size_t q = 0; q < r.sizes.num_queries * info.query_size; q++)
+        for (size_t q = 0; q < r.sizes.num_queries * info.width.query; q++)
             r.queries[q] *= query_scale;
         if (num_threads > 1)
             r.request.parallel = &parallel;
@@ -254,19 +254,19 @@ static struct sequence *make_sequence(uint64_t *seed, attn_model *model, size_t 
                                       size_t key_len, bool ordered) {
     const attn_model_info *info = attn_model_get_info(model);
     struct sequence *s = calloc(1, sizeof *s);
-    *s =
-        (struct sequence){.model = model,
-                          .query_len = query_len,
-                          .key_len = key_len,
-                          .positions = malloc(query_len * sizeof(size_t)),
-                          .key_positions = malloc(key_len * sizeof(size_t)),
-                          .queries = malloc(query_len * info->query_size * sizeof(float)),
-                          .keys = malloc(key_len * info->key_size * sizeof(float)),
-                          .values = malloc(key_len * info->value_size * sizeof(float))};
+    *s = (struct sequence){.model = model,
+                           .query_len = query_len,
+                           .key_len = key_len,
+                           .positions = malloc(query_len * sizeof(size_t)),
+                           .key_positions = malloc(key_len * sizeof(size_t)),
+                           .queries =
+                               malloc(query_len * info->width.query * sizeof(float)),
+                           .keys = malloc(key_len * info->width.key * sizeof(float)),
+                           .values = malloc(key_len * info->width.value * sizeof(float))};
 
-    random_fill(seed, s->queries, query_len * info->query_size);
-    random_fill(seed, s->keys, key_len * info->key_size);
-    random_fill(seed, s->values, key_len * info->value_size);
+    random_fill(seed, s->queries, query_len * info->width.query);
+    random_fill(seed, s->keys, key_len * info->width.key);
+    random_fill(seed, s->values, key_len * info->width.value);
     for (size_t q = 0; q < query_len; q++)
         s->positions[q] = random_between(seed, 0, key_len);
     for (size_t k = 0; k < key_len; k++)
@@ -312,15 +312,15 @@ static attn_model *featured_model(uint64_t *seed) {
 static void compare_part(const struct sequence *s, const attn_result *all, size_t first,
                          size_t count) {
     const attn_model_info *info = attn_model_get_info(s->model);
-    size_t hidden = info->num_heads * info->head_size, row = s->key_len * sizeof(float);
+    size_t hidden = info->num_heads * info->width.head, row = s->key_len * sizeof(float);
     attn_request part = s->request;
     attn_sizes sizes;
 
     part.query_lens = &count;
-    part.queries += first * info->query_size;
+    part.queries += first * info->width.query;
     part.positions += first;
     attn_result some = run(s->model, &part, &sizes);
-    assert_memory_equal(some.outputs, all->outputs + first * info->out_size,
+    assert_memory_equal(some.outputs, all->outputs + first * info->width.out,
                         sizes.outputs * sizeof(float));
     assert_memory_equal(some.heads, all->heads + first * hidden,
                         sizes.heads * sizeof(float));
@@ -381,7 +381,7 @@ static void test_hidden_keys_do_not_reach_the_results(void **state) {
         for (size_t k = 0; k < s->key_len; k++) {
             if (!mask_attends(&mask, 0, k) && !mask_attends(&mask, 1, k) &&
                 !mask_attends(&mask, 2, k))
-                s->keys[k * info->key_size] = s->values[k * info->value_size] = NAN;
+                s->keys[k * info->width.key] = s->values[k * info->width.value] = NAN;
         }
         attn_result spoiled = run(s->model, &s->request, &sizes);
         assert_memory_equal(spoiled.outputs, clean.outputs,
@@ -401,8 +401,8 @@ static void test_single_key_has_its_weight_whatever_its_score(void **state) {
     (void)state;
     struct sequence *s = make_sequence(&seed, featured_model(&seed), 5, 40, true);
     attn_sizes sizes;
-    while (attn_model_get_info(s->model)->sinks ||
-           attn_model_get_info(s->model)->softcap > 0) {
+    while (attn_model_get_info(s->model)->score.sinks ||
+           attn_model_get_info(s->model)->score.softcap > 0) {
         destroy_sequence(s);
         s = make_sequence(&seed, featured_model(&seed), 5, 40, true);
     }
@@ -412,9 +412,9 @@ static void test_single_key_has_its_weight_whatever_its_score(void **state) {
         s->positions[q] = 7 * q;
     s->request.need_lse = false;
     attn_result without = run(s->model, &s->request, &sizes);
-    for (size_t q = 0; q < s->query_len * attn_model_get_info(s->model)->query_size; q++)
+    for (size_t q = 0; q < s->query_len * attn_model_get_info(s->model)->width.query; q++)
         s->queries[q] *= 1e38F;
-    for (size_t k = 0; k < s->key_len * attn_model_get_info(s->model)->key_size; k++)
+    for (size_t k = 0; k < s->key_len * attn_model_get_info(s->model)->width.key; k++)
         s->keys[k] *= 1e6F;
     s->request.need_lse = true;
     attn_result with = run(s->model, &s->request, &sizes);

@@ -34,9 +34,9 @@ static void single_init(struct single *s, attn_model_info info, size_t query_len
     *s = (struct single){.query_len = query_len, .key_len = KEYS};
     strcpy(info.name, "single");
     info.layout = "test";
-    info.query_size = info.key_size = info.value_size = info.out_size = SIZE;
+    info.width.query = info.width.key = info.width.value = info.width.out = SIZE;
     info.num_heads = 1;
-    info.head_size = SIZE;
+    info.width.head = SIZE;
     assert_int_equal(attn_model_create(&info, &s->model), ATTN_OK);
     for (size_t i = 0; i < SIZE; i++)
         s->model->query_weight[i * SIZE + i] = s->model->key_weight[i * SIZE + i] =
@@ -103,7 +103,7 @@ static void test_a_sink_takes_all_where_scores_are_out_of_range(void **state) {
     (void)state;
     for (size_t rows = 1; rows <= ROWS_MAX; rows += ROWS_MAX - 1) {
         struct single s;
-        single_init(&s, (attn_model_info){.sinks = true}, rows);
+        single_init(&s, (attn_model_info){.score.sinks = true}, rows);
         s.model->sinks[0] = -3;
         for (size_t i = 0; i < rows * SIZE; i++)
             s.queries[i] = 1e19F;
@@ -127,7 +127,7 @@ static void test_sums_that_overflow_in_passing_give_the_right_scores(void **stat
     for (size_t rows = 1; rows <= ROWS_MAX; rows += ROWS_MAX - 1) {
         for (size_t sinks = 0; sinks < 2; sinks++) {
             struct single s;
-            single_init(&s, (attn_model_info){.sinks = sinks == 1}, rows);
+            single_init(&s, (attn_model_info){.score.sinks = sinks == 1}, rows);
             set_queries(&s, query, sizeof query / sizeof *query);
             memcpy(s.keys, keys, sizeof keys);
             single_ready(&s);
@@ -144,7 +144,7 @@ static void test_a_query_may_overflow_where_it_is_scaled(void **state) {
     (void)state;
     for (size_t rows = 1; rows <= ROWS_MAX; rows += ROWS_MAX - 1) {
         struct single s;
-        single_init(&s, (attn_model_info){.scale = 8}, rows);
+        single_init(&s, (attn_model_info){.score.scale = 8}, rows);
         set_queries(&s, query, 3);
         memcpy(s.keys, keys, sizeof keys);
         single_ready(&s);
@@ -157,11 +157,11 @@ static void test_a_query_may_overflow_where_it_is_scaled(void **state) {
 /* A projected key is 3e38 + 3e38 - 6e38: infinite in float32. Whatever comes after must
  * not make numbers of it. */
 static void test_what_follows_does_not_hide_an_infinite_projection(void **state) {
-    const attn_model_info infos[] = {{.sinks = true},
-                                     {.softcap = 3},
-                                     {.clip = 5},
-                                     {.softcap = 3, .sinks = true},
-                                     {.scoring = ATTN_ADDITIVE, .additive_size = 2}};
+    const attn_model_info infos[] = {{.score.sinks = true},
+                                     {.score.softcap = 3},
+                                     {.projection.clip = 5},
+                                     {.score = {.softcap = 3, .sinks = true}},
+                                     {.score.kind = ATTN_ADDITIVE, .width.additive = 2}};
     (void)state;
     for (size_t i = 0; i < sizeof infos / sizeof *infos; i++) {
         struct single s;
@@ -170,7 +170,7 @@ static void test_what_follows_does_not_hide_an_infinite_projection(void **state)
         set_queries(&s, &query, 1);
         memcpy(s.model->key_weight, (const float[]){1e38F, 1e38F, -2e38F}, 3 * 4);
         memcpy(s.keys, (const float[]){3, 3, 3}, 3 * 4);
-        for (size_t a = 0; a < infos[i].additive_size; a++)
+        for (size_t a = 0; a < infos[i].width.additive; a++)
             s.model->additive_score[a] = s.model->additive_key[a * SIZE] = 1;
         single_ready(&s);
         expect_no_numbers(&s);
@@ -185,11 +185,11 @@ static void test_norms_of_numbers_whose_squares_overflow_are_right(void **state)
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
         for (unsigned norm = 0; norm < 4; norm++) {
             attn_norm kind = norm % 2 == 0 ? ATTN_NORM_RMS : ATTN_NORM_LAYER;
-            attn_model_info info = {.pre_norm_eps = 1e-30, .head_norm_eps = 1e-30};
+            attn_model_info info = {.pre_norm.eps = 1e-30, .head_norm.eps = 1e-30};
             uint64_t seed = 20261140;
             struct single s;
-            *(norm < 2 ? &info.pre_norm : &info.head_norm) = kind;
-            info.pre_norm_applied = norm < 2;
+            *(norm < 2 ? &info.pre_norm.kind : &info.head_norm.kind) = kind;
+            info.pre_norm.applied = norm < 2;
             single_init(&s, info, 3);
             random_fill(&seed, s.queries, 3 * SIZE);
             random_fill(&seed, s.keys, KEYS * SIZE);
@@ -243,35 +243,35 @@ static void test_powers_of_two_that_cancel_change_nothing(void **state) {
     (void)state;
     for (unsigned i = 0; i < 60; i++) {
         attn_model_info info = random_model_info(&seed);
-        info.scoring = ATTN_SCALED_DOT_PRODUCT;
-        info.additive_size = 0;
+        info.score.kind = ATTN_SCALED_DOT_PRODUCT;
+        info.width.additive = 0;
         random_add_features(&seed, features, &info);
         int queries = random_exponent(&seed, 58), keys = random_exponent(&seed, 58);
         int values = random_exponent(&seed, 60);
-        info.scale = ldexp(1 / sqrt((double)info.head_size), -queries - keys);
+        info.score.scale = ldexp(1 / sqrt((double)info.width.head), -queries - keys);
 
         attn_model *model = random_model(&seed, &info);
         /* float32 holds the tolerance for scores up to about 100. */
         multiply(model->alibi_slopes, info.num_heads, -5);
-        for (size_t h = 0; info.sinks && i % 4 == 0 && h < info.num_heads; h++)
+        for (size_t h = 0; info.score.sinks && i % 4 == 0 && h < info.num_heads; h++)
             multiply(model->sinks + h, 1, random_exponent(&seed, 126));
-        size_t hidden = info.num_heads * info.head_size;
-        size_t kv_hidden = model->info.num_kv_heads * info.head_size;
+        size_t hidden = info.num_heads * info.width.head;
+        size_t kv_hidden = model->info.num_kv_heads * info.width.head;
         struct random_request r;
         random_request_init(&seed, model, 30, i % 6 == 0 ? 3000 : 200, &r);
         random_request_add(&seed, RANDOM_POSITIONS | RANDOM_WINDOW, model, &r);
         r.request.need_heads = r.request.need_lse = true;
         r.request.parallel = i % 2 == 0 ? &parallel : NULL;
         multiply_projection(&seed, queries, r.queries, r.sizes.num_queries,
-                            info.query_size, model->query_weight, model->query_bias,
+                            info.width.query, model->query_weight, model->query_bias,
                             hidden);
-        multiply_projection(&seed, keys, r.keys, r.sizes.num_keys, info.key_size,
+        multiply_projection(&seed, keys, r.keys, r.sizes.num_keys, info.width.key,
                             model->key_weight, model->key_bias, kv_hidden);
-        multiply_projection(&seed, values, r.values, r.sizes.num_keys, info.value_size,
+        multiply_projection(&seed, values, r.values, r.sizes.num_keys, info.width.value,
                             model->value_weight, model->value_bias, kv_hidden);
-        multiply(r.queries, r.sizes.num_queries * info.query_size,
+        multiply(r.queries, r.sizes.num_queries * info.width.query,
                  query_scale < 1 ? -2 : 0);
-        multiply(model->output_bias, info.out_size, values);
+        multiply(model->output_bias, info.width.out, values);
         assert_int_equal(attn_model_set_engine(model, &engine, NULL), ATTN_OK);
         attn_plan(model, &r.request, &r.sizes, NULL);
         assert_as_reference(model, &r.request, i);
@@ -283,15 +283,12 @@ static void test_powers_of_two_that_cancel_change_nothing(void **state) {
 /* Contributions whose squares are out of range have the same importance. */
 static void test_heads_matter_alike_whatever_the_unit_of_the_outputs(void **state) {
     enum { HEADS = 3, WIDTH = 12, TOKENS = 20 };
-    const attn_model_info info = {.name = "heads",
-                                  .layout = "test",
-                                  .query_size = WIDTH,
-                                  .key_size = WIDTH,
-                                  .value_size = WIDTH,
-                                  .out_size = WIDTH,
-                                  .num_heads = HEADS,
-                                  .head_size = 4,
-                                  .output_projection = true};
+    const attn_model_info info = {
+        .name = "heads",
+        .layout = "test",
+        .width = {.query = WIDTH, .key = WIDTH, .value = WIDTH, .out = WIDTH, .head = 4},
+        .num_heads = HEADS,
+        .projection.output = true};
     static const int exponents[] = {0, -100, -60, -40, 40, 60, 70, 110};
     const size_t len = TOKENS;
     double first[HEADS];

@@ -91,7 +91,7 @@ static void test_steps_between_checkpoints_are_few_in_random_requests(void **sta
         attn_model_info info = random_model_info(&seed);
         struct random_request request;
 
-        info.scoring = ATTN_SCALED_DOT_PRODUCT;
+        info.score.kind = ATTN_SCALED_DOT_PRODUCT;
         random_add_features(&seed, FEATURES, &info);
         attn_model *model = random_model(&seed, &info);
         random_request_init(&seed, model, 200, 6000, &request);
@@ -108,17 +108,13 @@ static void test_steps_between_checkpoints_are_few_in_random_requests(void **sta
 
 /* A model of two narrow heads, which positions cost the most. */
 static attn_model *narrow_model(uint64_t *seed, attn_bias bias) {
-    attn_model_info info = {.name = "narrow",
-                            .layout = "d2l",
-                            .query_size = 8,
-                            .key_size = 8,
-                            .value_size = 8,
-                            .out_size = 8,
-                            .num_heads = 2,
-                            .head_size = 4,
-                            .bias = bias,
-                            .bias_distance = bias == ATTN_BIAS_BUCKETS ? 100 : 0,
-                            .output_projection = true};
+    attn_model_info info = {
+        .name = "narrow",
+        .layout = "d2l",
+        .width = {.query = 8, .key = 8, .value = 8, .out = 8, .head = 4},
+        .num_heads = 2,
+        .score = {.bias = bias, .bias_distance = bias == ATTN_BIAS_BUCKETS ? 100 : 0},
+        .projection.output = true};
     return random_model(seed, &info);
 }
 
@@ -205,13 +201,13 @@ static void test_short_sequences_are_found_without_a_walk(void **state) {
     enum { SEQUENCES = 20000, WIDTH = 32 };
     attn_model_info info = {.name = "panels",
                             .layout = "d2l",
-                            .query_size = WIDTH,
-                            .key_size = WIDTH,
-                            .value_size = WIDTH,
-                            .out_size = WIDTH,
+                            .width = {.query = WIDTH,
+                                      .key = WIDTH,
+                                      .value = WIDTH,
+                                      .out = WIDTH,
+                                      .head = WIDTH},
                             .num_heads = 4,
-                            .head_size = WIDTH,
-                            .output_projection = true};
+                            .projection.output = true};
     uint64_t seed = 8;
     size_t *lens = malloc(sizeof *lens * SEQUENCES), rows = (size_t)2 * SEQUENCES;
     float *inputs = malloc(sizeof *inputs * rows * WIDTH);

@@ -23,14 +23,14 @@ static attn_model *identity_model(attn_model_info info) {
     attn_model *model = NULL;
     size_t kv_heads = info.num_kv_heads > 0 ? info.num_kv_heads : info.num_heads;
 
-    info.query_size = info.out_size = info.num_heads * info.head_size;
-    info.key_size = info.value_size = kv_heads * info.head_size;
+    info.width.query = info.width.out = info.num_heads * info.width.head;
+    info.width.key = info.width.value = kv_heads * info.width.head;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
-    for (size_t i = 0; i < info.query_size; i++)
-        model->query_weight[i * info.query_size + i] = 1;
-    for (size_t i = 0; i < info.key_size; i++)
-        model->key_weight[i * info.key_size + i] =
-            model->value_weight[i * info.key_size + i] = 1;
+    for (size_t i = 0; i < info.width.query; i++)
+        model->query_weight[i * info.width.query + i] = 1;
+    for (size_t i = 0; i < info.width.key; i++)
+        model->key_weight[i * info.width.key + i] =
+            model->value_weight[i * info.width.key + i] = 1;
     assert_int_equal(attn_model_set_engine(model, NULL, NULL), ATTN_OK);
     return model;
 }
@@ -51,7 +51,8 @@ static void assert_attended(const attn_request *request, size_t length,
                             const char *const *wanted) {
     static const float rows[MAX_ROWS];
     double weights[MAX_ROWS * MAX_ROWS];
-    attn_model *model = identity_model((attn_model_info){.num_heads = 1, .head_size = 1});
+    attn_model *model =
+        identity_model((attn_model_info){.num_heads = 1, .width.head = 1});
 
     run(model, *request, length, rows, &(struct ref_result){.weights = weights});
     for (size_t q = 0; q < length; q++) {
@@ -96,8 +97,8 @@ static void test_sinks_take_part_of_the_sum(void **state) {
     static const size_t none = 0;
     double weights[9], outputs[3], lse[3];
     const struct ref_result result = {.weights = weights, .outputs = outputs, .lse = lse};
-    attn_model *model =
-        identity_model((attn_model_info){.num_heads = 1, .head_size = 1, .sinks = true});
+    attn_model *model = identity_model(
+        (attn_model_info){.num_heads = 1, .width.head = 1, .score.sinks = true});
     (void)state;
 
     model->sinks[0] = logf(2);
@@ -118,8 +119,8 @@ static void test_sinks_take_part_of_the_sum(void **state) {
 static void test_softcap_saturates_scaled_scores(void **state) {
     static const float rows[] = {1000, -1000};
     double weights[4], lse[2];
-    attn_model *model = identity_model(
-        (attn_model_info){.num_heads = 1, .head_size = 1, .scale = 0.5, .softcap = 3});
+    attn_model *model = identity_model((attn_model_info){
+        .num_heads = 1, .width.head = 1, .score = {.scale = 0.5, .softcap = 3}});
     (void)state;
 
     run(model, (attn_request){.causal = false}, 2, rows,
@@ -133,11 +134,10 @@ static void test_softcap_saturates_scaled_scores(void **state) {
 static void test_bias_is_added_after_the_softcap(void **state) {
     static const float rows[] = {1000, 1000};
     double weights[4];
-    attn_model *model = identity_model((attn_model_info){.num_heads = 1,
-                                                         .head_size = 1,
-                                                         .softcap = 3,
-                                                         .bias = ATTN_BIAS_BUCKETS,
-                                                         .bias_distance = 1});
+    attn_model *model = identity_model((attn_model_info){
+        .num_heads = 1,
+        .width.head = 1,
+        .score = {.softcap = 3, .bias = ATTN_BIAS_BUCKETS, .bias_distance = 1}});
     (void)state;
 
     model->distance_bias[0] = 5;                           /* of the key before */
@@ -153,8 +153,8 @@ static void test_bias_is_added_after_the_softcap(void **state) {
 static void test_alibi_falls_with_the_distance(void **state) {
     static const float rows[] = {0, 0, 0, 0};
     double weights[8];
-    attn_model *model = identity_model(
-        (attn_model_info){.num_heads = 2, .head_size = 1, .bias = ATTN_BIAS_ALIBI});
+    attn_model *model = identity_model((attn_model_info){
+        .num_heads = 2, .width.head = 1, .score.bias = ATTN_BIAS_ALIBI});
     (void)state;
 
     model->alibi_slopes[0] = 0;
@@ -172,7 +172,7 @@ static void test_query_heads_share_key_heads(void **state) {
     static const size_t one = 1;
     double heads[4];
     attn_model *model = identity_model(
-        (attn_model_info){.num_heads = 4, .num_kv_heads = 2, .head_size = 1});
+        (attn_model_info){.num_heads = 4, .num_kv_heads = 2, .width.head = 1});
     const attn_request request = {.num_sequences = 1,
                                   .query_lens = &one,
                                   .key_lens = &one,
@@ -193,11 +193,11 @@ static void test_rotation_turns_pairs_by_position(void **state) {
     static const float rows[] = {1, 5, 0, 1, 5, 0};
     static const size_t near[] = {0, 2}, far[] = {1000, 1002};
     double weights[4], lse[2], far_lse[2];
-    attn_model *model = identity_model((attn_model_info){.num_heads = 1,
-                                                         .head_size = 3,
-                                                         .scale = 1,
-                                                         .rope_size = 2,
-                                                         .rope_type = "default"});
+    attn_model *model =
+        identity_model((attn_model_info){.num_heads = 1,
+                                         .width.head = 3,
+                                         .score.scale = 1,
+                                         .rotation = {.size = 2, .type = "default"}});
     (void)state;
 
     model->rotation.frequencies[0] = 0.25;
@@ -226,10 +226,9 @@ static double lse_at(const attn_model *model, size_t distance) {
 
 static void test_long_sequences_have_other_frequencies(void **state) {
     attn_model_info info = {.num_heads = 1,
-                            .head_size = 4,
-                            .scale = 1,
-                            .rope_size = 4,
-                            .rope_type = "longrope"};
+                            .width.head = 4,
+                            .score.scale = 1,
+                            .rotation = {.size = 4, .type = "longrope"}};
     attn_model *model = identity_model(info);
     (void)state;
 
@@ -240,7 +239,7 @@ static void test_long_sequences_have_other_frequencies(void **state) {
     assert_near(lse_at(model, 4), log(exp(1) + exp(cos(0.125 * 4))));
     attn_model_destroy(model);
 
-    info.rope_type = "dynamic";
+    info.rotation.type = "dynamic";
     model = identity_model(info);
     model->rotation.frequencies[1] = 0.01; /* 10000^(-2/4) */
     model->rotation.max_length = 4;

@@ -44,7 +44,7 @@ static void check_plan(const attn_model *model, const attn_request *request,
     assert_true(plan->sizes.weights == weights);
     assert_true(plan->batch.projected_keys == projected);
     if (plan->kind == PLAN_RUN)
-        assert_true(plan->sizes.outputs == queries * info->out_size);
+        assert_true(plan->sizes.outputs == queries * info->width.out);
 
     const struct plan_layer *layer = &plan->layer;
     const struct plan_scratch *scratch = &plan->scratch;
@@ -53,8 +53,8 @@ static void check_plan(const attn_model *model, const attn_request *request,
                          (long double)plan->batch.direct_rows * scratch->direct_ld +
                          (long double)plan->num_threads * scratch->thread_floats;
     if (plan->batch.num_direct > 0)
-        assert_true(scratch->direct_ld >= info->key_size &&
-                    scratch->direct_ld >= info->value_size);
+        assert_true(scratch->direct_ld >= info->width.key &&
+                    scratch->direct_ld >= info->width.value);
     if (plan->kind == PLAN_HEADS)
         floats +=
             2.0L * (info->num_heads + 1) * (info->num_heads + 1) * scratch->num_strips;
@@ -68,12 +68,12 @@ static bool plan_random_batch(const struct kernels *kernels) {
     attn_model model = {
         .info = {.num_heads = heads,
                  .num_kv_heads = heads / group,
-                 .head_size = head_size,
-                 .query_size = random_size(62),
-                 .key_size = random_size(62),
-                 .value_size = random_size(62),
-                 .out_size = random_size(62),
-                 .output_projection = random_bits(1)},
+                 .width = {.head = head_size,
+                           .query = random_size(62),
+                           .key = random_size(62),
+                           .value = random_size(62),
+                           .out = random_size(62)},
+                 .projection.output = random_bits(1)},
         .engine = {.kernels = kernels,
                    .float_kernels = kernels_get(kernels->name, false),
                    .native = random_bits(1),
@@ -124,12 +124,12 @@ static size_t bytes_of_a_thread(const struct kernels *kernels, bool native,
     const attn_model model = {
         .info = {.num_heads = HEADS,
                  .num_kv_heads = HEADS,
-                 .head_size = WIDTH / HEADS,
-                 .query_size = WIDTH,
-                 .key_size = WIDTH,
-                 .value_size = WIDTH,
-                 .out_size = WIDTH,
-                 .output_projection = true},
+                 .width = {.head = WIDTH / HEADS,
+                           .query = WIDTH,
+                           .key = WIDTH,
+                           .value = WIDTH,
+                           .out = WIDTH},
+                 .projection.output = true},
         .engine = {.kernels = kernels, .native = native, .score_size = WIDTH / HEADS},
     };
     const attn_parallel parallel = {.num_threads = num_threads};
@@ -152,12 +152,8 @@ static void test_a_window_costs_little_of_a_long_sequence(void **state) {
     const attn_model model = {
         .info = {.num_heads = 8,
                  .num_kv_heads = 2,
-                 .head_size = 64,
-                 .query_size = 8,
-                 .key_size = 8,
-                 .value_size = 8,
-                 .out_size = 8,
-                 .output_projection = true},
+                 .width = {.head = 64, .query = 8, .key = 8, .value = 8, .out = 8},
+                 .projection.output = true},
         .engine = {.kernels = kernels_available(0), .native = true, .score_size = 64},
     };
     attn_request request = {.num_sequences = 1, .query_lens = &len, .key_lens = &len};
@@ -196,18 +192,18 @@ static void test_model_whose_sizes_wrap_is_refused(void **state) {
     for (size_t i = 0; i < 100000; i++) {
         const attn_model_info info = {
             .num_heads = random_size(62),
-            .head_size = random_size(62),
-            .query_size = random_size(62),
-            .key_size = random_size(62),
-            .value_size = random_size(62),
-            .out_size = random_size(62),
-            .additive_size = random_bits(1) ? random_size(62) : 0,
-            .scoring = random_bits(1) ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
-            .output_projection = random_bits(1),
+            .width = {.head = random_size(62),
+                      .query = random_size(62),
+                      .key = random_size(62),
+                      .value = random_size(62),
+                      .out = random_size(62),
+                      .additive = random_bits(1) ? random_size(62) : 0},
+            .score.kind = random_bits(1) ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
+            .projection.output = random_bits(1),
         };
         attn_model *model = NULL;
-        long double hidden = (long double)info.num_heads * info.head_size;
-        if (hidden * info.query_size < 0x1p50L) /* the machine might have that much */
+        long double hidden = (long double)info.num_heads * info.width.head;
+        if (hidden * info.width.query < 0x1p50L) /* the machine might have that much */
             continue;
         attn_status status = attn_model_create(&info, &model);
         assert_true(status == ATTN_E_OVERFLOW || status == ATTN_E_NOMEM);

@@ -100,19 +100,19 @@ static void compare_info(const attn_model_info *whole, const bool *left_out,
 
     assert_string_equal(pruned->layout, "d2l");
     assert_int_equal(pruned->num_heads, kept);
-    assert_int_equal(pruned->head_size, whole->head_size);
-    assert_int_equal(pruned->scoring, whole->scoring);
-    assert_int_equal(pruned->query_size, whole->query_size);
-    assert_int_equal(pruned->key_size, whole->key_size);
-    assert_int_equal(pruned->value_size, whole->value_size);
-    assert_int_equal(pruned->out_size, whole->out_size);
-    assert_int_equal(pruned->additive_size, whole->additive_size);
-    assert_int_equal(pruned->query_bias, whole->query_bias);
-    assert_int_equal(pruned->key_bias, whole->key_bias);
-    assert_int_equal(pruned->value_bias, whole->value_bias);
-    assert_int_equal(pruned->output_bias, whole->output_bias);
-    assert_true(pruned->output_projection);
-    assert_int_equal(pruned->causal, whole->causal);
+    assert_int_equal(pruned->width.head, whole->width.head);
+    assert_int_equal(pruned->score.kind, whole->score.kind);
+    assert_int_equal(pruned->width.query, whole->width.query);
+    assert_int_equal(pruned->width.key, whole->width.key);
+    assert_int_equal(pruned->width.value, whole->width.value);
+    assert_int_equal(pruned->width.out, whole->width.out);
+    assert_int_equal(pruned->width.additive, whole->width.additive);
+    assert_int_equal(pruned->projection.query_bias, whole->projection.query_bias);
+    assert_int_equal(pruned->projection.key_bias, whole->projection.key_bias);
+    assert_int_equal(pruned->projection.value_bias, whole->projection.value_bias);
+    assert_int_equal(pruned->projection.output_bias, whole->projection.output_bias);
+    assert_true(pruned->projection.output);
+    assert_int_equal(pruned->mask.causal, whole->mask.causal);
     assert_int_equal(pruned->context_length, whole->context_length);
 }
 
@@ -139,7 +139,7 @@ static void test_pruned_model_equals_head_mask(void **state) {
 
     while (checked < 60) {
         attn_model_info info = random_model_info(&seed);
-        info.causal = random_between(&seed, 0, 1) == 1;
+        info.mask.causal = random_between(&seed, 0, 1) == 1;
         info.context_length = random_between(&seed, 0, 1) * 50;
         if (info.num_heads == 1)
             continue;
@@ -189,15 +189,15 @@ static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
         const char *words;
     } cases[] = {
         {{.num_kv_heads = 3}, "heads that share a key head"},
-        {{.scale = 0.25}, "a scale of its own"},
-        {{.window = 7}, "a window"},
-        {{.softcap = 50}, "a softcap"},
-        {{.clip = 8}, "a clip"},
-        {{.sinks = true}, "sinks"},
-        {{.bias = ATTN_BIAS_ALIBI}, "a bias by distance"},
-        {{.head_norm = ATTN_NORM_RMS}, "norms of queries and keys"},
-        {{.rope_size = 4}, "rotary positions"},
-        {{.pre_norm_applied = true}, "a norm before it (pre_norm=true)"},
+        {{.score.scale = 0.25}, "a scale of its own"},
+        {{.mask.window = 7}, "a window"},
+        {{.score.softcap = 50}, "a softcap"},
+        {{.projection.clip = 8}, "a clip"},
+        {{.score.sinks = true}, "sinks"},
+        {{.score.bias = ATTN_BIAS_ALIBI}, "a bias by distance"},
+        {{.head_norm.kind = ATTN_NORM_RMS}, "norms of queries and keys"},
+        {{.rotation.size = 4}, "rotary positions"},
+        {{.pre_norm.applied = true}, "a norm before it (pre_norm=true)"},
     };
     (void)state;
 
@@ -206,9 +206,9 @@ static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
         attn_error error;
 
         info.num_heads = 6;
-        info.head_size = 4;
+        info.width.head = 4;
         info.num_kv_heads = info.num_kv_heads > 0 ? info.num_kv_heads : 6;
-        info.scale = info.scale > 0 ? info.scale : 0.5;
+        info.score.scale = info.score.scale > 0 ? info.score.scale : 0.5;
         assert_int_equal(prune_check(&info, &error), ATTN_E_UNSUPPORTED);
         assert_non_null(strstr(error.text, cases[i].words));
         assert_non_null(strstr(error.text, "head_mask"));
@@ -217,14 +217,11 @@ static void test_what_d2l_cannot_hold_is_named_beside_the_remedy(void **state) {
 
 static void test_layer_without_output_projection_keeps_its_columns(void **state) {
     const bool left_out[] = {false, true, false};
-    const attn_model_info info = {.name = "m",
-                                  .layout = "test",
-                                  .query_size = 2,
-                                  .key_size = 2,
-                                  .value_size = 2,
-                                  .out_size = 6,
-                                  .num_heads = 3,
-                                  .head_size = 2};
+    const attn_model_info info = {
+        .name = "m",
+        .layout = "test",
+        .width = {.query = 2, .key = 2, .value = 2, .out = 6, .head = 2},
+        .num_heads = 3};
     uint64_t seed = 13;
     size_t count;
     (void)state;

@@ -186,7 +186,7 @@ static void test_models_must_fit_into_memory_together(void **state) {
     (void)state;
 
     assert_int_equal(folder_describe_model(folder, 0, NULL, &info, NULL), ATTN_OK);
-    size_t sum = 3 * info.memory;
+    size_t sum = 3 * info.footprint.memory;
     assert_int_equal(folder_check_models(folder, NULL, sum - 1, &bytes, &error),
                      ATTN_E_OVERFLOW);
     assert_text_has(error.text, "choose some with layers=");

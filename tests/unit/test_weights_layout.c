@@ -51,14 +51,14 @@ static void test_option_beats_metadata_beats_default(void **state) {
     file_add_f32(&made, "a.unknown", 1, 0, 1); /* ignored, since the layout is named */
     attn_model *model = must_create(&made, &(attn_model_options){0});
     const attn_model_info *info = attn_model_get_info(model);
-    assert_true(info->num_heads == 2 && info->causal && info->context_length == 8);
+    assert_true(info->num_heads == 2 && info->mask.causal && info->context_length == 8);
     attn_model_destroy(model);
     model = must_create(&made, &(attn_model_options){.num_heads = 4,
                                                      .causal = "false",
                                                      .context_length = 9,
                                                      .prefix = "b."});
     info = attn_model_get_info(model);
-    assert_true(info->num_heads == 4 && !info->causal && info->context_length == 9);
+    assert_true(info->num_heads == 4 && !info->mask.causal && info->context_length == 9);
     attn_model_destroy(model);
     must_refuse(&made, &(attn_model_options){.layout = "torch"}, ATTN_E_FORMAT,
                 "do not fit layout torch", "lacks tensor 'a.");
@@ -459,7 +459,7 @@ static void test_additive_scoring_needs_all_three_tensors(void **state) {
                 "tensor 'p.attention.W_k.weight' is missing", "additive scoring");
     file_add_f32(&made, "p.attention.W_k.weight", 7, 2, 1);
     attn_model *model = must_create(&made, &options);
-    assert_int_equal(attn_model_get_info(model)->additive_size, 7);
+    assert_int_equal(attn_model_get_info(model)->width.additive, 7);
     assert_true(model->additive_score[6] == 1.75F);
     attn_model_destroy(model);
 }

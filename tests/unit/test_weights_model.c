@@ -65,133 +65,86 @@ static const struct golden {
     {"d2l_example",
      {.num_heads = 5},
      {.layout = "d2l",
-      .query_size = 100,
-      .key_size = 100,
-      .value_size = 100,
-      .out_size = 100,
+      .width = {.query = 100, .key = 100, .value = 100, .out = 100, .head = 20},
       .num_heads = 5,
-      .head_size = 20,
-      .output_projection = true,
-      .parameters = 40000,
-      .bytes = 160000}},
+      .projection.output = true,
+      .footprint = {.parameters = 40000, .bytes = 160000}}},
     {"d2l_bias_random",
      {.num_heads = 5},
      {.layout = "d2l",
-      .query_size = 100,
-      .key_size = 100,
-      .value_size = 100,
-      .out_size = 100,
+      .width = {.query = 100, .key = 100, .value = 100, .out = 100, .head = 20},
       .num_heads = 5,
-      .head_size = 20,
-      .output_projection = true,
-      .query_bias = true,
-      .key_bias = true,
-      .value_bias = true,
-      .output_bias = true,
-      .parameters = 40400,
-      .bytes = 161600}},
+      .projection = {.output = true,
+                     .query_bias = true,
+                     .key_bias = true,
+                     .value_bias = true,
+                     .output_bias = true},
+      .footprint = {.parameters = 40400, .bytes = 161600}}},
     {"d2l_sizes",
      {.num_heads = 6},
      {.layout = "d2l",
-      .query_size = 20,
-      .key_size = 24,
-      .value_size = 28,
-      .out_size = 36,
+      .width = {.query = 20, .key = 24, .value = 28, .out = 36, .head = 6},
       .num_heads = 6,
-      .head_size = 6,
-      .output_projection = true,
-      .query_bias = true,
-      .key_bias = true,
-      .value_bias = true,
-      .output_bias = true,
-      .parameters = 4032,
-      .bytes = 16128}},
+      .projection = {.output = true,
+                     .query_bias = true,
+                     .key_bias = true,
+                     .value_bias = true,
+                     .output_bias = true},
+      .footprint = {.parameters = 4032, .bytes = 16128}}},
     {"torch_packed",
      {.num_heads = 6},
      {.layout = "torch",
-      .query_size = 48,
-      .key_size = 48,
-      .value_size = 48,
-      .out_size = 48,
+      .width = {.query = 48, .key = 48, .value = 48, .out = 48, .head = 8},
       .num_heads = 6,
-      .head_size = 8,
-      .output_projection = true,
-      .query_bias = true,
-      .key_bias = true,
-      .value_bias = true,
-      .output_bias = true,
-      .parameters = 9408,
-      .bytes = 37632}},
+      .projection = {.output = true,
+                     .query_bias = true,
+                     .key_bias = true,
+                     .value_bias = true,
+                     .output_bias = true},
+      .footprint = {.parameters = 9408, .bytes = 37632}}},
     {"torch_kdim_vdim",
      {.num_heads = 6},
      {.layout = "torch",
-      .query_size = 48,
-      .key_size = 20,
-      .value_size = 12,
-      .out_size = 48,
+      .width = {.query = 48, .key = 20, .value = 12, .out = 48, .head = 8},
       .num_heads = 6,
-      .head_size = 8,
-      .output_projection = true,
-      .query_bias = true,
-      .key_bias = true,
-      .value_bias = true,
-      .output_bias = true,
-      .parameters = 6336,
-      .bytes = 25344}},
+      .projection = {.output = true,
+                     .query_bias = true,
+                     .key_bias = true,
+                     .value_bias = true,
+                     .output_bias = true},
+      .footprint = {.parameters = 6336, .bytes = 25344}}},
     {"llms_from_scratch_split",
      {.num_heads = 2, .context_length = 6},
      {.layout = "llms_from_scratch",
-      .query_size = 3,
-      .key_size = 3,
-      .value_size = 3,
-      .out_size = 2,
+      .width = {.query = 3, .key = 3, .value = 3, .out = 2, .head = 1},
       .num_heads = 2,
-      .head_size = 1,
-      .output_projection = true,
-      .output_bias = true,
-      .causal = true,
+      .projection = {.output = true, .output_bias = true},
+      .mask.causal = true,
       .context_length = 6,
-      .parameters = 24,
-      .bytes = 96}},
+      .footprint = {.parameters = 24, .bytes = 96}}},
     {"llms_from_scratch_wrapper",
      {0},
      {.layout = "llms_from_scratch_wrapper",
-      .query_size = 3,
-      .key_size = 3,
-      .value_size = 3,
-      .out_size = 4,
+      .width = {.query = 3, .key = 3, .value = 3, .out = 4, .head = 2},
       .num_heads = 2,
-      .head_size = 2,
-      .causal = true,
-      .parameters = 36,
-      .bytes = 144}},
+      .mask.causal = true,
+      .footprint = {.parameters = 36, .bytes = 144}}},
     {"two_stage_heads",
      {0},
      {.layout = "two_stage",
-      .query_size = 24,
-      .key_size = 24,
-      .value_size = 24,
-      .out_size = 24,
+      .width = {.query = 24, .key = 24, .value = 24, .out = 24, .head = 8},
       .num_heads = 3,
-      .head_size = 8,
-      .output_projection = true,
-      .parameters = 2304,
-      .bytes = 9216}},
+      .projection.output = true,
+      .footprint = {.parameters = 2304, .bytes = 9216}}},
     {"additive_scoring",
      {.num_heads = 4, .causal = "true"},
      {.layout = "d2l",
-      .scoring = ATTN_ADDITIVE,
-      .query_size = 32,
-      .key_size = 32,
-      .value_size = 32,
-      .out_size = 32,
+      .score.kind = ATTN_ADDITIVE,
+      .width = {.query = 32, .key = 32, .value = 32, .out = 32, .head = 8, .additive = 8},
       .num_heads = 4,
-      .head_size = 8,
-      .additive_size = 8,
-      .output_projection = true,
-      .causal = true,
-      .parameters = 4232,
-      .bytes = 16928}},
+      .projection.output = true,
+      .mask.causal = true,
+      .footprint = {.parameters = 4232, .bytes = 16928}}},
 };
 
 static void test_every_golden_layout_is_recognised(void **state) {
@@ -203,23 +156,23 @@ static void test_every_golden_layout_is_recognised(void **state) {
         print_message("%s\n", goldens[i].name);
         assert_string_equal(got->name, goldens[i].name);
         assert_string_equal(got->layout, want->layout);
-        assert_int_equal(got->scoring, want->scoring);
-        assert_int_equal(got->query_size, want->query_size);
-        assert_int_equal(got->key_size, want->key_size);
-        assert_int_equal(got->value_size, want->value_size);
-        assert_int_equal(got->out_size, want->out_size);
+        assert_int_equal(got->score.kind, want->score.kind);
+        assert_int_equal(got->width.query, want->width.query);
+        assert_int_equal(got->width.key, want->width.key);
+        assert_int_equal(got->width.value, want->width.value);
+        assert_int_equal(got->width.out, want->width.out);
         assert_int_equal(got->num_heads, want->num_heads);
-        assert_int_equal(got->head_size, want->head_size);
-        assert_int_equal(got->additive_size, want->additive_size);
-        assert_int_equal(got->query_bias, want->query_bias);
-        assert_int_equal(got->key_bias, want->key_bias);
-        assert_int_equal(got->value_bias, want->value_bias);
-        assert_int_equal(got->output_bias, want->output_bias);
-        assert_int_equal(got->output_projection, want->output_projection);
-        assert_int_equal(got->causal, want->causal);
+        assert_int_equal(got->width.head, want->width.head);
+        assert_int_equal(got->width.additive, want->width.additive);
+        assert_int_equal(got->projection.query_bias, want->projection.query_bias);
+        assert_int_equal(got->projection.key_bias, want->projection.key_bias);
+        assert_int_equal(got->projection.value_bias, want->projection.value_bias);
+        assert_int_equal(got->projection.output_bias, want->projection.output_bias);
+        assert_int_equal(got->projection.output, want->projection.output);
+        assert_int_equal(got->mask.causal, want->mask.causal);
         assert_int_equal(got->context_length, want->context_length);
-        assert_int_equal(got->parameters, want->parameters);
-        assert_int_equal(got->bytes, want->bytes);
+        assert_int_equal(got->footprint.parameters, want->footprint.parameters);
+        assert_int_equal(got->footprint.bytes, want->footprint.bytes);
         attn_model_destroy(model);
     }
 }
@@ -366,9 +319,10 @@ static void test_two_stage_biases_fold_too(void **state) {
     file_add_f32(&made, "heads.1.W_K.bias", 2, 0, 9);
     attn_model *model = must_create(&made, &(attn_model_options){0});
     const attn_model_info *info = attn_model_get_info(model);
-    assert_true(info->query_bias && info->key_bias && !info->value_bias);
-    assert_int_equal(info->query_size, 2);
-    assert_int_equal(info->out_size, 5);
+    assert_true(info->projection.query_bias && info->projection.key_bias &&
+                !info->projection.value_bias);
+    assert_int_equal(info->width.query, 2);
+    assert_int_equal(info->width.out, 5);
 
     /* Head 0 of the query is [0 .125 .25; .375 .5 .625]; its bias is that times
      * W_Q.bias. */
@@ -437,23 +391,23 @@ static void test_demo_models_are_complete(void **state) {
     const attn_model_info *info = attn_model_get_info(model);
     assert_string_equal(info->name, "journey");
     assert_string_equal(info->layout, "llms_from_scratch");
-    assert_true(info->query_size == 3 && info->num_heads == 2 && info->head_size == 1);
-    assert_true(info->causal && info->context_length == 6);
+    assert_true(info->width.query == 3 && info->num_heads == 2 && info->width.head == 1);
+    assert_true(info->mask.causal && info->context_length == 6);
     assert_stored("llms_from_scratch_split", "W_value.weight", model->value_weight, 6);
     assert_stored("llms_from_scratch_split", "out_proj.bias", model->output_bias, 2);
     attn_model_destroy(model);
 
     assert_int_equal(attn_model_demo("d2l", NULL, &model, &error), ATTN_OK);
     info = attn_model_get_info(model);
-    assert_true(info->query_size == 100 && info->num_heads == 5 && !info->causal);
+    assert_true(info->width.query == 100 && info->num_heads == 5 && !info->mask.causal);
     assert_stored("d2l_example", "W_o.weight", model->output_weight, 10000);
     attn_model_destroy(model);
 
     assert_int_equal(attn_model_demo("patterns", NULL, &model, &error), ATTN_OK);
     info = attn_model_get_info(model);
     assert_string_equal(info->layout, "d2l");
-    assert_true(info->query_size == 32 && info->num_heads == 8 && info->out_size == 16);
-    assert_true(!info->causal && info->context_length == 16);
+    assert_true(info->width.query == 32 && info->num_heads == 8 && info->width.out == 16);
+    assert_true(!info->mask.causal && info->context_length == 16);
     attn_model_destroy(model);
 
     assert_int_equal(attn_model_demo("gpt", NULL, &model, &error), ATTN_E_VALUE);

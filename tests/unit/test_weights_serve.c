@@ -19,9 +19,10 @@ static void test_loading_packs_weights_once(void **state) {
         assert_int_equal(attn_model_demo("d2l", &engine, &model, NULL), ATTN_OK);
         const attn_model_info *info = attn_model_get_info(model);
         size_t packed = model->engine.bytes;
-        assert_string_equal(info->engine, "native");
-        assert_in_range(packed, info->bytes, info->bytes * 2);
-        assert_int_equal(info->memory, serve_only ? packed : packed + info->bytes);
+        assert_string_equal(info->engine.name, "native");
+        assert_in_range(packed, info->footprint.bytes, info->footprint.bytes * 2);
+        assert_int_equal(info->footprint.memory,
+                         serve_only ? packed : packed + info->footprint.bytes);
         attn_model_destroy(model);
 
         count_alloc_from(packed);
@@ -54,9 +55,9 @@ static void test_model_whose_engines_disagree_is_left_with_openblas(void **state
     assert_int_equal(attn_model_load("m", path, &options, &engine, &model, &error),
                      ATTN_OK);
     const attn_model_info *info = attn_model_get_info(model);
-    assert_true(info->difference > ATTN_TOLERANCE_F32);
-    assert_string_equal(info->engine, "openblas");
-    assert_string_equal(info->precision, "f32");
+    assert_true(info->engine.difference > ATTN_TOLERANCE_F32);
+    assert_string_equal(info->engine.name, "openblas");
+    assert_string_equal(info->engine.precision, "f32");
     assert_memory_equal(model->value_bias, large, sizeof large);
     assert_memory_equal(model->output_weight, apart, sizeof apart);
 

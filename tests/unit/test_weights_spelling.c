@@ -169,8 +169,8 @@ static void test_norm_of_wav2vec2_is_that_of_the_encoder(void **state) {
         attn_model *model = make_model(&layers[i], true);
         const attn_model_info *info = attn_model_get_info(model);
         snprintf(wanted, sizeof wanted, "encoder.layers.%zu.layer_norm.weight", i);
-        assert_string_equal(info->pre_norm_name, wanted);
-        assert_true(info->pre_norm_applied && info->pre_norm == ATTN_NORM_LAYER);
+        assert_string_equal(info->pre_norm.name, wanted);
+        assert_true(info->pre_norm.applied && info->pre_norm.kind == ATTN_NORM_LAYER);
         attn_model_destroy(model);
     }
     folder_close(folder);

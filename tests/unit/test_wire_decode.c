@@ -111,7 +111,7 @@ static void test_values_of_another_size_than_the_keys_cannot_be_left_out(void **
     struct fixture *fixture = *state;
     attn_model_info info = fixture_info(MODEL_D2L);
     attn_model *wide;
-    info.value_size = 5;
+    info.width.value = 5;
     assert_int_equal(attn_model_create(&info, &wide), ATTN_OK);
     const attn_model *models[] = {wide};
     const char *body = "{\"queries\":[[1,2,3,4]]}";

@@ -200,7 +200,7 @@ static void test_reply_bound_holds_for_the_longest_numbers(void **state) {
     static const size_t lens[][3] = {{1, 1, 1}, {1, 2, 3}, {5, 1, 4}};
     attn_model_info info = fixture_info(MODEL_D2L);
     memset(info.name, '\x01', ATTN_NAME_MAX);
-    info.out_size = 1;
+    info.width.out = 1;
     attn_model *model;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
 

@@ -113,7 +113,7 @@ static void test_need_names_the_results(void **state) {
 static attn_model *make_model(const char *kind) {
     attn_model_info info = fixture_info(MODEL_D2L);
     attn_model *model;
-    info.window = 5;
+    info.mask.window = 5;
     info.kind = kind;
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     return model;

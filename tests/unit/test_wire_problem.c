@@ -134,14 +134,11 @@ static void test_problem_reports_a_full_buffer_at_every_size(void **state) {
 
 static attn_model *create_model(const char *name) {
     attn_model *model;
-    attn_model_info info = {.layout = "d2l",
-                            .query_size = 3,
-                            .key_size = 2,
-                            .value_size = 1,
-                            .out_size = 5,
-                            .num_heads = 2,
-                            .head_size = 4,
-                            .value_bias = true};
+    attn_model_info info = {
+        .layout = "d2l",
+        .width = {.query = 3, .key = 2, .value = 1, .out = 5, .head = 4},
+        .num_heads = 2,
+        .projection.value_bias = true};
     strcpy(info.name, name);
     assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
     return model;
@@ -166,7 +163,8 @@ static void test_model_is_described_with_every_size(void **state) {
         "\"norms\":null,\"pre_norm\":null,"
         "\"output_projection\":false,\"bias\":true,\"engine\":\"none\",\"cpu\":\"none\","
         "\"precision\":\"none\",\"parameters\":56,\"bytes\":%zu,\"memory\":%zu}",
-        attn_model_get_info(model)->bytes, attn_model_get_info(model)->memory);
+        attn_model_get_info(model)->footprint.bytes,
+        attn_model_get_info(model)->footprint.memory);
     assert_string_equal(text, expected);
     free(text);
     attn_model_destroy(model);
@@ -179,10 +177,10 @@ test_model_is_described_as_additive_and_causal_with_its_context_length(void **st
     buf_init(&body, 1 << 16);
     attn_model_info info = {.name = "x",
                             .layout = "torch",
-                            .scoring = ATTN_ADDITIVE,
-                            .causal = true,
+                            .score.kind = ATTN_ADDITIVE,
+                            .mask.causal = true,
                             .context_length = 6,
-                            .output_projection = true};
+                            .projection.output = true};
     wire_native_print_model(&info, &body);
     char *text = take_text(&body);
     assert_non_null(strstr(text, "\"scoring\":\"additive\""));
@@ -196,30 +194,27 @@ static void test_layer_of_a_folder_is_described_with_its_features(void **state) 
     (void)state;
     struct buf body;
     buf_init(&body, 1 << 16);
-    attn_model_info info = {.name = "m.decoder.3.cross",
-                            .layout = "made_up",
-                            .kind = "cross",
-                            .layer = 0,
-                            .num_heads = 8,
-                            .head_size = 16,
-                            .num_kv_heads = 2,
-                            .window = 4096,
-                            .scale = 0.0625,
-                            .softcap = 50,
-                            .clip = 8,
-                            .sinks = true,
-                            .bias = ATTN_BIAS_BUCKETS,
-                            .rope_size = 8,
-                            .rope_type = "llama3",
-                            .rope_base = 500000,
-                            .head_norm = ATTN_NORM_RMS,
-                            .head_norm_whole = true,
-                            .head_norm_eps = 1e-6,
-                            .pre_norm = ATTN_NORM_LAYER,
-                            .pre_norm_name = "ln_1.weight",
-                            .pre_norm_bias = true,
-                            .pre_norm_applied = true,
-                            .pre_norm_eps = 1e-5};
+    attn_model_info info = {
+        .name = "m.decoder.3.cross",
+        .layout = "made_up",
+        .kind = "cross",
+        .layer = 0,
+        .num_heads = 8,
+        .width.head = 16,
+        .num_kv_heads = 2,
+        .mask.window = 4096,
+        .score = {.scale = 0.0625,
+                  .softcap = 50,
+                  .sinks = true,
+                  .bias = ATTN_BIAS_BUCKETS},
+        .projection.clip = 8,
+        .rotation = {.size = 8, .type = "llama3", .base = 500000},
+        .head_norm = {.kind = ATTN_NORM_RMS, .whole = true, .eps = 1e-6},
+        .pre_norm = {.kind = ATTN_NORM_LAYER,
+                     .name = "ln_1.weight",
+                     .bias = true,
+                     .applied = true,
+                     .eps = 1e-5}};
     wire_native_print_model(&info, &body);
     char *text = take_text(&body);
     assert_non_null(

@@ -226,7 +226,7 @@ static void test_reserved_memory_holds_for_any_number_of_heads(void **state) {
         attn_model *model;
         size_t reserved = 0;
         info.num_heads = heads[i / 2];
-        info.head_size = 1;
+        info.width.head = 1;
         assert_int_equal(attn_model_create(&info, &model), ATTN_OK);
         const struct wire_input input = {.body = body,
                                          .size = strlen(body),

@@ -26,21 +26,18 @@ struct fixture {
 };
 
 static inline attn_model_info fixture_info(int which) {
-    attn_model_info info = {.name = "d2l",
-                            .layout = "d2l",
-                            .query_size = 4,
-                            .key_size = 4,
-                            .value_size = 4,
-                            .out_size = 4,
-                            .num_heads = 2,
-                            .head_size = 2,
-                            .output_projection = true};
+    attn_model_info info = {
+        .name = "d2l",
+        .layout = "d2l",
+        .width = {.query = 4, .key = 4, .value = 4, .out = 4, .head = 2},
+        .num_heads = 2,
+        .projection.output = true};
     if (which == MODEL_NARROW) {
         strcpy(info.name, "narrow");
-        info.query_size = 3;
-        info.key_size = info.value_size = info.out_size = 2;
+        info.width.query = 3;
+        info.width.key = info.width.value = info.width.out = 2;
         info.num_heads = 1;
-        info.causal = true;
+        info.mask.causal = true;
         info.context_length = 6;
     }
     return info;

@@ -246,7 +246,7 @@ static void print_model_series(struct obs_text *text,
     for (size_t i = 0; i < generation->num_models; i++) {
         const attn_model_info *info = attn_model_get_info(generation->models[i]);
         const struct obs_label label = {"model", info->name};
-        obs_text_value(text, &label, 1, (double)info->memory);
+        obs_text_value(text, &label, 1, (double)info->footprint.memory);
     }
 
     obs_text_family(text, "attnd_model_engine_difference_ratio", OBS_GAUGE,
@@ -255,7 +255,7 @@ static void print_model_series(struct obs_text *text,
     for (size_t i = 0; i < generation->num_models; i++) {
         const attn_model_info *info = attn_model_get_info(generation->models[i]);
         const struct obs_label label = {"model", info->name};
-        obs_text_value(text, &label, 1, info->difference);
+        obs_text_value(text, &label, 1, info->engine.difference);
     }
 
     obs_text_family(text, "attnd_model_info", OBS_GAUGE,
@@ -264,9 +264,9 @@ static void print_model_series(struct obs_text *text,
         const attn_model_info *info = attn_model_get_info(generation->models[i]);
         const struct obs_label labels[] = {{"model", info->name},
                                            {"layout", info->layout},
-                                           {"engine", info->engine},
-                                           {"cpu", info->cpu},
-                                           {"precision", info->precision}};
+                                           {"engine", info->engine.name},
+                                           {"cpu", info->engine.cpu},
+                                           {"precision", info->engine.precision}};
         obs_text_value(text, labels, sizeof labels / sizeof labels[0], 1);
     }
 }

@@ -28,7 +28,7 @@ static bool is_idle(const struct panel_work *work, const struct query_panel *pan
 static void clear_left_out(const struct panel_work *work,
                            const struct query_panel *panel) {
     const struct run *run = work->run;
-    size_t size = run->model->info.head_size, hidden = run->plan->layer.hidden;
+    size_t size = run->model->info.width.head, hidden = run->plan->layer.hidden;
     size_t query_len = run->request->query_lens[work->at.sequence];
 
     for (size_t c = 0; panel->factor == 0.0F && c < work->num_queries; c++)
@@ -168,7 +168,7 @@ static struct head_rows gather_rows(const struct run *run,
     const struct work_kind *kind = work_find_kind(at);
     const struct head_rows rows = kind->rows(run, at, heads);
     size_t key_len = run->request->key_lens[at->sequence];
-    size_t k_step = engine->kernels->k_step, head_size = run->model->info.head_size;
+    size_t k_step = engine->kernels->k_step, head_size = run->model->info.width.head;
     size_t key_width = engine->score_size; /* in words */
     size_t key_head = heads * layer->shared[at->kind] / layer->group;
 
@@ -254,7 +254,7 @@ static void convert_items(const struct run *run, const struct sequence_position 
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     size_t rows = run->request->key_lens[at->sequence], row = at->first_projected;
-    size_t head_size = run->model->info.head_size;
+    size_t head_size = run->model->info.width.head;
     bool keys_too = engine->additive_score == NULL && !plan->layer.key_panels;
 
     (void)thread;

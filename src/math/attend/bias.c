@@ -34,7 +34,7 @@ static void find_positions(struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
     const struct mask *mask = work->mask;
     const attn_model *model = t->model;
-    size_t farthest = model->info.bias_distance;
+    size_t farthest = model->info.score.bias_distance;
 
     for (size_t k = t->keys.first; k < t->keys.end; k++)
         t->key_at[k - t->keys.first] =
@@ -48,7 +48,7 @@ static void find_positions(struct tile *t, size_t first) {
         t->high[c] = narrow_position(allowed.high);
         if (model->alibi_slopes != NULL)
             t->slope[c] = model->alibi_slopes[head];
-        else if (model->info.bias == ATTN_BIAS_BUCKETS)
+        else if (model->info.score.bias == ATTN_BIAS_BUCKETS)
             t->table[c] = model->distance_bias + head * (2 * farthest + 1) + farthest;
     }
 }
@@ -86,10 +86,10 @@ static inline float look_up(const float *table, int32_t farthest, int32_t distan
 static void fill_from_line(const struct tile *t, float *line) {
     size_t width = t->work->num_queries, count = t->keys.end - t->keys.first;
     const int32_t largest = t->key_at[count - 1] - t->at[0];
-    const int32_t farthest = narrow_position(t->model->info.bias_distance);
+    const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
 
     for (size_t i = 0; i < count + width - 1; i++)
-        line[i] = t->model->info.bias == ATTN_BIAS_ALIBI
+        line[i] = t->model->info.score.bias == ATTN_BIAS_ALIBI
                       ? t->slope[0] * (float)(largest - (int32_t)i)
                       : look_up(t->table[0], farthest, largest - (int32_t)i);
     for (size_t k = 0; k < count; k++)
@@ -99,9 +99,9 @@ static void fill_from_line(const struct tile *t, float *line) {
 
 /* Fills the tile of attend_few(): a row at a time. */
 static void fill_rows(const struct tile *t) {
-    const attn_bias kind = t->model->info.bias;
-    const int32_t farthest = narrow_position(t->model->info.bias_distance);
-    const float scale = (float)t->model->info.scale;
+    const attn_bias kind = t->model->info.score.bias;
+    const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
+    const float scale = (float)t->model->info.score.scale;
     size_t count = t->keys.end - t->keys.first;
 
     for (size_t c = t->rows.first; c < t->rows.end; c++) {
@@ -123,9 +123,9 @@ static void fill_rows(const struct tile *t) {
 
 /* Fills the tile of attend(): a key at a time. */
 static void fill_keys(const struct tile *t, bool biased) {
-    const attn_bias kind = biased ? t->model->info.bias : ATTN_BIAS_NONE;
-    const int32_t farthest = narrow_position(t->model->info.bias_distance);
-    const float scale = (float)t->model->info.scale;
+    const attn_bias kind = biased ? t->model->info.score.bias : ATTN_BIAS_NONE;
+    const int32_t farthest = narrow_position(t->model->info.score.bias_distance);
+    const float scale = (float)t->model->info.score.scale;
     size_t width = t->work->num_queries, count = t->keys.end - t->keys.first;
     float own[KERNEL_COLUMNS_MAX];
 
@@ -150,7 +150,7 @@ static void fill_keys(const struct tile *t, bool biased) {
 static void fill_tile(const struct panel_work *work, struct range rows, struct range keys,
                       size_t first, bool few, struct query_panel *panel) {
     const struct run *run = work->run;
-    const attn_bias kind = run->model->info.bias;
+    const attn_bias kind = run->model->info.score.bias;
     size_t columns = work->kernels->columns, num_rows = rows.end - rows.first;
     /* No row attends to a key after these. */
     size_t key_len =

@@ -101,7 +101,7 @@ static double find_sink(const struct panel_work *work, size_t c) {
  * so that it does not depend on how keys are divided. Where no score is in range, the
  * sink takes all of the weight, unless it may itself be below them. */
 static void add_sinks(const struct panel_work *work, const float *max, float *sum) {
-    for (size_t c = 0; work->run->model->info.sinks && c < work->num_queries; c++) {
+    for (size_t c = 0; work->run->model->info.score.sinks && c < work->num_queries; c++) {
         double sink = find_sink(work, c);
 
         if (max[c] == -INFINITY && !work->keyless[c] && sink < -(double)FLT_MAX)
@@ -113,7 +113,7 @@ static void add_sinks(const struct panel_work *work, const float *max, float *su
 /* Returns the logarithm of a sum, to base 2. */
 static double find_log_sum(const struct panel_work *work, size_t c, const float *max,
                            const float *sum) {
-    if (isinf(sum[c]) && work->run->model->info.sinks)
+    if (isinf(sum[c]) && work->run->model->info.score.sinks)
         return find_sink(work, c);
     return (double)max[c] + log2((double)sum[c]);
 }
@@ -233,7 +233,7 @@ static void write_output(const struct panel_work *work, const struct query_panel
     float share = 1.0F / sum;
 
     if (row.factor == 0.0F)
-        memset(row.to, 0, work->run->model->info.head_size * sizeof *row.to);
+        memset(row.to, 0, work->run->model->info.width.head * sizeof *row.to);
     for (size_t d = 0; row.factor != 0.0F && d < panel->head_size; d++)
         row.to[d] = from[d] * share * row.factor;
 }
@@ -318,7 +318,7 @@ static void attend_whole(const struct panel_work *work, struct query_panel panel
 
     panel.sums = sums != NULL ? &of_panel : NULL;
     bool final = work->run->lse == NULL && work->kind->outputs == NULL &&
-                 !work->run->model->info.sinks;
+                 !work->run->model->info.score.sinks;
     if (!final) {
         panel.max = max;
         panel.sum = sum;

@@ -75,7 +75,7 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
                          size_t thread) {
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
-    size_t head_size = run->model->info.head_size, first = d->head * head_size;
+    size_t head_size = run->model->info.width.head, first = d->head * head_size;
     size_t step = engine_step(engine, &engine->to_value),
            k_step = engine->kernels->k_step;
     size_t value_size = engine->to_value.in;
@@ -106,7 +106,7 @@ static void project_sums(const struct run *run, const struct direct_rows *d,
 /* The outputs of a head that is left out are 0. */
 static void sums_items(const struct run *run, const struct sequence_position *at,
                        struct range items, size_t thread) {
-    size_t head_size = run->model->info.head_size;
+    size_t head_size = run->model->info.width.head;
 
     for (size_t item = items.first; item < items.end; item++) {
         const struct direct_rows d = find_rows(run, at, item);

@@ -66,7 +66,7 @@ static struct rotation find_rotation(const struct run *run,
     const struct model_rotation *of_model = &run->model->rotation;
     const attn_request *request = run->request;
     struct rotation rotation = {.frequencies = of_model->frequencies,
-                                .num_pairs = run->model->info.rope_size / 2,
+                                .num_pairs = run->model->info.rotation.size / 2,
                                 .magnitude = of_model->magnitude,
                                 .table = run->rotations};
     size_t longest = of_model->max_length, size = 2 * rotation.num_pairs;
@@ -102,7 +102,7 @@ static void fill_entry(void *data, size_t index, size_t thread) {
     const struct rotation rotation = {
         .frequencies =
             index < ROTATE_STEP ? of_model->frequencies : of_model->long_frequencies,
-        .num_pairs = run->model->info.rope_size / 2,
+        .num_pairs = run->model->info.rotation.size / 2,
     };
 
     (void)thread;
@@ -117,18 +117,18 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
     const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
     const struct norm *norm = &rows->norm;
-    size_t head_size = info->head_size, ld = rows->head_ld;
-    bool whole = info->head_norm_whole, norms = info->head_norm != ATTN_NORM_NONE;
+    size_t head_size = info->width.head, ld = rows->head_ld;
+    bool whole = info->head_norm.whole, norms = info->head_norm.kind != ATTN_NORM_NONE;
     float *row = rows->rows + r * rows->row_ld;
     struct norm_scale by = {0};
 
-    for (size_t i = 0; info->clip > 0 && i < heads.count; i++) {
+    for (size_t i = 0; info->projection.clip > 0 && i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
-            norm_clip((float)info->clip, head_size, row + h * ld);
+            norm_clip((float)info->projection.clip, head_size, row + h * ld);
     }
     if (norms && whole)
         by = norm_find(norm, row, norm->size / head_size, ld);
-    if (info->rope_size > 0)
+    if (info->rotation.size > 0)
         rotate_turn(&p->angles, rows->positions != NULL ? rows->positions[r] : r);
     for (size_t i = 0; i < heads.count; i++) {
         for (size_t h = heads.items[i].first; h < heads.items[i].end; h++) {
@@ -137,7 +137,7 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
                 norm_apply(norm, by, h * head_size, head_size, x, x);
             else if (norms)
                 norm_row(norm, x, x);
-            if (info->rope_size > 0)
+            if (info->rotation.size > 0)
                 rotate_apply(&p->angles, x);
         }
     }
@@ -166,7 +166,7 @@ static void store_panels(const struct finishing *p, const struct row_set *keys,
 static void clip_values(const struct finishing *p, size_t first, size_t count) {
     const struct run *run = p->run;
     const struct plan *plan = run->plan;
-    size_t head_size = run->model->info.head_size;
+    size_t head_size = run->model->info.width.head;
     size_t ld = plan->values.ld, head_ld = plan->values.head_ld;
     float *rows = run->values + (p->at->first_projected + first) * ld;
 
@@ -174,7 +174,7 @@ static void clip_values(const struct finishing *p, size_t first, size_t count) {
         const struct range *heads = &run->summed_keys.items[i];
         for (size_t h = heads->first; h < heads->end; h++) {
             for (size_t r = 0; r < count; r++)
-                norm_clip((float)run->model->info.clip, head_size,
+                norm_clip((float)run->model->info.projection.clip, head_size,
                           rows + h * head_ld + r * ld);
         }
     }
@@ -187,14 +187,14 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
     const attn_model_info *info = &model->info;
     const struct plan *plan = run->plan;
     const attn_request *request = run->request;
-    struct norm norm = {.centred = info->head_norm == ATTN_NORM_LAYER,
-                        .eps = info->head_norm_eps,
+    struct norm norm = {.centred = info->head_norm.kind == ATTN_NORM_LAYER,
+                        .eps = info->head_norm.eps,
                         .weight =
                             keys ? model->key_norm_weight : model->query_norm_weight,
                         .bias = keys ? model->key_norm_bias : model->query_norm_bias,
-                        .size = info->head_size};
+                        .size = info->width.head};
 
-    if (info->head_norm_whole)
+    if (info->head_norm.whole)
         norm.size = keys ? plan->layer.key_width : plan->layer.score_width;
     if (keys)
         return (struct row_set){run->keys + p->at->first_projected * plan->keys.ld,
@@ -205,7 +205,7 @@ static struct row_set find_row_set(const struct finishing *p, bool keys) {
                                 norm};
     return (struct row_set){run->queries + p->at->first_query * plan->layer.score_width,
                             plan->layer.score_width,
-                            info->head_size,
+                            info->width.head,
                             run->query_heads,
                             positions_from(request->positions, p->at->first_query),
                             norm};
@@ -217,7 +217,7 @@ static void finish_items(const struct run *run, const struct sequence_position *
     const struct plan *plan = run->plan;
     size_t key_len = run->request->key_lens[at->sequence];
     size_t key_blocks = count_row_blocks(key_len),
-           num_pairs = run->model->info.rope_size / 2;
+           num_pairs = run->model->info.rotation.size / 2;
     float *rotation = run_thread(run, thread, PLAN_THREAD_ROTATION);
     struct finishing p = {.run = run, .at = at};
 
@@ -237,7 +237,7 @@ static void finish_items(const struct run *run, const struct sequence_position *
             finish_row(&p, rows, r);
         if (of_keys && plan->batch.any_scores && plan->layer.key_panels)
             store_panels(&p, rows, first, end - first);
-        if (of_keys && run->model->info.clip > 0)
+        if (of_keys && run->model->info.projection.clip > 0)
             clip_values(&p, first, end - first);
     }
 }
@@ -250,7 +250,7 @@ void run_finish_rows(const struct run *run) {
         return;
     if (plan->scratch.num_rotations > 0)
         share_tasks(run->request->parallel,
-                    FILL_FLOPS * (double)(entries * run->model->info.rope_size), entries,
-                    fill_entry, (void *)(uintptr_t)run);
+                    FILL_FLOPS * (double)(entries * run->model->info.rotation.size),
+                    entries, fill_entry, (void *)(uintptr_t)run);
     run_items(run, plan->flops.finish, count_finish_items, finish_items);
 }

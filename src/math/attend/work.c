@@ -14,7 +14,7 @@ static size_t work_first(const struct panel_work *work) {
 
 /* Finds the keys of each row of the panel, and of all rows together. */
 static void find_keys(struct panel_work *work) {
-    const bool sinks = work->run->model->info.sinks;
+    const bool sinks = work->run->model->info.score.sinks;
     const struct mask *mask = work->mask;
 
     work->keys = (struct range){mask->key_len, 0};
@@ -117,10 +117,10 @@ static struct head_rows find_request_rows(const struct run *run,
 
     (void)heads;
     return (struct head_rows){
-        .keys = run->request->keys + at->first_key * info->key_size,
-        .keys_ld = info->key_size,
-        .values = run->request->values + at->first_key * info->value_size,
-        .values_ld = info->value_size,
+        .keys = run->request->keys + at->first_key * info->width.key,
+        .keys_ld = info->width.key,
+        .values = run->request->values + at->first_key * info->width.value,
+        .values_ld = info->width.value,
     };
 }
 
@@ -129,7 +129,7 @@ static void describe_head(const struct panel_work *work, struct query_panel *pan
     const struct run *run = work->run;
     const struct plan *plan = run->plan;
     size_t head = work->heads, row = work->at.first_query + work_first(work);
-    size_t size = panel->score_size, head_size = run->model->info.head_size;
+    size_t size = panel->score_size, head_size = run->model->info.width.head;
     bool sums = plan_sums_head(plan, run->request, head);
 
     panel->queries = run->queries + row * plan->layer.score_width + head * size;
@@ -163,7 +163,7 @@ static struct row_outputs find_group_outputs(const struct panel_work *work, size
     size_t row = work->at.first_query + work->row_queries[c], head = work->row_heads[c];
 
     return (struct row_outputs){run->context + row * run->plan->layer.hidden +
-                                    head * run->model->info.head_size,
+                                    head * run->model->info.width.head,
                                 plan_sums_head(run->plan, run->request, head)
                                     ? mask_head_factor(run->request, head)
                                     : 0.0F};
@@ -178,8 +178,8 @@ static void describe_direct(const struct panel_work *work, struct query_panel *p
     panel->outputs = run->direct + row * run->plan->scratch.direct_ld;
     panel->queries = panel->outputs;
     panel->outputs_ld = panel->queries_ld = run->plan->scratch.direct_ld;
-    panel->score_size = run->model->info.key_size;
-    panel->head_size = run->plan->layer.sums ? run->model->info.value_size : 0;
+    panel->score_size = run->model->info.width.key;
+    panel->head_size = run->plan->layer.sums ? run->model->info.width.value : 0;
     panel->factor = 1.0F;
 }
 
@@ -194,7 +194,7 @@ static double find_missing_score(const struct panel_work *work, size_t c) {
 
     for (size_t d = 0; d < engine->score_size; d++)
         sum += (double)query[d] * (double)engine->to_key.panels.bias[first + d];
-    return sum * run->model->info.scale;
+    return sum * run->model->info.score.scale;
 }
 
 const struct work_kind *work_find_kind(const struct sequence_position *at) {
@@ -226,8 +226,8 @@ struct query_panel work_describe(const struct panel_work *work,
         .uniform = work->uniform,
         .additive_score = run->model->engine.additive_score,
         .score_size = run->model->engine.score_size,
-        .scale = (float)info->scale,
-        .softcap = (float)info->softcap,
+        .scale = (float)info->score.scale,
+        .softcap = (float)info->score.softcap,
         .weights = work->weighs ? work->weights : NULL,
         .position = (ptrdiff_t)work_first(work),
         .scratch = run_thread(run, work->thread, PLAN_THREAD_KERNELS),

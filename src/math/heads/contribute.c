@@ -30,7 +30,7 @@ struct strip {
 /* Returns the words of a row that head `head` has a part in. */
 static struct range head_words(const struct run *run, size_t head) {
     size_t k_step = run->model->engine.kernels->k_step;
-    size_t head_size = run->model->info.head_size;
+    size_t head_size = run->model->info.width.head;
 
     return (struct range){head * head_size / k_step,
                           ((head + 1) * head_size + k_step - 1) / k_step};
@@ -41,7 +41,7 @@ static struct range head_words(const struct run *run, size_t head) {
 static void copy_inputs(const struct strip *s) {
     const struct run *run = s->run;
     const struct kernels *kernels = run->model->engine.kernels;
-    size_t hidden = run->plan->layer.hidden, head_size = run->model->info.head_size;
+    size_t hidden = run->plan->layer.hidden, head_size = run->model->info.width.head;
 
     for (size_t h = 0; h < run->model->info.num_heads; h++) {
         struct range words = head_words(run, h);
@@ -163,7 +163,7 @@ static void multiply_in_range(struct strip *s) {
 /* Without an output projection, each head's outputs are columns of their own. */
 static void square_context(const struct strip *s) {
     size_t num_heads = s->run->model->info.num_heads;
-    size_t head_size = s->run->model->info.head_size;
+    size_t head_size = s->run->model->info.width.head;
     const float *row = s->run->context + s->first_row * s->run->plan->layer.hidden;
     double *norm = &s->products[num_heads * (num_heads + 1) + num_heads];
 
@@ -195,7 +195,7 @@ static void contribute_task(void *data, size_t index, size_t thread) {
         .factor = 1.0F,
     };
 
-    if (run->model->info.output_projection)
+    if (run->model->info.projection.output)
         multiply_in_range(&s);
     else
         square_context(&s);

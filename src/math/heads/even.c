@@ -111,7 +111,7 @@ static void even_items(const struct run *run, const struct sequence_position *at
         attn_head_sums even = {0};
 
         for (; row < end && row < query_len; row++)
-            add_even_row(&mask, row, itself, run->model->info.sinks, &even);
+            add_even_row(&mask, row, itself, run->model->info.score.sinks, &even);
         run->even_sums[run->first_items[at->sequence] + item] = even;
     }
 }

@@ -40,19 +40,19 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
                                     summed * 2 * (double)layer->hidden);
     flops->attend += num_scored * batch->pair_flops;
     flops->attend += 2 * batch->direct_pairs * num_scored *
-                     ((double)info->key_size + (double)info->value_size);
+                     ((double)info->width.key + (double)info->width.value);
     double all = flops->attend + flops->fold + flops->sum +
                  summed * linear_flops(&engine->to_value, keys);
     if (batch->any_scores)
         all += scored * (linear_flops(&engine->to_query, queries) +
                          linear_flops(&engine->to_key, keys));
-    if (plan->kind != PLAN_HEADS && info->output_projection && !request->omit_outputs)
+    if (plan->kind != PLAN_HEADS && info->projection.output && !request->omit_outputs)
         all += summed * linear_flops(&engine->to_output, queries);
     if (plan->kind == PLAN_HEADS) {
         flops->attend += SUM_FLOPS * batch->pairs * num_heads;
         flops->heads =
             linear_flops(&engine->to_output, queries) +
-            (double)queries * (double)info->out_size * num_heads * (num_heads + 4);
+            (double)queries * (double)info->width.out * num_heads * (num_heads + 4);
         flops->even =
             EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;
         all += SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;

@@ -92,8 +92,8 @@ static attn_status plan_selection(const attn_model_info *info,
  * are of several heads, or few, or positions are not one apart. */
 static bool has_uneven_biases(const attn_model *model, const struct mask *mask,
                               size_t query_len, size_t heads) {
-    return model->info.bias != ATTN_BIAS_NONE &&
-           (model->info.bias == ATTN_BIAS_ALIBI_ROUNDED || heads > 1 ||
+    return model->info.score.bias != ATTN_BIAS_NONE &&
+           (model->info.score.bias == ATTN_BIAS_ALIBI_ROUNDED || heads > 1 ||
             query_len <= model->engine.kernels->few ||
             !mask_is_even(mask->positions, query_len) ||
             !mask_is_even(mask->key_positions, mask->key_len));
@@ -126,7 +126,7 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
     const struct plan_items items = plan_items(plan, model, request, sequence);
     size_t columns = model->engine.kernels->columns, key_len = mask->key_len;
     size_t query_len = request->query_lens[sequence], heads = info->num_heads;
-    size_t score_size = model->engine.score_size, result_size = info->head_size;
+    size_t score_size = model->engine.score_size, result_size = info->width.head;
     double read_keys =
         (double)(mask->by_pair ? key_len : count_read_keys(model, request, key_len));
     double pairs = (double)query_len * read_keys;
@@ -135,8 +135,8 @@ static bool plan_attention(const attn_model *model, const attn_request *request,
 
     if (items.kind == SEQUENCE_DIRECT) {
         heads = plan->layer.num_scored;
-        score_size = info->key_size;
-        result_size = info->value_size;
+        score_size = info->width.key;
+        result_size = info->width.value;
         batch->num_direct++;
         batch->direct_queries += query_len;
         batch->direct_pairs += pairs;
@@ -231,8 +231,8 @@ static bool plan_results(const attn_model *model, const attn_request *request,
     size_t queries = sizes->num_queries;
 
     plan->batch.any_scores =
-        plan->batch.longest_key_len > 1 || info->sinks || request->need_lse;
-    return size_mul(queries, outputs ? info->out_size : 0, &sizes->outputs) &&
+        plan->batch.longest_key_len > 1 || info->score.sinks || request->need_lse;
+    return size_mul(queries, outputs ? info->width.out : 0, &sizes->outputs) &&
            size_mul(queries, request->need_heads ? plan->layer.hidden : 0,
                     &sizes->heads) &&
            size_mul(queries, request->need_lse ? info->num_heads : 0, &sizes->lse);
@@ -251,14 +251,14 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         .shared = {1, info->num_heads / info->num_kv_heads, info->num_heads},
         .score_width = info->num_heads * engine->score_size,
         .key_width = info->num_kv_heads * engine->score_size,
-        .value_width = info->num_kv_heads * info->head_size,
-        .hidden = info->num_heads * info->head_size,
+        .value_width = info->num_kv_heads * info->width.head,
+        .hidden = info->num_heads * info->width.head,
         .sums = plan->kind == PLAN_HEADS || !request->omit_outputs || request->need_heads,
-        .by_head = engine->native && info->head_size % columns == 0 &&
+        .by_head = engine->native && info->width.head % columns == 0 &&
                    engine->score_size % columns == 0,
-        .finishes =
-            info->clip > 0 || info->head_norm != ATTN_NORM_NONE || info->rope_size > 0,
-        .norms_keys = info->pre_norm_applied &&
+        .finishes = info->projection.clip > 0 || info->head_norm.kind != ATTN_NORM_NONE ||
+                    info->rotation.size > 0,
+        .norms_keys = info->pre_norm.applied &&
                       (info->kind == NULL || strcmp(info->kind, "cross") != 0),
     };
     layer->key_panels =
@@ -272,7 +272,7 @@ static void plan_layer(const attn_model *model, const attn_request *request,
 static void plan_rows(const attn_model *model, struct plan *plan) {
     const struct plan_layer *layer = &plan->layer;
     const struct engine *engine = &model->engine;
-    size_t size = engine->score_size, value_size = model->info.head_size;
+    size_t size = engine->score_size, value_size = model->info.width.head;
     size_t k_step = engine->kernels->k_step, rows = plan->batch.projected_keys;
 
     plan->keys = (struct plan_rows){size, layer->key_width, layer->key_width};

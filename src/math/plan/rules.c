@@ -29,10 +29,10 @@ bool plan_sums_head(const struct plan *plan, const attn_request *request, size_t
 bool plan_is_plain(const attn_model *model, const attn_request *request) {
     const attn_model_info *info = &model->info;
 
-    return info->num_kv_heads == info->num_heads && info->rope_size == 0 &&
-           info->head_norm == ATTN_NORM_NONE && !info->pre_norm_applied &&
-           info->clip <= 0 && info->softcap <= 0 && !info->sinks &&
-           info->bias == ATTN_BIAS_NONE && request->positions == NULL &&
+    return info->num_kv_heads == info->num_heads && info->rotation.size == 0 &&
+           info->head_norm.kind == ATTN_NORM_NONE && !info->pre_norm.applied &&
+           info->projection.clip <= 0 && info->score.softcap <= 0 && !info->score.sinks &&
+           info->score.bias == ATTN_BIAS_NONE && request->positions == NULL &&
            request->key_positions == NULL && request->window == 0;
 }
 
@@ -43,7 +43,7 @@ enum sequence_kind plan_find_kind(const struct plan *plan, const attn_model *mod
     if (plan->kind == PLAN_RUN && plan_is_plain(model, request) && model->engine.native &&
         model->engine.additive_score == NULL &&
         request->key_lens[sequence] >= PLAN_DIRECT_KEYS_MIN &&
-        query_len <= model->info.head_size / PLAN_DIRECT_SHARE)
+        query_len <= model->info.width.head / PLAN_DIRECT_SHARE)
         return SEQUENCE_DIRECT;
     if (plan->kind != PLAN_HEADS && plan->layer.group > 1 &&
         request->need_weights != ATTN_WEIGHTS_MEAN &&

@@ -44,7 +44,7 @@ static void split_chunks(const attn_model *model, const attn_request *request,
     double threads = (double)plan->num_threads, count = 0;
     double max = (double)PARTIALS_MAX / sizeof(float) * threads;
     double share = PARTIALS_SHARE * (double)direct_keys *
-                   ((double)model->info.key_size + (double)model->info.value_size);
+                   ((double)model->info.width.key + (double)model->info.width.value);
 
     scratch->partial_floats = product_of(batch->result_size + 2, batch->panel_rows);
     scratch->splits =
@@ -69,16 +69,16 @@ static void find_counts(const attn_model *model, const attn_request *request,
                         struct plan *plan) {
     const attn_model_info *info = &model->info;
     size_t k_step = model->engine.kernels->k_step, longest = plan->batch.longest_key_len;
-    size_t key_floats = model->engine.score_size + info->head_size;
+    size_t key_floats = model->engine.score_size + info->width.head;
     size_t rows = plan->sizes.num_queries;
     struct plan_scratch *scratch = &plan->scratch;
 
     /* A table costs as much as ROTATE_STEP rows without one. */
     size_add_saturating(&rows, plan->sizes.num_keys);
-    if (info->rope_size > 0 && rows > ROTATE_STEP)
+    if (info->rotation.size > 0 && rows > ROTATE_STEP)
         scratch->num_rotations = model->rotation.long_frequencies != NULL ? 2 : 1;
     scratch->direct_ld =
-        size_max(info->key_size, info->value_size) + KERNEL_COLUMNS_MAX - 1;
+        size_max(info->width.key, info->width.value) + KERNEL_COLUMNS_MAX - 1;
     scratch->direct_ld -= scratch->direct_ld % KERNEL_COLUMNS_MAX;
     scratch->max_chunks = (longest - 1) / KERNEL_CHUNK_KEYS + 1;
     if (longest >= GATHER_KEYS && request->need_weights != ATTN_WEIGHTS_MEAN)
@@ -86,7 +86,7 @@ static void find_counts(const attn_model *model, const attn_request *request,
             longest, plan->layer.by_head ? GATHER_KEYS_BY_HEAD
                                          : GATHER_BYTES / sizeof(float) / key_floats);
     scratch->num_strips = (plan->sizes.num_queries - 1) / PLAN_HEAD_ROWS + 1;
-    scratch->head_ld = info->head_size + 2 * (k_step - 1);
+    scratch->head_ld = info->width.head + 2 * (k_step - 1);
     split_chunks(model, request, plan);
 }
 
@@ -100,7 +100,7 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     bool heads = plan->kind == PLAN_HEADS, finishes = plan->layer.finishes;
     bool chunks = scratch->max_chunks > 1;
     bool mean = request->need_weights == ATTN_WEIGHTS_MEAN;
-    bool biased = info->bias != ATTN_BIAS_NONE || request->key_positions != NULL;
+    bool biased = info->score.bias != ATTN_BIAS_NONE || request->key_positions != NULL;
     size_t keys = size_min(batch->longest_key_len, KERNEL_CHUNK_KEYS);
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
                                           heads || plan->sizes.weights > 0);
@@ -120,12 +120,12 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
         [PLAN_THREAD_BIAS] = {biased ? bias_keys + 1 : 0, KERNEL_COLUMNS_MAX + 1},
         [PLAN_THREAD_MEAN] = {mean ? batch->longest_key_len : 0, KERNEL_COLUMNS_MAX},
         [PLAN_THREAD_GATHERED] = {scratch->gather_keys,
-                                  engine->score_size + info->head_size},
-        [PLAN_THREAD_ROTATION] = {finishes ? info->rope_size / 2 : 0,
+                                  engine->score_size + info->width.head},
+        [PLAN_THREAD_ROTATION] = {finishes ? info->rotation.size / 2 : 0,
                                   ROTATE_FLOATS(1) + 2},
         [PLAN_THREAD_TILE] = {finishes ? KEY_BLOCK : 0, engine->score_size},
         [PLAN_THREAD_SUMS] = {batch->num_direct > 0 ? PLAN_DIRECT_ROWS : 0,
-                              info->head_size + (size_t)2 * KERNEL_COLUMNS_MAX},
+                              info->width.head + (size_t)2 * KERNEL_COLUMNS_MAX},
         [PLAN_THREAD_INPUTS] = {heads ? product_of(info->num_heads, PLAN_HEAD_ROWS) : 0,
                                 scratch->head_ld},
         [PLAN_THREAD_PARTS] = {heads ? product_of(info->num_heads + 1, PLAN_HEAD_ROWS)
@@ -152,22 +152,23 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     const struct plan_batch *batch = &plan->batch;
     struct plan_scratch *scratch = &plan->scratch;
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
-    size_t widest = size_max(info->key_size, info->value_size), heads = info->num_heads;
+    size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
     bool sums = plan->kind == PLAN_HEADS, bf16 = model->engine.kernels->convert_bf16;
     bool weighs = request->need_weights != ATTN_WEIGHTS_NONE;
     /* The heads' outputs may overwrite the queries, or be the outputs themselves. */
-    bool in_outputs = !sums && !request->omit_outputs && !info->output_projection;
-    bool own_context = model->engine.score_size != info->head_size && !in_outputs;
-    size_t converted = size_max(product_of(queries, info->query_size / 2 + 1),
+    bool in_outputs = !sums && !request->omit_outputs && !info->projection.output;
+    bool own_context = model->engine.score_size != info->width.head && !in_outputs;
+    size_t converted = size_max(product_of(queries, info->width.query / 2 + 1),
                                 product_of(projected, widest / 2 + 1));
-    size_t normed = size_max(product_of(queries, info->query_size),
+    size_t normed = size_max(product_of(queries, info->width.query),
                              product_of(layer->norms_keys ? projected : 0, widest));
     size_t floats;
 
     const struct reserve_array arrays[] = {
         [PLAN_CONVERTED] = {bf16 ? converted : 0, 1},
-        [PLAN_NORMED] = {info->pre_norm_applied ? normed : 0, 1},
-        [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2, info->rope_size},
+        [PLAN_NORMED] = {info->pre_norm.applied ? normed : 0, 1},
+        [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
+                            info->rotation.size},
         [PLAN_QUERIES] = {queries, layer->score_width},
         [PLAN_KEYS] = {projected, layer->key_width},
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},

@@ -55,17 +55,17 @@ static double *ref_project(const attn_model *model, const float *weight,
                            const float *bias, size_t heads, size_t in, const float *x,
                            size_t rows, bool norm) {
     const attn_model_info *info = &model->info;
-    size_t out = heads * info->head_size;
+    size_t out = heads * info->width.head;
     double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
 
     for (size_t r = 0; y != NULL && row != NULL && r < rows; r++) {
         for (size_t i = 0; i < in; i++)
             row[i] = (double)x[r * in + i];
         if (norm)
-            ref_norm(info->pre_norm, info->pre_norm_eps, model->pre_norm_weight,
+            ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
                      model->pre_norm_bias, in, row);
         ref_linear(weight, bias, out, in, row, y + r * out);
-        ref_clip(info->clip, out, y + r * out);
+        ref_clip(info->projection.clip, out, y + r * out);
     }
     if (row == NULL) {
         free(y);
@@ -80,14 +80,14 @@ static void ref_finish_row(const attn_model *model, const float *norm_weight,
                            const float *norm_bias, size_t heads, size_t position,
                            size_t length, double *row) {
     const attn_model_info *info = &model->info;
-    size_t parts = info->head_norm_whole ? 1 : heads;
-    size_t size = heads * info->head_size / parts;
+    size_t parts = info->head_norm.whole ? 1 : heads;
+    size_t size = heads * info->width.head / parts;
 
     for (size_t i = 0; i < parts; i++)
-        ref_norm(info->head_norm, info->head_norm_eps, norm_weight, norm_bias, size,
+        ref_norm(info->head_norm.kind, info->head_norm.eps, norm_weight, norm_bias, size,
                  row + i * size);
     for (size_t h = 0; h < heads; h++)
-        ref_rotate(model, position, length, row + h * info->head_size);
+        ref_rotate(model, position, length, row + h * info->width.head);
 }
 
 /* Returns the length of a sequence: its largest position plus 1. */
@@ -110,7 +110,7 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
     const attn_model *model = ref->model;
     const attn_request *request = ref->request;
     size_t heads = model->info.num_heads, kv_heads = model->info.num_kv_heads;
-    size_t length = ref_length(request, at), size = model->info.head_size;
+    size_t length = ref_length(request, at), size = model->info.width.head;
 
     for (size_t q = 0; q < request->query_lens[at->sequence]; q++)
         ref_finish_row(model, model->query_norm_weight, model->query_norm_bias, heads,
@@ -125,17 +125,19 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
 /* Returns the score of one query and one key, both [D], before a bias. */
 static double ref_score(const attn_model *model, const double *query, const double *key) {
     const attn_model_info *info = &model->info;
-    size_t head_size = info->head_size;
+    size_t head_size = info->width.head;
     double sum = 0;
 
-    if (info->scoring == ATTN_SCALED_DOT_PRODUCT) {
+    if (info->score.kind == ATTN_SCALED_DOT_PRODUCT) {
         for (size_t d = 0; d < head_size; d++)
             sum += query[d] * key[d];
-        sum *= info->scale;
-        return info->softcap > 0 ? info->softcap * tanh(sum / info->softcap) : sum;
+        sum *= info->score.scale;
+        return info->score.softcap > 0
+                   ? info->score.softcap * tanh(sum / info->score.softcap)
+                   : sum;
     }
 
-    for (size_t a = 0; a < info->additive_size; a++) {
+    for (size_t a = 0; a < info->width.additive; a++) {
         double inner = 0;
         for (size_t d = 0; d < head_size; d++)
             inner += (double)model->additive_query[a * head_size + d] * query[d] +
@@ -159,17 +161,17 @@ static double ref_bias(const struct reference *ref, const struct ref_position *a
     const attn_model_info *info = &ref->model->info;
     double i = (double)ref_position(ref->request->positions, at->first_query, q);
     double j = (double)ref_position(ref->request->key_positions, at->first_key, k);
-    double farthest = (double)info->bias_distance;
+    double farthest = (double)info->score.bias_distance;
 
-    switch (info->bias) {
+    switch (info->score.bias) {
     case ATTN_BIAS_ALIBI:
         return (double)ref->model->alibi_slopes[h] * (j - i);
     case ATTN_BIAS_BUCKETS:
         return (double)ref->model
-            ->distance_bias[h * (2 * info->bias_distance + 1) +
+            ->distance_bias[h * (2 * info->score.bias_distance + 1) +
                             (size_t)(fmin(fmax(j - i, -farthest), farthest) + farthest)];
     case ATTN_BIAS_ALIBI_ROUNDED:
-        return info->scale *
+        return info->score.scale *
                (ref_round((double)ref->model->alibi_slopes[h] * ref_round(j)) -
                 ref_round((double)ref->model->alibi_slopes[h] * ref_round(i)));
     case ATTN_BIAS_NONE:
@@ -197,7 +199,7 @@ static double ref_softmax(double *scores, size_t count, const float *sink) {
 static double ref_weigh(const struct reference *ref, const struct ref_position *at,
                         size_t h, size_t q, double *ret_weights) {
     const attn_model_info *info = &ref->model->info;
-    size_t size = info->head_size, kv_heads = info->num_kv_heads;
+    size_t size = info->width.head, kv_heads = info->num_kv_heads;
     size_t key_len = ref->request->key_lens[at->sequence], attended = 0;
     size_t kv_head = h * kv_heads / info->num_heads;
     const double *query =
@@ -213,9 +215,9 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
     }
     if (attended > 0)
         return ref_softmax(ret_weights, key_len,
-                           info->sinks ? &ref->model->sinks[h] : NULL);
+                           info->score.sinks ? &ref->model->sinks[h] : NULL);
     for (size_t k = 0; k < key_len; k++)
-        ret_weights[k] = info->sinks ? 0 : 1.0 / (double)key_len;
+        ret_weights[k] = info->score.sinks ? 0 : 1.0 / (double)key_len;
     return -(double)INFINITY;
 }
 
@@ -270,7 +272,7 @@ static void ref_write_weights(const struct reference *ref, const struct ref_posi
 static void ref_attend(const struct reference *ref, const struct ref_position *at,
                        size_t h, size_t q) {
     const attn_model_info *info = &ref->model->info;
-    size_t size = info->head_size, kv_heads = info->num_kv_heads;
+    size_t size = info->width.head, kv_heads = info->num_kv_heads;
     size_t row = (at->first_query + q) * info->num_heads + h;
     const double *values =
         ref->values + (at->first_key * kv_heads + h * kv_heads / info->num_heads) * size;
@@ -319,16 +321,17 @@ static void ref_batch(const struct reference *ref) {
 static void ref_write_outputs(const struct reference *ref, size_t rows) {
     const attn_model_info *info = &ref->model->info;
     const struct ref_result *result = ref->result;
-    size_t hidden = info->num_heads * info->head_size;
+    size_t hidden = info->num_heads * info->width.head;
 
     for (size_t i = 0; result->heads != NULL && i < rows * hidden; i++)
         result->heads[i] = ref->context[i];
     for (size_t q = 0; result->outputs != NULL && q < rows; q++) {
         const double *context = ref->context + q * hidden;
-        if (info->output_projection)
-            ref_linear(ref->model->output_weight, ref->model->output_bias, info->out_size,
-                       hidden, context, result->outputs + q * info->out_size);
-        for (size_t i = 0; !info->output_projection && i < hidden; i++)
+        if (info->projection.output)
+            ref_linear(ref->model->output_weight, ref->model->output_bias,
+                       info->width.out, hidden, context,
+                       result->outputs + q * info->width.out);
+        for (size_t i = 0; !info->projection.output && i < hidden; i++)
             result->outputs[q * hidden + i] = context[i];
     }
 }
@@ -336,7 +339,7 @@ static void ref_write_outputs(const struct reference *ref, size_t rows) {
 attn_status attn_ref_run(const attn_model *model, const attn_request *request,
                          const struct ref_result *ret_result) {
     const attn_model_info *info = &model->info;
-    bool norm = info->pre_norm_applied;
+    bool norm = info->pre_norm.applied;
     bool norm_keys = norm && (info->kind == NULL || strcmp(info->kind, "cross") != 0);
     attn_sizes sizes;
 
@@ -349,14 +352,14 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
         .request = request,
         .queries =
             ref_project(model, model->query_weight, model->query_bias, info->num_heads,
-                        info->query_size, request->queries, sizes.num_queries, norm),
+                        info->width.query, request->queries, sizes.num_queries, norm),
         .keys = ref_project(model, model->key_weight, model->key_bias, info->num_kv_heads,
-                            info->key_size, request->keys, sizes.num_keys, norm_keys),
+                            info->width.key, request->keys, sizes.num_keys, norm_keys),
         .values =
             ref_project(model, model->value_weight, model->value_bias, info->num_kv_heads,
-                        info->value_size, request->values, sizes.num_keys, norm_keys),
-        .context =
-            calloc(sizes.num_queries * info->num_heads * info->head_size, sizeof(double)),
+                        info->width.value, request->values, sizes.num_keys, norm_keys),
+        .context = calloc(sizes.num_queries * info->num_heads * info->width.head,
+                          sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
         .result = ret_result,
     };

@@ -38,7 +38,7 @@ void ref_clip(double clip, size_t size, double *numbers) {
 /* Returns frequency a of a sequence of `length` positions. */
 static double ref_find_frequency(const attn_model *model, size_t a, size_t length) {
     const struct model_rotation *rotation = &model->rotation;
-    double size = (double)model->info.rope_size;
+    double size = (double)model->info.rotation.size;
 
     if (rotation->max_length == 0 || length <= rotation->max_length)
         return rotation->frequencies[a];
@@ -50,7 +50,7 @@ static double ref_find_frequency(const attn_model *model, size_t a, size_t lengt
 }
 
 void ref_rotate(const attn_model *model, size_t position, size_t length, double *head) {
-    size_t half = model->info.rope_size / 2;
+    size_t half = model->info.rotation.size / 2;
 
     for (size_t a = 0; a < half; a++) {
         double angle = (double)position * ref_find_frequency(model, a, length);

@@ -242,7 +242,7 @@ static void norm_input(const struct run *run, struct projections *p) {
         .rows = p->rows,
         .width = p->x_ld,
         .to_ld = p->x_ld,
-        .norm = {info->pre_norm == ATTN_NORM_LAYER, info->pre_norm_eps,
+        .norm = {info->pre_norm.kind == ATTN_NORM_LAYER, info->pre_norm.eps,
                  p->model->pre_norm_weight, p->model->pre_norm_bias, p->x_ld},
     };
 
@@ -310,7 +310,7 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     const attn_request *request = run->request;
-    size_t score_size = engine->score_size, head_size = run->model->info.head_size;
+    size_t score_size = engine->score_size, head_size = run->model->info.width.head;
     size_t num_keys = keys.end - keys.first;
     size_t first_key = run->sequences[sequence].first_projected;
     size_t head_rows = plan->layer.by_head ? plan->batch.projected_keys : 0;
@@ -319,7 +319,7 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
                        value_words = all_words(engine, engine->to_value.in);
     struct projections of_queries =
         project_from(run, request->queries, num_queries, &query_words,
-                     run->model->info.pre_norm_applied);
+                     run->model->info.pre_norm.applied);
     struct projections of_keys =
         project_from(run, request->keys + keys.first * engine->to_key.in, num_keys,
                      &key_words, plan->layer.norms_keys);

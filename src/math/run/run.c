@@ -101,7 +101,7 @@ static struct ranges find_key_heads(const struct run *run, struct ranges heads,
 static struct ranges find_words(const struct run *run, struct ranges heads,
                                 struct range *items) {
     size_t k_step = run->model->engine.kernels->k_step;
-    size_t head_size = run->model->info.head_size;
+    size_t head_size = run->model->info.width.head;
 
     items[0] = (struct range){0, 0};
     for (size_t i = 0; i < heads.count; i++)
@@ -154,7 +154,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);
     run->summed_keys = find_key_heads(run, run->summed, ranges + 3 * ranges_max);
     run->query_heads = run->scored;
-    if (model->info.head_norm_whole) {
+    if (model->info.head_norm.whole) {
         ranges[4 * ranges_max] = (struct range){0, model->info.num_heads};
         run->query_heads = (struct ranges){ranges + 4 * ranges_max, 1};
     }

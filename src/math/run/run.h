@@ -69,7 +69,7 @@ struct run {
     struct ranges query_heads, key_heads, summed_keys;
     float *converted; /* one input in bfloat16; unused with float32 */
     float *normed;    /* one input after the norm before the layer; or unused */
-    /* [plan->scratch.num_rotations][ROTATE_STEP, rope_size]; NULL: none */
+    /* [plan->scratch.num_rotations][ROTATE_STEP, rotation.size]; NULL: none */
     double *rotations;
     float *queries;       /* [sum of Tq, score_width] */
     float *keys, *values; /* see plan->layer.by_head */

@@ -319,7 +319,7 @@ attn_status folder_check_models(const struct folder *folder,
         attn_status status = folder_describe_model(folder, i, engine, &info, ret_error);
         if (status != ATTN_OK)
             return status;
-        size_add_saturating(&sum, info.memory);
+        size_add_saturating(&sum, info.footprint.memory);
     }
     if (sum <= left) {
         *bytes += sum;

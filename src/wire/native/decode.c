@@ -35,8 +35,8 @@ static bool native_read_options(const struct native_decoder *decoder,
     const struct wire_span *members = decoder->members;
     const struct wire_cursor *text = &decoder->text;
     attn_request *batch = &request->batch;
-    batch->causal = info->causal;
-    batch->window = info->window;
+    batch->causal = info->mask.causal;
+    batch->window = info->mask.window;
     return wire_bool_read(text, &members[WIRE_NATIVE_CAUSAL], "causal", &batch->causal) &&
            wire_window_read(text, &members[WIRE_NATIVE_WINDOW], &batch->window) &&
            wire_need_read(text, &members[WIRE_NATIVE_NEED],

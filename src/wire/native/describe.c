@@ -46,7 +46,8 @@ static void print_model_names(const attn_model_info *info, struct buf *body) {
         buf_append_text(body, ",\"layer\":null");
     add_text_member(body, ",\"kind\":", info->kind);
     buf_append_format(body, ",\"scoring\":\"%s\"",
-                      info->scoring == ATTN_ADDITIVE ? "additive" : "scaled_dot_product");
+                      info->score.kind == ATTN_ADDITIVE ? "additive"
+                                                        : "scaled_dot_product");
 }
 
 static void print_model_sizes(const attn_model_info *info, struct buf *body) {
@@ -56,9 +57,10 @@ static void print_model_sizes(const attn_model_info *info, struct buf *body) {
                       ",\"query_size\":%zu,\"key_size\":%zu,\"value_size\":%zu"
                       ",\"out_size\":%zu,\"num_heads\":%zu,\"head_size\":%zu"
                       ",\"num_kv_heads\":%zu,\"causal\":%s",
-                      info->query_size, info->key_size, info->value_size, info->out_size,
-                      info->num_heads, info->head_size, kv, bool_text(info->causal));
-    add_size_member(body, ",\"window\":", info->window);
+                      info->width.query, info->width.key, info->width.value,
+                      info->width.out, info->num_heads, info->width.head, kv,
+                      bool_text(info->mask.causal));
+    add_size_member(body, ",\"window\":", info->mask.window);
     add_size_member(body, ",\"context_length\":", info->context_length);
 }
 
@@ -68,27 +70,27 @@ static void print_scores(const attn_model_info *info, struct buf *body) {
                                          [ATTN_BIAS_ALIBI] = "alibi",
                                          [ATTN_BIAS_BUCKETS] = "buckets",
                                          [ATTN_BIAS_ALIBI_ROUNDED] = "alibi"};
-    double scale = info->scale;
-    if (info->scoring == ATTN_ADDITIVE)
+    double scale = info->score.scale;
+    if (info->score.kind == ATTN_ADDITIVE)
         scale = 0; /* which is printed as null */
     else if (scale == 0)
-        scale = 1 / sqrt((double)info->head_size);
+        scale = 1 / sqrt((double)info->width.head);
 
     add_number_member(body, ",\"scale\":", scale);
-    add_number_member(body, ",\"softcap\":", info->softcap);
-    add_number_member(body, ",\"clip\":", info->clip);
-    buf_append_format(body, ",\"sinks\":%s", bool_text(info->sinks));
-    add_text_member(body, ",\"distance_bias\":", biases[info->bias]);
+    add_number_member(body, ",\"softcap\":", info->score.softcap);
+    add_number_member(body, ",\"clip\":", info->projection.clip);
+    buf_append_format(body, ",\"sinks\":%s", bool_text(info->score.sinks));
+    add_text_member(body, ",\"distance_bias\":", biases[info->score.bias]);
 }
 
 static void print_rope(const attn_model_info *info, struct buf *body) {
-    if (info->rope_size == 0) {
+    if (info->rotation.size == 0) {
         buf_append_text(body, ",\"rope\":null");
         return;
     }
-    add_text_member(body, ",\"rope\":{\"type\":", info->rope_type);
-    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g}", info->rope_size,
-                      info->rope_base);
+    add_text_member(body, ",\"rope\":{\"type\":", info->rotation.type);
+    buf_append_format(body, ",\"size\":%zu,\"base\":%.10g}", info->rotation.size,
+                      info->rotation.base);
 }
 
 static const char *norm_text(attn_norm norm) {
@@ -97,28 +99,28 @@ static const char *norm_text(attn_norm norm) {
 
 /* Adds the norms of projected queries and keys, and the norm before the layer. */
 static void print_norms(const attn_model_info *info, struct buf *body) {
-    if (info->head_norm == ATTN_NORM_NONE)
+    if (info->head_norm.kind == ATTN_NORM_NONE)
         buf_append_text(body, ",\"norms\":null");
     else
         buf_append_format(
             body,
             ",\"norms\":{\"type\":\"%s\",\"over\":\"%s\",\"bias\":%s,\"eps\":%.10g}",
-            norm_text(info->head_norm), info->head_norm_whole ? "row" : "head",
-            bool_text(info->head_norm_bias), info->head_norm_eps);
+            norm_text(info->head_norm.kind), info->head_norm.whole ? "row" : "head",
+            bool_text(info->head_norm.bias), info->head_norm.eps);
 
-    if (info->pre_norm == ATTN_NORM_NONE) {
+    if (info->pre_norm.kind == ATTN_NORM_NONE) {
         buf_append_text(body, ",\"pre_norm\":null");
         return;
     }
-    add_text_member(body, ",\"pre_norm\":{\"name\":", info->pre_norm_name);
+    add_text_member(body, ",\"pre_norm\":{\"name\":", info->pre_norm.name);
     buf_append_format(body, ",\"type\":\"%s\",\"bias\":%s,\"eps\":%.10g,\"applied\":%s}",
-                      norm_text(info->pre_norm), bool_text(info->pre_norm_bias),
-                      info->pre_norm_eps, bool_text(info->pre_norm_applied));
+                      norm_text(info->pre_norm.kind), bool_text(info->pre_norm.bias),
+                      info->pre_norm.eps, bool_text(info->pre_norm.applied));
 }
 
 void wire_native_print_model(const attn_model_info *info, struct buf *body) {
-    bool bias =
-        info->query_bias || info->key_bias || info->value_bias || info->output_bias;
+    bool bias = info->projection.query_bias || info->projection.key_bias ||
+                info->projection.value_bias || info->projection.output_bias;
 
     print_model_names(info, body);
     print_model_sizes(info, body);
@@ -129,8 +131,9 @@ void wire_native_print_model(const attn_model_info *info, struct buf *body) {
         body,
         ",\"output_projection\":%s,\"bias\":%s,\"engine\":\"%s\",\"cpu\":\"%s\","
         "\"precision\":\"%s\",\"parameters\":%zu,\"bytes\":%zu,\"memory\":%zu}",
-        bool_text(info->output_projection), bool_text(bias), info->engine, info->cpu,
-        info->precision, info->parameters, info->bytes, info->memory);
+        bool_text(info->projection.output), bool_text(bias), info->engine.name,
+        info->engine.cpu, info->engine.precision, info->footprint.parameters,
+        info->footprint.bytes, info->footprint.memory);
 }
 
 void wire_native_print_models(const attn_model *const *models, size_t num_models,

@@ -180,8 +180,8 @@ static void apply_options(const struct oip_decoder *decoder, attn_request *batch
     for (size_t i = 0; i < scan->reply.num_outputs; i++)
         need.results[scan->reply.outputs[i].which] = true;
 
-    batch->causal = scan->causal_given ? scan->causal : decoder->info->causal;
-    batch->window = scan->window_given ? scan->window : decoder->info->window;
+    batch->causal = scan->causal_given ? scan->causal : decoder->info->mask.causal;
+    batch->window = scan->window_given ? scan->window : decoder->info->mask.window;
     batch->need_weights = scan->need_weights;
     wire_need_apply(&need, batch);
 }

@@ -64,12 +64,12 @@ static void print_tensors(const char *key, const struct model_tensor *tensors,
 
 static void print_signature(const attn_model_info *info, bool config, struct buf *body) {
     bool is_cross = wire_model_is_cross(info);
-    bool keys_optional = info->key_size == info->query_size && !is_cross;
-    bool values_optional = info->value_size == info->key_size;
+    bool keys_optional = info->width.key == info->width.query && !is_cross;
+    bool values_optional = info->width.value == info->width.key;
     const struct model_tensor inputs[] = {
-        {"queries", "FP32", false, 3, {ANY, ANY, info->query_size}},
-        {"keys", "FP32", keys_optional, 3, {ANY, ANY, info->key_size}},
-        {"values", "FP32", values_optional, 3, {ANY, ANY, info->value_size}},
+        {"queries", "FP32", false, 3, {ANY, ANY, info->width.query}},
+        {"keys", "FP32", keys_optional, 3, {ANY, ANY, info->width.key}},
+        {"values", "FP32", values_optional, 3, {ANY, ANY, info->width.value}},
         {"valid_lens", "INT64", true, 1, {ANY}},
         {"head_mask", "FP32", true, 1, {info->num_heads}},
         {"weights_heads", "INT64", true, 1, {ANY}},
@@ -79,9 +79,9 @@ static void print_signature(const attn_model_info *info, bool config, struct buf
     };
     size_t num_inputs = sizeof inputs / sizeof inputs[0] - (is_cross ? 2 : 0);
     const struct model_tensor outputs[] = {
-        {"outputs", "FP32", false, 3, {ANY, ANY, info->out_size}},
+        {"outputs", "FP32", false, 3, {ANY, ANY, info->width.out}},
         {"attention_weights", "FP32", false, 4, {ANY, ANY, ANY, ANY}},
-        {"heads", "FP32", false, 4, {ANY, ANY, info->num_heads, info->head_size}},
+        {"heads", "FP32", false, 4, {ANY, ANY, info->num_heads, info->width.head}},
         {"lse", "FP32", false, 3, {ANY, ANY, info->num_heads}},
     };
 

@@ -258,9 +258,9 @@ static bool read_options(const struct safetensors_decoder *decoder,
     static const attn_need_weights needs[] = {ATTN_WEIGHTS_NONE, ATTN_WEIGHTS_ALL,
                                               ATTN_WEIGHTS_MEAN};
     attn_request *batch = &decoder->request->batch;
-    size_t causal_index = info->causal, need_index = 0;
+    size_t causal_index = info->mask.causal, need_index = 0;
 
-    batch->window = info->window;
+    batch->window = info->mask.window;
     if (!find_word(decoder, OPTION_CAUSAL, causal, "[\"false\",\"true\"]",
                    &causal_index) ||
         !find_word(decoder, OPTION_NEED_WEIGHTS, need, "[\"false\",\"true\",\"mean\"]",

@@ -13,56 +13,56 @@
 static void fill_linears(const struct layer *layer, attn_model_info *info) {
     const struct layer_linear *linears = layer->linears;
 
-    info->query_size = linears[LAYER_QUERY].in_size;
-    info->key_size = linears[LAYER_KEY].in_size;
-    info->value_size = linears[LAYER_VALUE].in_size;
-    info->out_size = linears[LAYER_OUTPUT].head_rows;
+    info->width.query = linears[LAYER_QUERY].in_size;
+    info->width.key = linears[LAYER_KEY].in_size;
+    info->width.value = linears[LAYER_VALUE].in_size;
+    info->width.out = linears[LAYER_OUTPUT].head_rows;
     info->num_heads = layer->num_heads;
     info->num_kv_heads = layer->num_kv_heads;
-    info->head_size = layer->head_size;
-    info->query_bias = linears[LAYER_QUERY].bias != NULL;
-    info->key_bias = linears[LAYER_KEY].bias != NULL;
-    info->value_bias = linears[LAYER_VALUE].bias != NULL;
-    info->output_bias = linears[LAYER_OUTPUT].bias != NULL;
-    info->output_projection = true;
+    info->width.head = layer->head_size;
+    info->projection.query_bias = linears[LAYER_QUERY].bias != NULL;
+    info->projection.key_bias = linears[LAYER_KEY].bias != NULL;
+    info->projection.value_bias = linears[LAYER_VALUE].bias != NULL;
+    info->projection.output_bias = linears[LAYER_OUTPUT].bias != NULL;
+    info->projection.output = true;
 }
 
 static void fill_norms(const struct layer *layer, bool pre_norm, attn_model_info *info) {
     const struct layer_norm *before = &layer->norm_before;
     const struct safetensors_tensor *weight = before->weight;
 
-    info->head_norm = layer->query_norm.kind;
-    info->head_norm_whole = layer->head_norm_whole;
-    info->head_norm_bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
-    info->head_norm_eps = layer->query_norm.eps;
-    info->pre_norm = before->kind;
-    info->pre_norm_applied = pre_norm && before->kind != ATTN_NORM_NONE;
-    info->pre_norm_bias = before->bias != NULL;
-    info->pre_norm_eps = before->eps;
-    snprintf(info->pre_norm_name, sizeof info->pre_norm_name, "%s",
+    info->head_norm.kind = layer->query_norm.kind;
+    info->head_norm.whole = layer->head_norm_whole;
+    info->head_norm.bias = layer->query_norm.bias != NULL || layer->key_norm.bias != NULL;
+    info->head_norm.eps = layer->query_norm.eps;
+    info->pre_norm.kind = before->kind;
+    info->pre_norm.applied = pre_norm && before->kind != ATTN_NORM_NONE;
+    info->pre_norm.bias = before->bias != NULL;
+    info->pre_norm.eps = before->eps;
+    snprintf(info->pre_norm.name, sizeof info->pre_norm.name, "%s",
              weight != NULL ? weight->name : "");
 }
 
 void layer_fill_info(const struct layer *layer, bool pre_norm,
                      attn_model_info *ret_info) {
-    *ret_info = (attn_model_info){.layout = layer->family,
-                                  .kind = layer->cross ? "cross" : "self",
-                                  .layer = layer->index,
-                                  .causal = layer->causal,
-                                  .scale = layer->scale,
-                                  .window = layer->window,
-                                  .softcap = layer->softcap,
-                                  .clip = layer->clip,
-                                  .sinks = layer->sinks != NULL,
-                                  .bias = layer->bias.kind,
-                                  .bias_distance = layer->bias.max_distance};
+    *ret_info =
+        (attn_model_info){.layout = layer->family,
+                          .kind = layer->cross ? "cross" : "self",
+                          .layer = layer->index,
+                          .mask = {.causal = layer->causal, .window = layer->window},
+                          .score = {.scale = layer->scale,
+                                    .softcap = layer->softcap,
+                                    .sinks = layer->sinks != NULL,
+                                    .bias = layer->bias.kind,
+                                    .bias_distance = layer->bias.max_distance},
+                          .projection.clip = layer->clip};
     fill_linears(layer, ret_info);
     fill_norms(layer, pre_norm, ret_info);
 
     if (layer->rotation.dims > 0) {
-        ret_info->rope_size = layer->rotation.dims;
-        ret_info->rope_type = rotation_type_name(layer->rotation.type);
-        ret_info->rope_base = layer->rotation.base;
+        ret_info->rotation.size = layer->rotation.dims;
+        ret_info->rotation.type = rotation_type_name(layer->rotation.type);
+        ret_info->rotation.base = layer->rotation.base;
     }
 }
 
@@ -102,16 +102,16 @@ static attn_status read_vectors(const struct layer *layer, attn_model *model,
 static attn_status separate_pairs(const struct layer *layer, attn_model *model,
                                   attn_error *ret_error) {
     const attn_model_info *info = &model->info;
-    bool whole = info->head_norm_whole;
+    bool whole = info->head_norm.whole;
     const struct {
         float *rows;
         size_t num_heads, columns;
     } moved[] = {
-        {model->query_weight, info->num_heads, info->query_size},
+        {model->query_weight, info->num_heads, info->width.query},
         {model->query_bias, info->num_heads, 1},
         {model->query_norm_weight, whole ? info->num_heads : 1, 1},
         {model->query_norm_bias, whole ? info->num_heads : 1, 1},
-        {model->key_weight, info->num_kv_heads, info->key_size},
+        {model->key_weight, info->num_kv_heads, info->width.key},
         {model->key_bias, info->num_kv_heads, 1},
         {model->key_norm_weight, whole ? info->num_kv_heads : 1, 1},
         {model->key_norm_bias, whole ? info->num_kv_heads : 1, 1},
@@ -119,7 +119,7 @@ static attn_status separate_pairs(const struct layer *layer, attn_model *model,
 
     for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
         if (moved[i].rows != NULL &&
-            rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->head_size,
+            rotation_separate_pairs(moved[i].rows, moved[i].num_heads, info->width.head,
                                     moved[i].columns, layer->rotation.dims) != ATTN_OK)
             return error_set(ret_error, ATTN_E_NOMEM,
                              "not enough memory to move pairs of rows apart");
