@@ -3,7 +3,6 @@
 #include "math/plan/rules.h"
 
 #include "base/size.h"
-#include "math/mask.h"
 
 size_t plan_weights_heads(const attn_model_info *info, const attn_request *request) {
     switch (request->need_weights) {
@@ -20,10 +19,6 @@ size_t plan_weights_heads(const attn_model_info *info, const attn_request *reque
 size_t plan_weights_rows(const attn_request *request, size_t sequence) {
     return request->weights_queries != NULL ? request->num_weights_queries
                                             : request->query_lens[sequence];
-}
-
-bool plan_sums_head(const struct plan *plan, const attn_request *request, size_t head) {
-    return plan->layer.sums && mask_head_factor(request, head) != 0.0F;
 }
 
 bool plan_is_plain(const attn_model *model, const attn_request *request) {

@@ -3,6 +3,7 @@
 #ifndef ATTND_MATH_PLAN_RULES_H
 #define ATTND_MATH_PLAN_RULES_H
 
+#include "math/mask.h"
 #include "math/model.h"
 #include "math/plan/plan.h"
 
@@ -41,7 +42,10 @@ struct plan_items plan_items(const struct plan *plan, const attn_model *model,
                              const attn_request *request, size_t sequence);
 
 /* Returns whether a head's outputs are wanted. */
-bool plan_sums_head(const struct plan *plan, const attn_request *request, size_t head);
+static inline bool plan_sums_head(const struct plan *plan, const attn_request *request,
+                                  size_t head) {
+    return plan->layer.sums && mask_head_factor(request, head) != 0.0F;
+}
 
 /* Returns how many matrices of weights a sequence has in the result. */
 size_t plan_weights_heads(const attn_model_info *info, const attn_request *request);
