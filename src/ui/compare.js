@@ -2,7 +2,7 @@
 /* compare.js: what POST v1/heads says of each head, and what it predicts for any set of
  * heads that are left out. */
 
-/* The tags of a head in words; those of the protocol are read by programs. */
+/* The tags of a head in words; the tags of the protocol are for programs. */
 const nameTags = (tags) => tags.map((tag) => (tag === "self" ? "same token" : tag));
 
 /* A bar of a table's cell, `share` of its width. */

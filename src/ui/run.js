@@ -127,7 +127,7 @@ async function runRequest(model, request, choice, signal) {
   };
 }
 
-/* The weights of a head of a sequence, [rows][keys]; those of "mean" are the average over
+/* The weights of a head of a sequence, [rows][keys]. The head "mean" has the average over
  * the heads of the run, made when they are first needed. */
 function weightsOf(run, b, head) {
   const sequence = run.sequences[b];

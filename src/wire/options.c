@@ -149,8 +149,7 @@ bool wire_timeout_ms_read(const struct wire_cursor *cursor, const struct wire_sp
 
     memcpy(text, span->start, size);
     text[size] = '\0';
-    double milliseconds =
-        strtod(text, NULL); /* in the C locale, as nobody sets another */
+    double milliseconds = strtod(text, NULL); /* in the C locale: no other is set */
     if (!(milliseconds > 0 && milliseconds <= TIMEOUT_MS_MAX))
         return refuse_timeout_ms(&there, &place, text);
     *ret_ns = (int64_t)ceil(milliseconds * 1e6);

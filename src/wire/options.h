@@ -28,8 +28,9 @@ bool wire_need_add(struct wire_need *need, const char *word, size_t size,
  * it stays. */
 void wire_need_apply(const struct wire_need *need, attn_request *batch);
 
-/* Reads need, a list of these words: likewise, Wrong type, Empty tensor, Malformed JSON,
- * Out of memory; and Outputs disagree when need_weights is there as well. */
+/* Reads need, a list of these words: Unknown output, Duplicate output, Wrong type, Empty
+ * tensor, Malformed JSON, Out of memory; and Outputs disagree when need_weights is there
+ * as well. */
 bool wire_need_read(const struct wire_cursor *cursor, const struct wire_span *span,
                     const struct wire_span *need_weights, attn_request *batch);
 
@@ -49,7 +50,7 @@ bool wire_timeout_ms_read(const struct wire_cursor *cursor, const struct wire_sp
 bool wire_timeout_us_read(const struct wire_cursor *cursor, const struct wire_span *span,
                           int64_t *ret_ns);
 
-/* Reads priority, an integer of 0..INT32_MAX: likewise. */
+/* Reads priority, an integer of 0..INT32_MAX, with the errors of window. */
 bool wire_priority_read(const struct wire_cursor *cursor, const struct wire_span *span,
                         uint32_t *ret_priority);
 

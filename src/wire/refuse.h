@@ -51,7 +51,8 @@ bool wire_refuse_float_range(const struct wire_place *place, double got,
 bool wire_refuse_fraction(const struct wire_place *place, const char *got, size_t digits,
                           struct wire_problem *ret_problem);
 
-/* Likewise, an integer outside `min`..`max`; `limit` is the reason for the range. */
+/* An integer outside `min`..`max`; `limit` is the reason for the range. Its text is the
+ * `digits` characters at `got`. */
 bool wire_refuse_int_range(const struct wire_place *place, const char *got, size_t digits,
                            const char *limit, size_t min, size_t max,
                            struct wire_problem *ret_problem);
@@ -69,10 +70,10 @@ bool wire_refuse_need_weights(const char *got, struct wire_problem *ret_problem)
 void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
                       size_t levels);
 
-/* Likewise, a range: [0,5]. */
+/* Writes a range as JSON: [0,5]. */
 void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);
 
-/* Likewise, how many levels or axes there must be: 2 or [2,3]. */
+/* Writes as JSON how many levels or axes there must be: 2 or [2,3]. */
 void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);
 
 #define WIRE_LENS_LIMIT_MAX 48 /* bytes, with the terminator */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection.c: checks the two lists of indices. */
+/* selection.c: checks weights_heads and weights_queries, for all protocols. */
 #include "wire/selection.h"
 
 #include "base/error.h"

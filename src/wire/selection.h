@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection.h: weights_heads and weights_queries, which select the attention weights of a
- * reply. */
+/* selection.h: what all protocols check of weights_heads and weights_queries, which
+ * select the attention weights of a reply. */
 #ifndef ATTND_WIRE_SELECTION_H
 #define ATTND_WIRE_SELECTION_H
 

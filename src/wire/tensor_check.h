@@ -22,7 +22,7 @@ enum wire_tensor_id { WIRE_TENSOR_QUERIES, WIRE_TENSOR_KEYS, WIRE_TENSOR_VALUES 
 
 /* Reads one tensor of a request, which must have from `min_levels` to `max_levels` axes
  * (WIRE_LEVELS_...). *ret_given is false, and nothing is read, when the request does not
- * have it. Returns false with a problem set, which is that of the context. */
+ * have it. Returns false with the problem of the context set. */
 typedef bool wire_tensor_source(const void *context, enum wire_tensor_id id,
                                 size_t min_levels, size_t max_levels, bool *ret_given,
                                 struct wire_tensor *ret_tensor);
@@ -53,9 +53,9 @@ struct wire_positions {
 /* Why a position is limited. */
 #define WIRE_POSITION_LIMIT "positions are counted from 0 and have 31 bits"
 
-/* Reads a position of 0..ATTN_POSITION_MAX for each of the rows. Leaves *ret_list as
- * it is when the request does not have them. Returns false with a problem set, which
- * is that of the context. */
+/* Reads a position of 0..ATTN_POSITION_MAX for each of the rows. Leaves *ret_list as it
+ * is when the request does not have them. Returns false with the problem of the context
+ * set. */
 typedef bool wire_positions_source(const void *context,
                                    const struct wire_positions *positions,
                                    const size_t **ret_list);

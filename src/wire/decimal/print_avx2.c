@@ -15,7 +15,7 @@
 #define ALL(x)        ((lanes){(x), (x), (x), (x)})
 #define EXPONENT_BIAS UINT64_C(150) /* of c * 2^q with c an integer */
 #define BIAS          UINT64_C(64)  /* added to powers of ten, to keep lanes positive */
-#define LOG2_BIAS     UINT64_C(512) /* likewise, to powers of two */
+#define LOG2_BIAS     UINT64_C(512) /* added to powers of two */
 #define EIGHT_ZEROS   100000000
 /* A product with one of these, shifted to the right, is a quotient. */
 #define DIVIDE_BY_10   3435973837U /* >> 35 */

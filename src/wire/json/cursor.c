@@ -213,7 +213,7 @@ static const char *skip_plain(const char *at, const char *end, size_t *commas) {
     return end;
 }
 
-/* Likewise, from the cursor on. Counts what is skipped, and the byte before it. */
+/* Skips values from the cursor on. Counts what is skipped, and the byte before it. */
 static void skip_values(struct wire_cursor *cursor, size_t *commas) {
     const char *start, *end;
     do {

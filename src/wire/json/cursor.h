@@ -62,8 +62,8 @@ bool wire_cursor_at_number(const struct wire_cursor *cursor);
  * Moves the cursor to the first element of the innermost list, or to its ']'. */
 size_t wire_cursor_levels(struct wire_cursor *cursor);
 
-/* Sets the line and the column of `place`, counted from 1: those of the last character of
- * the token at the cursor. */
+/* Sets the line and the column of `place`, counted from 1, where the token at the
+ * cursor ends. */
 void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *place);
 
 /* Sets the problem and returns false: `what` is wrong at the cursor ("']' expected").
@@ -71,7 +71,8 @@ void wire_cursor_locate(const struct wire_cursor *cursor, struct wire_place *pla
 bool wire_refuse_syntax(const struct wire_cursor *cursor, const struct wire_place *place,
                         const char *what);
 
-/* Likewise, for a value of the wrong type, or for what is not a value. */
+/* Sets the problem and returns false: what is at the cursor has the wrong type, or is not
+ * a value. */
 bool wire_refuse_value_type(const struct wire_cursor *cursor, struct wire_place *place,
                             const char *expected);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.c: reads tensors. Commas were counted before, so memory is allocated at once. */
+/* tensor.c: reads tensors from JSON. Commas were counted before, so memory is allocated
+ * at once. */
 #include "wire/json/tensor.h"
 
 #include "base/size.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.c: decodes a request whose members were found: model, options, tensors. */
+/* decode.c: decodes a native request, whose members scan.c has found: model, options,
+ * tensors. */
 #include "base/size.h"
 #include "wire/json/list.h"
 #include "wire/json/object.h"

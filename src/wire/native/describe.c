@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.c: prints models as JSON for /v1/models. */
+/* describe.c: prints models for the routes /v1/models. */
 #include "wire/native/describe.h"
 
 #include "wire/json/write.h"

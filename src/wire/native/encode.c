@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode.c: writes a reply as JSON, piece by piece.
+/* encode.c: writes a reply to POST /v1/attention as JSON, piece by piece.
  *
  * A piece may end after any number. The brackets around a row are written together with
  * it, so the encoder has only to remember the position of the next number. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heads.c: prints what the heads of a model do. The text is short, so it is
- * printed as a whole. */
+/* heads.c: prints the reply to POST /v1/heads, what each head does. The text is short, so
+ * it is printed as a whole. */
 #include "wire/native/heads.h"
 
 #include "base/pace.h"

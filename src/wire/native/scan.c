@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan.c: finds the members of a request, and how much memory decoding them needs. */
+/* scan.c: finds the members of a native request, and how much memory decoding needs. */
 #include "base/size.h"
 #include "wire/json/cost.h"
 #include "wire/json/object.h"
@@ -34,8 +34,8 @@ static size_t list_cost(const struct wire_span *span) {
     return size_add_mul(&bytes, span->commas + 1, sizeof(size_t)) ? bytes : SIZE_MAX;
 }
 
-/* Returns the most bytes that reading positions needs. One list may stand for those of
- * all sequences of `rows`, the queries or keys. */
+/* Returns the most bytes that reading positions needs. One list may give the
+ * positions of all sequences of `rows`, the queries or keys. */
 static size_t positions_cost(const struct wire_span *span, const struct wire_span *rows) {
     struct wire_cursor cursor = {rows->start, rows->start, rows->end, NULL};
     size_t bytes = list_cost(span);

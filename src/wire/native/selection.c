@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection.c: reads the lists of indices that select attention weights from JSON. */
+/* selection.c: reads the indices that select attention weights from lists of JSON. */
 #include "wire/native/selection.h"
 
 #include "wire/json/list.h"

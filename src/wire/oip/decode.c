@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decode.c: decodes a request whose inputs were found: checks them against the model, and
- * reads their numbers. */
+/* decode.c: decodes a request of the Open Inference Protocol: checks the inputs that
+ * scan.c has found against the model, and reads their numbers. */
 #include "base/pace.h"
 #include "wire/json/value.h"
 #include "wire/oip/numbers.h"

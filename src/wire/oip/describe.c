@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.c: prints the server, the models and their statistics as JSON. */
+/* describe.c: prints the server, the models and their statistics for the routes /v2. */
 #include "wire/oip/describe.h"
 
 #include "wire/json/write.h"

@@ -54,8 +54,8 @@ struct wire_oip_scan {
     bool causal_given, causal, window_given;
     size_t window;
     attn_need_weights need_weights;
-    int64_t timeout_ns; /* wire_request.timeout_ns, and priority likewise */
-    uint32_t priority;
+    int64_t timeout_ns;  /* wire_request.timeout_ns */
+    uint32_t priority;   /* wire_request.priority */
     size_t decode_bytes; /* the most that decoding needs besides the body */
 };
 

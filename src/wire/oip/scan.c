@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan.c: finds the inputs, outputs and parameters of a request, and how much memory
- * decoding it needs; and reads the request for the index. */
+/* scan.c: finds the inputs, outputs and parameters of a request of the Open Inference
+ * Protocol, and how much memory decoding needs. It also reads requests for the index. */
 #include "wire/oip/scan.h"
 
 #include "base/error.h"

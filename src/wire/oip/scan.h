@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan.h: finds the inputs, outputs and parameters of a request. */
+/* scan.h: finds the inputs, outputs and parameters of a request of the Open Inference
+ * Protocol. */
 #ifndef ATTND_WIRE_OIP_SCAN_H
 #define ATTND_WIRE_OIP_SCAN_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection.c: reads the indices that select attention weights. */
+/* selection.c: reads the indices that select attention weights from inputs or strings. */
 #include "wire/oip/selection.h"
 
 #include "base/pace.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode.c: a reply in safetensors. It is a header, the lengths of the sequences where a
- * batch has no padding, and the results. The lengths come first, so
- * that every tensor begins at a multiple of the size of its elements. */
+/* encode.c: writes a reply in safetensors: a header, the lengths of the sequences where a
+ * batch has no padding, and the results. The lengths come first, so that every tensor
+ * begins at a multiple of the size of its elements. */
 #include "base/endian.h"
 #include "base/pace.h"
 #include "base/size.h"
