@@ -96,13 +96,6 @@ static attn_status check_keep(const struct pruning *pruning, attn_error *error) 
 
 /* --- with --data --- */
 
-/* Marks the heads that come first in the order, until --keep are left. */
-static void mark_least(struct pruning *pruning) {
-    pruning->num_left_out = pruning->num_heads - pruning->config->heads.keep;
-    for (size_t i = 0; i < pruning->num_left_out; i++)
-        pruning->left_out[pruning->order[i]] = true;
-}
-
 /* The change of the outputs, as it is measured. */
 struct measure {
     const struct pruning *pruning;
@@ -161,15 +154,6 @@ static attn_status measure_request(void *context, attn_request *batch,
     return ATTN_OK;
 }
 
-static void print_order(const struct pruning *pruning) {
-    size_t count = pruning->num_heads;
-
-    printf("\nkept  removed    change\n");
-    for (size_t i = 0; i < count; i++)
-        printf("%4zu  %7zu  %8.6f\n", count - 1 - i, pruning->order[i],
-               pruning->changes[i]);
-}
-
 /* Looks at the heads over --data, orders them, and prints both. */
 static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     size_t num_heads = pruning->num_heads;
@@ -186,7 +170,10 @@ static attn_status order_heads(struct pruning *pruning, attn_error *error) {
     attn_heads_order(&pruning->heads, pruning->order, pruning->changes);
 
     heads_print(&pruning->heads);
-    print_order(pruning);
+    printf("\nkept  removed    change\n");
+    for (size_t i = 0; i < num_heads; i++)
+        printf("%4zu  %7zu  %8.6f\n", num_heads - 1 - i, pruning->order[i],
+               pruning->changes[i]);
     return ATTN_OK;
 }
 
@@ -226,10 +213,11 @@ static attn_status prune_model(struct pruning *pruning, attn_error *error) {
         return status;
 
     if (options->keep > 0)
-        mark_least(pruning);
-    attn_model *pruned = NULL;
-    status = prune_create_model(pruning->whole, pruning->left_out, &pruned, error);
-    pruning->pruned = pruned;
+        pruning->num_left_out = pruning->num_heads - options->keep;
+    for (size_t i = 0; options->keep > 0 && i < pruning->num_left_out; i++)
+        pruning->left_out[pruning->order[i]] = true;
+    status =
+        prune_create_model(pruning->whole, pruning->left_out, &pruning->pruned, error);
     if (status == ATTN_OK && options->data != NULL)
         status = measure_change(pruning, error);
     if (status == ATTN_OK)
