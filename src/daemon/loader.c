@@ -106,7 +106,6 @@ static void *loader_main(void *argument) {
             break;
 
         atomic_store(&loader->is_busy, true);
-        generations_free_unused(loader->catalogue->generations); /* to make room */
         if (reload)
             run_reload(loader);
         if (change != NULL)

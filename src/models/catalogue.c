@@ -184,8 +184,9 @@ attn_status catalogue_start(struct catalogue *catalogue, attn_error *ret_error) 
 
 /* --- while attnd serves --- */
 
-/* Checks that the model fits in what is free. What --max-memory lets requests take is not
- * free, and what is served already is not, since requests may use it still. */
+/* Frees what is no longer held, and checks that the model fits in what is free. What
+ * --max-memory lets requests take is not free, and what is served already is not, since
+ * requests may use it still. */
 static attn_status check_memory(const struct catalogue *catalogue,
                                 const struct model_entry *entry, attn_error *ret_error) {
     attn_model_info info;
@@ -193,6 +194,7 @@ static attn_status check_memory(const struct catalogue *catalogue,
     if (status != ATTN_OK)
         return status;
 
+    generations_free_unused(catalogue->generations);
     size_t bytes = info.footprint.bytes > info.footprint.memory
                        ? info.footprint.bytes
                        : info.footprint.memory; /* to load it */
