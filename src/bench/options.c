@@ -2,69 +2,39 @@
 /* options.c: the options of attnd-bench alone; config/compute.c has the shared ones. */
 #include "bench/bench.h"
 
-#define AT(member) offsetof(struct bench_config, member)
+#define OPTION(text, type, member)                                                       \
+    .name = (text), .kind = OPTION_##type, .offset = offsetof(struct bench_config, member)
 
 const char *const bench_parts[] = {"layer", "attention", "projection", NULL};
 
 static const struct option own_options[] = {
-    {.name = "model",
-     .kind = OPTION_TEXTS,
-     .offset = AT(models),
-     .metavar = "NAME=PATH[,KEY=VALUE]...",
+    {OPTION("model", TEXTS, models), .metavar = "NAME=PATH[,KEY=VALUE]...",
      .help = "Time a layer of a file, or the layers of a folder, with the keys of "
              "attnd --model. May be repeated."},
-    {.name = "shape",
-     .kind = OPTION_TEXTS,
-     .offset = AT(shapes),
-     .metavar = "B,T[,WIDTH,HEADS][,TK]",
+    {OPTION("shape", TEXTS, shapes), .metavar = "B,T[,WIDTH,HEADS][,TK]",
      .help =
          "What to time: B sequences of T queries and TK keys. With WIDTH and HEADS, a "
          "made-up layer with WIDTH numbers in a row; without, each layer that --model "
          "names. Without TK there are as many keys as queries. The default is "
          "8,512,768,12, or 8,512 where there is a --model. May be repeated."},
-    {.name = "part",
-     .kind = OPTION_CHOICE,
-     .offset = AT(part),
-     .value = "layer",
-     .metavar = "layer|attention|projection",
-     .choices = bench_parts,
+    {OPTION("part", CHOICE, part), .value = "layer",
+     .metavar = "layer|attention|projection", .choices = bench_parts,
      .help = "What to time: the whole layer, the attention between the projections, "
              "or the output projection."},
-    {.name = "causal",
-     .kind = OPTION_FLAG,
-     .offset = AT(causal),
+    {OPTION("causal", FLAG, causal),
      .help = "Use a causal mask, which a --model may have without this."},
-    {.name = "weights",
-     .kind = OPTION_FLAG,
-     .offset = AT(weights),
+    {OPTION("weights", FLAG, weights),
      .help = "Compute the attention weights of every head too."},
-    {.name = "wire",
-     .kind = OPTION_FLAG,
-     .offset = AT(wire),
+    {OPTION("wire", FLAG, wire),
      .help = "Instead of a layer, time reading JSON numbers, compared with jansson, "
              "and printing them, compared with snprintf()."},
-    {.name = "seconds",
-     .kind = OPTION_COUNT,
-     .offset = AT(seconds),
-     .value = "3",
-     .min = 1,
-     .max = 3600,
-     .metavar = "N",
-     .help = "Time to spend on each shape, or with --wire on each text."},
-    {.name = "json",
-     .kind = OPTION_FLAG,
-     .offset = AT(json),
+    {OPTION("seconds", COUNT, seconds), .value = "3", .min = 1, .max = 3600,
+     .metavar = "N", .help = "Time to spend on each shape, or with --wire on each text."},
+    {OPTION("json", FLAG, json),
      .help = "Print one JSON object for each shape, or with --wire for each text."},
-    {.name = "version",
-     .kind = OPTION_FLAG,
-     .offset = AT(version),
-     .help = "Print the version and exit.",
+    {OPTION("version", FLAG, version), .help = "Print the version and exit.",
      .letter = 'V'},
-    {.name = "help",
-     .kind = OPTION_FLAG,
-     .offset = AT(help),
-     .help = "Print this help and exit.",
-     .letter = 'h'},
+    {OPTION("help", FLAG, help), .help = "Print this help and exit.", .letter = 'h'},
 };
 
 const struct option_set bench_options = {

@@ -7,43 +7,29 @@ static const char *const engines[] = {"auto", "native", "openblas", NULL};
 static const char *const cpus[] = {"auto", "avx512", "avx2", "neon", "portable", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
 
-#define AT(member) offsetof(struct config_compute, member)
+#define OPTION(text, type, member)                                                       \
+    .name = (text), .kind = OPTION_##type,                                               \
+    .offset = offsetof(struct config_compute, member)
 
 const struct option compute_options[COMPUTE_NUM_OPTIONS] = {
-    {.name = "engine",
-     .kind = OPTION_CHOICE,
-     .offset = AT(engine),
-     .value = "auto",
-     .metavar = "auto|native|openblas",
+    {OPTION("engine", CHOICE, engine), .value = "auto", .metavar = "auto|native|openblas",
      .choices = engines,
      .help =
          "What computes the projections: native kernels over weights that are packed "
          "at load, or OpenBLAS. auto is native where this CPU has fast kernels. "
          "The two are compared at start, and OpenBLAS serves a model if they disagree."},
-    {.name = "cpu",
-     .kind = OPTION_CHOICE,
-     .offset = AT(cpu),
-     .value = "auto",
-     .metavar = "auto|avx512|avx2|neon|portable",
-     .choices = cpus,
+    {OPTION("cpu", CHOICE, cpu), .value = "auto",
+     .metavar = "auto|avx512|avx2|neon|portable", .choices = cpus,
      .help = "Instruction set of the native kernels. "
              "auto chooses the fastest that this CPU has."},
-    {.name = "precision",
-     .kind = OPTION_CHOICE,
-     .offset = AT(precision),
-     .value = "f32",
-     .metavar = "f32|bf16",
+    {OPTION("precision", CHOICE, precision), .value = "f32", .metavar = "f32|bf16",
      .choices = precisions,
      .help =
          "Precision of the factors in products. bf16 rounds weights and intermediate "
          "factors to bfloat16 and sums in float32. It is up to twice as fast, and within "
          "0.02 of the largest output. It needs a CPU with AVX512-BF16, "
          "and engine native."},
-    {.name = "workers",
-     .kind = OPTION_COUNT,
-     .offset = AT(workers),
-     .max = 256,
-     .metavar = "N",
+    {OPTION("workers", COUNT, workers), .max = 256, .metavar = "N",
      .help = "Threads that decode requests, compute and encode replies. "
              "0 means one for each CPU that this process may use."},
 };

@@ -11,308 +11,165 @@ static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const model_controls[] = {"none", "explicit", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
-#define AT(member) offsetof(struct config, member)
+#define OPTION(text, type, member)                                                       \
+    .name = (text), .kind = OPTION_##type, .offset = offsetof(struct config, member)
 
 static const struct option own_options[] = {
-    {.name = "model",
-     .kind = OPTION_TEXTS,
-     .offset = AT(models),
-     .metavar = "NAME=FILE[,KEY=VALUE]...",
+    {OPTION("model", TEXTS, models), .metavar = "NAME=FILE[,KEY=VALUE]...",
      .help =
          "Load a layer from a safetensors file and serve it as NAME. Keys: num_heads, "
          "causal, context_length, layout, prefix, precision; they override the metadata "
          "in the file. Or load the layers of a folder of Hugging Face, as NAME.0 and "
          "others. Keys: layers, layer, pre_norm, prefix, context_length, precision. "
          "May be repeated; in the environment, separate models by ';'."},
-    {.name = "model-dir",
-     .kind = OPTION_TEXT,
-     .offset = AT(model_dir),
-     .metavar = "DIR",
+    {OPTION("model-dir", TEXT, model_dir), .metavar = "DIR",
      .help =
          "Load every *.safetensors file in DIR, under its name without the suffix, and "
          "every folder with a config.json. Hidden ones are left out."},
-    {.name = "skip-bad-models",
-     .kind = OPTION_FLAG,
-     .offset = AT(skip_bad_models),
+    {OPTION("skip-bad-models", FLAG, skip_bad_models),
      .help = "Leave out files of --model-dir that cannot be loaded, with a warning for "
              "each. Without it, one such file stops the start."},
-    {.name = "demo",
-     .kind = OPTION_FLAG,
-     .offset = AT(demo),
+    {OPTION("demo", FLAG, demo),
      .help = "Load the built-in models 'journey', 'd2l', 'patterns' and 'stacked'."},
-    {.name = "model-control",
-     .kind = OPTION_CHOICE,
-     .offset = AT(model_control),
-     .value = "none",
-     .metavar = "none|explicit",
-     .choices = model_controls,
+    {OPTION("model-control", CHOICE, model_control), .value = "none",
+     .metavar = "none|explicit", .choices = model_controls,
      .help = "Whether clients may load and unload models by "
              "POST /v2/repository/models/NAME/load and unload. With explicit they may, "
              "and only those that --model or --model-dir names. All models are loaded "
              "at start in either case."},
-    {.name = "listen",
-     .kind = OPTION_TEXT,
-     .offset = AT(listen),
-     .value = "127.0.0.1:8080",
-     .metavar = "HOST:PORT",
+    {OPTION("listen", TEXT, listen), .value = "127.0.0.1:8080", .metavar = "HOST:PORT",
      .help = "Address to serve on, with IPv6 addresses in brackets. "
              "Port 0 chooses a free port and prints it. An address that other machines "
              "reach needs --api-key-file or --insecure-listen."},
-    {.name = "insecure-listen",
-     .kind = OPTION_FLAG,
-     .offset = AT(insecure_listen),
+    {OPTION("insecure-listen", FLAG, insecure_listen),
      .help = "Let everyone who reaches --listen use the server without a key, because "
              "the network lets in nobody else."},
-    {.name = "admin-listen",
-     .kind = OPTION_TEXT,
-     .offset = AT(admin_listen),
-     .metavar = "HOST:PORT",
+    {OPTION("admin-listen", TEXT, admin_listen), .metavar = "HOST:PORT",
      .help = "Serve health, readiness and metrics here too, on a thread of its own, "
              "without keys or TLS. --listen then has no metrics."},
-    {.name = "api-key-file",
-     .kind = OPTION_TEXT,
-     .offset = AT(api_key_file),
-     .metavar = "FILE",
+    {OPTION("api-key-file", TEXT, api_key_file), .metavar = "FILE",
      .help = "Refuse requests without one of the keys in FILE with 401, but for health "
              "and the files of the page. It has one NAME:KEY a line, KEY of 16 to 256 "
              "visible ASCII characters, and lines that begin with '#'. "
              "SIGHUP reads it again."},
-    {.name = "tls-cert",
-     .kind = OPTION_TEXT,
-     .offset = AT(tls_cert),
-     .metavar = "FILE",
+    {OPTION("tls-cert", TEXT, tls_cert), .metavar = "FILE",
      .help = "Speak TLS 1.2 and 1.3 at --listen, with the chain of certificates in this "
              "PEM file, the server's own first. SIGHUP reads it again, with --tls-key."},
-    {.name = "tls-key",
-     .kind = OPTION_TEXT,
-     .offset = AT(tls_key),
-     .metavar = "FILE",
+    {OPTION("tls-key", TEXT, tls_key), .metavar = "FILE",
      .help = "PEM file of the private key of --tls-cert, without a password."},
-    {.name = "http-threads",
-     .kind = OPTION_COUNT,
-     .offset = AT(http_threads),
-     .max = 64,
-     .metavar = "N",
+    {OPTION("http-threads", COUNT, http_threads), .max = 64, .metavar = "N",
      .help = "Threads that receive requests and send replies. "
              "0 means one for every 8 CPUs, at least 1."},
-    {.name = "queue",
-     .kind = OPTION_COUNT,
-     .offset = AT(queue),
-     .value = "1024",
-     .min = 1,
-     .max = 1000000,
+    {OPTION("queue", COUNT, queue), .value = "1024", .min = 1, .max = 1000000,
      .metavar = "N",
      .help = "Requests that may wait for a worker; further ones are refused with 503."},
-    {.name = "max-queue-delay",
-     .kind = OPTION_COUNT,
-     .offset = AT(max_queue_delay),
-     .value = "500",
-     .max = 3600000,
+    {OPTION("max-queue-delay", COUNT, max_queue_delay), .value = "500", .max = 3600000,
      .metavar = "MS",
      .help =
          "Longest time that a request may have to wait for a worker, in milliseconds, "
          "as estimated from what waits before it. A request that would wait longer is "
          "refused with 503. How long the request itself takes does not matter."},
-    {.name = "default-timeout",
-     .kind = OPTION_COUNT,
-     .offset = AT(default_timeout),
-     .max = 86400000,
-     .metavar = "MS",
+    {OPTION("default-timeout", COUNT, default_timeout), .max = 86400000, .metavar = "MS",
      .help = "How long a request that states no timeout of its own may wait and be "
              "computed, in milliseconds. After that it is dropped, and the reply is 504. "
              "0 means no limit."},
-    {.name = "max-connections",
-     .kind = OPTION_COUNT,
-     .offset = AT(max_connections),
-     .max = 1000000,
-     .metavar = "N",
+    {OPTION("max-connections", COUNT, max_connections), .max = 1000000, .metavar = "N",
      .help =
          "Connections open at one time. Beyond that, one that is idle or slow is closed "
          "for each new one, or one of the client that has most. They hold at most a "
          "quarter of --max-memory. 0 means 4096, or as many as that quarter and the "
          "limit of open files allow."},
-    {.name = "max-per-client",
-     .kind = OPTION_COUNT,
-     .offset = AT(max_per_client),
-     .max = 1000000,
-     .metavar = "N",
+    {OPTION("max-per-client", COUNT, max_per_client), .max = 1000000, .metavar = "N",
      .help = "Requests that one client may have in progress; further ones are refused "
              "with 429. A client is an IPv4 address or an IPv6 network of 64 bits. "
              "0 means no limit."},
-    {.name = "trusted-proxy",
-     .kind = OPTION_TEXTS,
-     .offset = AT(trusted_proxies),
-     .metavar = "ADDRESS[/BITS]",
+    {OPTION("trusted-proxy", TEXTS, trusted_proxies), .metavar = "ADDRESS[/BITS]",
      .help = "A proxy whose X-Forwarded-For names the client, or a range of them. "
              "May be repeated; in the environment, separate ranges by ';'."},
-    {.name = "cors-origin",
-     .kind = OPTION_TEXTS,
-     .offset = AT(cors_origins),
-     .metavar = "ORIGIN",
+    {OPTION("cors-origin", TEXTS, cors_origins), .metavar = "ORIGIN",
      .help = "Accept requests of web pages of this origin, such as https://example.org; "
              "those of other pages than the server's own are refused with 403. "
              "May be repeated; in the environment, separate origins by ';'."},
-    {.name = "max-body",
-     .kind = OPTION_BYTES,
-     .offset = AT(max_body),
-     .value = "65600KiB",
-     .min = 1,
-     .max = SIZE_MAX / 4,
-     .metavar = "BYTES",
+    {OPTION("max-body", BYTES, max_body), .value = "65600KiB", .min = 1,
+     .max = SIZE_MAX / 4, .metavar = "BYTES",
      .help =
          "Largest request body; a larger one is refused with 413. The default has room "
          "for 64 MiB of numbers and 64 KiB of what is around them."},
-    {.name = "max-reply",
-     .kind = OPTION_BYTES,
-     .offset = AT(max_reply),
-     .value = "1048640KiB",
-     .min = 1,
-     .max = SIZE_MAX / 4,
-     .metavar = "BYTES",
+    {OPTION("max-reply", BYTES, max_reply), .value = "1048640KiB", .min = 1,
+     .max = SIZE_MAX / 4, .metavar = "BYTES",
      .help = "Largest reply. A request whose reply could be larger is refused with 413 "
              "before it is computed. The default has room for 1 GiB of numbers and "
              "64 KiB of what is around them."},
-    {.name = "max-memory",
-     .kind = OPTION_BYTES,
-     .offset = AT(max_memory),
-     .max = SIZE_MAX / 4,
-     .metavar = "BYTES",
+    {OPTION("max-memory", BYTES, max_memory), .max = SIZE_MAX / 4, .metavar = "BYTES",
      .help =
          "Memory that requests and idle workers together may hold; workers keep an "
          "eighth of it, or 64 MiB each if that is less. A request that could never fit "
          "the rest is refused with 413, one that does not fit now with 503. "
          "0 means half of the memory that this process may use."},
-    {.name = "header-timeout",
-     .kind = OPTION_COUNT,
-     .offset = AT(header_timeout),
-     .value = "10",
-     .min = 1,
-     .max = 86400,
-     .metavar = "SECONDS",
+    {OPTION("header-timeout", COUNT, header_timeout), .value = "10", .min = 1,
+     .max = 86400, .metavar = "SECONDS",
      .help = "Time for the headers of a request; a later one is refused with 408. "
              "Bodies and replies get as long before --min-rate counts."},
-    {.name = "min-rate",
-     .kind = OPTION_BYTES,
-     .offset = AT(min_rate),
-     .value = "4KiB",
-     .min = 1,
-     .max = SIZE_MAX / 4,
+    {OPTION("min-rate", BYTES, min_rate), .value = "4KiB", .min = 1, .max = SIZE_MAX / 4,
      .metavar = "BYTES",
      .help = "Bytes per second at which bodies must arrive, and replies must be read. "
              "A slower body is refused with 408, and a slower reader is cut off."},
-    {.name = "idle-timeout",
-     .kind = OPTION_COUNT,
-     .offset = AT(idle_timeout),
-     .value = "60",
-     .min = 1,
-     .max = 86400,
-     .metavar = "SECONDS",
-     .help = "Close a connection after this time without traffic."},
-    {.name = "no-ui",
-     .kind = OPTION_FLAG,
-     .offset = AT(no_ui),
+    {OPTION("idle-timeout", COUNT, idle_timeout), .value = "60", .min = 1, .max = 86400,
+     .metavar = "SECONDS", .help = "Close a connection after this time without traffic."},
+    {OPTION("no-ui", FLAG, no_ui),
      .help =
          "Do not serve the page at /, which draws the attention weights in a browser."},
-    {.name = "grace",
-     .kind = OPTION_COUNT,
-     .offset = AT(grace),
-     .value = "30",
-     .max = 86400,
-     .metavar = "SECONDS",
+    {OPTION("grace", COUNT, grace), .value = "30", .max = 86400, .metavar = "SECONDS",
      .help = "Time to finish accepted requests after SIGTERM or SIGINT. A second signal "
              "ends attnd at once, with status 1."},
-    {.name = "readiness-delay",
-     .kind = OPTION_COUNT,
-     .offset = AT(readiness_delay),
-     .value = "0",
-     .max = 3600,
+    {OPTION("readiness-delay", COUNT, readiness_delay), .value = "0", .max = 3600,
      .metavar = "SECONDS",
      .help = "How long attnd still accepts connections after SIGTERM or SIGINT, while "
              "GET /v2/health/ready gets 503 already; --grace begins after that. Give a "
              "proxy time for two checks."},
-    {.name = "log-format",
-     .kind = OPTION_CHOICE,
-     .offset = AT(log_format),
-     .value = "text",
-     .metavar = "text|json",
+    {OPTION("log-format", CHOICE, log_format), .value = "text", .metavar = "text|json",
      .choices = log_formats,
      .help = "Format of log lines on standard error. With json, every line is a JSON "
              "object, also the one that says why attnd could not start, unless json is "
              "set in a file that cannot be read. Commands other than serve print plain "
              "text."},
-    {.name = "log-level",
-     .kind = OPTION_CHOICE,
-     .offset = AT(log_level),
-     .value = "info",
-     .metavar = "debug|info|warn|error",
-     .choices = log_levels,
+    {OPTION("log-level", CHOICE, log_level), .value = "info",
+     .metavar = "debug|info|warn|error", .choices = log_levels,
      .help = "Least important event to log; debug logs every request. SIGUSR1 changes to "
              "debug and back."},
-    {.name = "access-log",
-     .kind = OPTION_FLAG,
-     .offset = AT(access_log),
+    {OPTION("access-log", FLAG, access_log),
      .help = "Log every request at level info: its id, route, model, client, status and "
              "sizes, and the time of each stage in microseconds."},
-    {.name = "config",
-     .kind = OPTION_TEXT,
-     .offset = AT(file),
-     .metavar = "FILE",
+    {OPTION("config", TEXT, file), .metavar = "FILE",
      .help = "Read options from a JSON object, with '_' for '-' in their names."},
-    {.name = "check-config",
-     .kind = OPTION_FLAG,
-     .offset = AT(check_config),
+    {OPTION("check-config", FLAG, check_config),
      .help = "Check every option and load every model, then exit. Nothing listens, so "
              "this can run beside an attnd that serves; whether the address is free, the "
              "start says.",
      .command_line_only = true},
-    {.name = "data",
-     .kind = OPTION_TEXT,
-     .offset = AT(heads.data),
-     .metavar = "REQUESTS",
+    {OPTION("data", TEXT, heads.data), .metavar = "REQUESTS",
      .help = "File of requests to analyse the heads on: each line has the JSON of one "
              "POST /v1/attention, or the file is one request in safetensors. The model "
              "that it names does not matter. --max-body limits a request, and "
              "--max-memory what it needs.",
-     .command = "heads and prune",
+     .command = "heads and prune", .command_line_only = true},
+    {OPTION("heads", TEXT, heads.remove), .metavar = "H[,H]...",
+     .help = "The heads to remove, counted from 0.", .command = "prune",
      .command_line_only = true},
-    {.name = "heads",
-     .kind = OPTION_TEXT,
-     .offset = AT(heads.remove),
-     .metavar = "H[,H]...",
-     .help = "The heads to remove, counted from 0.",
-     .command = "prune",
-     .command_line_only = true},
-    {.name = "keep",
-     .kind = OPTION_COUNT,
-     .offset = AT(heads.keep),
-     .min = 1,
-     .max = INT_MAX,
-     .metavar = "N",
+    {OPTION("keep", COUNT, heads.keep), .min = 1, .max = INT_MAX, .metavar = "N",
      .help = "How many heads to keep. The others are removed one after the other: "
              "each is the one without which the outputs for --data change least.",
-     .command = "prune",
-     .command_line_only = true},
-    {.name = "output",
-     .kind = OPTION_TEXT,
-     .offset = AT(heads.output),
-     .metavar = "FILE",
+     .command = "prune", .command_line_only = true},
+    {OPTION("output", TEXT, heads.output), .metavar = "FILE",
      .help = "The file to write, in layout d2l and float32. "
              "A file that exists is not replaced.",
-     .command = "prune",
-     .command_line_only = true},
-    {.name = "version",
-     .kind = OPTION_FLAG,
-     .offset = AT(version),
+     .command = "prune", .command_line_only = true},
+    {OPTION("version", FLAG, version),
      .help =
          "Print the version and exit. After a release it ends in +dev and the commit.",
-     .command_line_only = true,
-     .letter = 'V'},
-    {.name = "help",
-     .kind = OPTION_FLAG,
-     .offset = AT(help),
-     .help = "Print this help and exit.",
-     .command_line_only = true,
-     .letter = 'h'},
+     .command_line_only = true, .letter = 'V'},
+    {OPTION("help", FLAG, help), .help = "Print this help and exit.",
+     .command_line_only = true, .letter = 'h'},
 };
 
 const struct option_set config_options = {

@@ -261,7 +261,7 @@ def test_help_mentions_every_option_and_its_variable():
     result = run_attnd("--help")
     assert result.returncode == 0
     table = "".join((ROOT / f"src/config/{name}.c").read_text() for name in ("options", "compute"))
-    entries = re.findall(r'\{\.name = "([\w-]+)",(.*?)\},\n', table, re.S)
+    entries = re.findall(r'\{OPTION\("([\w-]+)",(.*?)\},\n', table, re.S)
     assert len(entries) > 25
     for option, entry in entries:
         assert re.search(rf"^ +--{option}\b", result.stdout, re.M), option

@@ -26,7 +26,7 @@ def write_file(path, **metadata):
 
 def test_page_names_the_options_that_the_first_version_lacks():
     table = (ROOT / "src/config/options.c").read_text()
-    entries = re.findall(r'\{\.name = "([\w-]+)",(.*?)\},\n', table, re.S)
+    entries = re.findall(r'\{OPTION\("([\w-]+)",(.*?)\},\n', table, re.S)
     served = {name for name, entry in entries if ".command = " not in entry and name not in OLD}
     (listed,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.S | re.M)
     assert set(listed.split()) == served
