@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_wire_encode.c: replies in JSON, their bounds and their pieces. */
+#include "wire/reply.h"
 #include "wire_fixture.h"
 
 #include <float.h>
@@ -18,19 +19,22 @@
  * text with a terminator; the caller frees it. */
 static char *encode_in_pieces(const struct wire_request *request, float *outputs,
                               float *weights, size_t size) {
-    struct wire_native_encoder encoder;
+    const struct wire_writer *writer = &wire_native_writer;
+    struct arena arena;
+    struct wire_reply_head head;
     struct wire_problem problem;
-    size_t bound = wire_native_reply_bound(request), used = 0, written;
+    size_t bound = writer->bound(request), used = 0, written;
     const attn_result result = {
         .outputs = outputs, .weights = weights, .heads = outputs, .lse = weights};
 
     if (size == 0)
         size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
-    wire_native_encoder_init(&encoder, request, &result);
-    if (!wire_reply_check(request, &result, &problem))
+    arena_init(&arena, 0);
+    void *encoder = writer->begin(&arena, request, &result, &head, &problem);
+    if (encoder == NULL)
         fail_msg("%s: %s", problem.title, problem.detail);
-    while ((written = wire_native_encoder_fill(&encoder, piece, size)) > 0) {
+    while ((written = writer->fill(encoder, piece, size)) > 0) {
         assert_true(written <= size);
         memcpy(text + used, piece, written);
         used += written;
@@ -39,8 +43,9 @@ static char *encode_in_pieces(const struct wire_request *request, float *outputs
             break; /* the first piece must have been all of it */
     }
 
-    assert_int_equal(wire_native_encoder_fill(&encoder, piece, size), 0);
+    assert_int_equal(writer->fill(encoder, piece, size), 0);
     text[used] = '\0';
+    arena_deinit(&arena);
     free(piece);
     return text;
 }
@@ -225,7 +230,7 @@ static void test_reply_bound_saturates(void **state) {
     const size_t lens[] = {SIZE_MAX / 16}; /* of rows of 4 numbers */
     struct wire_request request = {.model = fixture->models[MODEL_D2L],
                                    .batch = {.num_sequences = 1, .query_lens = lens}};
-    assert_true(wire_native_reply_bound(&request) == SIZE_MAX);
+    assert_true(wire_native_writer.bound(&request) == SIZE_MAX);
 }
 
 static void test_reply_of_random_numbers_reads_back_bitwise(void **state) {

@@ -9,6 +9,7 @@
 #include "wire/json/write.h"
 #include "wire/media.h"
 #include "wire/native/native.h"
+#include "wire/reply.h"
 
 #include <string.h>
 
@@ -25,19 +26,20 @@ _Static_assert(KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + NUMBER_BYTES +
                    WIRE_PIECE_MIN,
                "the smallest piece has room for a number and all text before it");
 
-void wire_native_encoder_init(struct wire_native_encoder *encoder,
-                              const struct wire_request *request,
-                              const attn_result *result) {
-    *encoder =
-        (struct wire_native_encoder){.model = attn_model_get_info(request->model)->name};
-    encoder->num_tensors = wire_reply_list(request, result, encoder->tensors);
-    encoder->next = encoder->tensors[0].numbers;
-}
+/* A reply that is being written, and how far that has got. */
+struct native_encoder {
+    const char *model; /* its name */
+    size_t num_tensors;
+    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
+    /* The next number; tensor == num_tensors at the end. */
+    size_t tensor, sequence, plane, row, column;
+    const float *next;
+};
 
 /* --- text --- */
 
 /* Writes what separates a row from the number before it, up to its own bracket. */
-static char *open_row(const struct wire_native_encoder *encoder, char *out) {
+static char *open_row(const struct native_encoder *encoder, char *out) {
     const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
     if (encoder->row > 0)
         return stpcpy(out, ",[");
@@ -59,7 +61,7 @@ static char *open_row(const struct wire_native_encoder *encoder, char *out) {
 }
 
 /* Ends the row and all lists that end with it, and moves to the next row. */
-static char *close_row(struct wire_native_encoder *encoder, char *out) {
+static char *close_row(struct native_encoder *encoder, char *out) {
     const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
 
     encoder->column = 0;
@@ -100,8 +102,8 @@ static char *put_numbers(const struct wire_reply_tensor *tensor, const float *nu
     return out;
 }
 
-size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
-                                size_t size) {
+static size_t native_reply_fill(void *context, char *piece, size_t size) {
+    struct native_encoder *encoder = context;
     char *out = piece, *end = piece + size;
     while (encoder->tensor < encoder->num_tensors && end - out >= WIRE_PIECE_MIN) {
         const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
@@ -133,7 +135,7 @@ static size_t count_lists(const struct wire_reply_tensor *tensor) {
     return lists;
 }
 
-size_t wire_native_reply_bound(const struct wire_request *request) {
+static size_t native_reply_bound(const struct wire_request *request) {
     size_t bound = KEYS_BYTES + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX;
     struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     size_t count = wire_reply_list(request, &(attn_result){0}, tensors);
@@ -151,23 +153,21 @@ static void *native_reply_begin(struct arena *arena, const struct wire_request *
                                 struct wire_reply_head *ret_head,
                                 struct wire_problem *ret_problem) {
     struct wire_request kept;
-    struct wire_native_encoder *encoder =
+    struct native_encoder *encoder =
         wire_reply_begin(arena, sizeof *encoder, request, result, &kept, ret_problem);
     if (encoder == NULL)
         return NULL;
 
-    wire_native_encoder_init(encoder, &kept, result);
+    *encoder = (struct native_encoder){.model = attn_model_get_info(kept.model)->name};
+    encoder->num_tensors = wire_reply_list(&kept, result, encoder->tensors);
+    encoder->next = encoder->tensors[0].numbers;
     *ret_head =
         (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
     return encoder;
 }
 
-static size_t native_reply_fill(void *encoder, char *piece, size_t size) {
-    return wire_native_encoder_fill(encoder, piece, size);
-}
-
 const struct wire_writer wire_native_writer = {
-    .bound = wire_native_reply_bound,
+    .bound = native_reply_bound,
     .memory = wire_reply_lens_bytes,
     .begin = native_reply_begin,
     .fill = native_reply_fill,

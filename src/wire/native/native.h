@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* native.h: the JSON of POST /v1/attention (docs/protocol.md). The server needs only the
- * function and the table at the end; tests and the benchmark call the others. */
+ * function and the table at the end; tests and the benchmark read in two steps. */
 #ifndef ATTND_WIRE_NATIVE_NATIVE_H
 #define ATTND_WIRE_NATIVE_NATIVE_H
 
 #include "wire/json/cursor.h"
 #include "wire/protocol.h"
-#include "wire/reply.h"
 
 /* The members of a request's object. */
 enum wire_native_member {
@@ -53,32 +52,6 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         const attn_model *const *models, size_t num_models,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem);
-
-/* Returns the most bytes that the reply to a planned request can have; SIZE_MAX when that
- * is too large to be computed. */
-size_t wire_native_reply_bound(const struct wire_request *request);
-
-/* --- the reply, piece by piece --- */
-
-/* A reply that is being written, and how far that has got. Borrows the model, the results
- * and the lengths of the sequences until the end. Owned by one thread at a time. */
-struct wire_native_encoder {
-    const char *model; /* its name */
-    size_t num_tensors;
-    struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
-    /* The next number; tensor == num_tensors at the end. */
-    size_t tensor, sequence, plane, row, column;
-    const float *next;
-};
-
-/* Begins a reply. */
-void wire_native_encoder_init(struct wire_native_encoder *encoder,
-                              const struct wire_request *request,
-                              const attn_result *result);
-
-/* As wire_writer.fill. */
-size_t wire_native_encoder_fill(struct wire_native_encoder *encoder, char *piece,
-                                size_t size);
 
 /* --- for the server --- */
 
