@@ -70,7 +70,7 @@ static size_t num_workers_of(const struct config *config) {
 }
 
 /* sched_options.on_start */
-static void warm_up_worker(void *context) {
+static void warm_up_at_start(void *context) {
     (void)context;
     attn_warm_up();
 }
@@ -92,7 +92,7 @@ static attn_status start_workers(struct daemon *daemon, const struct config *con
         .queue_slots = config->queue,
         .max_delay = (int64_t)config->max_queue_delay * 1000000,
         .arena_keep = arena_keep,
-        .on_start = warm_up_worker,
+        .on_start = warm_up_at_start,
     };
     attn_status status = sched_pool_create(&sched, &daemon->pool);
     if (status == ATTN_OK)

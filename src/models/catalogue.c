@@ -187,8 +187,9 @@ attn_status catalogue_start(struct catalogue *catalogue, attn_error *ret_error) 
 /* Frees what is no longer held, and checks that the model fits in what is free. What
  * --max-memory lets requests take is not free, and what is served already is not, since
  * requests may use it still. */
-static attn_status check_memory(const struct catalogue *catalogue,
-                                const struct model_entry *entry, attn_error *ret_error) {
+static attn_status check_free_memory(const struct catalogue *catalogue,
+                                     const struct model_entry *entry,
+                                     attn_error *ret_error) {
     attn_model_info info;
     attn_status status = load_measure(catalogue->config, entry, &info, ret_error);
     if (status != ATTN_OK)
@@ -212,7 +213,7 @@ static attn_status check_memory(const struct catalogue *catalogue,
 /* Loads an entry while others are served; logs the model, or why there is none. */
 static bool load_entry(const struct catalogue *catalogue, struct model_entry *entry) {
     attn_error error;
-    attn_status status = check_memory(catalogue, entry, &error);
+    attn_status status = check_free_memory(catalogue, entry, &error);
     if (status == ATTN_OK)
         status = load_model(catalogue->config, entry, &entry->model, &error);
 

@@ -86,8 +86,9 @@ static void destroy_generation(struct generation *generation,
 
 /* Adds an entry of the list, and its model, if it is loaded, with its counters: those of
  * the one with its name in `current`, or new ones. Returns false when memory is short. */
-static bool add_entry(struct generation *generation, const struct generation *current,
-                      const struct model_entry *entry) {
+static bool add_served_model(struct generation *generation,
+                             const struct generation *current,
+                             const struct model_entry *entry) {
     struct wire_oip_listing *listing = &generation->listings[generation->num_listings++];
 
     snprintf(listing->name, sizeof listing->name, "%.*s", ATTN_NAME_MAX, entry->name);
@@ -122,7 +123,7 @@ static struct generation *create_generation(const struct generation *current,
     bool added = generation->models != NULL && generation->stats != NULL &&
                  generation->listings != NULL;
     for (size_t i = 0; i < list->count && added; i++)
-        added = add_entry(generation, current, &list->items[i]);
+        added = add_served_model(generation, current, &list->items[i]);
     if (added && estimate_create(generation->models, generation->num_models, earlier,
                                  &generation->estimate) == ATTN_OK)
         return generation;

@@ -48,8 +48,8 @@ static void copy_head_columns(const attn_model *model, size_t head, attn_model *
 
 /* Copies the rows of the heads that are kept, [H*D, columns], or all rows of an array
  * that the heads share. */
-static void copy_rows(const struct model_array *from, const struct model_array *to,
-                      const attn_model_info *info, const bool *left_out) {
+static void copy_kept_rows(const struct model_array *from, const struct model_array *to,
+                           const attn_model_info *info, const bool *left_out) {
     size_t num_parts = from->rows == to->rows ? 1 : info->num_heads;
     size_t count = from->rows / num_parts * from->columns;
     float *out = *to->pointer;
@@ -122,7 +122,7 @@ attn_status prune_create_model(const attn_model *model, const bool *left_out,
     model_list_arrays(pruned, to);
     for (size_t i = 0; i < MODEL_ARRAYS_PLAIN; i++) {
         if (from[i].present && i != MODEL_ARRAY_OUTPUT)
-            copy_rows(&from[i], &to[i], &whole.info, left_out);
+            copy_kept_rows(&from[i], &to[i], &whole.info, left_out);
     }
     for (size_t head = 0, kept = 0; head < whole.info.num_heads; head++) {
         if (!left_out[head])

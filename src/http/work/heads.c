@@ -13,7 +13,7 @@ static bool bound_text(struct inference *inference, struct wire_problem *problem
         inference, wire_native_heads_bound(inference->request.model), "", problem);
 }
 
-static size_t find_memory(struct inference *inference) {
+static size_t find_head_memory(struct inference *inference) {
     size_t num_heads = attn_model_get_info(inference->request.model)->num_heads;
     size_t bytes = inference->reply_bound;
 
@@ -60,5 +60,5 @@ static bool write_text(struct inference *inference, struct wire_problem *problem
     return true;
 }
 
-const struct inference_kind heads_kind = {attn_heads_plan, bound_text, find_memory,
+const struct inference_kind heads_kind = {attn_heads_plan, bound_text, find_head_memory,
                                           analyse_heads,   write_text, false};
