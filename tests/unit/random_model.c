@@ -104,23 +104,21 @@ attn_model *random_model(uint64_t *state, const attn_model_info *info) {
 attn_model_info random_model_info(uint64_t *state) {
     bool bias = random_between(state, 0, 1) == 1,
          projection = random_between(state, 0, 3) > 0;
-    attn_model_info info = {
-        .name = "random",
-        .layout = "test",
-        .score.kind =
-            random_between(state, 0, 3) == 0 ? ATTN_ADDITIVE : ATTN_SCALED_DOT_PRODUCT,
-        .width = {.query = random_between(state, 1, 40),
-                  .key = random_between(state, 1, 40),
-                  .value = random_between(state, 1, 40),
-                  .head = random_between(state, 1, 20)},
-        .num_heads = random_between(state, 1, 6),
-        .projection = {.query_bias = bias,
-                       .key_bias = bias,
-                       .value_bias = bias,
-                       .output_bias = bias && projection,
-                       .output = projection},
-    };
+    attn_model_info info = {.name = "random",
+                            .layout = "test",
+                            .projection = {.query_bias = bias,
+                                           .key_bias = bias,
+                                           .value_bias = bias,
+                                           .output_bias = bias && projection,
+                                           .output = projection}};
 
+    if (random_between(state, 0, 3) == 0)
+        info.score.kind = ATTN_ADDITIVE;
+    info.width.query = random_between(state, 1, 40);
+    info.width.key = random_between(state, 1, 40);
+    info.width.value = random_between(state, 1, 40);
+    info.num_heads = random_between(state, 1, 6);
+    info.width.head = random_between(state, 1, 20);
     if (info.score.kind == ATTN_ADDITIVE)
         info.width.additive = random_between(state, 1, 12);
     info.width.out =
