@@ -54,7 +54,7 @@ static void start_server(void) {
                                         .queue_slots = 4,
                                         .max_delay = 1000000000,
                                         .arena_keep = 1 << 20};
-    attn_model *model;
+    attn_model *model = NULL;
     attn_error error;
     unsigned port;
 
