@@ -244,7 +244,8 @@ static attn_status read_argument(struct option_reader *reader, int argc,
     if (option == NULL)
         return refuse_unknown_flag(reader, *origin != '\0' ? origin : flag,
                                    strncmp(origin, "--", 2) == 0 ? origin + 2 : "");
-    if (option->command != NULL && strstr(option->command, reader->command->name) == NULL)
+    if (reader->command != NULL && option->command != NULL &&
+        strstr(option->command, reader->command->name) == NULL)
         return error_set(reader->error, ATTN_E_VALUE,
                          "%s is an option of attnd %s, not of attnd %s; leave it out",
                          origin, option->command, reader->command->name);
@@ -428,7 +429,7 @@ static attn_status read_sources(struct option_reader *reader, int argc, char *co
 
     read_defaults(reader);
     read_arguments(reader, argc, argv);
-    if (reader->config != NULL) {
+    if (reader->config != NULL && environment != NULL) {
         read_environment(reader, environment);
         read_config_file(reader);
     }

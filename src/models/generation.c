@@ -128,7 +128,7 @@ static struct generation *create_generation(const struct generation *current,
                                  &generation->estimate) == ATTN_OK)
         return generation;
 
-    for (size_t i = 0; i < generation->num_models; i++) {
+    for (size_t i = 0; generation->stats != NULL && i < generation->num_models; i++) {
         if (!has_stats(current, generation->stats[i]))
             free(generation->stats[i]);
     }

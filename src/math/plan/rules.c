@@ -57,7 +57,7 @@ struct plan_items plan_items(const struct plan *plan, const attn_model *model,
     struct plan_items items = {.kind = kind,
                                .shared = shared,
                                .rows = rows,
-                               .heads = model->info.num_heads / shared,
+                               .heads = model->info.num_heads / (shared > 1 ? shared : 1),
                                .panels = (rows + columns - 1) / columns,
                                .chunks = 1};
 
