@@ -179,42 +179,41 @@ static bool print_with_snprintf(struct wire_text *text) {
     return print_body(text, print_row_with_snprintf);
 }
 
+#define READERS                                                                          \
+    {                                                                                    \
+        {"attnd", read_with_attnd}, {                                                    \
+            "jansson", read_with_jansson                                                 \
+        }                                                                                \
+    }
+#define PRINTERS                                                                         \
+    {                                                                                    \
+        {"attnd", print_with_attnd}, {                                                   \
+            "snprintf", print_with_snprintf                                              \
+        }                                                                                \
+    }
+
+/* clang-format off */
 static const struct wire_case wire_cases[] = {
-    {"read 17 digits",
-     "float32 as json.dumps() prints them",
-     make_outputs,
-     ", ",
-     print_as_double,
-     {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
-    {"read indented",
-     "the same, each on a line of its own",
-     make_outputs,
-     ",\n            ",
-     print_as_double,
-     {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
-    {"read shortest",
-     "float32 as attnd prints them",
-     make_outputs,
-     ",",
-     wire_float_print,
-     {{"attnd", read_with_attnd}, {"jansson", read_with_jansson}}},
-    {"print outputs",
-     "float32 from -1.7 to 1.7",
-     make_outputs,
-     ",",
-     wire_float_print,
-     {{"attnd", print_with_attnd}, {"snprintf", print_with_snprintf}}},
-    {"print weights",
-     "float32 of softmax over 768 keys",
-     make_weights,
-     ",",
-     wire_float_print,
-     {{"attnd", print_with_attnd}, {"snprintf", print_with_snprintf}}},
+    {"read 17 digits", "float32 as json.dumps() prints them",
+     make_outputs, ", ", print_as_double, READERS},
+    {"read indented", "the same, each on a line of its own",
+     make_outputs, ",\n            ", print_as_double, READERS},
+    {"read shortest", "float32 as attnd prints them",
+     make_outputs, ",", wire_float_print, READERS},
+    {"print outputs", "float32 from -1.7 to 1.7",
+     make_outputs, ",", wire_float_print, PRINTERS},
+    {"print weights", "float32 of softmax over 768 keys",
+     make_weights, ",", wire_float_print, PRINTERS},
 };
+/* clang-format on */
 
 /* --- timing --- */
 
-struct wire_times {
+/* A case, its text and its times. */
+struct wire_rounds {
+    const struct wire_case *wire_case;
+    struct wire_text *text;
+    const struct wire_contender *contender; /* whose turn it is */
     double seconds[2][BENCH_ROUNDS_MAX];
     size_t bytes[2]; /* of the text that each reads or writes */
     size_t rounds;
@@ -222,55 +221,35 @@ struct wire_times {
 
 /* Runs each contender once. After each, attnd must read the right numbers from the
  * body. */
-static bool check_case(const struct wire_case *wire_case, struct wire_text *text,
-                       struct wire_times *times) {
+static bool check_case(struct wire_rounds *times) {
     for (size_t c = 0; c < 2; c++) {
-        if (!wire_case->contenders[c].run(text) || !read_with_attnd(text))
+        if (!times->wire_case->contenders[c].run(times->text) ||
+            !read_with_attnd(times->text))
             return false;
-        times->bytes[c] = text->body.size;
+        times->bytes[c] = times->text->body.size;
     }
     return true;
 }
-
-/* One contender and its text, as the context of a timed run. */
-struct wire_turn {
-    const struct wire_contender *contender;
-    struct wire_text *text;
-};
 
 static bool run_wire_turn(void *context) {
-    const struct wire_turn *turn = context;
-    return turn->contender->run(turn->text);
+    const struct wire_rounds *times = context;
+    return times->contender->run(times->text);
 }
 
-/* A case, its text and its times, as the context of a round. */
-struct wire_rounds {
-    const struct wire_case *wire_case;
-    struct wire_text *text;
-    struct wire_times *times;
-};
-
 static bool run_wire_round(void *context, size_t index) {
-    const struct wire_rounds *rounds = context;
+    struct wire_rounds *times = context;
     for (size_t c = 0; c < 2; c++) {
-        struct wire_turn turn = {&rounds->wire_case->contenders[c], rounds->text};
-        double seconds = bench_time(run_wire_turn, &turn);
-        if (seconds < 0)
+        times->contender = &times->wire_case->contenders[c];
+        times->seconds[c][index] = bench_time(run_wire_turn, times);
+        if (times->seconds[c][index] < 0)
             return false;
-        rounds->times->seconds[c][index] = seconds;
     }
     return true;
 }
 
-static bool time_case(const struct wire_case *wire_case, struct wire_text *text,
-                      size_t seconds, struct wire_times *times) {
-    struct wire_rounds rounds = {wire_case, text, times};
-    times->rounds = bench_rounds(seconds, run_wire_round, &rounds);
-    return times->rounds > 0;
-}
+static void print_case_text(const struct wire_rounds *times) {
+    const struct wire_case *wire_case = times->wire_case;
 
-static void print_case_text(const struct wire_case *wire_case,
-                            const struct wire_times *times) {
     printf("%s: %zu %s, %.1f bytes each; %zu rounds\n", wire_case->name, NUMBERS,
            wire_case->description, (double)times->bytes[0] / (double)NUMBERS,
            times->rounds);
@@ -286,8 +265,9 @@ static void print_case_text(const struct wire_case *wire_case,
     fflush(stdout);
 }
 
-static void print_case_json(const struct wire_case *wire_case,
-                            const struct wire_times *times) {
+static void print_case_json(const struct wire_rounds *times) {
+    const struct wire_case *wire_case = times->wire_case;
+
     printf("{\"task\":\"%s\",\"numbers\":%zu,\"bytes\":%zu,\"rounds\":%zu,\"results\":[",
            wire_case->name, NUMBERS, times->bytes[0], times->rounds);
     for (size_t c = 0; c < 2; c++) {
@@ -306,14 +286,18 @@ static void print_case_json(const struct wire_case *wire_case,
 
 static bool bench_case(const struct bench_config *config,
                        const struct wire_case *wire_case, struct wire_text *text) {
-    static struct wire_times times; /* too large for a stack */
+    static struct wire_rounds times; /* too large for a stack */
 
-    bool done = make_text(text, wire_case) && check_case(wire_case, text, &times) &&
-                time_case(wire_case, text, config->seconds, &times);
+    times.wire_case = wire_case;
+    times.text = text;
+    bool done = make_text(text, wire_case) && check_case(&times);
+    if (done)
+        times.rounds = bench_rounds(config->seconds, run_wire_round, &times);
+    done = done && times.rounds > 0;
     if (done && config->json)
-        print_case_json(wire_case, &times);
+        print_case_json(&times);
     else if (done)
-        print_case_text(wire_case, &times);
+        print_case_text(&times);
     buf_deinit(&text->body);
     return done;
 }

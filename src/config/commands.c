@@ -5,44 +5,32 @@
 #include <string.h>
 
 const struct command_info command_infos[NUM_COMMANDS] = {
-    [COMMAND_SERVE] =
-        {
-            .name = "serve",
-            .usage = "attnd [serve] [OPTION]...",
-            .help = "Load models and serve them until SIGTERM or SIGINT.",
-        },
+    [COMMAND_SERVE] = {.name = "serve",
+                       .usage = "attnd [serve] [OPTION]...",
+                       .help = "Load models and serve them until SIGTERM or SIGINT."},
     [COMMAND_INSPECT] =
-        {
-            .name = "inspect",
-            .usage = "attnd inspect [--model NAME=FILE[,KEY=VALUE]...] "
-                     "[FILE[,KEY=VALUE]...]...",
-            .help = "Print the layout and the sizes of each file, or the layers of "
-                    "each folder, or what is missing.",
-            .accepts_files = true,
-        },
+        {.name = "inspect",
+         .usage = "attnd inspect [--model NAME=FILE[,KEY=VALUE]...] "
+                  "[FILE[,KEY=VALUE]...]...",
+         .help = "Print the layout and the sizes of each file, or the layers of "
+                 "each folder, or what is missing.",
+         .accepts_files = true},
     [COMMAND_HEADS] =
-        {
-            .name = "heads",
-            .usage = "attnd heads FILE[,KEY=VALUE]... --data REQUESTS",
-            .help = "Print what each head attends to, and how much the outputs depend "
-                    "on it.",
-            .accepts_files = true,
-        },
-    [COMMAND_PRUNE] =
-        {
-            .name = "prune",
-            .usage = "attnd prune FILE[,KEY=VALUE]... {--heads H[,H]...|--keep N} "
-                     "--output FILE [OPTION]...",
-            .help = "Write a smaller file without some of the heads.",
-            .accepts_files = true,
-        },
-    [COMMAND_HEALTH] =
-        {
-            .name = "health",
-            .usage = "attnd health [--listen HOST:PORT]",
-            .help = "Ask the server at that address whether it is ready; "
-                    "exit 0 when it is, else 1.",
-        },
+        {.name = "heads",
+         .usage = "attnd heads FILE[,KEY=VALUE]... --data REQUESTS",
+         .help = "Print what each head attends to, and how much the outputs depend "
+                 "on it.",
+         .accepts_files = true},
+    [COMMAND_PRUNE] = {.name = "prune",
+                       .usage =
+                           "attnd prune FILE[,KEY=VALUE]... {--heads H[,H]...|--keep N} "
+                           "--output FILE [OPTION]...",
+                       .help = "Write a smaller file without some of the heads.",
+                       .accepts_files = true},
+    [COMMAND_HEALTH] = {.name = "health",
+                        .usage = "attnd health [--listen HOST:PORT]",
+                        .help = "Ask the server at that address whether it is ready; "
+                                "exit 0 when it is, else 1."},
 };
 
 enum command command_find(const char *name) {

@@ -3,26 +3,11 @@
 #include "models/requests.h"
 
 /* All that a reply can have, ascending. Another counts as the one before it. */
-static const short statuses[] = {200,
-                                 204,
-                                 304,
-                                 400,
-                                 401,
-                                 403,
-                                 404,
-                                 405,
-                                 406,
-                                 408,
-                                 409,
-                                 413,
-                                 415,
-                                 417,
-                                 422,
-                                 429,
-                                 REQUEST_NO_REPLY,
-                                 500,
-                                 503,
-                                 504};
+/* clang-format off */
+static const short statuses[] = {
+    200, 204, 304, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 417, 422, 429,
+    REQUEST_NO_REPLY, 500, 503, 504};
+/* clang-format on */
 
 #define NUM_STATUSES (sizeof statuses / sizeof statuses[0])
 _Static_assert(NUM_STATUSES <= REQUEST_STATUSES_MAX, "REQUEST_STATUSES_MAX is too small");
