@@ -39,6 +39,7 @@ struct bench {
     size_t *lens;      /* query_lens and key_lens, [B] each */
     size_t *positions; /* [B, Tq]; NULL: 0, 1, 2, ... */
     float *input;
+    size_t turn; /* the contender that runs */
     attn_status status;
     sem_t done; /* posted at the end of the job */
 };
@@ -58,21 +59,13 @@ static const unsigned steps_before[] = {
 
 /* --- timing --- */
 
-/* One contender, as the context of a timed run. */
-struct bench_turn {
-    struct bench *bench;
-    size_t contender;
-};
-
 static bool run_turn(void *context) {
-    const struct bench_turn *turn = context;
-    struct bench *b = turn->bench;
-    size_t contender = turn->contender;
+    struct bench *b = context;
+    const attn_model *model = b->models[b->turn];
     unsigned steps = steps_of[b->report->part];
 
-    if (b->models[contender] != NULL)
-        b->status = attn_run_steps(b->models[contender], &b->request, b->scratch,
-                                   &b->result, steps);
+    if (model != NULL)
+        b->status = attn_run_steps(model, &b->request, b->scratch, &b->result, steps);
     else
         b->status =
             bench_tiles_run(b->models[0], &b->request, b->scratch, &b->result, steps);
@@ -81,7 +74,8 @@ static bool run_turn(void *context) {
 
 /* Returns the seconds that one run of a contender needs; negative when it fails. */
 static double time_contender(struct bench *b, size_t contender) {
-    return bench_time(run_turn, &(struct bench_turn){b, contender});
+    b->turn = contender;
+    return bench_time(run_turn, b);
 }
 
 /* Returns into how many tasks the limits of the machine are divided. */
@@ -90,25 +84,21 @@ static size_t num_tasks(const struct bench_report *report) {
 }
 
 static void run_peak_task(void *data, size_t index, size_t thread) {
-    const struct kernels *kernels = data;
+    const struct bench *b = data;
     float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor subnormal */
     (void)index;
     (void)thread;
-    kernels->multiply_add(PEAK_COUNT, numbers);
+    b->models[0]->engine.kernels->multiply_add(PEAK_COUNT, numbers);
 }
 
 /* Returns how many operations per second all threads together can do. */
 static double time_peak(struct bench *b) {
-    const struct kernels *kernels = b->models[0]->engine.kernels;
     float numbers[] = {1, 1, 1};
-    size_t flop = kernels->multiply_add(0, numbers), tasks = num_tasks(b->report);
-    union {
-        const struct kernels *kernels;
-        void *data;
-    } shared = {kernels};
-
+    size_t flop = b->models[0]->engine.kernels->multiply_add(0, numbers);
+    size_t tasks = num_tasks(b->report);
     int64_t began = clock_now_ns();
-    b->parallel.run(b->parallel.context, tasks, run_peak_task, shared.data);
+
+    b->parallel.run(b->parallel.context, tasks, run_peak_task, b);
     return (double)flop * PEAK_COUNT * (double)tasks /
            ((double)(clock_now_ns() - began) * 1e-9);
 }

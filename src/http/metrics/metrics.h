@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "models/facts.h"
-#include "models/requests.h"
+#include "models/stats.h"
 #include "obs/histogram.h"
 
 #include <attnd/status.h>
