@@ -91,7 +91,7 @@ int main(void) {
 
     puts(".SH EXIT STATUS");
     for (size_t i = 0; i < HELP_NUM_EXIT_CODES; i++)
-        print_man_item(help_exit_codes[i].code, NULL, help_exit_codes[i].help);
+        print_man_item((char[]){(char)('0' + i), '\0'}, NULL, help_exit_codes[i]);
 
     puts(".SH EXAMPLES\n.nf\n"
          "attnd \\-\\-demo\n"

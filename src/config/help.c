@@ -13,13 +13,12 @@
 #define HELP_WIDTH  80 /* columns */
 #define HELP_INDENT 8
 
-const struct help_exit_code help_exit_codes[HELP_NUM_EXIT_CODES] = {
-    {"0", "Stopped on request, after every accepted request got a reply, "
-          "or while models were loaded."},
-    {"1", "Could not start (a model, the address, memory), "
-          "or stopped before every accepted request got a reply. "
-          "Another command could not do its work."},
-    {"2", "An option, a variable or the configuration file is wrong; one line names it."},
+const char *const help_exit_codes[HELP_NUM_EXIT_CODES] = {
+    "Stopped on request, after every accepted request got a reply, or while models were "
+    "loaded.",
+    "Could not start (a model, the address, memory), or stopped before every accepted "
+    "request got a reply. Another command could not do its work.",
+    "An option, a variable or the configuration file is wrong; one line names it.",
 };
 
 const char help_description[] =
@@ -113,7 +112,7 @@ void config_print_help(void) {
     help_print_options(&config_options, "prune");
     printf("\nExit status:\n");
     for (size_t i = 0; i < HELP_NUM_EXIT_CODES; i++) {
-        printf("  %s\n", help_exit_codes[i].code);
-        print_wrapped(help_exit_codes[i].help);
+        printf("  %zu\n", i);
+        print_wrapped(help_exit_codes[i]);
     }
 }

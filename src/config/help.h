@@ -7,12 +7,7 @@
 
 #define HELP_NUM_EXIT_CODES 3
 
-struct help_exit_code {
-    const char *code;
-    const char *help;
-};
-
-extern const struct help_exit_code help_exit_codes[HELP_NUM_EXIT_CODES];
+extern const char *const help_exit_codes[HELP_NUM_EXIT_CODES]; /* what each means */
 
 extern const char help_description[]; /* what attnd does, in a paragraph */
 

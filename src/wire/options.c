@@ -156,7 +156,7 @@ bool wire_timeout_ms_read(const struct wire_cursor *cursor, const struct wire_sp
     return true;
 }
 
-/* Reads an integer of 0..`max`. */
+/* Reads an integer of 0..`max`, where there is one. */
 static bool read_uint_option(const struct wire_cursor *cursor,
                              const struct wire_span *span, const char *field,
                              const char *limit, uint64_t max, uint64_t *ret_number) {
@@ -164,6 +164,8 @@ static bool read_uint_option(const struct wire_cursor *cursor,
     struct wire_cursor there = wire_cursor_at(cursor, span);
     struct wire_span text;
     size_t number;
+    if (span->start == NULL)
+        return true;
     if (!wire_uint_read(&there, &place, 0, &number, &text))
         return false;
     if (number > max)
@@ -187,26 +189,20 @@ bool wire_timeout_us_read(const struct wire_cursor *cursor, const struct wire_sp
 
 bool wire_window_read(const struct wire_cursor *cursor, const struct wire_span *span,
                       size_t *ret_window) {
-    uint64_t window = 0;
-    if (span->start == NULL)
-        return true;
-    if (!read_uint_option(cursor, span, "window",
-                          "it is a number of positions, of which 0 means no window",
-                          ATTN_POSITION_MAX, &window))
-        return false;
+    uint64_t window = *ret_window;
+    bool valid = read_uint_option(
+        cursor, span, "window", "it is a number of positions, of which 0 means no window",
+        ATTN_POSITION_MAX, &window);
     *ret_window = window;
-    return true;
+    return valid;
 }
 
 bool wire_priority_read(const struct wire_cursor *cursor, const struct wire_span *span,
                         uint32_t *ret_priority) {
-    uint64_t priority = 0;
-    if (span->start == NULL)
-        return true;
-    if (!read_uint_option(cursor, span, "priority",
-                          "it is a place in the order, of which 1 is first", INT32_MAX,
-                          &priority))
-        return false;
+    uint64_t priority = *ret_priority;
+    bool valid = read_uint_option(cursor, span, "priority",
+                                  "it is a place in the order, of which 1 is first",
+                                  INT32_MAX, &priority);
     *ret_priority = (uint32_t)priority;
-    return true;
+    return valid;
 }
