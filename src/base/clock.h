@@ -4,8 +4,13 @@
 #define ATTND_BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 /* Returns the nanoseconds since a fixed point in the past. Thread-safe. */
-int64_t clock_now_ns(void);
+static inline int64_t clock_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
 
 #endif

@@ -46,10 +46,6 @@ void help_print_indented(const char *text, int indent) {
     putchar('\n');
 }
 
-static void print_wrapped(const char *text) {
-    help_print_indented(text, HELP_INDENT);
-}
-
 void help_format_flag(const struct option *option, char *ret_text, size_t size) {
     if (option->letter != '\0')
         snprintf(ret_text, size, "--%s, -%c", option->name, option->letter);
@@ -83,7 +79,7 @@ void help_print_options(const struct option_set *set, const char *command) {
             printf("  [%s]", text);
         }
         putchar('\n');
-        print_wrapped(option->help);
+        help_print_indented(option->help, HELP_INDENT);
     }
 }
 
@@ -91,7 +87,7 @@ void config_print_help(void) {
     printf("attnd %s: multi-head attention over HTTP\n\nUsage:\n", attn_version());
     for (size_t i = 0; i < NUM_COMMANDS; i++) {
         printf("  %s\n", command_infos[i].usage);
-        print_wrapped(command_infos[i].help);
+        help_print_indented(command_infos[i].help, HELP_INDENT);
     }
 
     putchar('\n');
@@ -113,6 +109,6 @@ void config_print_help(void) {
     printf("\nExit status:\n");
     for (size_t i = 0; i < HELP_NUM_EXIT_CODES; i++) {
         printf("  %zu\n", i);
-        print_wrapped(help_exit_codes[i]);
+        help_print_indented(help_exit_codes[i], HELP_INDENT);
     }
 }

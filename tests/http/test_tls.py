@@ -348,6 +348,7 @@ def test_metrics_say_when_the_certificate_ends_and_what_was_not_reloaded(files, 
     assert 'attnd_reloads_failed_total{what="certificate"} 0\n' in scrape()
     files.key.write_text("")
     reload(server, 2)
+    time.sleep(0.2)  # a text is shared for 100 ms
     assert 'attnd_reloads_failed_total{what="certificate"} 1\n' in scrape()
     assert 'attnd_reloads_failed_total{what="models"} 0\n' in scrape()
 

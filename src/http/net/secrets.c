@@ -220,14 +220,14 @@ void secrets_reload(struct secrets *secrets) {
     attn_error error;
 
     if (secrets->files.keys != NULL && load_keys(secrets, &error) != ATTN_OK) {
-        log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
         atomic_fetch_add(&secrets->num_failed_keys, 1);
+        log_write(LOG_WARN, "keys stay as they were", LOG_TEXT("reason", error.text));
     }
     if (secrets->files.certificate != NULL &&
         load_certificate(secrets, &error) != ATTN_OK) {
+        atomic_fetch_add(&secrets->num_failed_certificates, 1);
         log_write(LOG_WARN, "certificate stays as it was",
                   LOG_TEXT("reason", error.text));
-        atomic_fetch_add(&secrets->num_failed_certificates, 1);
     }
 }
 
