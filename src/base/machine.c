@@ -3,6 +3,8 @@
  * versions. */
 #include "base/machine.h"
 
+#include "base/size.h"
+
 #include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -34,9 +36,7 @@ typedef size_t (*limit_reader)(const char *folder);
 static size_t find_lowest_limit(char *folder, size_t root_size, limit_reader read) {
     size_t min = SIZE_MAX;
     for (;;) {
-        size_t limit = read(folder);
-        if (limit < min)
-            min = limit;
+        min = size_min(min, read(folder));
         char *slash = strrchr(folder, '/');
         if (strlen(folder) <= root_size || slash == NULL)
             return min;
@@ -83,9 +83,7 @@ static size_t read_cgroup_limit(const char *root, const char *controller,
                              : snprintf(folder, sizeof folder, "%s/sys/fs/cgroup/%s",
                                         root, controller);
         snprintf(folder + size, sizeof folder - (size_t)size, "%s", group);
-        size_t limit = find_lowest_limit(folder, (size_t)size, read);
-        if (limit < min)
-            min = limit;
+        min = size_min(min, find_lowest_limit(folder, (size_t)size, read));
     }
 
     fclose(groups);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/size.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -67,13 +68,12 @@ static void *run_tasks(void *argument) {
 }
 
 attn_status team_run(const struct team_work *work, attn_error *ret_error) {
-    size_t wanted = machine_cpus(""), num_threads = 1;
+    size_t wanted = size_min(size_min(machine_cpus(""), THREADS_MAX), work->count);
+    size_t num_threads = 1;
     pthread_t threads[THREADS_MAX];
     struct team team = {
         .work = work, .failed = work->count, .next_report = clock_now_ns() + REPORT_NS};
 
-    wanted = wanted < THREADS_MAX ? wanted : THREADS_MAX;
-    wanted = wanted < work->count ? wanted : work->count;
     pthread_mutex_init(&team.lock, NULL);
     while (num_threads < wanted &&
            pthread_create(&threads[num_threads], NULL, run_tasks, &team) == 0)

@@ -2,47 +2,33 @@
 /* write.c: prints the header; the data is written from where it is. */
 #include "safetensors/write.h"
 
+#include "base/buf.h"
 #include "base/endian.h"
+#include "base/error.h"
 #include "base/output.h"
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#define HEADER_UNIT 8   /* bytes; spaces pad the header, so that the data is aligned */
-#define ENTRY_BYTES 256 /* of a name or key, a value, and the rest of an entry */
-
-/* A header in the making, its size first. */
-struct header_text {
-    char bytes[(SAFETENSORS_SOURCES_MAX + SAFETENSORS_TEXTS_MAX + 1) * ENTRY_BYTES];
-    size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static void add_text(struct header_text *header,
-                                                           const char *format, ...) {
-    va_list arguments;
-
-    va_start(arguments, format);
-    header->size +=
-        (size_t)vsnprintf(header->bytes + header->size,
-                          sizeof header->bytes - header->size, format, arguments);
-    va_end(arguments);
-}
+#define HEADER_UNIT 8 /* bytes; spaces pad the header, so that the data is aligned */
 
 attn_status safetensors_write_file(const char *path,
                                    const struct safetensors_source *tensors, size_t count,
                                    const struct safetensors_text *metadata,
                                    size_t num_metadata, attn_error *ret_error) {
     struct output_piece pieces[1 + SAFETENSORS_SOURCES_MAX];
-    struct header_text header = {.size = sizeof(uint64_t)};
+    uint64_t size = 0;
     size_t begin = 0;
+    struct buf header;
 
-    add_text(&header, "{\"__metadata__\":{");
+    buf_init(&header, SIZE_MAX);
+    buf_append(&header, (const char *)&size, sizeof size); /* known at the end */
+    buf_append_format(&header, "{\"__metadata__\":{");
     for (size_t i = 0; i < num_metadata; i++)
-        add_text(&header, "%s\"%s\":\"%s\"", i > 0 ? "," : "", metadata[i].key,
-                 metadata[i].value);
-    add_text(&header, "}");
+        buf_append_format(&header, "%s\"%s\":\"%s\"", i > 0 ? "," : "", metadata[i].key,
+                          metadata[i].value);
+    buf_append_format(&header, "}");
     for (size_t i = 0; i < count; i++) {
         size_t rows = tensors[i].rows, columns = tensors[i].columns;
         size_t bytes = rows * (columns > 0 ? columns : 1) * sizeof(float);
@@ -50,19 +36,26 @@ attn_status safetensors_write_file(const char *path,
 
         if (columns > 0)
             snprintf(second, sizeof second, ",%zu", columns);
-        add_text(
+        buf_append_format(
             &header,
             ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu%s],\"data_offsets\":[%zu,%zu]}",
             tensors[i].name, rows, second, begin, begin + bytes);
         pieces[1 + i] = (struct output_piece){tensors[i].values, bytes};
         begin += bytes;
     }
-    add_text(&header, "}");
-    while (header.size % HEADER_UNIT != 0)
-        add_text(&header, " ");
+    buf_append_format(&header, "}");
+    while (header.status == ATTN_OK && header.size % HEADER_UNIT != 0)
+        buf_append_format(&header, " ");
 
-    uint64_t size = header.size - sizeof size;
-    memcpy(header.bytes, &size, sizeof size);
-    pieces[0] = (struct output_piece){header.bytes, header.size};
-    return output_create_file(path, pieces, 1 + count, ret_error);
+    attn_status status = header.status;
+    size = header.size - sizeof size;
+    pieces[0] = (struct output_piece){header.data, header.size};
+    if (status == ATTN_OK) {
+        memcpy(header.data, &size, sizeof size);
+        status = output_create_file(path, pieces, 1 + count, ret_error);
+    } else {
+        error_set(ret_error, status, "out of memory");
+    }
+    buf_deinit(&header);
+    return status;
 }

@@ -7,7 +7,6 @@
 #include <stddef.h>
 
 #define SAFETENSORS_SOURCES_MAX 16 /* tensors of a file that is written */
-#define SAFETENSORS_TEXTS_MAX   4  /* entries of its __metadata__ */
 
 /* A float32 tensor to write. */
 struct safetensors_source {
@@ -23,7 +22,8 @@ struct safetensors_text {
 
 /* Creates the file at `path`, with the data of `tensors` in their order. Names, keys and
  * values have at most 64 bytes of ASCII, without control characters, quotes and
- * backslashes; names and keys are distinct. Errors: those of output_create_file(). */
+ * backslashes; names and keys are distinct. Errors: those of output_create_file(), and
+ * ATTN_E_NOMEM. */
 attn_status safetensors_write_file(const char *path,
                                    const struct safetensors_source *tensors, size_t count,
                                    const struct safetensors_text *metadata,

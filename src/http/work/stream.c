@@ -3,6 +3,7 @@
 #include "http/work/stream.h"
 
 #include "base/pace.h"
+#include "base/size.h"
 
 #include <string.h>
 
@@ -42,9 +43,7 @@ bool stream_has_ended(const struct http_stream *stream) {
 }
 
 size_t stream_send(struct http_stream *stream, char *out, size_t size) {
-    size_t left = stream->size - stream->sent;
-    if (size > left)
-        size = left;
+    size = size_min(size, stream->size - stream->sent);
     memcpy(out, stream->piece + stream->sent, size);
     stream->sent += size;
     return size;

@@ -3,6 +3,7 @@
  * addressed by leading dimension. */
 #include "math/attend/attend.h"
 
+#include "base/size.h"
 #include "math/attend/chunks.h"
 #include "math/mask.h"
 #include "math/plan/rules.h"
@@ -204,8 +205,8 @@ static void attend_items(const struct run *run, const struct sequence_position *
     mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
     while (item < items.end) {
         /* As many items of these heads as are left. */
-        size_t head = item / head_items, end = (head + 1) * head_items;
-        end = end < items.end ? end : items.end;
+        size_t head = item / head_items;
+        size_t end = size_min((head + 1) * head_items, items.end);
         struct head_rows rows =
             gather_rows(run, at, head, (end - item) / all.chunks, thread);
         for (; item < end; item++) {

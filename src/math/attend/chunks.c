@@ -2,6 +2,7 @@
 /* chunks.c: calls the kernels, and merges what they made of each chunk. */
 #include "math/attend/chunks.h"
 
+#include "base/size.h"
 #include "math/attend/bias.h"
 #include "math/attend/merge.h"
 
@@ -200,9 +201,9 @@ static void attend_chunk(const struct panel_work *work, const struct query_panel
 static void scale_weights(const struct panel_work *work, const float *factors,
                           size_t index) {
     size_t key_len = work->mask->key_len;
-    size_t first = index * KERNEL_CHUNK_KEYS, end = first + KERNEL_CHUNK_KEYS;
+    size_t first = index * KERNEL_CHUNK_KEYS;
+    size_t end = size_min(first + KERNEL_CHUNK_KEYS, key_len);
 
-    end = end < key_len ? end : key_len;
     for (size_t c = 0; c < work->num_queries; c++) {
         float *row = work->weights[c];
         for (size_t k = first; row != NULL && k < end; k++)

@@ -189,8 +189,8 @@ static void project_columns(const struct projections *p, const struct projection
         float *y = item->y + first_row * y_ld;
 
         if (item->head_rows > 0) {
-            size_t head = part.first / item->unit, end = (head + 1) * item->unit;
-            part.end = end < columns.end ? end : columns.end;
+            size_t head = part.first / item->unit;
+            part.end = size_min((head + 1) * item->unit, columns.end);
             /* Where column 0 would be, if the head had the columns before it too. */
             y += head * (item->head_rows - 1) * item->unit;
         }
@@ -213,8 +213,8 @@ static void project_task(void *data, size_t index, size_t thread) {
         task -= projection_tasks(p, item);
 
     size_t out = item->linear->out, step = engine_step(p->engine, item->linear);
-    size_t next = task * p->task_panels * step, end = next + p->task_panels * step;
-    end = end < out ? end : out;
+    size_t next = task * p->task_panels * step;
+    size_t end = size_min(next + p->task_panels * step, out);
     for (size_t i = 0; i < item->wanted.count && next < end; i++) {
         size_t first = item->wanted.items[i].first * item->unit;
         size_t last = item->wanted.items[i].end * item->unit;

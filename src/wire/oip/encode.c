@@ -199,9 +199,7 @@ static void *oip_reply_begin(struct arena *arena, const struct wire_request *req
 
 static char *put_segment_bytes(struct oip_encoder *encoder, const struct segment *segment,
                                char *out, const char *end) {
-    size_t count = segment->count - encoder->done, room = (size_t)(end - out);
-    if (count > room)
-        count = room;
+    size_t count = size_min(segment->count - encoder->done, (size_t)(end - out));
     memcpy(out, (const char *)segment->data + encoder->done, count);
     encoder->done += count;
     return out + count;
