@@ -52,18 +52,6 @@ static enum source *option_source(struct option_reader *reader,
     return &reader->sources[i];
 }
 
-static bool parse_bool(const char *text, bool *ret_value) {
-    static const char *const yes[] = {"true", "1", "on", "yes"};
-    static const char *const no[] = {"false", "0", "off", "no"};
-    for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
-        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
-            *ret_value = strcmp(text, yes[i]) == 0;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Parses digits and, when `bytes`, a unit that may follow them. */
 static bool parse_size(const char *text, bool bytes, size_t *ret_value) {
     static const struct {
@@ -101,6 +89,15 @@ static bool parse_choice(const char *text, const char *const *choices, int *ret_
         }
     }
     return false;
+}
+
+static bool parse_bool(const char *text, bool *ret_value) {
+    static const char *const words[] = {"false", "true", "0",   "1", "off",
+                                        "on",    "no",   "yes", NULL};
+    int index = 0;
+    bool known = parse_choice(text, words, &index);
+    *ret_value = known ? index % 2 == 1 : *ret_value;
+    return known;
 }
 
 void config_texts_deinit(struct config_texts *texts) {

@@ -15,8 +15,8 @@ struct feature_list {
     size_t size;
 };
 
-__attribute__((format(printf, 2, 3))) static void list_add(struct feature_list *list,
-                                                           const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void add_feature(struct feature_list *list,
+                                                              const char *format, ...) {
     size_t room = FEATURES_TEXT_SIZE - list->size;
     char feature[96];
     va_list arguments;
@@ -47,38 +47,38 @@ void layer_describe_features(const struct layer *layer,
 
     ret_text[0] = '\0';
     if (layer->cross)
-        list_add(&list, "cross");
+        add_feature(&list, "cross");
     if (layer->causal)
-        list_add(&list, "causal");
+        add_feature(&list, "causal");
     if (layer->rotation.dims > 0)
-        list_add(&list, "rope%s%s%s %g of %zu", scaled ? " " : "",
-                 scaled ? rotation_type_name(layer->rotation.type) : "",
-                 layer->rotation.interleaved ? " interleaved" : "", layer->rotation.base,
-                 layer->rotation.dims);
+        add_feature(&list, "rope%s%s%s %g of %zu", scaled ? " " : "",
+                    scaled ? rotation_type_name(layer->rotation.type) : "",
+                    layer->rotation.interleaved ? " interleaved" : "",
+                    layer->rotation.base, layer->rotation.dims);
     if (!has_plain_scale(layer))
-        list_add(&list, "scale %g", layer->scale);
+        add_feature(&list, "scale %g", layer->scale);
     if (layer->window > 0)
-        list_add(&list, "window %zu%s", layer->window,
-                 layer->causal ? "" : " on each side");
+        add_feature(&list, "window %zu%s", layer->window,
+                    layer->causal ? "" : " on each side");
     if (layer->softcap > 0)
-        list_add(&list, "softcap %g", layer->softcap);
+        add_feature(&list, "softcap %g", layer->softcap);
     if (layer->clip > 0)
-        list_add(&list, "clip %g", layer->clip);
+        add_feature(&list, "clip %g", layer->clip);
     if (layer->bias.kind == ATTN_BIAS_BUCKETS)
-        list_add(&list, "bias of %zu buckets up to %zu", layer->bias.num_buckets,
-                 layer->bias.max_distance);
+        add_feature(&list, "bias of %zu buckets up to %zu", layer->bias.num_buckets,
+                    layer->bias.max_distance);
     else if (layer->bias.kind != ATTN_BIAS_NONE)
-        list_add(&list, "alibi");
+        add_feature(&list, "alibi");
     if (layer->sinks != NULL)
-        list_add(&list, "sinks");
+        add_feature(&list, "sinks");
     if (layer->query_norm.kind != ATTN_NORM_NONE)
-        list_add(&list, "%s%s of %s", norms[layer->query_norm.kind],
-                 layer->query_norm.plus_one ? " (1+w)" : "",
-                 layer->head_norm_whole ? "all heads" : "each head");
+        add_feature(&list, "%s%s of %s", norms[layer->query_norm.kind],
+                    layer->query_norm.plus_one ? " (1+w)" : "",
+                    layer->head_norm_whole ? "all heads" : "each head");
     if (before->kind != ATTN_NORM_NONE)
-        list_add(&list, "%s%s before%s", norms[before->kind],
-                 before->plus_one ? " (1+w)" : "",
-                 before->weight != NULL ? "" : " (not in the file)");
+        add_feature(&list, "%s%s before%s", norms[before->kind],
+                    before->plus_one ? " (1+w)" : "",
+                    before->weight != NULL ? "" : " (not in the file)");
     if (ret_text[0] == '\0')
-        list_add(&list, "plain");
+        add_feature(&list, "plain");
 }
