@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blas.c: checks and prepares OpenBLAS, and calls it. */
+/* blas.c: checks and prepares OpenBLAS, and calls it: all of library.h. */
 #include "math/blas.h"
 
 #include "base/error.h"
@@ -20,6 +20,10 @@ enum { BLAS_SERIAL = 0, BLAS_PTHREADS = 1 };
 #endif
 
 static char blas_text[160] = "BLAS: attn_init() was not called";
+
+const char *attn_version(void) {
+    return ATTND_VERSION;
+}
 
 attn_status attn_init(attn_error *ret_error) {
     struct rlimit limit;
