@@ -22,10 +22,9 @@ void sched_pool_destroy(struct sched_pool *pool);
  * should not wait. An idle worker takes any job. Otherwise the queue may be full, or the
  * work before the job would take longer than max_delay; its own length does not count.
  * Nor does the rest of a job of another client that runs: it lets a large one run inside
- * once it has used max_delay.
- * The queue is full earlier for a client whose jobs wait in most of its slots, so that
- * others find one.
- * The slot is free again when a worker takes the job. Thread-safe. */
+ * once it has used max_delay. The queue is full earlier for a client whose jobs wait in
+ * most of its slots, so that others find one. The slot is free again when a worker takes
+ * the job. Thread-safe. */
 bool sched_reserve(struct sched_pool *pool, struct sched_job *job);
 
 /* Hands a job over; cannot fail. A job that continues one that has run needs no slot:

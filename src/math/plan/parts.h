@@ -5,8 +5,7 @@
 
 #include "math/plan/plan.h"
 
-/* Lays out the scratch memory. Returns false when sizes
- * overflow. */
+/* Lays out the scratch memory. Returns false when sizes overflow. */
 bool plan_scratch(const attn_model *model, const attn_request *request,
                   struct plan *plan);
 

@@ -29,10 +29,9 @@ bool folder_is_at(const char *path);
 void folder_find_state(const char *path, struct stat *ret_state);
 
 /* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
- * weights. `options` may be NULL: as if zero-initialised. The caller owns one
- * share of *ret_folder. Errors, with one line that names the folder, the file, the key or
- * tensor, and the remedy: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED, _OVERFLOW,
- * _NOMEM. */
+ * weights. `options` may be NULL: as if zero-initialised. The caller owns one share of
+ * *ret_folder. Errors, with one line that names the folder, the file, the key or tensor,
+ * and the remedy: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED, _OVERFLOW, _NOMEM. */
 attn_status folder_open(const char *path, const struct folder_options *options,
                         struct folder **ret_folder, attn_error *ret_error);
 
