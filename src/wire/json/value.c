@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value.c: parses strings with jansson, and turns its errors into problems. */
+/* value.c: parses strings with jansson, and refuses bad strings and duplicate keys. */
 #include "wire/json/value.h"
 
 #include "safetensors/parse.h"
@@ -24,7 +24,7 @@ bool wire_refuse_duplicate(const struct wire_cursor *cursor,
         place.line, place.column, key);
 }
 
-/* Refuses the string at `span` because of what jansson has found in it. */
+/* Refuses the string at `span`, at the byte where jansson found the error. */
 static void refuse_string(const struct wire_cursor *cursor, const struct wire_span *span,
                           const json_error_t *error) {
     size_t size = (size_t)(span->end - span->start);

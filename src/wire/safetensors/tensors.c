@@ -53,8 +53,8 @@ bool wire_safetensors_is_in_body(const struct wire_safetensors_body *body) {
     return false;
 }
 
-/* Returns whether the tensor `id` has lengths beside it, in the tensor *ret_lens: keys
- * and values in key_lens or else, like queries, in query_lens. */
+/* Finds the tensor with the lengths of `id`: query_lens, but key_lens for keys and values
+ * when the body has it. Returns false when the body has no such tensor. */
 static bool find_lens(const struct wire_safetensors_body *body,
                       enum wire_safetensors_id id, enum wire_safetensors_id *ret_lens) {
     bool has_key_lens = body->tensors[WIRE_SAFETENSORS_KEY_LENS] != NULL;
@@ -66,7 +66,7 @@ static bool find_lens(const struct wire_safetensors_body *body,
 
 /* --- memory --- */
 
-/* Adds what positions need that are sent once for all sequences of a batch. */
+/* Adds the bytes of a list of positions that is copied for each sequence of a batch. */
 static bool add_repeated(const struct wire_safetensors_body *body,
                          enum wire_safetensors_id id, size_t *bytes) {
     const struct safetensors_tensor *list = body->tensors[id];
@@ -85,14 +85,14 @@ static size_t tensor_cost(const struct wire_safetensors_body *body, size_t num_h
                           enum wire_safetensors_id id) {
     const struct safetensors_tensor *tensor = body->tensors[id];
     const struct safetensors_tensor *queries = body->tensors[WIRE_SAFETENSORS_QUERIES];
-    /* For the alignment of the numbers, of the lengths, and of the marks that find an
-     * index that appears twice. */
+    /* Up to three arrays are aligned: numbers, lengths, and marks. A mark says that an
+     * index was seen, which finds duplicates. */
     size_t bytes = (size_t)3 * ARENA_ALIGNMENT;
     bool fits = true;
 
     if (id == WIRE_SAFETENSORS_QUERY_LENS || id == WIRE_SAFETENSORS_KEY_LENS)
-        fits =
-            size_add_mul(&bytes, tensor->elements, 3 * sizeof(size_t)); /* read 3 times */
+        /* read at most once each for queries, keys and values */
+        fits = size_add_mul(&bytes, tensor->elements, 3 * sizeof(size_t));
     else if (!is_float_tensor(id))
         fits = size_add_mul(&bytes, tensor->elements, sizeof(size_t));
     else if (!is_float_array(body, id))
@@ -228,9 +228,9 @@ static bool check_packed_levels(const struct wire_safetensors_body *body,
     return wire_safetensors_check_rank(body, id, 2, 3, shapes);
 }
 
-/* Reads the lengths of a tensor without padding, each at least 1, and adds them up. A sum
- * that stops at INT64_MAX cannot be the number of rows, and many clients could not read a
- * larger one in the problem. */
+/* Reads the lengths of a tensor without padding, each at least 1, and adds them up. The
+ * sum is capped at INT64_MAX: no tensor has so many rows, and many clients could not
+ * parse a larger number in the reply. */
 static bool sum_lens(const struct wire_safetensors_body *body,
                      const struct wire_integers *lens, struct wire_tensor *tensor,
                      size_t *ret_sum) {
