@@ -12,20 +12,20 @@
 enum family_split {
     SPLIT_SEPARATE, /* a tensor each */
     SPLIT_BLOCKS,   /* one tensor: all query heads, all key heads, all value heads */
-    SPLIT_GROUPS    /* one tensor: for each key head its query heads, it, its values */
+    SPLIT_GROUPS    /* one tensor: per key head its query heads, itself, its value head */
 };
 
 enum family_scale {
     SCALE_HEAD_SIZE, /* 1/sqrt(D) */
     SCALE_ONE,
-    SCALE_GPT2,   /* 1/sqrt(D), but 1 without scale_attn_weights, and by the layer's
-                     number where scale_attn_by_inverse_layer_idx says so */
+    SCALE_GPT2,   /* 1/sqrt(D), or 1 where scale_attn_weights is false; divided by the
+                     layer's number where scale_attn_by_inverse_layer_idx is true */
     SCALE_SCALAR, /* 1/sqrt(query_pre_attn_scalar) */
     SCALE_MPT     /* attn_config.softmax_scale, or 1/sqrt(D) */
 };
 
 enum family_heads {
-    HEADS_KEY,        /* kv_keys, or as many as query heads */
+    HEADS_KEY,        /* see kv_keys and kv_heads */
     HEADS_MULTI_QUERY /* Falcon: by new_decoder_architecture and multi_query */
 };
 
@@ -33,32 +33,32 @@ enum family_mask {
     MASK_NONE,
     MASK_CAUSAL,
     MASK_IF_DECODER,          /* causal where is_decoder is true */
-    MASK_UNLESS_BIDIRECTIONAL /* causal but where use_bidirectional_attention is true */
+    MASK_UNLESS_BIDIRECTIONAL /* causal unless use_bidirectional_attention is true */
 };
 
-/* Which layers have a window. With layer_types in config.json, those decide instead for
- * all but WINDOW_ALL and WINDOW_GPT_NEO. */
+/* Which layers have a window. Where config.json has layer_types, they overrule this,
+ * except WINDOW_ALL and WINDOW_GPT_NEO. */
 enum family_window {
     WINDOW_NONE,
     WINDOW_ALL,
-    WINDOW_UNLESS_NTH, /* but layers N with (N + 1) % period == 0 */
-    WINDOW_UNLESS_1ST, /* but layers N with N % period == 0 */
+    WINDOW_UNLESS_NTH, /* all but layers N with (N + 1) % period == 0 */
+    WINDOW_UNLESS_1ST, /* all but layers N with N % period == 0 */
     WINDOW_QWEN,       /* layers from max_window_layers on */
     WINDOW_QWEN2_MOE,  /* even layers before max_window_layers */
     WINDOW_GPT_NEO     /* as attention_types says */
 };
 
-/* One sequence of layers, all of a kind. */
+/* Layers of one kind, numbered from 0. */
 struct stack {
-    const char *part;    /* of its layers' names, with its dot: "decoder."; or "" */
-    const char *section; /* of config.json: "text_config"; NULL: the root */
+    const char *part; /* how its layers' names begin, with the dot: "decoder."; or "" */
+    const char *section; /* its object in config.json: "text_config"; NULL: the root */
     const char *layer;   /* the path of a layer; '#' is its number */
     const char *module;  /* the attention inside it; every tensor there must be known */
     const char *under;   /* what the path's prefix must contain; NULL: any prefix */
     const char *names[NUM_LAYER_LINEARS]; /* of the linears inside the module */
     const char *norm;    /* inside the layer: the first name that exists; NULL: none */
-    const char *present; /* a key: there are such layers only where it is true, and then
-                            they must be there */
+    const char *present; /* a key: where it is true, the folder must have these layers;
+                            else the model has none. NULL: no such key */
     bool query_apart;    /* queries have a tensor of their own, whatever the split */
     const char *heads_keys, *width_keys, *layers_keys;
     size_t heads, width, layers; /* when absent */
@@ -68,7 +68,7 @@ struct stack {
 
 struct family {
     const char *type;    /* model_type of config.json, and the name; a constant */
-    const char *also;    /* another that may mean it; the weights' shapes tell */
+    const char *also;    /* another model_type that may mean it; weight shapes decide */
     const char *untyped; /* a key that tells this family where model_type is absent */
     struct stack stacks[3];
     const char *demands; /* see config_check_demands() */
@@ -83,7 +83,7 @@ struct family {
     const char *kv_keys;
     size_t kv_heads; /* when kv_keys is absent; 0: H */
     const char *head_size_keys;
-    size_t head_size; /* when that is absent; 0: width / H */
+    size_t head_size; /* when head_size_keys are absent; 0: width / H */
     enum family_scale scale;
 
     attn_norm norm_kind;
@@ -102,15 +102,15 @@ struct family {
     bool rotates;
     const char *rotation_if; /* KEY=VALUE: it rotates where that holds; NULL: always */
     bool rotation_interleaved;
-    bool rotation_plain;            /* there are no keys of scaling */
+    bool rotation_plain;            /* config.json has no object of scaling */
     const char *rotation_base_keys; /* NULL: always rotation_base */
     double rotation_base;
-    const char *rotation_local_keys; /* of layers with a window, where they differ */
-    double rotation_local_base;      /* 0: they do not */
-    bool rotation_local_scaled;      /* one object of scaling is for these layers, too */
+    const char *rotation_local_keys; /* the base of layers with a window */
+    double rotation_local_base;      /* 0: as for all layers */
+    bool rotation_local_scaled;      /* an object for all layers scales these too */
     const char *rotation_part_keys;  /* the share of D that is rotated */
     double rotation_part;
-    const char *rotation_dims_keys; /* the same as a number */
+    const char *rotation_dims_keys; /* how many numbers of D are rotated */
     size_t rotation_dims;
     const char *longrope_alias; /* values of "type" that mean longrope */
     const struct layer_rotation
@@ -134,7 +134,7 @@ struct family {
     bool bias_outside; /* the table is not in a module, but under the prefix */
     const char *bias_max_keys;
     size_t bias_buckets, bias_distance; /* when absent */
-    bool bias_fixed; /* there are bias_buckets, however many rows the table has */
+    bool bias_fixed; /* bias_buckets counts, not the rows of the table */
 };
 
 /* Returns the table; constant. */
@@ -143,8 +143,8 @@ const struct family *family_table(size_t *ret_count);
 /* Returns whether one of the names, which are separated by spaces, is `name`. */
 bool family_list_has(const char *names, const char *name);
 
-/* Returns why attnd does not compute the family of that model_type; NULL when it has
- * never heard of it. A constant. */
+/* Returns why attnd does not compute the family of that model_type; NULL when it does not
+ * know the type. A constant. */
 const char *family_refusal(const char *type);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match.c: a tensor belongs to a family by the end of its name. What is before that end
- * is the prefix, of which a stack must have one only: a model of several towers may have
- * the same names in each. */
+/* match.c: finds the family of a folder by how the names of its tensors end. The text
+ * before that ending is the prefix. A model of several towers may repeat the names in
+ * each, so each stack must have exactly one prefix. */
 #include "weights/families/match.h"
 
 #include "base/error.h"
@@ -29,14 +29,14 @@ find_first_weight(const struct match_stack *stack, const struct folder_tensors *
     return folder_tensors_find(tensors, ret_name);
 }
 
-/* Prefixes that fit, as an error shows them. */
+/* The prefixes found so far, as an error lists them. */
 struct found_prefixes {
     char text[200];
     size_t size, count;
 };
 
-/* Notes the prefix of a name that has `prefix_size` bytes of it; the first goes into
- * stack->prefix. */
+/* Adds the first `prefix_size` bytes of `name` to the list. The first prefix found also
+ * becomes stack->prefix. */
 static void note_prefix(struct found_prefixes *found, struct match_stack *stack,
                         const char *name, size_t prefix_size) {
     const char *comma = found->count == 0 ? "" : ", ";
@@ -52,7 +52,7 @@ static void note_prefix(struct found_prefixes *found, struct match_stack *stack,
         found->text[found->size] = '\0';
 }
 
-/* Sets stack->prefix. *ret_found is whether the folder has such tensors at all. */
+/* Sets stack->prefix. *ret_found says whether the folder has tensors of the stack. */
 static attn_status find_stack_prefix(struct match_stack *stack,
                                      const struct folder_tensors *tensors,
                                      const char *wanted, bool *ret_found,
@@ -67,7 +67,7 @@ static attn_status find_stack_prefix(struct match_stack *stack,
     for (size_t i = 0; i < tensors->count; i++) {
         const char *name = tensors->items[i]->name;
         size_t size = strlen(name), prefix_size = size - ending_size;
-        /* the end begins behind a dot, not inside a name */
+        /* the ending must begin after a dot, not inside a word */
         if (size < ending_size || prefix_size >= sizeof stack->prefix ||
             strcmp(name + prefix_size, ending) != 0 ||
             (prefix_size > 0 && name[prefix_size - 1] != '.'))
@@ -88,7 +88,7 @@ static attn_status find_stack_prefix(struct match_stack *stack,
                      found.count, ending, found.text);
 }
 
-/* Counts the layers whose tensors are there, and compares with config.json. */
+/* Counts the layers that the folder has, and compares them with config.json. */
 static attn_status check_num_layers(struct match_stack *stack,
                                     const struct folder_tensors *tensors,
                                     attn_error *ret_error) {
@@ -113,7 +113,7 @@ static attn_status check_num_layers(struct match_stack *stack,
         stack->num_layers, name);
 }
 
-/* Fills in a stack but for its prefix; *ret_present is whether config.json has it. */
+/* Fills in a stack except its prefix. *ret_present says if config.json announces it. */
 static attn_status describe_stack(const json_t *config, const struct stack *stack,
                                   struct match_stack *ret_stack, bool *ret_present,
                                   attn_error *ret_error) {
@@ -138,8 +138,7 @@ static attn_status describe_stack(const json_t *config, const struct stack *stac
     return ret_error->status;
 }
 
-/* Refuses layers that config.json announces by a key of their own, and that are not
- * there. */
+/* Refuses a folder without the layers that a key of config.json announces. */
 static attn_status refuse_absent_stack(const struct stack *stack, attn_error *ret_error) {
     return error_set(ret_error, ATTN_E_FORMAT,
                      "%s is true, but no tensor has a name that ends in '%s%s%s.weight' "
@@ -147,8 +146,7 @@ static attn_status refuse_absent_stack(const struct stack *stack, attn_error *re
                      stack->present, stack->layer, stack->module, stack->names[0]);
 }
 
-/* Finds the stacks of `family` in the folder; match->num_stacks is 0 where it has none of
- * them. */
+/* Finds the stacks of `family` in the folder. Sets match->num_stacks to 0 without any. */
 static attn_status match_stacks(const json_t *config,
                                 const struct folder_tensors *tensors, const char *prefix,
                                 const struct family *family, struct match *match,
@@ -172,8 +170,8 @@ static attn_status match_stacks(const json_t *config,
     return ATTN_OK;
 }
 
-/* Returns whether the weights lie as the family has them, where only their shape tells:
- * GPT-2's are [in, out], nanoGPT's [out, in], under the same names. */
+/* Returns whether the weights have the orientation of the family. Only shapes tell GPT-2,
+ * which stores [in, out], from nanoGPT, which stores [out, in] under the same names. */
 static bool is_oriented(const struct match *match, const struct folder_tensors *tensors) {
     char name[MATCH_NAME_SIZE];
     const struct match_stack *stack = &match->stacks[0];
@@ -246,7 +244,7 @@ attn_status match_find(const json_t *config, const struct folder_tensors *tensor
         status = match_stacks(config, tensors, prefix, &families[i], &tried, ret_error);
         if (status != ATTN_OK)
             return status;
-        /* where several entries have the type, the one whose weights fit is meant */
+        /* several entries may have this type: prefer one whose weights fit */
         if (tried.num_stacks > 0 && (first == NULL || is_oriented(&tried, tensors)) &&
             (match.family == NULL || !is_oriented(&match, tensors)))
             match = tried;

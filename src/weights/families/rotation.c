@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotation.c: files of transformers 4 have keys of each family at the top, and
- * rope_scaling; those of version 5 have rope_parameters, which may hold one object for
- * each type of layer. */
+/* rotation.c: reads the rotary parameters of a layer from config.json. Transformers 4
+ * writes top-level keys that differ by family, and an object rope_scaling. Transformers 5
+ * writes an object rope_parameters, which may hold one object for each type of layer. */
 #include "weights/families/rotation.h"
 
 #include "base/error.h"
@@ -14,13 +14,14 @@
 /* Where rotary parameters are looked up. */
 struct rotation_source {
     const struct family *family;
-    const struct config_section *section; /* the keys beside the object */
-    struct config_section inside;         /* the object; empty when there is none */
+    const struct config_section *section; /* which may have an object of parameters */
+    struct config_section inside;         /* that object; empty when there is none */
     bool sliding;
     attn_error *error; /* section->error */
 };
 
-/* Returns the object of this type of layer, or NULL; an empty one counts as none. */
+/* Returns rope_scaling or rope_parameters for this type of layer. Returns NULL when both
+ * are absent or empty. */
 static const json_t *find_rotation_object(const struct rotation_source *source) {
     static const char *const names[] = {"rope_scaling", "rope_parameters"};
     const json_t *found = NULL;
@@ -41,12 +42,12 @@ static const json_t *find_rotation_object(const struct rotation_source *source) 
     by_type = full != NULL || sliding != NULL;
     if (by_type)
         return source->sliding ? sliding : full;
-    /* an object for all layers does not scale those that have a base of their own */
+    /* the family says if an object for all layers scales those with their own base */
     bool own = source->sliding && source->family->rotation_local_base > 0;
     return own && !source->family->rotation_local_scaled ? NULL : found;
 }
 
-/* Returns a number of the object that its type cannot do without. */
+/* Returns a number of the object that the rope_type requires. */
 static double read_needed(const struct rotation_source *source, const char *key) {
     double number = config_get_number(&source->inside, key, 0, 0);
 
@@ -56,7 +57,7 @@ static double read_needed(const struct rotation_source *source, const char *key)
     return number;
 }
 
-/* Returns a number of the object, else one beside it, else the default. */
+/* Returns `key` of the object, else `beside` of the section, else the default. */
 static double read_either(const struct rotation_source *source, const char *key,
                           const char *beside, double otherwise) {
     double number = config_get_number(&source->inside, key, 0, 0);
@@ -93,7 +94,7 @@ static size_t read_rotation_dims(const struct rotation_source *source, size_t he
     return dims;
 }
 
-/* Returns the type; older files of some families call longrope otherwise. */
+/* Returns the rope_type. Older files of some families use another name for longrope. */
 static enum layer_rotation_type read_rotation_type(const struct rotation_source *source) {
     const char *type = config_get_text(&source->inside, "rope_type,type", "default");
 
@@ -110,7 +111,7 @@ static enum layer_rotation_type read_rotation_type(const struct rotation_source 
     return ROTATION_DEFAULT;
 }
 
-/* Reads the lengths that the scaling depends on. */
+/* Reads how many positions the model has, and how many it had before scaling. */
 static void read_rotation_lengths(const struct rotation_source *source,
                                   struct layer_rotation *rotation) {
     static const char original[] = "original_max_position_embeddings";
@@ -157,7 +158,8 @@ static void read_llama3(const struct rotation_source *source,
                    rotation->high_freq_factor);
 }
 
-/* Reads how much longer sequences may be; or else the lengths tell. */
+/* Reads the factor by which scaling extends sequences. When it is absent, the factor
+ * follows from the numbers of positions. */
 static void read_extension(const struct rotation_source *source,
                            struct layer_rotation *rotation) {
     rotation->factor = config_get_number(&source->inside, "factor", 0, 0);
@@ -189,7 +191,7 @@ static void read_longrope(const struct rotation_source *source,
     rotation->long_factors = read_factors(source, "long_factor", rotation->dims / 2);
 }
 
-/* Reads the parameters of the type. */
+/* Reads the parameters that the rope_type has. */
 static void read_rotation_scaling(const struct rotation_source *source,
                                   struct layer_rotation *rotation) {
     if (rotation->type != ROTATION_DEFAULT && rotation->type != ROTATION_LINEAR)
@@ -214,7 +216,7 @@ static void read_rotation_scaling(const struct rotation_source *source,
     }
 }
 
-/* Returns whether KEY=VALUE of the family holds, or there is no such condition. */
+/* Returns whether the family rotates, and its condition KEY=VALUE, if any, holds. */
 static bool is_rotated(const struct family *family,
                        const struct config_section *section) {
     const char *condition = family->rotation_if;
@@ -225,7 +227,7 @@ static bool is_rotated(const struct family *family,
     size_t size = strcspn(condition, "=");
     snprintf(key, sizeof key, "%.*s", (int)size, condition);
     const json_t *value = config_find(section, key, NULL);
-    /* an absent key is a flag that is false, or a text that differs */
+    /* an absent key counts as false, or as a text that differs from the wanted one */
     const char *wanted = condition + size + 1;
     if (strcmp(wanted, "false") == 0)
         return !json_is_true(value);
