@@ -17,13 +17,15 @@ static bool is_id(const char *text) {
     return size > 0 && text[size] == '\0';
 }
 
-/* Whether `size` digits follow, not all of them 0 unless `zero`, and then `end`. */
+/* Returns whether `text` has `size` hex digits and then `end`. All digits may be 0 only
+ * when `zero` is true. */
 static bool is_hex_field(const char *text, size_t size, bool zero, char end) {
     return strspn(text, hex_digits) == size && text[size] == end &&
            (zero || strspn(text, "0") < size);
 }
 
-/* Version 00 ends with its flags; later ones may go on with what is not known yet. */
+/* Returns whether `text` is a valid traceparent. Version 00 ends after the flags; later
+ * versions may add fields there. */
 static bool is_parent(const char *text) {
     if (!is_hex_field(text, 2, true, '-') || strncmp(text, "ff", 2) == 0 ||
         !is_hex_field(text + 3, 32, false, '-') ||
@@ -33,7 +35,7 @@ static bool is_parent(const char *text) {
            (strncmp(text, "00", 2) != 0 && is_hex_field(text + 53, 2, true, '-'));
 }
 
-/* Writes "" when the system has no random bytes. */
+/* Makes a random id, or "" when the system has no random bytes. */
 static void make_id(struct trace_source *source, char *ret_id) {
     if (source->num_left == 0 && getrandom(source->bytes, sizeof source->bytes, 0) ==
                                      (ssize_t)sizeof source->bytes)
@@ -47,7 +49,7 @@ static void make_id(struct trace_source *source, char *ret_id) {
     *ret_id = '\0';
 }
 
-/* Copies `size` characters and ends them. */
+/* Copies `size` characters and adds the terminator. */
 static void copy_characters(char *ret_text, const char *text, size_t size) {
     memcpy(ret_text, text, size);
     ret_text[size] = '\0';

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_keys.c: reads keys, and compares one with all of them. */
+/* api_keys.c: parses --api-key-file, and finds the key that a client sent. */
 #include "http/net/api_keys.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct api_key {
-    unsigned char bytes[API_KEY_MAX]; /* padded with 0, which no key has */
+    unsigned char bytes[API_KEY_MAX]; /* padded with 0, a byte that no key has */
     char name[API_KEY_NAME_MAX + 1];
 };
 
@@ -71,7 +71,7 @@ static const char *add_line(struct api_keys *keys, const char *line, size_t size
     return NULL;
 }
 
-/* Returns how many lines have a key, or something that should be one. */
+/* Returns how many keys the text can have at most: one a line, up to the limit. */
 static size_t count_lines(const char *text, size_t size) {
     size_t count = 1; /* the last line may have no end */
     for (size_t i = 0; i < size; i++)
@@ -120,14 +120,14 @@ static size_t is_equal(const unsigned char *a, const unsigned char *b) {
     uint32_t difference = 0;
     for (size_t i = 0; i < API_KEY_MAX; i++)
         difference |= (uint32_t)(a[i] ^ b[i]);
-    __asm__("" : "+r"(difference)); /* the compiler cannot end the loop early */
+    __asm__("" : "+r"(difference)); /* keeps the compiler from ending the loop early */
     return (difference - 1) >> 31;
 }
 
 bool api_keys_find(const struct api_keys *keys, const char *text, size_t size,
                    char ret_name[static API_KEY_NAME_MAX + 1]) {
     unsigned char bytes[API_KEY_MAX] = {0};
-    size_t found = 0; /* the number of the key, from 1 */
+    size_t found = 0; /* index of the key + 1; 0: none */
 
     memcpy(bytes, text, size < sizeof bytes ? size : sizeof bytes);
     for (size_t i = 0; i < keys->count; i++)
