@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h: how attn_run() divides its scratch memory and its work. make.h makes one, part
- * by part: each part reads those above it. */
+/* plan.h: how attn_run() divides its scratch memory and its work. make.c fills in the
+ * parts of a plan in order: each part reads those above it. */
 #ifndef ATTND_MATH_PLAN_PLAN_H
 #define ATTND_MATH_PLAN_PLAN_H
 
 #include <attnd/heads.h>
 
-#define PLAN_ROWS_MIN        8   /* fewer take as long: the weights must be read anyway */
-#define PLAN_HEAD_ROWS       128 /* rows of a strip whose contributions are multiplied */
-#define PLAN_DIRECT_KEYS_MIN 1024 /* of a direct sequence, see plan_find_kind() */
+#define PLAN_ROWS_MIN        8    /* fewer rows cost as much: weights are read anyway */
+#define PLAN_HEAD_ROWS       128  /* rows of a strip whose contributions are multiplied */
+#define PLAN_DIRECT_KEYS_MIN 1024 /* fewest of a direct sequence, see rules.h */
 #define PLAN_DIRECT_SHARE    4    /* Tq is at most D / 4 */
 #define PLAN_DIRECT_ROWS     16   /* queries of a head whose projections are one item */
 
-/* Ranges of H heads that are not next to each other. */
+/* The most ranges that H heads can form when a gap follows each range. */
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
 #define PLAN_RANGES                6 /* lists of them in struct run */
 
@@ -55,7 +55,7 @@ struct plan_layer {
     size_t value_width;            /* of projected values, KV*D */
     size_t hidden;                 /* H*D */
     size_t num_scored;             /* heads whose scores are computed */
-    bool sums;                     /* values are: outputs are wanted, or those of heads */
+    bool sums;                     /* whether weighted sums of values are needed */
     /* Keys and values of a head follow each other: [KV][projected_keys, score_size] and
      * [KV][projected_keys, D]. Otherwise they are [projected_keys, key_width] and
      * [projected_keys, value_width]. Attention then reads them more slowly. */
@@ -76,14 +76,14 @@ struct plan_batch {
     size_t projected_keys; /* sum of Tk over the sequences that are not direct */
     size_t num_direct;     /* sequences */
     size_t direct_queries; /* sum of Tq over the direct sequences */
-    size_t direct_rows;    /* the same for each of the scored heads */
-    bool grouped;          /* any sequence is */
-    bool any_scores;   /* matter: a single key gets all the weight, whatever its score */
-    size_t panel_rows; /* queries of a panel, at most */
+    size_t direct_rows;    /* direct queries times scored heads */
+    bool grouped;          /* whether any sequence is SEQUENCE_GROUPED */
+    bool any_scores;       /* whether scores matter: a single key has weight 1 anyway */
+    size_t panel_rows;     /* queries of a panel, at most */
     /* The widest rows that panels make scores from, and that they sum. */
     size_t score_size, result_size;
     double pairs;        /* of a query and a key, in the sequences that are not direct */
-    double direct_pairs; /* in those that are */
+    double direct_pairs; /* in the direct sequences */
     double masked_pairs; /* those of `pairs` that are masked one by one */
     double pair_flops;   /* of all `pairs`, besides their products, in one head */
     double panel_flops;  /* of the largest panel */
@@ -97,7 +97,7 @@ enum plan_array {
     PLAN_ROTATIONS,
     PLAN_QUERIES,
     PLAN_KEYS,
-    PLAN_KEYS_END, /* a block behind panels of keys, which the kernels may read */
+    PLAN_KEYS_END, /* a block that the kernels may read past the panels of keys */
     PLAN_VALUES,
     PLAN_DIRECT_SUMS,
     PLAN_CONTEXT,
@@ -107,19 +107,19 @@ enum plan_array {
     PLAN_HEAD_INDICES, /* with weights */
     PLAN_QUERY_INDICES,
     PLAN_PARTIALS,
-    PLAN_PANEL_SUMS, /* of PLAN_HEADS, as the next two */
+    PLAN_PANEL_SUMS, /* only with PLAN_HEADS, like the next two */
     PLAN_EVEN_SUMS,
     PLAN_STRIP_PRODUCTS,
     PLAN_THREADS, /* [num_threads][thread_floats]: scratch of one thread each */
     PLAN_ARRAYS
 };
 
-/* The arrays of one thread's scratch. The steps use the same memory after each other:
- * the attention, what finishes rows, what sums direct sequences, and heads/. */
+/* The arrays of one thread's scratch. Four steps reuse the same memory in turn: the
+ * attention, finishing rows, summing direct sequences, and heads/. */
 enum plan_thread_array {
     PLAN_THREAD_KERNELS,
-    PLAN_THREAD_TOTAL,    /* of a panel whose keys are several chunks, and of one chunk */
-    PLAN_THREAD_CHUNKS,   /* [max_chunks] their maxima and sums */
+    PLAN_THREAD_TOTAL,    /* merged results of a panel, and one chunk's outputs */
+    PLAN_THREAD_CHUNKS,   /* [max_chunks] maxima and sums of the chunks */
     PLAN_THREAD_QUERIES,  /* [panel_rows, D] of a group of heads; or nothing */
     PLAN_THREAD_BIAS,     /* see attend/bias.c; nothing without biases */
     PLAN_THREAD_MEAN,     /* one head's weights of a panel, for the mean */
@@ -127,30 +127,30 @@ enum plan_thread_array {
     PLAN_THREAD_ROTATION,
     PLAN_THREAD_TILE, /* [KEY_BLOCK, score_size] */
     PLAN_THREAD_SUMS,
-    PLAN_THREAD_INPUTS, /* see heads/contribute.c, as the next one */
+    PLAN_THREAD_INPUTS, /* for heads/contribute.c, like the next one */
     PLAN_THREAD_PARTS,
     PLAN_THREAD_ARRAYS
 };
 
-/* Where the arrays are, and what their sizes follow from. All but counts is in floats. */
+/* Offsets of the arrays, and what their sizes follow from. Memory is in floats. */
 struct plan_scratch {
     size_t first[PLAN_ARRAYS];               /* of the scratch */
     size_t thread_first[PLAN_THREAD_ARRAYS]; /* of a thread's part of it */
     size_t thread_floats;
-    /* Tables of rotations: that of the model's frequencies, and of the long ones. None
-     * for few rows. */
+    /* Tables of rotations: one, or two when long sequences have other frequencies. None
+     * when there are few rows. */
     size_t num_rotations;
-    size_t direct_ld;    /* of PLAN_DIRECT_SUMS */
-    size_t max_chunks;   /* of the keys of the longest sequence */
-    size_t gather_keys;  /* longest sequence whose keys and values are gathered */
-    bool splits;         /* chunks are tasks, since there are few panels, or large ones */
-    size_t num_partials; /* items of the attention, when it splits */
+    size_t direct_ld;      /* of PLAN_DIRECT_SUMS */
+    size_t max_chunks;     /* of the keys of the longest sequence */
+    size_t gather_keys;    /* longest sequence whose keys and values are gathered */
+    bool splits;           /* chunks are tasks, because panels are few or large */
+    size_t num_partials;   /* items of the attention, when it splits */
     size_t partial_floats; /* maximum, sum and outputs of panel_rows queries */
     size_t num_strips;     /* of PLAN_HEAD_ROWS queries */
     size_t head_ld;        /* from a row of one head's inputs to the next, whole words */
 };
 
-/* Operations of the steps. */
+/* Floating-point operations of each step. */
 struct plan_flops {
     double finish, fold, attend, merge, sum, heads, even;
 };
