@@ -47,7 +47,7 @@ static void print_info(const char *path, const attn_model_info *info) {
 
 /* --- folders --- */
 
-/* Prints a row: what the layer is. */
+/* Prints the row of one layer. */
 static attn_status print_layer(const struct folder *folder, size_t i,
                                const attn_engine_options *engine, attn_error *ret_error) {
     size_t count;
@@ -64,7 +64,7 @@ static attn_status print_layer(const struct folder *folder, size_t i,
     return ATTN_OK;
 }
 
-/* Prints what the layers are, which needs no weights. */
+/* Prints the table of the layers, which needs no weights. */
 static attn_status print_layers(const char *path, const struct folder *folder,
                                 const attn_engine_options *engine,
                                 attn_error *ret_error) {
@@ -95,8 +95,8 @@ static void report_checked(void *context, size_t done, size_t count) {
     fprintf(stderr, "attnd: %zu of %zu layers checked\n", done, count);
 }
 
-/* Prints a line for each layer of a folder: what it has, and what of it attnd does not
- * compute. Then reads all numbers of the layers to check them, on all CPUs. */
+/* Prints the table of a folder's layers. Then reads all their numbers to check them, on
+ * all CPUs. */
 static attn_status inspect_folder(const struct model_spec *spec, struct folder *folder,
                                   const attn_engine_options *engine,
                                   attn_error *ret_error) {
@@ -104,12 +104,12 @@ static attn_status inspect_folder(const struct model_spec *spec, struct folder *
         .run = check_layer, .report = report_checked, .context = folder};
 
     attn_status status = print_layers(spec->path, folder, engine, ret_error);
-    fflush(stdout); /* the table is there while numbers are read */
+    fflush(stdout); /* show the table before the slow check */
     folder_get_layers(folder, &work.count);
     return status == ATTN_OK ? team_run(&work, ret_error) : status;
 }
 
-/* --- both --- */
+/* --- files and folders --- */
 
 /* Inspects a file or a folder. */
 static attn_status inspect_path(const struct model_spec *spec,
