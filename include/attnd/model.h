@@ -32,7 +32,7 @@ typedef enum attn_bias {
 } attn_bias;
 
 #define ATTN_NAME_MAX        64  /* bytes of a model's name, without the terminator */
-#define ATTN_TENSOR_NAME_MAX 127 /* likewise, of a tensor's name */
+#define ATTN_TENSOR_NAME_MAX 127 /* bytes of a tensor's name, without the terminator */
 
 #ifdef __cplusplus
 extern "C" {

@@ -68,7 +68,7 @@ struct generations {
 /* There is no generation before the first one is published. */
 void generations_init(struct generations *all);
 
-/* Frees every generation with its models. Nobody may hold one. Accepts a zeroed struct
+/* Frees every generation with its models. No thread may hold one. Accepts a zeroed struct
  * that generations_init() was called for. */
 void generations_deinit(struct generations *all);
 
