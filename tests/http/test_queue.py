@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue: what waits for what, and what is refused. No test asserts a time."""
 
+import json
 import re
 import threading
 import time
@@ -14,7 +15,7 @@ import oip
 from abandoner import Abandoner, get_status, slow_post
 from checkpoints import slow_request, write_layer, write_slow_layer
 from compare import assert_problem
-from http1 import Connection
+from http1 import Connection, post_bytes
 from safetensors_file import make_safetensors
 from server import is_sanitized
 
@@ -271,11 +272,17 @@ def test_requests_that_fit_only_one_by_one_are_all_served(start_server, wide_mod
     memory for all replies while the results of all are kept."""
     server = start_server("--model", wide_model, "--workers", 1, "--engine", "native",
                           "--max-memory", memory, "--max-connections", 16, "--max-queue-delay", 3600000)
-    request = {"queries": [[0.5] * 2048] * 7}
-    with ThreadPoolExecutor(9) as clients:
-        replies = list(clients.map(server.attention, [request] * 9))
-    assert [reply.status_code for reply in replies] == [200] * 9
-    assert len({reply.content for reply in replies}) == 1
+    data = post_bytes(json.dumps({"queries": [[0.5] * 2048] * 7}).encode())
+    connections = [Connection(server.port) for _ in range(9)]
+    for connection in connections:
+        connection.send(data[:-1])
+    for connection in connections:  # all have their bodies in memory before one is computed
+        connection.send(data[-1:])
+    replies = [connection.read_reply() for connection in connections]
+    assert [reply.status for reply in replies] == [200] * 9
+    assert len({reply.body for reply in replies}) == 1
+    for connection in connections:
+        connection.socket.close()
 
 
 @pytest.mark.alone
