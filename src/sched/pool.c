@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c: the threads of the workers, and the slots of the queue.
  *
- * A slot is reserved before a connection is suspended, and used afterwards, so that
- * submitting cannot fail (docs/threads.md). `lock` guards everything below it in struct
- * sched_pool. No callback runs with it held; a worker holds no other lock while it
- * waits. */
+ * A job's slot is reserved before its connection is suspended, so submitting the job
+ * afterwards cannot fail (docs/threads.md). `lock` guards all members below it in struct
+ * sched_pool. No callback runs with `lock` held, and a worker that waits holds no other
+ * lock. */
 #include "sched/pool.h"
 
 #include "base/clock.h"
@@ -18,14 +18,14 @@
 #include <time.h>
 
 #define RETRY_AFTER_MAX 30 /* seconds */
-/* Jobs of one client that may wait for each slot that is free. */
+/* A client may have this many jobs waiting per slot that is still free. */
 #define CLIENT_FREE_SLOTS 8
 /* How long a worker keeps its arena while it has nothing to do. */
 #define KEEP_SECONDS     5
-#define INNER_KEEP_SHARE 8 /* of it, for each inner worker */
+#define INNER_KEEP_SHARE 8 /* divides arena_keep, for each inner worker */
 
-/* Polls for a new job or loop for SPIN_NS, with the lock released meanwhile. Threads that
- * can run on this CPU come first: one may be about to submit the job. */
+/* Polls for a new job or loop during SPIN_NS, with the lock released. Yields to other
+ * threads on this CPU, as one may be about to submit the job. */
 static void spin_locked(struct sched_pool *pool) {
     size_t seen = atomic_load(&pool->num_loops);
     pthread_mutex_unlock(&pool->lock);
@@ -36,8 +36,8 @@ static void spin_locked(struct sched_pool *pool) {
     pthread_mutex_lock(&pool->lock);
 }
 
-/* Sleeps until there may be work. After KEEP_SECONDS without any, releases what the
- * worker keeps; so the last one to fall idle leaves nothing behind. */
+/* Sleeps until there may be work. After KEEP_SECONDS without any, frees the
+ * worker's arenas and trims the heap, so an idle pool keeps no memory of past jobs. */
 static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
                          bool *keeps) {
     if (!*keeps) {
@@ -64,7 +64,7 @@ bool sched_is_ahead(const struct sched_pool *pool, const struct sched_client *cl
     return client->flows[SCHED_CHEAP].tag > time || client->flows[SCHED_LARGE].tag > time;
 }
 
-/* Calls what sched_call_on_each() asks for, unless this worker has. */
+/* Makes the call that sched_call_on_each() asks for, once on this worker. */
 static void call_once_locked(struct sched_worker *worker) {
     struct sched_pool *pool = worker->pool;
     if (pool->call == NULL || worker->called == pool->call_number)
@@ -254,8 +254,8 @@ void sched_pool_destroy(struct sched_pool *pool) {
 
 /* --- submitting --- */
 
-/* Returns the time in ns, of all workers, before the running jobs end or let a large one
- * run inside; NULL: before they end. */
+/* Returns the ns, summed over all workers, until each running job ends or lets the large
+ * `job` run inside it. If `job` is NULL, counts until each running job ends. */
 static int64_t find_running_locked(const struct sched_pool *pool,
                                    const struct sched_job *job) {
     int64_t now = clock_now_ns(), sum = 0;
@@ -272,8 +272,8 @@ static int64_t find_running_locked(const struct sched_pool *pool,
     return sum;
 }
 
-/* Returns the time in ns that a job would wait. Cheap ones do not wait for the end of
- * those that run. */
+/* Returns the ns that a job would wait. A cheap job can run inside a running one, so it
+ * does not wait until that one ends. */
 static int64_t find_delay_locked(const struct sched_pool *pool,
                                  const struct sched_job *job) {
     int64_t work = queue_work_before(&pool->queue, job);
@@ -282,11 +282,11 @@ static int64_t find_delay_locked(const struct sched_pool *pool,
     return work / (int64_t)pool->options.num_workers;
 }
 
-/* Whether the job's client may use one more slot. Its jobs are at most some times as many
- * as the slots that are free, however many clients there are. */
+/* Whether the job's client may use one more slot. The fewer slots are free, the fewer
+ * jobs it may have waiting, so that other clients find a slot too. */
 static bool has_slot_locked(const struct sched_pool *pool, const struct sched_job *job) {
     const struct sched_flow *flows = job->client->flows;
-    if (pool->num_slots >= pool->options.queue_slots) /* idle workers may use more */
+    if (pool->num_slots >= pool->options.queue_slots) /* greater if workers were idle */
         return false;
 
     size_t num_free = pool->options.queue_slots - pool->num_slots;

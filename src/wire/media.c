@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* media.c: reads Content-Type and Accept. */
+/* media.c: reads Content-Type and Accept, and chooses the media type of a reply. */
 #include "wire/media.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static const char *const media_names[WIRE_NUM_MEDIA] = {
     [WIRE_MEDIA_OCTETS] = WIRE_MEDIA_TYPE_OCTETS,
 };
 
-/* Returns whether the first `size` bytes of `text` are `name`, in any case. */
+/* Returns whether the first `size` bytes of `text` are `name`, ignoring case. */
 static bool is_media_name(const char *text, size_t size, const char *name) {
     return strlen(name) == size && strncasecmp(text, name, size) == 0;
 }
@@ -25,8 +25,8 @@ enum wire_media wire_media_find(const char *content_type) {
     return (enum wire_media)media;
 }
 
-/* Reads a weight such as "0.5" or "1", with at most three digits after the point, in
- * thousandths. */
+/* Returns a weight such as "0.5" or "1" in thousandths, or 0 when it is malformed. At
+ * most three digits may follow the point. */
 static int read_weight(const char *text) {
     int weight = (*text == '1') * 1000;
     if (*text != '0' && *text != '1')
@@ -38,7 +38,7 @@ static int read_weight(const char *text) {
     return weight > 1000 || strchr(" \t;,", *text) == NULL ? 0 : weight;
 }
 
-/* Returns the weight among the parameters that begin at `text` and end before `end`. */
+/* Returns the q among the parameters from `text` to `end`; 1000 when there is none. */
 static int find_weight(const char *text, const char *end) {
     while (text < end) {
         text += strspn(text, "; \t");

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.h: one tensor of a request, in the same form whatever it was read from. */
+/* tensor.h: one tensor of a request, in one form for every format of request body. */
 #ifndef ATTND_WIRE_TENSOR_H
 #define ATTND_WIRE_TENSOR_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define WIRE_LEVELS_UNBATCHED 2 /* of lists: [T][width] */
+#define WIRE_LEVELS_UNBATCHED 2 /* nested lists, or the rank: [T][width] */
 #define WIRE_LEVELS_BATCHED   3 /* [B][T][width] */
 
 /* The rows of all sequences follow each other without padding. Every count, length and
- * width is at least 1. The memory is an arena's, but the rows may be in the body. */
+ * width is at least 1. `lens` is in an arena; `rows` may be in the body instead. */
 struct wire_tensor {
     bool batched;         /* it has a batch axis */
-    bool packed;          /* the client counts the rows of all sequences through */
+    bool packed;          /* sent as [num_rows, width]; errors number the rows so */
     size_t num_sequences; /* B; 1 when not batched */
     size_t *lens;         /* [B], rows of each sequence */
     size_t num_rows;      /* sum of lens */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.h: the tensors of a folder: those of model.safetensors, or those that
- * model.safetensors.index.json promises, in its shards. */
+/* tensors.h: the tensors of a model folder, from model.safetensors or else from the
+ * shards that model.safetensors.index.json names. */
 #ifndef ATTND_WEIGHTS_FAMILIES_TENSORS_H
 #define ATTND_WEIGHTS_FAMILIES_TENSORS_H
 
@@ -10,26 +10,25 @@
 
 /* Empty when zeroed. */
 struct folder_tensors {
-    const struct safetensors_tensor *
-        *items; /* [count], sorted by name as strcmp() does */
+    const struct safetensors_tensor **items; /* [count], names in the order of strcmp() */
     size_t count;
     struct safetensors **files; /* [num_files] */
     size_t num_files;
 };
 
-/* Opens the files of the folder at `path`, and reads all headers, but no weights. The
- * caller must deinit *ret_tensors, also after a failure. Errors, with one line that names
- * the file and the remedy: ATTN_E_IO, _FORMAT, _NOMEM; ATTN_E_UNSUPPORTED for a folder
- * with weights in another format only. */
+/* Opens the files of the folder at `path` and reads their headers, but no weights. The
+ * caller must deinit *ret_tensors, also after a failure. An error's text is one line with
+ * the file and the remedy. Returns ATTN_E_IO, _FORMAT, _VALUE or _NOMEM, or
+ * ATTN_E_UNSUPPORTED when the folder only has weights in another format. */
 attn_status folder_tensors_open(const char *path, struct folder_tensors *ret_tensors,
                                 attn_error *ret_error);
 
-/* Refuses the folder at `path` for the weights of another program that it has, or else
- * with the line `otherwise`. Returns ATTN_E_UNSUPPORTED or ATTN_E_FORMAT. */
+/* Returns ATTN_E_UNSUPPORTED, with a remedy, when the folder at `path` has weights in a
+ * known other format. Otherwise returns ATTN_E_FORMAT with the text `otherwise`. */
 attn_status folder_tensors_refuse(const char *path, const char *otherwise,
                                   attn_error *ret_error);
 
-/* The same for one file in memory, which is borrowed. */
+/* Like folder_tensors_open(), for one file in memory, which must outlive *ret_tensors. */
 attn_status folder_tensors_open_memory(const void *memory, size_t size,
                                        struct folder_tensors *ret_tensors,
                                        attn_error *ret_error);
