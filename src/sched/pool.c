@@ -36,8 +36,8 @@ static void spin_locked(struct sched_pool *pool) {
     pthread_mutex_lock(&pool->lock);
 }
 
-/* Sleeps until there may be work. After KEEP_SECONDS without any, frees the
- * worker's arenas and trims the heap, so an idle pool keeps no memory of past jobs. */
+/* Sleeps until there may be work. After KEEP_SECONDS without any, frees the worker's
+ * arenas and trims the heap, so an idle pool keeps no memory of past jobs. */
 static void sleep_locked(struct sched_pool *pool, struct sched_worker *worker,
                          bool *keeps) {
     if (!*keeps) {

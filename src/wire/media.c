@@ -38,7 +38,7 @@ static int read_weight(const char *text) {
     return weight > 1000 || strchr(" \t;,", *text) == NULL ? 0 : weight;
 }
 
-/* Returns the q among the parameters from `text` to `end`; 1000 when there is none. */
+/* Returns the weight q of the parameters from `text` to `end`; 1000 without one. */
 static int find_weight(const char *text, const char *end) {
     while (text < end) {
         text += strspn(text, "; \t");

@@ -10,7 +10,7 @@
 
 /* Empty when zeroed. */
 struct folder_tensors {
-    const struct safetensors_tensor **items; /* [count], names in the order of strcmp() */
+    const struct safetensors_tensor **items; /* [count], in strcmp() order of names */
     size_t count;
     struct safetensors **files; /* [num_files] */
     size_t num_files;
