@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operand.c: loads the model of an operand. */
+/* operand.c: loads the one model that a command line names. */
 #include "cli/operand.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ int operand_report(const attn_error *error, int exit_code) {
     return exit_code;
 }
 
-/* Loads a file, or the only layer of a folder that `spec` asks for. */
+/* Loads the file of `spec`, or its folder's layer; refuses to choose among several. */
 static attn_status load_operand(const struct model_spec *spec,
                                 const attn_engine_options *engine, attn_model **ret_model,
                                 attn_error *ret_error) {

@@ -17,15 +17,15 @@ struct api_keys;
 
 /* Reads `size` bytes of text: one NAME:KEY a line, both of visible ASCII, the name
  * without ':'. Blank lines are skipped, and lines that begin with '#'. A name may have
- * several keys, but no two names have one key. The caller frees *ret_keys. Errors:
+ * several keys, but no key may occur twice. The caller frees *ret_keys. Errors:
  * ATTN_E_FORMAT, with one line that never shows a key, or ATTN_E_NOMEM. */
 attn_status api_keys_parse(const char *text, size_t size, struct api_keys **ret_keys,
                            attn_error *ret_error);
 
 size_t api_keys_count(const struct api_keys *keys);
 
-/* Finds the key that is `size` bytes of text. ret_name is then its name. The time depends
- * on how many keys there are, and neither on them nor on the text. Thread-safe. */
+/* Returns whether `text` is a key, and sets ret_name to its name. The time depends on the
+ * number of keys only, so a client cannot guess a key from it. Thread-safe. */
 bool api_keys_find(const struct api_keys *keys, const char *text, size_t size,
                    char ret_name[static API_KEY_NAME_MAX + 1]);
 

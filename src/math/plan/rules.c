@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.c: the rules of a plan, from the model, the request and its lengths. */
+/* rules.c: chooses how each sequence is computed, and divides its work into items. */
 #include "math/plan/rules.h"
 
 #include "base/size.h"

@@ -11,25 +11,25 @@
 
 struct folder;
 
-/* What a folder is asked for. All memory is borrowed for the call. */
+/* What the caller wants of a folder. The texts are borrowed for the call only. */
 struct folder_options {
     const char *layers; /* "0-3,7"; NULL: all */
     const char *layer;  /* one of them, by its name: "decoder.3.cross"; NULL: all */
     const char *prefix; /* of the tensors' names, where several fit; NULL: any */
-    bool pre_norm;      /* apply the norm before each layer, too */
+    bool pre_norm;      /* models also apply the norm in front of the attention */
     size_t context_length;
 };
 
 /* Returns whether there is a folder at `path` that has a config.json. */
 bool folder_is_at(const char *path);
 
-/* Adds up what stat() says of config.json and all files of weights: number, size and time
- * of the last change. Two sums differ when a file was replaced. st_ino is 0 where the
- * folder has no such file. */
+/* Sums inode numbers, sizes and write times of config.json and all weight files. The
+ * caller compares two sums to see that a file was replaced. st_ino is 0 where there are
+ * none of these files. */
 void folder_find_state(const char *path, struct stat *ret_state);
 
 /* Opens the folder, and finds every layer that is asked for, and its tensors. Reads no
- * weights. `options` may be NULL: as if zero-initialised. The caller owns one share of
+ * weights. NULL `options` act as zeroed ones. The caller owns one share of
  * *ret_folder. Errors, with one line that names the folder, the file, the key or tensor,
  * and the remedy: ATTN_E_IO, _FORMAT, _SHAPE, _VALUE, _UNSUPPORTED, _OVERFLOW, _NOMEM. */
 attn_status folder_open(const char *path, const struct folder_options *options,
@@ -41,37 +41,37 @@ attn_status folder_open_memory(const char *config, size_t config_size, const voi
                                size_t file_size, const struct folder_options *options,
                                struct folder **ret_folder, attn_error *ret_error);
 
-/* Returns the folder with one share more; any thread may call it. Functions that take a
+/* Adds a share, and returns the folder. Any thread may call this. Functions that take a
  * const folder may run at the same time. */
 struct folder *folder_share(struct folder *folder);
 
 /* Releases a share. The last one closes the files; NULL is fine. */
 void folder_close(struct folder *folder);
 
-/* Borrows the layers, in the order of their stacks; there is at least one. */
+/* Returns the layers, at least one, stack by stack. The folder keeps owning them. */
 const struct layer *folder_get_layers(const struct folder *folder, size_t *ret_count);
 
-/* Describes the model of layer `i`, but for its name. Errors, with one line: those of
- * model_describe(). */
+/* Describes the model of layer `i`, but leaves its name empty. Errors, with one line:
+ * those of model_describe(). */
 attn_status folder_describe_model(const struct folder *folder, size_t i,
                                   const attn_engine_options *engine,
                                   attn_model_info *ret_info, attn_error *ret_error);
 
 /* Checks that all layers can be served at the same time in `memory` bytes, of which
- * *bytes are already reserved. Adds theirs to them. Errors, with one line: those of
- * folder_describe_model(); ATTN_E_OVERFLOW when they are larger than `memory`, and
- * ATTN_E_NOMEM when they do not fit beside what is reserved. */
+ * *bytes are already reserved. Adds the bytes of all layers to *bytes. Errors: those of
+ * folder_describe_model(); ATTN_E_OVERFLOW when the layers alone exceed `memory`, and
+ * ATTN_E_NOMEM when they exceed what is left of it. Each has one line. */
 attn_status folder_check_models(const struct folder *folder,
                                 const attn_engine_options *engine, size_t memory,
                                 size_t *bytes, attn_error *ret_error);
 
-/* Reads all numbers of layer `i` once, to check them, in the memory that they take as
- * float32. Errors: those of folder_create_model(), but for its engine. */
+/* Reads and checks all weights of layer `i`. Needs as much memory as they take in
+ * float32. Errors: those of folder_create_model() that no engine causes. */
 attn_status folder_check_weights(const struct folder *folder, size_t i,
                                  attn_error *ret_error);
 
-/* Creates the model of layer `i`, called `name`. The caller owns *ret_model; the folder
- * may be closed before. Errors: those of folder_describe_model() and
+/* Creates the model of layer `i`, called `name`. The caller owns *ret_model, which
+ * remains valid after folder_close(). Errors: those of folder_describe_model() and
  * attn_model_load(). */
 attn_status folder_create_model(const struct folder *folder, size_t i, const char *name,
                                 const attn_engine_options *engine, attn_model **ret_model,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frequencies.c: how each type of scaling changes the frequencies base^(-2a/R). */
+/* frequencies.c: the frequencies of rotary positions, scaled as config.json asks. */
 #include "weights/families/model/frequencies.h"
 
 #include "base/error.h"
@@ -19,8 +19,8 @@ const char *rotation_type_name(enum layer_rotation_type type) {
     return names[type];
 }
 
-/* Stretches waves that are long beside the original length, leaves short ones, and goes
- * smoothly from one to the other (Llama 3.1, 2024). */
+/* Divides low frequencies by the factor, keeps high ones, and interpolates between them.
+ * The original context length tells which are low (Llama 3.1, 2024). */
 static double scale_llama3(const struct layer_rotation *rotation, double frequency) {
     double waves = (double)rotation->original_positions * frequency / (2 * pi);
     double smooth = (waves - rotation->low_freq_factor) /
@@ -30,23 +30,23 @@ static double scale_llama3(const struct layer_rotation *rotation, double frequen
     return (1 - smooth) * frequency / rotation->factor + smooth * frequency;
 }
 
-/* Returns how often the longest context of yarn is longer than the original one. */
+/* Returns how many times longer the extended context is than the original one. */
 static double extension_of(const struct layer_rotation *rotation) {
     if (rotation->factor > 0)
         return rotation->factor;
     return (double)rotation->max_positions / (double)rotation->original_positions;
 }
 
-/* Returns the pair, not a whole number, that turns `turns` times in the original
- * length. */
+/* Returns the index of the pair that makes `turns` full turns over the original length.
+ * It is a fraction. */
 static double pair_of_turns(const struct layer_rotation *rotation, double turns) {
     double length = (double)rotation->original_positions;
     return (double)rotation->dims * log(length / (turns * 2 * pi)) /
            (2 * log(rotation->base));
 }
 
-/* Stretches the waves of pairs from `high` on, leaves those up to `low`, and goes
- * linearly from one to the other (Peng et al. 2023, section 3.2). */
+/* Divides the frequencies of pairs from `high` on by the factor, keeps those up to `low`,
+ * and interpolates linearly between them (Peng et al. 2023, section 3.2). */
 static double scale_yarn(const struct layer_rotation *rotation, size_t pair,
                          double frequency) {
     double low = pair_of_turns(rotation, rotation->beta_fast);
@@ -55,7 +55,7 @@ static double scale_yarn(const struct layer_rotation *rotation, size_t pair,
     low = fmax(rotation->truncate ? floor(low) : low, 0);
     high = fmin(rotation->truncate ? ceil(high) : high, (double)rotation->dims - 1);
     if (high == low)
-        high += 0.001; /* as transformers does */
+        high += 0.001; /* avoids 0 / 0, as transformers does */
     double share = fmin(fmax(((double)pair - low) / (high - low), 0), 1);
     return frequency / extension_of(rotation) * share + frequency * (1 - share);
 }
@@ -64,7 +64,7 @@ static double yarn_magnitude(double factor, double mscale) {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* Returns what cosine and sine are multiplied by. */
+/* Returns the factor by which yarn and longrope multiply cosine and sine; else 1. */
 static double find_magnitude(const struct layer_rotation *rotation) {
     if (rotation->type != ROTATION_YARN && rotation->type != ROTATION_LONGROPE)
         return 1;
@@ -82,7 +82,7 @@ static double find_magnitude(const struct layer_rotation *rotation) {
     return yarn_magnitude(factor, 1);
 }
 
-/* Returns frequency `pair` of sequences that are not longer than max_length. */
+/* Returns the frequency of a pair, for sequences of at most max_length positions. */
 static double find_frequency(const struct layer_rotation *rotation, size_t pair) {
     double plain = pow(rotation->base, -2 * (double)pair / (double)rotation->dims);
 
