@@ -298,6 +298,7 @@ static bool bench_case(const struct bench_config *config,
         print_case_json(&times);
     else if (done)
         print_case_text(&times);
+    times.text = NULL; /* which is the caller's */
     buf_deinit(&text->body);
     return done;
 }
