@@ -4,6 +4,7 @@ another wants one for each of its requests. tests/load/hogs.py has the large for
 
 import contextlib
 import json
+import pathlib
 import selectors
 import signal
 import socket
@@ -286,6 +287,14 @@ def test_fast_connections_of_one_client_do_not_keep_out_others(start_server, wha
         expect_service(server.port, [LIVE, SMALL] * (REQUESTS // 2))
 
 
+def stop_process(process):
+    """Returns once every thread has stopped: the signal alone lets them go on for a while."""
+    process.send_signal(signal.SIGSTOP)
+    tasks = pathlib.Path(f"/proc/{process.pid}/task")
+    while any("State:\tT" not in (task / "status").read_text() for task in tasks.iterdir()):
+        time.sleep(0.01)
+
+
 @pytest.mark.alone
 def test_requests_that_come_at_once_are_served_by_turns_of_their_clients(start_server):
     """The server is stopped until all have come, those of another client last. It logs them in the
@@ -296,7 +305,7 @@ def test_requests_that_come_at_once_are_served_by_turns_of_their_clients(start_s
         for connection in [*hogs, other]:  # until the server has them all
             connection.send(LIVE)
             assert connection.read_reply().status == 200
-        server.process.send_signal(signal.SIGSTOP)
+        stop_process(server.process)
         for connection in hogs:
             connection.send(get_bytes("/v1/models"))
         other.send(get_bytes("/v2/health/ready"))

@@ -343,9 +343,9 @@ def test_loopback_needs_no_consent(listen):
 
 def test_health_asks_for_neither(key_file):
     """It only connects. So a container's check needs no more options than the server has."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    result = run_attnd("health", "--listen", f"0.0.0.0:{port}")
+    with socket.socket() as bound:  # which no other test's server can take meanwhile
+        bound.bind(("127.0.0.1", 0))
+        result = run_attnd("health", "--listen", f"0.0.0.0:{bound.getsockname()[1]}")
     assert result.returncode == 1 and "no server listens" in result.stderr
     with Server("--demo", "--api-key-file", key_file) as running:
         assert run_attnd("health", "--listen", f"0.0.0.0:{running.port}").returncode == 0
