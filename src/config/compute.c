@@ -4,7 +4,8 @@
 
 /* The words that attn_model_set_engine() accepts. */
 static const char *const engines[] = {"auto", "native", "openblas", NULL};
-static const char *const cpus[] = {"auto", "avx512", "avx2", "neon", "portable", NULL};
+static const char *const cpus[] = {"auto", "amx",      "avx512", "avx2",
+                                   "neon", "portable", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
 
 #define OPTION(text, type, member)                                                       \
@@ -19,16 +20,17 @@ const struct option compute_options[COMPUTE_NUM_OPTIONS] = {
          "at load, or OpenBLAS. auto is native where this CPU has fast kernels. "
          "The two are compared at start, and OpenBLAS serves a model if they disagree."},
     {OPTION("cpu", CHOICE, cpu), .value = "auto",
-     .metavar = "auto|avx512|avx2|neon|portable", .choices = cpus,
+     .metavar = "auto|amx|avx512|avx2|neon|portable", .choices = cpus,
      .help = "Instruction set of the native kernels. "
-             "auto chooses the fastest that this CPU has."},
+             "auto chooses the fastest that this CPU has. "
+             "amx multiplies by the matrix tiles of Intel's Xeons."},
     {OPTION("precision", CHOICE, precision), .value = "f32", .metavar = "f32|bf16",
      .choices = precisions,
      .help =
          "Precision of the factors in products. bf16 rounds weights and intermediate "
-         "factors to bfloat16 and sums in float32. It is up to twice as fast, and within "
-         "0.02 of the largest output. It needs a CPU with AVX512-BF16, "
-         "and engine native."},
+         "factors to bfloat16 and sums in float32, within 0.02 of the largest output. "
+         "It needs engine native, and a CPU with AMX, where it is several times as fast, "
+         "or one of another maker than Intel with AVX512-BF16, up to twice as fast."},
     {OPTION("workers", COUNT, workers), .max = 256, .metavar = "N",
      .help = "Threads that decode requests, compute and encode replies. "
              "0 means one for each CPU that this process may use."},

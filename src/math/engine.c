@@ -79,14 +79,14 @@ static bool reserve_panels(const attn_model_info *info, const struct engine *eng
                            size_t ret_offsets[4], size_t *ret_floats) {
     const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                             &engine->to_value, &engine->to_output};
-    size_t k_step = engine->kernels->k_step;
+    size_t numbers = engine->kernels->depth_step * engine->kernels->k_step;
     struct reserve_array arrays[4] = {{0, 0}};
 
     for (size_t i = 0; i < (info->projection.output ? 4U : 3U); i++) {
         if (!size_round_up(linears[i]->out, engine->kernels->columns, &arrays[i].rows) ||
-            !size_add(linears[i]->in, 2 * k_step - 1, &arrays[i].width))
+            !size_round_up(linears[i]->in, numbers, &arrays[i].width))
             return false;
-        arrays[i].width /= k_step;
+        arrays[i].width = arrays[i].width / engine->kernels->k_step + 1;
     }
     return reserve_arrays(arrays, 4, ret_offsets, ret_floats);
 }
@@ -121,7 +121,9 @@ static void shrink_to(float **owned, size_t count) {
 static void pack_linear(struct linear *linear, const struct kernels *kernels,
                         float **owned, float *panel, float *memory) {
     size_t columns = kernels->columns, num_panels = (linear->out + columns - 1) / columns;
-    size_t in = linear->in, depth = (in + kernels->k_step - 1) / kernels->k_step;
+    size_t in = linear->in, words = (in + kernels->k_step - 1) / kernels->k_step;
+    size_t left_words = kernels->depth_step - 1 - (words - 1) % kernels->depth_step;
+    size_t depth = words + left_words;
     float *bias = memory + num_panels * columns * depth;
 
     for (size_t o = 0; o < num_panels * columns; o++)
@@ -139,6 +141,7 @@ static void pack_linear(struct linear *linear, const struct kernels *kernels,
         }
         if (kernels->pack_pairs_bf16 != NULL)
             kernels->pack_pairs_bf16(panel, columns, in, columns, packed, columns);
+        memset(packed + words * columns, 0, left_words * columns * sizeof *packed);
         if (owned != NULL)
             shrink_to(owned, n * columns * in);
     }
@@ -188,12 +191,20 @@ static attn_status pack_weights(const attn_model_info *info,
     return status;
 }
 
-/* Refuses kernels that this machine lacks, and says what to ask for instead. */
+/* Refuses kernels that this machine lacks, and says what to ask for instead. Intel's
+ * AVX512-BF16 multiplies at half the rate of float32, so that does not help. */
 static attn_status refuse_kernels(const char *cpu, bool bf16, attn_error *ret_error) {
+    const char *refused = NULL;
+
+    if (!kernels_have_matrix(&refused) && refused != NULL &&
+        (bf16 || strcmp(cpu, "amx") == 0))
+        return error_set(ret_error, ATTN_E_UNSUPPORTED,
+                         "%s; use cpu 'avx512' with precision f32", refused);
     if (bf16 && kernels_get(cpu, false) != NULL)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "precision bf16 needs a CPU with AVX512-BF16 and cpu 'auto' or "
-                         "'avx512'; cpu '%s' has only f32 on this machine",
+                         "precision bf16 needs AMX, or AVX512-BF16 of a maker other than "
+                         "Intel, whose f32 is faster; cpu '%s' has only f32 on this "
+                         "machine",
                          cpu);
     return error_set(
         ret_error, ATTN_E_UNSUPPORTED,
@@ -230,7 +241,6 @@ static attn_status choose_kernels(struct engine *engine,
                          "engine openblas computes in f32 only; use precision f32, or "
                          "engine native");
 
-    engine->float_kernels = kernels_get(engine->kernels->name, false);
     engine->native =
         automatic ? strcmp(engine->kernels->name, "portable") != 0 : !openblas;
     return ATTN_OK;

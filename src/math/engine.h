@@ -35,8 +35,6 @@ struct layer_weights {
  * to_query and to_key then compute W_q q and W_k k, [H, additive_size], at once. */
 struct engine {
     const struct kernels *kernels;
-    /* The float32 kernels of the same instruction set, with panels of as many columns. */
-    const struct kernels *float_kernels;
     bool native;
     size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
     struct linear to_query, to_key, to_value;

@@ -46,7 +46,7 @@ def server(models):
 @pytest.fixture(scope="module")
 def bf16_server(models):
     if run_attnd("--check-config", "--demo", "--precision", "bf16").returncode != 0:
-        pytest.skip("this CPU has no AVX512-BF16")
+        pytest.skip("this CPU has no kernels for bfloat16")
     with serve(models, "--precision", "bf16") as running:
         yield running
 

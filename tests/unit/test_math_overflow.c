@@ -168,7 +168,7 @@ static void test_what_follows_does_not_hide_an_infinite_projection(void **state)
         const float query = i % 2 == 0 ? -1 : 1;
         single_init(&s, infos[i], i % 2 == 0 ? 1 : ROWS_MAX);
         set_queries(&s, &query, 1);
-        memcpy(s.model->key_weight, (const float[]){1e38F, 1e38F, -2e38F}, 3 * 4);
+        memcpy(s.model->key_weight, (const float[]){1e38F, 1e38F, 2e38F}, 3 * 4);
         memcpy(s.keys, (const float[]){3, 3, 3}, 3 * 4);
         for (size_t a = 0; a < infos[i].width.additive; a++)
             s.model->additive_score[a] = s.model->additive_key[a * SIZE] = 1;

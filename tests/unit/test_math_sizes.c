@@ -75,7 +75,6 @@ static bool plan_random_batch(const struct kernels *kernels) {
                            .out = random_size(62)},
                  .projection.output = random_bits(1)},
         .engine = {.kernels = kernels,
-                   .float_kernels = kernels_get(kernels->name, false),
                    .native = random_bits(1),
                    .score_size = random_bits(1) ? head_size : random_size(40)},
     };

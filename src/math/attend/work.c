@@ -80,7 +80,7 @@ void work_init(struct panel_work *work, const struct run *run,
 
     work->run = run;
     work->kind = work_find_kind(at);
-    work->kernels = work->kind->projected ? engine->kernels : engine->float_kernels;
+    work->kernels = work->kind->projected ? engine->kernels : engine->kernels->in_float32;
     work->at = *at;
     work->heads = heads;
     work->range = (struct range){heads * shared, (heads + 1) * shared};

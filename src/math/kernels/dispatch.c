@@ -6,10 +6,59 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SETS_MAX 4
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-/* Lists what this CPU has, fastest first; returns how many. */
+/* Of arch_prctl(2) and CPUID. */
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA  18
+#define CPUID_7_EDX_BF16    (1U << 22)
+#define CPUID_7_EDX_TILE    (1U << 24)
+
+static bool is_intel(void) {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_INTEL_ebx;
+}
+#endif
+
+#define SETS_MAX 5
+
+bool kernels_have_matrix(const char **ret_refused) {
+#if defined(MATRIX_MODEL)
+    *ret_refused = NULL;
+    return true;
+#elif defined(__x86_64__)
+    static atomic_int allowed; /* 0: not asked yet, 1: yes, -1: no */
+    unsigned eax, ebx, ecx, edx;
+
+    *ret_refused = NULL;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
+        (edx & CPUID_7_EDX_BF16) == 0 || (edx & CPUID_7_EDX_TILE) == 0 ||
+        !__builtin_cpu_supports("avx512bf16"))
+        return false;
+    /* All threads of the process may use tiles then. It is asked once more, in vain, when
+     * two threads are the first. */
+    if (atomic_load(&allowed) == 0)
+        atomic_store(&allowed,
+                     syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
+                         ? 1
+                         : -1);
+    if (atomic_load(&allowed) < 0)
+        *ret_refused = "the kernel refuses matrix tiles (AMX) to this process";
+    return *ret_refused == NULL;
+#else
+    *ret_refused = NULL;
+    return false;
+#endif
+}
+
+/* Lists what this CPU has, fastest first; returns how many. Intel's AVX512-BF16
+ * multiplies at half the rate of float32. */
 static size_t list_sets(const struct kernels *ret_sets[SETS_MAX]) {
+    const char *refused;
     size_t count = 0;
 
 #ifdef __x86_64__
@@ -24,8 +73,13 @@ static size_t list_sets(const struct kernels *ret_sets[SETS_MAX]) {
 #endif
     ret_sets[count++] = &kernels_portable;
 #ifdef __x86_64__
-    if (ret_sets[0] == &kernels_avx512 && __builtin_cpu_supports("avx512bf16"))
+    if (ret_sets[0] == &kernels_avx512 && __builtin_cpu_supports("avx512bf16") &&
+        !is_intel())
         ret_sets[count++] = &kernels_avx512_bf16;
+#endif
+#if defined(__x86_64__) || defined(MATRIX_MODEL)
+    if (kernels_have_matrix(&refused))
+        ret_sets[count++] = &kernels_amx_bf16;
 #endif
     return count;
 }
@@ -41,9 +95,11 @@ const struct kernels *kernels_get(const char *name, bool bf16) {
     size_t count = list_sets(sets), k_step = bf16 ? 2 : 1;
 
     for (size_t i = 0; i < count; i++) {
-        if ((strcmp(name, "auto") == 0 || strcmp(name, sets[i]->name) == 0) &&
-            sets[i]->k_step == k_step)
+        bool named = strcmp(name, sets[i]->name) == 0;
+        if ((named || strcmp(name, "auto") == 0) && sets[i]->k_step == k_step)
             return sets[i];
+        if (named && !bf16)
+            return sets[i]->in_float32;
     }
     return NULL;
 }

@@ -23,13 +23,13 @@
 #define KERNEL_CHUNK_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in chunks */
 
 /* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
- * The last panel is padded with 0. The two numbers of a pair are neighbours in a row of
- * the weights. */
+ * The last panel is padded with 0, as is the depth, to whole steps of the kernels. The
+ * two numbers of a pair are neighbours in a row of the weights. */
 struct panels {
     const float *data; /* aligned to 64 bytes */
     const float *bias; /* [ceil(out / columns) * columns] float32; zeros without bias */
     size_t out;
-    size_t depth; /* words in a row of `in` numbers */
+    size_t depth; /* words in a row of `in` numbers, rounded up to kernels->depth_step */
 };
 
 /* A half-open range. */
@@ -108,8 +108,12 @@ struct query_panel {
 /* One set. Its functions are thread-safe for distinct results and scratch. */
 struct kernels {
     const char *name;
-    size_t columns; /* of a panel */
-    size_t k_step;  /* factors in a word: 1 float32, or 2 bfloat16 */
+    size_t columns;    /* of a panel */
+    size_t k_step;     /* factors in a word: 1 float32, or 2 bfloat16 */
+    size_t depth_step; /* words that the depth of a panel is a multiple of */
+    /* The set for float32 of the same instructions, with panels of as many columns; or
+     * the set itself. */
+    const struct kernels *in_float32;
 
     /* y [rows, columns of panels first..end] = x [rows, depth] W^T + b, with x in words,
      * sums and y in float32. Sums only the words of `depth` [num_depths], which are in
@@ -168,10 +172,16 @@ struct kernels {
                             float *to, size_t to_ld);
 };
 
-/* Returns the set called `name` ("avx512", "avx2", "neon", "portable"), or the fastest of
- * this CPU for "auto", in bfloat16 or in float32. NULL when this build or CPU has none.
+/* Returns the set called `name` ("amx", "avx512", "avx2", "neon", "portable"), or the
+ * fastest of this CPU for "auto", in bfloat16 or in float32. NULL when this build or CPU
+ * has none.
  * Thread-safe. */
 const struct kernels *kernels_get(const char *name, bool bf16);
+
+/* Returns whether the CPU has matrix tiles, and this process may use them: it asks the
+ * operating system, which grants it for all threads. *ret_refused says why not when only
+ * that is refused; else it is NULL. Thread-safe. */
+bool kernels_have_matrix(const char **ret_refused);
 
 /* Returns set number `index` of those that this build and CPU have: the fastest first,
  * those for bfloat16 last, then NULL. Thread-safe. */

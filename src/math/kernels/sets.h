@@ -7,6 +7,7 @@
 
 /* x86-64 */
 extern const struct kernels kernels_avx2, kernels_avx512, kernels_avx512_bf16;
+extern const struct kernels kernels_amx_bf16;
 
 /* arm64 */
 extern const struct kernels kernels_neon;
