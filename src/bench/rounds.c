@@ -7,9 +7,11 @@
 #include <stdlib.h>
 
 #define SECONDS_MIN 0.01 /* of one measurement; shorter work is repeated */
+#define WARM_UP     0.05 /* not counted: the CPU's clock still follows what ran before */
 #define ROUNDS_MIN  5
 
-double bench_time(bool (*run)(void *context), void *context) {
+/* Runs for at least so many seconds. Returns the seconds of one run, or -1. */
+static double time_runs(bool (*run)(void *context), void *context, double seconds_min) {
     int64_t began = clock_now_ns(), elapsed;
     size_t runs = 0;
 
@@ -18,8 +20,14 @@ double bench_time(bool (*run)(void *context), void *context) {
             return -1;
         runs++;
         elapsed = clock_now_ns() - began;
-    } while ((double)elapsed < SECONDS_MIN * 1e9);
+    } while ((double)elapsed < seconds_min * 1e9);
     return (double)elapsed * 1e-9 / (double)runs;
+}
+
+double bench_time(bool (*run)(void *context), void *context) {
+    if (time_runs(run, context, WARM_UP) < 0)
+        return -1;
+    return time_runs(run, context, SECONDS_MIN);
 }
 
 size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),

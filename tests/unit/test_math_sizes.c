@@ -141,7 +141,7 @@ static size_t bytes_of_a_thread(const struct kernels *kernels, bool native,
 
     size_t projected = (query_len + 2 * key_len) * WIDTH;
     if (kernels->convert_bf16 != NULL)
-        projected += key_len * (WIDTH / 2 + 1); /* the input as bfloat16 */
+        projected += key_len * plan_converted_ld(WIDTH); /* the input as bfloat16 */
     size_t bytes = projected * sizeof(float);
     return sizes.scratch_bytes > bytes ? (sizes.scratch_bytes - bytes) / num_threads : 0;
 }

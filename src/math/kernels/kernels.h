@@ -111,6 +111,7 @@ struct kernels {
     size_t columns;    /* of a panel */
     size_t k_step;     /* factors in a word: 1 float32, or 2 bfloat16 */
     size_t depth_step; /* words that the depth of a panel is a multiple of */
+    size_t strip_rows; /* of x that project() is to be given: they stay in a cache */
     /* The set for float32 of the same instructions, with panels of as many columns; or
      * the set itself. */
     const struct kernels *in_float32;

@@ -16,6 +16,12 @@
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
 #define PLAN_RANGES                6 /* lists of them in struct run */
 
+/* Returns how many words apart rows of `width` numbers are in bfloat16. Rows that are a
+ * multiple of a page apart would share a few sets of each cache. */
+static inline size_t plan_converted_ld(size_t width) {
+    return (width + 1) / 2 + ATTN_ALIGNMENT / sizeof(float);
+}
+
 /* What a plan is for: attn_run(), the same without direct sequences, or
  * attn_heads_add(). */
 enum plan_kind { PLAN_RUN, PLAN_PROJECTED, PLAN_HEADS };
@@ -92,7 +98,7 @@ struct plan_batch {
 
 /* The arrays of the scratch memory, in their order; see struct run. */
 enum plan_array {
-    PLAN_CONVERTED, /* the largest input in bfloat16; nothing with float32 */
+    PLAN_CONVERTED, /* the largest input of projections in bfloat16, or nothing */
     PLAN_NORMED,    /* the largest input that the norm before the layer is applied to */
     PLAN_ROTATIONS,
     PLAN_QUERIES,

@@ -158,8 +158,10 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     /* The heads' outputs may overwrite the queries, or be the outputs themselves. */
     bool in_outputs = !sums && !request->omit_outputs && !info->projection.output;
     bool own_context = model->engine.score_size != info->width.head && !in_outputs;
-    size_t converted = size_max(product_of(queries, info->width.query / 2 + 1),
-                                product_of(projected, widest / 2 + 1));
+    size_t converted = size_max(
+        product_of(queries,
+                   plan_converted_ld(size_max(info->width.query, layer->hidden))),
+        product_of(projected, plan_converted_ld(widest)));
     size_t normed = size_max(product_of(queries, info->width.query),
                              product_of(layer->norms_keys ? projected : 0, widest));
     size_t floats;

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define STRIP_ROWS      192 /* rows that stay in the second-level cache */
+#define STRIP_ROWS_MAX  192 /* kernels->strip_rows of any set */
 #define TASK_PANELS_MAX 8   /* panels of weights in one task */
 #define NORM_FLOPS      8   /* operations that take as long as norming a number */
 
@@ -18,22 +18,15 @@ struct row_pass {
     const float *from; /* [rows, width] */
     float *to;         /* [rows, to_ld] */
     size_t rows, width, to_ld;
+    size_t strip_rows;
     const struct kernels *kernels; /* convert; NULL: they do not */
     struct norm norm;              /* norms; without weights, it copies */
 };
 
-static size_t num_strips(size_t rows) {
-    return (rows + STRIP_ROWS - 1) / STRIP_ROWS;
-}
-
-/* Returns how many rows the strip that begins at row `first` has. */
-static size_t strip_rows(size_t rows, size_t first) {
-    return size_min(rows - first, STRIP_ROWS);
-}
-
 static void pass_strip(void *data, size_t index, size_t thread) {
     const struct row_pass *p = data;
-    size_t first = index * STRIP_ROWS, count = strip_rows(p->rows, first);
+    size_t first = index * p->strip_rows,
+           count = size_min(p->rows - first, p->strip_rows);
     const float *from = p->from + first * p->width;
     float *to = p->to + first * p->to_ld;
 
@@ -48,8 +41,9 @@ static void pass_strip(void *data, size_t index, size_t thread) {
 
 /* Makes a pass, of so many operations for each number. */
 static void run_pass(const struct run *run, double flops, struct row_pass *pass) {
+    pass->strip_rows = run->model->engine.kernels->strip_rows;
     share_tasks(run->request->parallel, flops * (double)pass->rows * (double)pass->width,
-                num_strips(pass->rows), pass_strip, pass);
+                (pass->rows - 1) / pass->strip_rows + 1, pass_strip, pass);
 }
 
 /* One projection, of which some columns are wanted. */
@@ -70,9 +64,10 @@ struct projections {
     const float *x;          /* [rows, in] */
     const attn_model *model; /* whose norm before the layer is applied; NULL: none is */
     float *normed;           /* where x goes then */
-    float *converted;        /* where x goes in bfloat16; may be x itself */
+    float *converted;        /* where x goes in bfloat16 */
     size_t x_ld;
     size_t rows;
+    size_t strip_rows; /* rows that are projected at a time */
     /* The sequences whose keys the rows are, and those after them. */
     const struct sequence_position *sequences;
     const size_t *key_lens; /* [num_sequences] */
@@ -149,32 +144,32 @@ static void store_key_panels(const struct projections *p, const float *tile,
     }
 }
 
-/* Computes some columns of a strip of keys: a tile that stays in the first-level cache at
- * a time, which is then transposed. */
+/* Returns how many rows the strip that begins at row `first` has. */
+static size_t strip_rows(const struct projections *p, size_t first) {
+    return size_min(p->rows - first, p->strip_rows);
+}
+
+/* Computes some columns of a strip of keys: a panel of weights at a time, whose results
+ * stay in the first-level cache until they are transposed. */
 static void project_key_panels(const struct projections *p, const struct projection *item,
                                struct range columns, size_t first_row) {
     const struct kernels *kernels = p->engine->kernels;
     size_t step = kernels->columns, width = step / kernels->k_step;
-    size_t words = item->unit / kernels->k_step;
-    size_t end = first_row + strip_rows(p->rows, first_row);
-    float tile[KEY_BLOCK * KERNEL_COLUMNS_MAX];
+    size_t words = item->unit / kernels->k_step, count = strip_rows(p, first_row);
+    const struct range rows = {first_row, first_row + count};
+    float tile[STRIP_ROWS_MAX * KERNEL_COLUMNS_MAX];
 
     for (; columns.first < columns.end; columns.first += step) {
         size_t head = columns.first / item->unit;
         size_t first_word = columns.first % item->unit / kernels->k_step;
-        for (struct range rows = {first_row, end}; rows.first < end;
-             rows.first = rows.end) {
-            rows.end = end - rows.first < KEY_BLOCK ? end : rows.first + KEY_BLOCK;
-            size_t count = rows.end - rows.first;
-            engine_project(p->engine, item->linear,
-                           (struct range){columns.first, columns.first + step},
-                           p->depth.items, p->depth.count, p->x + rows.first * p->x_ld,
-                           p->x_ld, count, tile - columns.first, step);
-            if (kernels->convert_bf16 != NULL)
-                kernels->convert_bf16(tile, step, count, step, tile, width);
-            store_key_panels(p, tile, rows, width, words, first_word,
-                             item->y + head * item->head_rows * words);
-        }
+        engine_project(p->engine, item->linear,
+                       (struct range){columns.first, columns.first + step},
+                       p->depth.items, p->depth.count, p->x + first_row * p->x_ld,
+                       p->x_ld, count, tile - columns.first, step);
+        if (kernels->convert_bf16 != NULL)
+            kernels->convert_bf16(tile, step, count, step, tile, width);
+        store_key_panels(p, tile, rows, width, words, first_word,
+                         item->y + head * item->head_rows * words);
     }
 }
 
@@ -195,8 +190,8 @@ static void project_columns(const struct projections *p, const struct projection
             y += head * (item->head_rows - 1) * item->unit;
         }
         engine_project(p->engine, item->linear, part, p->depth.items, p->depth.count,
-                       p->x + first_row * p->x_ld, p->x_ld,
-                       strip_rows(p->rows, first_row), y, y_ld);
+                       p->x + first_row * p->x_ld, p->x_ld, strip_rows(p, first_row), y,
+                       y_ld);
         columns.first = part.end;
     }
 }
@@ -205,7 +200,7 @@ static void project_columns(const struct projections *p, const struct projection
 static void project_task(void *data, size_t index, size_t thread) {
     const struct projections *p = data;
     const struct projection *item = p->items;
-    size_t first_row = index / p->strip_tasks * STRIP_ROWS;
+    size_t first_row = index / p->strip_tasks * p->strip_rows;
     size_t task = index % p->strip_tasks;
 
     (void)thread;
@@ -247,7 +242,7 @@ static void norm_input(const struct run *run, struct projections *p) {
     };
 
     run_pass(run, NORM_FLOPS, &pass);
-    p->x = p->converted = pass.to;
+    p->x = pass.to;
 }
 
 /* Converts x to bfloat16. */
@@ -257,7 +252,7 @@ static void convert_input(const struct run *run, struct projections *p) {
         .to = p->converted,
         .rows = p->rows,
         .width = p->x_ld,
-        .to_ld = p->converted == p->x ? p->x_ld : (p->x_ld + 1) / 2,
+        .to_ld = plan_converted_ld(p->x_ld),
         .kernels = p->engine->kernels,
     };
 
@@ -267,7 +262,8 @@ static void convert_input(const struct run *run, struct projections *p) {
 }
 
 static void run_projections(const struct run *run, struct projections *p) {
-    size_t strips = num_strips(p->rows), num_threads = run->plan->num_threads;
+    size_t num_threads = run->plan->num_threads;
+    size_t strips = (p->rows - 1) / p->strip_rows + 1;
 
     /* Large tasks for one thread, but not too long; enough of them for several. */
     p->task_panels = share_task_items(strips * p->all_panels, p->flops, num_threads);
@@ -294,6 +290,7 @@ static struct projections project_from(const struct run *run, const float *x, si
                                 .normed = run->normed,
                                 .converted = run->converted,
                                 .rows = rows,
+                                .strip_rows = run->model->engine.kernels->strip_rows,
                                 .depth = {depth, 1}};
 }
 
@@ -399,8 +396,9 @@ void run_project_outputs(const struct run *run, float *outputs) {
     const struct range all = {0, engine->to_output.out};
     struct projections p = {.engine = engine,
                             .x = run->context,
-                            .converted = run->context,
+                            .converted = run->converted,
                             .rows = run->plan->sizes.num_queries,
+                            .strip_rows = engine->kernels->strip_rows,
                             .depth = run->summed_words};
 
     add_projection(&p, &engine->to_output, outputs, (struct ranges){&all, 1}, 1, 0);

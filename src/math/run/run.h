@@ -135,8 +135,8 @@ void run_project_inputs(const struct run *run);
 /* Copies the heads' outputs to `heads` [sum of Tq, H*D]. */
 void run_copy_heads(const struct run *run, float *heads);
 
-/* The third step: projects the heads' outputs to `outputs` [sum of Tq, out_size]; with
- * bfloat16 it overwrites them. Only for models with an output projection. */
+/* The third step: projects the heads' outputs to `outputs` [sum of Tq, out_size]. Only
+ * for models with an output projection. */
 void run_project_outputs(const struct run *run, float *outputs);
 
 #endif
