@@ -98,7 +98,7 @@ struct plan_batch {
 
 /* The arrays of the scratch memory, in their order; see struct run. */
 enum plan_array {
-    PLAN_CONVERTED, /* the largest input of projections in bfloat16, or nothing */
+    PLAN_CONVERTED, /* some rows that are projected, in bfloat16; or nothing */
     PLAN_NORMED,    /* the largest input that the norm before the layer is applied to */
     PLAN_ROTATIONS,
     PLAN_QUERIES,
@@ -171,6 +171,12 @@ struct plan {
     struct plan_scratch scratch;
     struct plan_flops flops;
 };
+
+/* Returns how many rows are converted to bfloat16, and then projected, at a time: strips
+ * that stay in the caches of all threads. */
+static inline size_t plan_converted_rows(const struct plan *plan, size_t strip_rows) {
+    return plan->num_threads > 1 ? 4 * plan->num_threads * strip_rows : strip_rows;
+}
 
 /* As attn_plan() or attn_heads_plan(), but also works out the offsets. */
 attn_status plan_make(const attn_model *model, const attn_request *request,

@@ -158,16 +158,17 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     /* The heads' outputs may overwrite the queries, or be the outputs themselves. */
     bool in_outputs = !sums && !request->omit_outputs && !info->projection.output;
     bool own_context = model->engine.score_size != info->width.head && !in_outputs;
-    size_t converted = size_max(
-        product_of(queries,
-                   plan_converted_ld(size_max(info->width.query, layer->hidden))),
-        product_of(projected, plan_converted_ld(widest)));
+    size_t converted =
+        size_min(size_max(queries, projected),
+                 plan_converted_rows(plan, model->engine.kernels->strip_rows));
     size_t normed = size_max(product_of(queries, info->width.query),
                              product_of(layer->norms_keys ? projected : 0, widest));
     size_t floats;
 
     const struct reserve_array arrays[] = {
-        [PLAN_CONVERTED] = {bf16 ? converted : 0, 1},
+        [PLAN_CONVERTED] = {bf16 ? converted : 0,
+                            plan_converted_ld(size_max(
+                                size_max(info->width.query, widest), layer->hidden))},
         [PLAN_NORMED] = {info->pre_norm.applied ? normed : 0, 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},

@@ -64,10 +64,13 @@ struct projections {
     const float *x;          /* [rows, in] */
     const attn_model *model; /* whose norm before the layer is applied; NULL: none is */
     float *normed;           /* where x goes then */
-    float *converted;        /* where x goes in bfloat16 */
+    float *converted;        /* where a part of x goes in bfloat16 */
     size_t x_ld;
     size_t rows;
-    size_t strip_rows; /* rows that are projected at a time */
+    size_t strip_rows;   /* rows that are projected at a time */
+    struct range part;   /* rows that are converted at a time; or all */
+    const float *part_x; /* where they are */
+    size_t part_ld;
     /* The sequences whose keys the rows are, and those after them. */
     const struct sequence_position *sequences;
     const size_t *key_lens; /* [num_sequences] */
@@ -149,6 +152,10 @@ static size_t strip_rows(const struct projections *p, size_t first) {
     return size_min(p->rows - first, p->strip_rows);
 }
 
+static const float *row_of_part(const struct projections *p, size_t row) {
+    return p->part_x + (row - p->part.first) * p->part_ld;
+}
+
 /* Computes some columns of a strip of keys: a panel of weights at a time, whose results
  * stay in the first-level cache until they are transposed. */
 static void project_key_panels(const struct projections *p, const struct projection *item,
@@ -164,8 +171,8 @@ static void project_key_panels(const struct projections *p, const struct project
         size_t first_word = columns.first % item->unit / kernels->k_step;
         engine_project(p->engine, item->linear,
                        (struct range){columns.first, columns.first + step},
-                       p->depth.items, p->depth.count, p->x + first_row * p->x_ld,
-                       p->x_ld, count, tile - columns.first, step);
+                       p->depth.items, p->depth.count, row_of_part(p, first_row),
+                       p->part_ld, count, tile - columns.first, step);
         if (kernels->convert_bf16 != NULL)
             kernels->convert_bf16(tile, step, count, step, tile, width);
         store_key_panels(p, tile, rows, width, words, first_word,
@@ -190,7 +197,7 @@ static void project_columns(const struct projections *p, const struct projection
             y += head * (item->head_rows - 1) * item->unit;
         }
         engine_project(p->engine, item->linear, part, p->depth.items, p->depth.count,
-                       p->x + first_row * p->x_ld, p->x_ld, strip_rows(p, first_row), y,
+                       row_of_part(p, first_row), p->part_ld, strip_rows(p, first_row), y,
                        y_ld);
         columns.first = part.end;
     }
@@ -200,7 +207,7 @@ static void project_columns(const struct projections *p, const struct projection
 static void project_task(void *data, size_t index, size_t thread) {
     const struct projections *p = data;
     const struct projection *item = p->items;
-    size_t first_row = index / p->strip_tasks * p->strip_rows;
+    size_t first_row = p->part.first + index / p->strip_tasks * p->strip_rows;
     size_t task = index % p->strip_tasks;
 
     (void)thread;
@@ -245,28 +252,42 @@ static void norm_input(const struct run *run, struct projections *p) {
     p->x = pass.to;
 }
 
-/* Converts x to bfloat16. */
-static void convert_input(const struct run *run, struct projections *p) {
+/* Converts the part of x to bfloat16. */
+static void convert_part(const struct run *run, struct projections *p) {
     struct row_pass pass = {
-        .from = p->x,
+        .from = p->part_x,
         .to = p->converted,
-        .rows = p->rows,
+        .rows = p->part.end - p->part.first,
         .width = p->x_ld,
         .to_ld = plan_converted_ld(p->x_ld),
         .kernels = p->engine->kernels,
     };
 
     run_pass(run, RUN_CONVERT_FLOPS, &pass);
-    p->x = pass.to;
-    p->x_ld = pass.to_ld;
+    p->part_x = pass.to;
+    p->part_ld = pass.to_ld;
+}
+
+/* Projects a part of the rows. */
+static void project_part(const struct run *run, struct projections *p) {
+    size_t rows = p->part.end - p->part.first, strips = (rows - 1) / p->strip_rows + 1;
+
+    p->part_x = p->x + p->part.first * p->x_ld;
+    p->part_ld = p->x_ld;
+    if (p->engine->kernels->convert_bf16 != NULL)
+        convert_part(run, p);
+    share_tasks(run->request->parallel, p->flops * (double)rows / (double)p->rows,
+                strips * p->strip_tasks, project_task, p);
 }
 
 static void run_projections(const struct run *run, struct projections *p) {
-    size_t num_threads = run->plan->num_threads;
+    bool converts = p->engine->kernels->convert_bf16 != NULL;
     size_t strips = (p->rows - 1) / p->strip_rows + 1;
+    size_t part = converts ? plan_converted_rows(run->plan, p->strip_rows) : p->rows;
 
     /* Large tasks for one thread, but not too long; enough of them for several. */
-    p->task_panels = share_task_items(strips * p->all_panels, p->flops, num_threads);
+    p->task_panels =
+        share_task_items(strips * p->all_panels, p->flops, run->plan->num_threads);
     if (p->task_panels > TASK_PANELS_MAX)
         p->task_panels = TASK_PANELS_MAX;
     for (size_t i = 0; i < p->count; i++)
@@ -274,10 +295,10 @@ static void run_projections(const struct run *run, struct projections *p) {
     p->x_ld = p->items[0].linear->in;
     if (p->model != NULL)
         norm_input(run, p);
-    if (p->engine->kernels->convert_bf16 != NULL)
-        convert_input(run, p);
-    share_tasks(run->request->parallel, p->flops, strips * p->strip_tasks, project_task,
-                p);
+    for (; p->part.first < p->rows; p->part.first = p->part.end) {
+        p->part.end = size_min(p->part.first + part, p->rows);
+        project_part(run, p);
+    }
 }
 
 /* Returns no projections yet, of the inputs `x`, with the norm before the layer or
