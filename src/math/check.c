@@ -100,7 +100,8 @@ static void check_some_queries(const struct attention_check *check,
                                struct query_panel panel) {
     size_t columns = check->kernels->columns;
     size_t first_keys[KERNEL_COLUMNS_MAX], end_keys[KERNEL_COLUMNS_MAX];
-    bool by_query = way.attend != check->kernels->attend;
+    bool by_query =
+        way.attend != check->kernels->attend || check->kernels->few == SIZE_MAX;
 
     panel.num_queries = columns - c < way.num_queries ? columns - c : way.num_queries;
     panel.queries = check->queries + c * check->score_size;

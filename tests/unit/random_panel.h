@@ -305,7 +305,8 @@ static void attend(void (*form)(const struct query_panel *panel), size_t most,
         bool any = panel.sums != NULL;
 
         choose_queries(p, first, most, results, &panel);
-        panel.bias = bias = lay_out_bias(p, first, form != kernels->attend, &panel);
+        panel.bias = bias = lay_out_bias(
+            p, first, form != kernels->attend || kernels->few == SIZE_MAX, &panel);
         if (in_place) {
             panel.queries = panel.outputs;
             panel.queries_ld = panel.outputs_ld;

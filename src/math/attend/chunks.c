@@ -49,7 +49,8 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
 static void run_kernel(const struct panel_work *work, size_t first,
                        struct query_panel *panel) {
     const struct kernels *kernels = work->kernels;
-    bool few = panel->num_queries <= kernels->few && panel->sums == NULL;
+    bool one_form = kernels->few == SIZE_MAX;
+    bool few = panel->num_queries <= kernels->few && (one_form || panel->sums == NULL);
 
     bias_fill(work, first, few, panel);
     (few ? kernels->attend_few : kernels->attend)(panel);

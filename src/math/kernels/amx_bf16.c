@@ -4,6 +4,7 @@
 #include "math/kernels/sets.h"
 
 #define MATRIX
+#define MATRIX_ATTENTION
 #define KERNELS      kernels_amx_bf16
 #define KERNELS_NAME "amx"
 #include "math/kernels/avx512_words.inc"

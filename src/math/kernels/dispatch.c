@@ -109,11 +109,13 @@ size_t kernel_scratch_bytes(size_t score_size, size_t head_size, size_t key_len,
     size_t kept = weights && key_len > KEY_BLOCK ? key_len : KEY_BLOCK;
     size_t rows, bytes, blocks = weights ? key_len / KEY_BLOCK + 1 : 0;
 
-    /* The arrays of struct state in attend.inc, for the widest panel. Those of struct few
-     * in few.inc need no more, except for outputs, whose rows are whole panels. */
+    /* The arrays of struct state in attend.inc, for the widest panel, need one block of
+     * keys besides, and those of struct few in few.inc no more, except for outputs, whose
+     * rows are whole panels. matrix/attend.inc has two blocks and some vectors, and two
+     * more blocks for weights. */
     if (!size_add(score_size, head_size, &rows) || !size_add(rows, head_size, &rows) ||
         !size_add(rows, kept, &rows) || !size_add(rows, blocks, &rows) ||
-        !size_add(rows, KEY_BLOCK + 2 * KERNEL_COLUMNS_MAX, &rows) ||
+        !size_add(rows, (weights ? 5 : 2) * KEY_BLOCK + 2 * KERNEL_COLUMNS_MAX, &rows) ||
         !size_mul(rows, KERNEL_COLUMNS_MAX * sizeof(float), &bytes))
         return SIZE_MAX;
     return bytes;

@@ -136,7 +136,8 @@ struct kernels {
     void (*attend)(const struct query_panel *panel);
 
     /* Does the same, with the same bits, for at most KERNEL_FEW_MAX queries and without
-     * panel->sums. For up to `few` queries it is the faster of the two. */
+     * panel->sums. For up to `few` queries it is the faster of the two. In a set where
+     * `few` is SIZE_MAX both are one, which takes sums, and biases as attend_few(). */
     void (*attend_few)(const struct query_panel *panel);
     size_t few;
 
