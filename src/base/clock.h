@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.h: a clock that never goes backwards, for durations and deadlines. */
+/* clock.h: clocks that never go backwards, for durations and deadlines. */
 #ifndef ATTND_BASE_CLOCK_H
 #define ATTND_BASE_CLOCK_H
 
@@ -11,6 +11,13 @@ static inline int64_t clock_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Returns the nanoseconds of CPU time that the calling thread has used. Thread-safe. */
+static inline int64_t clock_thread_ns(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }
 
 #endif

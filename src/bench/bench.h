@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h: the parts of attnd-bench: its options, layers to time, their report and its
- * printing, and --wire. */
+ * printing, --peaks and --wire. */
 #ifndef ATTND_BENCH_BENCH_H
 #define ATTND_BENCH_BENCH_H
 
+#include "bench/peaks.h"
 #include "bench/rounds.h"
 #include "config/compute.h"
 
@@ -24,6 +25,7 @@ struct bench_config {
     int part; /* enum bench_part */
     bool causal;
     bool weights;
+    bool peaks;
     bool wire;
     bool json;
     size_t seconds; /* for each shape */
@@ -41,6 +43,7 @@ struct bench_times {
     const char *cpu;       /* instruction set; "" where BLAS chooses */
     const char *precision; /* "f32", "bf16" */
     bool by_head;          /* how projected keys and values lie, see struct plan */
+    size_t peaks;          /* which of the report's are those of its kernels */
     double seconds[BENCH_ROUNDS_MAX];
 };
 
@@ -80,8 +83,8 @@ struct bench_report {
     size_t num_rounds, num_contenders;
     bool has_baseline; /* the last contender is "cblas tiles" */
     struct bench_times contenders[BENCH_CONTENDERS_MAX];
-    /* Operations per second of multiply-adds alone, as precise as the first contender. */
-    double peak[BENCH_ROUNDS_MAX];
+    size_t num_peaks;
+    struct bench_peaks peaks[BENCH_CONTENDERS_MAX]; /* each of another set of kernels */
     /* Bytes per second that reading as many words takes; of BENCH_ATTENTION alone. */
     double reading[BENCH_ROUNDS_MAX];
 };
@@ -101,6 +104,10 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
 /* Times the layer, and prints the report. Returns the exit code. */
 int bench_layer_run(const struct bench_config *config, const struct bench_shape *shape,
                     const struct bench_layer *layer);
+
+/* Times the multiply-adds of every set of kernels that this CPU can run, and returns the
+ * exit code. */
+int bench_peaks_run(const struct bench_config *config);
 
 /* Times reading and printing JSON numbers, and returns the exit code. */
 int bench_wire(const struct bench_config *config);

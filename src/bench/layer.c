@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.c: times a layer in process. The peak of this CPU, reading memory, the engines
+/* layer.c: times a layer in process. The peaks of this CPU, reading memory, the engines
  * and a baseline take turns in every round. */
 #include "bench/bench.h"
 
@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEAK_COUNT  300000 /* times that a measurement repeats its multiply-adds */
 #define READ_WORDS  262144 /* read at a time: more are slower */
 #define ENGINES_MAX 3
 
@@ -75,32 +74,12 @@ static bool run_turn(void *context) {
 /* Returns the seconds that one run of a contender needs; negative when it fails. */
 static double time_contender(struct bench *b, size_t contender) {
     b->turn = contender;
-    return bench_time(run_turn, b);
+    return bench_time(b->report->threads, run_turn, b);
 }
 
-/* Returns into how many tasks the limits of the machine are divided. */
+/* Returns into how many tasks reading is divided. */
 static size_t num_tasks(const struct bench_report *report) {
     return 4 * report->threads;
-}
-
-static void run_peak_task(void *data, size_t index, size_t thread) {
-    const struct bench *b = data;
-    float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor subnormal */
-    (void)index;
-    (void)thread;
-    b->models[0]->engine.kernels->multiply_add(PEAK_COUNT, numbers);
-}
-
-/* Returns how many operations per second all threads together can do. */
-static double time_peak(struct bench *b) {
-    float numbers[] = {1, 1, 1};
-    size_t flop = b->models[0]->engine.kernels->multiply_add(0, numbers);
-    size_t tasks = num_tasks(b->report);
-    int64_t began = clock_now_ns();
-
-    b->parallel.run(b->parallel.context, tasks, run_peak_task, b);
-    return (double)flop * PEAK_COUNT * (double)tasks /
-           ((double)(clock_now_ns() - began) * 1e-9);
 }
 
 /* Reads as much as keys and values are in float32, in the memory where all contenders
@@ -132,10 +111,11 @@ static bool run_round(void *context, size_t index) {
     struct bench *b = context;
     struct bench_report *r = b->report;
 
-    r->peak[index] = time_peak(b);
+    for (size_t i = 0; i < r->num_peaks; i++)
+        bench_peaks_time(&r->peaks[i], &b->parallel, index);
     if (r->part == BENCH_ATTENTION)
-        r->reading[index] =
-            (double)r->read_words * sizeof(float) / bench_time(run_reading, b);
+        r->reading[index] = (double)r->read_words * sizeof(float) /
+                            bench_time(r->threads, run_reading, b);
     for (size_t c = 0; c < r->num_contenders; c++) {
         r->contenders[c].seconds[index] = time_contender(b, c);
         if (b->status != ATTN_OK)
@@ -171,6 +151,18 @@ static void run_bench_job(struct sched_job *job, struct sched_worker *worker) {
 
 /* --- what is timed --- */
 
+/* Adds the peaks of a contender's kernels, unless another has them, too. */
+static void add_peaks(struct bench_report *r, struct bench_times *contender,
+                      const struct kernels *kernels) {
+    size_t i = 0;
+
+    while (i < r->num_peaks && r->peaks[i].kernels != kernels)
+        i++;
+    r->peaks[i].kernels = kernels;
+    r->num_peaks += i == r->num_peaks;
+    contender->peaks = i;
+}
+
 /* Makes the contenders: both engines, or the one that --engine names. Native runs in the
  * precision of the model or --precision, and in float32. */
 static attn_status make_contenders(struct bench *b, attn_error *error) {
@@ -194,25 +186,29 @@ static attn_status make_contenders(struct bench *b, attn_error *error) {
 
         attn_model **model = &b->models[r->num_contenders];
         status = bench_layer_create(b->layer, &engines[i], model, error);
-        if (status == ATTN_OK)
-            r->contenders[r->num_contenders++] =
-                (struct bench_times){.name = engines[i].engine,
-                                     .cpu = (*model)->info.engine.cpu,
-                                     .precision = engines[i].precision};
+        if (status != ATTN_OK)
+            break;
+
+        struct bench_times *contender = &r->contenders[r->num_contenders++];
+        *contender = (struct bench_times){.name = engines[i].engine,
+                                          .cpu = (*model)->info.engine.cpu,
+                                          .precision = engines[i].precision};
+        add_peaks(r, contender, (*model)->engine.kernels);
     }
     return status;
 }
 
 /* Adds the tiles, which are single-threaded, as the baseline where they can compute the
- * layer. */
+ * layer. Their peaks are those of the contender before them, which is in float32. */
 static void add_tiles(struct bench *b) {
     struct bench_report *r = b->report;
+    size_t peaks = r->contenders[r->num_contenders - 1].peaks;
 
     if (!bench_tiles_support(b->models[0], &b->request))
         return;
     r->has_baseline = true;
-    r->contenders[r->num_contenders++] =
-        (struct bench_times){.name = "cblas tiles", .cpu = "", .precision = "f32"};
+    r->contenders[r->num_contenders++] = (struct bench_times){
+        .name = "cblas tiles", .cpu = "", .precision = "f32", .peaks = peaks};
 }
 
 /* Copies the sizes of the layer to the report. Errors: ATTN_E_VALUE when it lacks the

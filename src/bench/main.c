@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c: the program attnd-bench, which times what --shape and --model ask for, or
- * --wire. */
+/* main.c: the program attnd-bench, which times what --shape and --model ask for,
+ * --peaks or --wire. */
 #include "base/heap.h"
 #include "bench/bench.h"
 #include "config/help.h"
@@ -23,7 +23,8 @@ static const char about[] =
     "Each round runs all contenders one after the other, so a ratio is of runs that are "
     "close in time. A line has the median of the rounds, the shortest and the longest, "
     "the operations per second that the mask leaves, and which share of the multiply-add "
-    "peak of this CPU these are. cblas tiles is a plain program over cblas, on one "
+    "peak of its instructions these are: with factors in registers, and \"loaded\" from "
+    "the first-level cache. cblas tiles is a plain program over cblas, on one "
     "thread; it is left out where it cannot compute the layer. With --part attention a "
     "line also has the bytes of keys and values per second, next to reading memory.";
 
@@ -112,6 +113,8 @@ static int run_asked(const struct bench_config *config) {
     attn_error error;
     if (attn_init(&error) != ATTN_OK)
         return bench_report_error(error.text, 1);
+    if (config->peaks)
+        return bench_peaks_run(config);
     if (config->wire)
         return bench_wire(config);
     if (config->shapes.count == 0)

@@ -22,10 +22,16 @@ static double share_of(const struct bench_report *report, size_t c, double work,
     return bench_ratio(reached, limit, report->num_rounds);
 }
 
-/* Returns how much of the peak contender `c` reaches, counting only the work that the
- * mask leaves. */
+/* Return how much of the peaks of its kernels contender `c` reaches, counting only the
+ * work that the mask leaves. */
 static double share_of_peak(const struct bench_report *report, size_t c) {
-    return share_of(report, c, report->done_flop, report->peak);
+    return share_of(report, c, report->done_flop,
+                    report->peaks[report->contenders[c].peaks].registers);
+}
+
+static double share_of_loaded(const struct bench_report *report, size_t c) {
+    return share_of(report, c, report->done_flop,
+                    report->peaks[report->contenders[c].peaks].loaded);
 }
 
 /* Returns the bytes of keys and values, as if each was read once. */
@@ -43,10 +49,22 @@ static double over_baseline(const struct bench_report *report, size_t c) {
                        report->contenders[c].seconds, report->num_rounds);
 }
 
-/* Prints the line above the contenders, and the line of the peak. */
-static void print_text_head(const struct bench_report *report) {
-    struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
+static void print_text_peaks(const struct bench_report *report) {
+    for (size_t i = 0; i < report->num_peaks; i++) {
+        const struct bench_peaks *set = &report->peaks[i];
+        struct bench_spread peak = bench_spread(set->registers, report->num_rounds);
+        struct bench_spread loaded = bench_spread(set->loaded, report->num_rounds);
 
+        printf("  %-18s  %-8s %-4s %30.1f GFLOP/s (%.1f..%.1f)", "multiply-add peak",
+               set->kernels->name, bench_peaks_precision(set), peak.median * 1e-9,
+               peak.min * 1e-9, peak.max * 1e-9);
+        printf(", loaded %.1f (%.1f..%.1f)\n", loaded.median * 1e-9, loaded.min * 1e-9,
+               loaded.max * 1e-9);
+    }
+}
+
+/* Prints the line above the contenders, and the lines of the limits. */
+static void print_text_head(const struct bench_report *report) {
     printf("%s %s%s(%zu,%zu,%zu) %zu head%s", bench_parts[report->part], report->model,
            report->model[0] != '\0' ? " " : "", report->sequences, report->query_len,
            report->width, report->heads, plural_of(report->heads));
@@ -69,8 +87,7 @@ static void print_text_head(const struct bench_report *report) {
         printf(", %.3f of them needed", report->done_flop * 1e-9);
     printf("; %zu round%s\n", report->num_rounds, plural_of(report->num_rounds));
 
-    printf("  %-18s %47.1f GFLOP/s (%.1f..%.1f)\n", "multiply-add peak",
-           peak.median * 1e-9, peak.min * 1e-9, peak.max * 1e-9);
+    print_text_peaks(report);
     if (report->part == BENCH_ATTENTION) {
         struct bench_spread reading = bench_spread(report->reading, report->num_rounds);
         printf("  %-18s %47.1f GB/s (%.1f..%.1f)\n", "read bandwidth",
@@ -86,8 +103,9 @@ void bench_print_text(const struct bench_report *report) {
 
         printf("  %-11s %-8s %-4s %9.3f ms (%.3f..%.3f) ", times->name, times->cpu,
                times->precision, s.median * 1e3, s.min * 1e3, s.max * 1e3);
-        printf("%8.1f GFLOP/s  %.2f of peak", report->done_flop / s.median * 1e-9,
-               share_of_peak(report, c));
+        printf("%8.1f GFLOP/s  %.2f of peak, %.2f of loaded",
+               report->done_flop / s.median * 1e-9, share_of_peak(report, c),
+               share_of_loaded(report, c));
         if (report->has_baseline)
             printf("  %.2fx cblas tiles", over_baseline(report, c));
         if (report->part == BENCH_ATTENTION)
@@ -103,7 +121,7 @@ void bench_print_text(const struct bench_report *report) {
 }
 
 void bench_print_json(const struct bench_report *report) {
-    struct bench_spread peak = bench_spread(report->peak, report->num_rounds);
+    const struct bench_peaks *peaks = &report->peaks[report->contenders[0].peaks];
 
     printf("{\"part\":\"%s\",", bench_parts[report->part]);
     if (report->model[0] != '\0')
@@ -115,10 +133,11 @@ void bench_print_json(const struct bench_report *report) {
     printf("\"causal\":%s,\"weights\":%s,\"threads\":%zu,",
            report->causal ? "true" : "false", report->weights ? "true" : "false",
            report->threads);
-    printf(
-        "\"dense_gflop\":%.9g,\"done_gflop\":%.9g,\"rounds\":%zu,\"peak_gflops\":%.3f,",
-        report->dense_flop * 1e-9, report->done_flop * 1e-9, report->num_rounds,
-        peak.median * 1e-9);
+    printf("\"dense_gflop\":%.9g,\"done_gflop\":%.9g,\"rounds\":%zu,",
+           report->dense_flop * 1e-9, report->done_flop * 1e-9, report->num_rounds);
+    printf("\"peak_gflops\":%.3f,\"loaded_peak_gflops\":%.3f,",
+           bench_spread(peaks->registers, report->num_rounds).median * 1e-9,
+           bench_spread(peaks->loaded, report->num_rounds).median * 1e-9);
     if (report->part == BENCH_ATTENTION)
         printf("\"read_gb_per_s\":%.3f,",
                bench_spread(report->reading, report->num_rounds).median * 1e-9);
@@ -130,9 +149,10 @@ void bench_print_json(const struct bench_report *report) {
         printf("%s{\"name\":\"%s\",\"cpu\":\"%s\",\"precision\":\"%s\",",
                c > 0 ? "," : "", times->name, times->cpu, times->precision);
         printf("\"median_ms\":%.6f,\"min_ms\":%.6f,\"max_ms\":%.6f,\"gflops\":%.3f,"
-               "\"of_peak\":%.4f",
+               "\"of_peak\":%.4f,\"of_loaded_peak\":%.4f",
                s.median * 1e3, s.min * 1e3, s.max * 1e3,
-               report->done_flop / s.median * 1e-9, share_of_peak(report, c));
+               report->done_flop / s.median * 1e-9, share_of_peak(report, c),
+               share_of_loaded(report, c));
         if (report->has_baseline)
             printf(",\"over_baseline\":%.4f", over_baseline(report, c));
         if (report->part == BENCH_ATTENTION)

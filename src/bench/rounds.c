@@ -11,23 +11,26 @@
 #define ROUNDS_MIN  5
 
 /* Runs for at least so many seconds. Returns the seconds of one run, or -1. */
-static double time_runs(bool (*run)(void *context), void *context, double seconds_min) {
-    int64_t began = clock_now_ns(), elapsed;
+static double time_runs(int64_t (*now)(void), bool (*run)(void *context), void *context,
+                        double seconds_min) {
+    int64_t began = now(), elapsed;
     size_t runs = 0;
 
     do {
         if (!run(context))
             return -1;
         runs++;
-        elapsed = clock_now_ns() - began;
+        elapsed = now() - began;
     } while ((double)elapsed < seconds_min * 1e9);
     return (double)elapsed * 1e-9 / (double)runs;
 }
 
-double bench_time(bool (*run)(void *context), void *context) {
-    if (time_runs(run, context, WARM_UP) < 0)
+double bench_time(size_t threads, bool (*run)(void *context), void *context) {
+    int64_t (*now)(void) = threads == 1 ? clock_thread_ns : clock_now_ns;
+
+    if (time_runs(now, run, context, WARM_UP) < 0)
         return -1;
-    return time_runs(run, context, SECONDS_MIN);
+    return time_runs(now, run, context, SECONDS_MIN);
 }
 
 size_t bench_rounds(size_t seconds, bool (*round)(void *context, size_t index),

@@ -13,9 +13,10 @@ struct bench_spread {
     double min, median, max;
 };
 
-/* Returns the seconds that one call of `run` takes; a short one is repeated. Returns a
- * negative number when `run` returns false. */
-double bench_time(bool (*run)(void *context), void *context);
+/* Returns the seconds that one call of `run` takes; a short one is repeated. With one
+ * thread, which is the caller, these are CPU time, so that other programs do not count.
+ * Returns a negative number when `run` returns false. */
+double bench_time(size_t threads, bool (*run)(void *context), void *context);
 
 /* Calls `round` with 0, 1, 2, ... until `seconds` have passed, but at least a few times
  * and at most BENCH_ROUNDS_MAX times. Returns how many rounds there were, or 0 when

@@ -240,7 +240,7 @@ static bool run_wire_round(void *context, size_t index) {
     struct wire_rounds *times = context;
     for (size_t c = 0; c < 2; c++) {
         times->contender = &times->wire_case->contenders[c];
-        times->seconds[c][index] = bench_time(run_wire_turn, times);
+        times->seconds[c][index] = bench_time(1, run_wire_turn, times);
         if (times->seconds[c][index] < 0)
             return false;
     }

@@ -39,6 +39,25 @@ def test_layer_is_timed_with_every_engine_and_the_baseline():
         assert report["results"][-1]["over_baseline"] == 1
 
 
+def test_share_of_the_peaks_is_that_of_its_own_kernels():
+    report, = bench("--shape", "1,64,64,4", "--workers", 1)
+    for result in report["results"]:
+        for share, peak in (("of_peak", "peak_gflops"), ("of_loaded_peak", "loaded_peak_gflops")):
+            assert result[share] == pytest.approx(result["gflops"] / report[peak], rel=0.5), result
+
+
+def test_peaks_of_all_sets_of_kernels_are_measured():
+    report, = bench("--peaks")
+    assert report["threads"] == 1 and report["rounds"] >= 5
+    sets = {(s["cpu"], s["precision"]): s for s in report["sets"]}
+    assert len(sets) == len(report["sets"]) and sets["portable", "f32"]["used"]
+    for peaks in sets.values():
+        assert peaks["peak_gflops"] > 0 and peaks["loaded_peak_gflops"] > 0
+        assert peaks["used"] or peaks["precision"] == "bf16"
+    result = run_bench("--peaks", "--seconds", 1)
+    assert result.returncode == 0 and result.stdout.count(", loaded ") == len(sets), result
+
+
 def test_operations_are_counted_with_and_without_the_mask():
     dense, = bench("--shape", "2,8,16,4", "--engine", "native")
     assert dense["dense_gflop"] == dense["done_gflop"] == pytest.approx(
@@ -178,7 +197,7 @@ def test_model_that_cannot_be_timed_says_why(tmp_path):
 def test_help_says_how_to_read_the_report_and_attnd_names_the_program():
     result = run_bench("--help")
     assert result.returncode == 0 and "multiply-add peak" in result.stdout, result
-    for option in ("shape", "part", "workers", "engine", "precision", "wire"):
+    for option in ("shape", "part", "workers", "engine", "precision", "peaks", "wire"):
         assert f"\n  --{option}" in result.stdout, option
     assert "ATTND_" not in result.stdout
     assert run_bench("--version").stdout.startswith("attnd-bench ")
@@ -192,7 +211,7 @@ def test_help_says_how_to_read_the_report_and_attnd_names_the_program():
 def test_text_report_has_peak_and_ratio():
     result = run_bench("--seconds", 1, "--shape", "1,4,8,2")
     assert result.returncode == 0, result
-    for word in ("multiply-add peak", "of peak", "cblas tiles"):
+    for word in ("multiply-add peak", "of peak", "of loaded", "cblas tiles"):
         assert word in result.stdout
 
 

@@ -56,8 +56,8 @@ bool kernels_have_matrix(const char **ret_refused) {
 }
 
 /* Lists what this CPU has, fastest first; returns how many. Intel's AVX512-BF16
- * multiplies at half the rate of float32. */
-static size_t list_sets(const struct kernels *ret_sets[SETS_MAX]) {
+ * multiplies at half the rate of float32, so it is only listed with `slow`. */
+static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
     const char *refused;
     size_t count = 0;
 
@@ -74,7 +74,7 @@ static size_t list_sets(const struct kernels *ret_sets[SETS_MAX]) {
     ret_sets[count++] = &kernels_portable;
 #ifdef __x86_64__
     if (ret_sets[0] == &kernels_avx512 && __builtin_cpu_supports("avx512bf16") &&
-        !is_intel())
+        (slow || !is_intel()))
         ret_sets[count++] = &kernels_avx512_bf16;
 #endif
 #if defined(__x86_64__) || defined(MATRIX_MODEL)
@@ -87,12 +87,18 @@ static size_t list_sets(const struct kernels *ret_sets[SETS_MAX]) {
 const struct kernels *kernels_available(size_t index) {
     const struct kernels *sets[SETS_MAX];
 
-    return index < list_sets(sets) ? sets[index] : NULL;
+    return index < list_sets(sets, false) ? sets[index] : NULL;
+}
+
+const struct kernels *kernels_runnable(size_t index) {
+    const struct kernels *sets[SETS_MAX];
+
+    return index < list_sets(sets, true) ? sets[index] : NULL;
 }
 
 const struct kernels *kernels_get(const char *name, bool bf16) {
     const struct kernels *sets[SETS_MAX];
-    size_t count = list_sets(sets), k_step = bf16 ? 2 : 1;
+    size_t count = list_sets(sets, false), k_step = bf16 ? 2 : 1;
 
     for (size_t i = 0; i < count; i++) {
         bool named = strcmp(name, sets[i]->name) == 0;

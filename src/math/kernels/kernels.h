@@ -21,6 +21,7 @@
 #define KEY_BLOCK          96 /* keys whose scores are computed before they are used */
 #define KERNEL_FEW_MAX     32 /* queries that attend_few() takes */
 #define KERNEL_CHUNK_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in chunks */
+#define KERNEL_PEAK_WORDS  8192 /* of multiply_add_loaded(): they fit every cache */
 
 /* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
  * The last panel is padded with 0, as is the depth, to whole steps of the kernels. The
@@ -159,6 +160,11 @@ struct kernels {
      * CPU. Reads values[0..2] and writes values[2], so that no round can be left out. */
     size_t (*multiply_add)(size_t count, float *values);
 
+    /* The same for factors that must be loaded from `words` [KERNEL_PEAK_WORDS], in the
+     * first-level cache: what the products of this set reach at best. It may run a few
+     * more rounds, to the end of a product. */
+    size_t (*multiply_add_loaded)(size_t count, const float *words);
+
     /* Returns the sum of `count` words, as integers modulo 2^32. Only reading takes time,
      * so what this reaches is the limit of the memory. */
     uint32_t (*sum_words)(const float *words, size_t count);
@@ -188,6 +194,10 @@ bool kernels_have_matrix(const char **ret_refused);
 /* Returns set number `index` of those that this build and CPU have: the fastest first,
  * those for bfloat16 last, then NULL. Thread-safe. */
 const struct kernels *kernels_available(size_t index);
+
+/* Returns set number `index` of all that this build and CPU can run, also of those that
+ * are never chosen since they are slower than float32; then NULL. Thread-safe. */
+const struct kernels *kernels_runnable(size_t index);
 
 /* Returns the bytes of scratch that attend() and attend_few() need for sequences of
  * `key_len` keys; `weights` says whether they write weights, or sums of them. SIZE_MAX

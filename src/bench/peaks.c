@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peaks.c: measures the multiply-add peaks of a set of kernels. */
+#include "bench/peaks.h"
+
+#include "base/clock.h"
+#include "base/noise.h"
+
+#include <string.h>
+
+#define TASK_NS 200000 /* at least so long is a task, of which there are many */
+
+struct peak_run {
+    const struct kernels *kernels;
+    const attn_parallel *parallel;
+    const float *factors; /* [KERNEL_PEAK_WORDS]; NULL: they stay in registers */
+    size_t count;         /* rounds of multiply-adds in a task */
+};
+
+const char *bench_peaks_precision(const struct bench_peaks *peaks) {
+    return peaks->kernels->k_step == 2 ? "bf16" : "f32";
+}
+
+/* Runs a task. Returns the operations of one round. */
+static size_t multiply_add(const struct peak_run *run) {
+    float numbers[] = {0.999F, 0.001F, 1.0F}; /* towards 1: neither large nor subnormal */
+
+    if (run->factors != NULL)
+        return run->kernels->multiply_add_loaded(run->count, run->factors);
+    return run->kernels->multiply_add(run->count, numbers);
+}
+
+static void run_task(void *data, size_t index, size_t thread) {
+    (void)index;
+    (void)thread;
+    multiply_add(data);
+}
+
+/* Returns into how many tasks a peak is divided. */
+static size_t num_tasks(const attn_parallel *parallel) {
+    return 4 * parallel->num_threads;
+}
+
+static bool run_tasks(void *context) {
+    struct peak_run *run = context;
+    run->parallel->run(run->parallel->context, num_tasks(run->parallel), run_task, run);
+    return true;
+}
+
+static double time_peak(struct peak_run run) {
+    size_t flop; /* of a round */
+    int64_t began;
+
+    do {
+        run.count = run.count > 0 ? 2 * run.count : 100;
+        began = clock_thread_ns();
+        flop = multiply_add(&run);
+    } while (clock_thread_ns() - began < TASK_NS);
+    return (double)flop * (double)run.count * (double)num_tasks(run.parallel) /
+           bench_time(run.parallel->num_threads, run_tasks, &run);
+}
+
+/* Makes factors that look random: the clock of a CPU depends on what it multiplies. */
+static void make_factors(const struct kernels *kernels,
+                         float ret_factors[KERNEL_PEAK_WORDS]) {
+    float noise[2 * KERNEL_PEAK_WORDS];
+    const size_t count = KERNEL_PEAK_WORDS * kernels->k_step;
+
+    noise_fill(noise, count, 1.0F);
+    if (kernels->k_step == 2)
+        kernels->convert_bf16(noise, count, 1, count, ret_factors, KERNEL_PEAK_WORDS);
+    else
+        memcpy(ret_factors, noise, KERNEL_PEAK_WORDS * sizeof *ret_factors);
+}
+
+void bench_peaks_time(struct bench_peaks *peaks, const attn_parallel *parallel,
+                      size_t round) {
+    const struct kernels *kernels = peaks->kernels;
+    float factors[KERNEL_PEAK_WORDS] __attribute__((aligned(ATTN_ALIGNMENT)));
+
+    make_factors(kernels, factors);
+    peaks->registers[round] = time_peak((struct peak_run){kernels, parallel, NULL, 0});
+    peaks->loaded[round] = time_peak((struct peak_run){kernels, parallel, factors, 0});
+}
