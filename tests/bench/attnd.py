@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,15 +42,16 @@ Sizes = structure(num_queries=SIZE, num_keys=SIZE, outputs=SIZE, weights=SIZE, h
 UNSUPPORTED = 6  # ATTN_E_UNSUPPORTED
 
 
-def make_attnd(problem, library, precision):
+def make_attnd(problem, library, cpu, precision):
     """Runs libattnd on the calling thread. Its results do not depend on the number of threads."""
     lib, error = ctypes.CDLL(library), Error()
     lib.attn_version.restype = ctypes.c_char_p
     lib.attn_model_get_info.restype = ctypes.POINTER(ModelInfo)
+    path = None
 
     def check(status):
         if status != 0:
-            text = error.text.decode() or f"libattnd: status {status}"
+            text = error.text.decode().removeprefix(f"{path}: ") or f"libattnd: status {status}"
             raise Unavailable(text) if status == UNSUPPORTED else RuntimeError(text)
 
     check(lib.attn_init(ctypes.byref(error)))
@@ -59,7 +61,7 @@ def make_attnd(problem, library, precision):
         tensors = {f"W_{p}.weight": weight for p, weight in problem.weights.items()}
         tensors |= {f"W_{p}.bias": bias for p, bias in problem.biases.items()}
         write_safetensors(path, tensors, metadata={"num_heads": str(problem.shape.heads)})
-        options = Engine(None, None, precision.encode())
+        options = Engine(None, cpu.encode(), precision.encode())
         check(lib.attn_model_load(b"peers", str(path).encode(), None, ctypes.byref(options),
                                   ctypes.byref(model), ctypes.byref(error)))
     info = lib.attn_model_get_info(model).contents
@@ -92,20 +94,20 @@ def bench_command(program):
     return [str(beside)] if beside.exists() else [program, "bench"]
 
 
-def lacks_precision(program):
-    """Returns whether this attnd is too old to know --precision."""
-    text = subprocess.run([*bench_command(program), "--help"], stdout=subprocess.PIPE, text=True,
-                          check=True).stdout
-    return "--precision" not in text
+class Measured(NamedTuple):
+    milliseconds: float
+    cblas: float  # milliseconds of `cblas tiles`, which always has one thread
+    peak: float  # GFLOP/s of multiply-adds in registers, of the same kernels
+    loaded_peak: float  # the same with operands in memory; None if attnd-bench has none
 
 
-def bench_attnd(program, part, shape, threads, precision, engine, seconds):
-    """Runs attnd-bench. Returns the milliseconds of one run, those of `cblas tiles`, which always
-    has one thread, and the multiply-add peak of that precision in GFLOP/s."""
+def bench_attnd(program, part, shape, threads, cpu, precision, engine, seconds):
+    """Runs attnd-bench once."""
     if part == "projection":  # the same rows; sequences of one row need no work between the steps
         shape = shape._replace(sequences=shape.rows, length=1, key_length=1)
     command = [*bench_command(program), "--part", part, "--shape", ",".join(map(str, shape)),
-               "--workers", str(threads), "--engine", engine, "--seconds", str(seconds), "--json"]
+               "--workers", str(threads), "--engine", engine, "--cpu", cpu, "--seconds", str(seconds),
+               "--json"]
     if precision != "f32":
         command += ["--precision", precision]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True,
@@ -115,4 +117,5 @@ def bench_attnd(program, part, shape, threads, precision, engine, seconds):
     result = next(r for r in report["results"]
                   if r["name"] == engine and r.get("precision", "f32") == precision)
     plain = next(r for r in report["results"] if r["name"] == "cblas tiles")
-    return result["median_ms"], plain["median_ms"], report["peak_gflops"]
+    return Measured(result["median_ms"], plain["median_ms"], report["peak_gflops"],
+                    report.get("loaded_peak_gflops"))

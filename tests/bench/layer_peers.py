@@ -112,13 +112,13 @@ def make_session(serialised, threads, inputs):
             f"ONNX Runtime {onnxruntime.__version__}")
 
 
-def make_onnxruntime(problem, threads):
-    return make_session(make_onnx(problem), threads, list_inputs(problem))
+def make_onnxruntime(problem, threads, serialise=make_onnx):
+    return make_session(serialise(problem), threads, list_inputs(problem))
 
 
-def make_openvino(problem, threads, precision):
+def make_openvino(problem, threads, precision, serialise=make_onnx):
     import openvino
-    core, serialised = openvino.Core(), make_onnx(problem)
+    core, serialised = openvino.Core(), serialise(problem)
     compiled = core.compile_model(core.read_model(serialised), "CPU", {
         "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": precision})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attnd and its alternatives in one run on the CPU of one machine. The layer is compared with
-numpy, ONNX Runtime and OpenVINO (in float32 and bfloat16). One projection, of as many rows and of a
-few, is compared with numpy's BLAS, the system's BLAS and oneDNN (both precisions).
+"""Times attnd and its alternatives in one run on the CPU of one machine. The layer, and one
+projection of as many rows or of a few, are compared with numpy, ONNX Runtime and OpenVINO (in
+float32 and bfloat16), the projection with the system's BLAS and oneDNN (both precisions), too.
 
     apt-get install libdnnl-dev
     python3 -m venv /tmp/peers
@@ -10,15 +10,17 @@ few, is compared with numpy's BLAS, the system's BLAS and oneDNN (both precision
 
 All have the same random weights, biases and inputs. First every result is compared with float64. A
 program whose result differs too much is reported and not timed, and the exit status is 1. A program
-that this machine lacks is listed with the reason.
+that this machine lacks is listed with the reason, as is what a program cannot do.
 Then the programs take turns in every round. Ratios are taken within a round, because the speed of a
 machine drifts. The time of a round is the median of at least 5 measurements of at least 10 ms each,
-as in `attnd-bench`. Every peer has its own process, without environment settings for BLAS and
+as in `attnd-bench`; with one thread it is CPU time. Every peer has its own process, without environment settings for BLAS and
 similar libraries, and waits there while the others are timed.
 
 attnd is timed by `attnd-bench`, which has its own weights and no biases. (A bias costs nothing,
-because sums start with it.) Results are compared with libattnd, with the common weights. The peers
-are called from Python with inputs and outputs bound beforehand, which costs them up to 0.01 ms.
+because sums start with it.) Results are compared with libattnd, with the common weights. "attnd
+f32" and "attnd bf16" are the kernels that attnd chooses; other sets of kernels (--cpu) are named.
+Beside its figures are two peaks of the same kernels: multiply-adds in registers, and with operands
+loaded from the first-level cache. The peers are called from Python with inputs and outputs bound beforehand, which costs them up to 0.01 ms.
 In bf16, attnd and OpenVINO read and write float32. oneDNN is timed with rows that are already bf16
 ("oneDNN bf16"), and with rows that it converts in each run ("oneDNN f32>bf16").
 """
@@ -32,6 +34,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -39,11 +42,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnd import bench_attnd, lacks_precision, make_attnd
+from attnd import bench_attnd, make_attnd
 from layer_peers import make_numpy, make_onnxruntime, make_openvino
 from plot import draw
 from problems import Shape, count_gflop, make_problem
-from product_peers import build_onednn, make_numpy_product, make_onednn
+from product_peers import (build_onednn, make_numpy_product, make_onednn,
+                           make_onnxruntime_product, make_openvino_product)
 from tables import markdown, print_case
 from turns import Peer
 
@@ -51,6 +55,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ["1,128,768,12", "8,512,768,12", "1,2048,768,12", "64,1,768,12", "1,1,768,12"]
 FEW_QUERIES = ["1,1,768,12,8192", "1,16,768,12,8192", "64,1,768,12,512"]  # for layers only
 FEW_ROWS = ["4,1,768,12", "16,1,768,12"]  # for projections only
+PRECISIONS = "f32", "bf16"
 SETTLE_SECONDS = 0.1  # idle threads of the previous program spin for a while before they sleep
 
 
@@ -67,48 +72,57 @@ def list_peers(part, onednn):
                 "OpenVINO f32": Contender("f32", make_openvino, {"precision": "f32"}),
                 "OpenVINO bf16": Contender("bf16", make_openvino, {"precision": "bf16"})}
     return {"numpy": Contender("f32", make_numpy_product, {}),
+            "ONNX Runtime": Contender("f32", make_onnxruntime_product, {}),
+            "OpenVINO f32": Contender("f32", make_openvino_product, {"precision": "f32"}),
+            "OpenVINO bf16": Contender("bf16", make_openvino_product, {"precision": "bf16"}),
             "oneDNN f32": Contender("f32", make_onednn, {"library": onednn, "rows": "f32"}),
             "oneDNN bf16": Contender("bf16", make_onednn, {"library": onednn, "rows": "bf16"}),
             "oneDNN f32>bf16": Contender("bf16", make_onednn,
                                          {"library": onednn, "rows": "f32 to bf16"})}
 
 
+CANNOT = {"layer": {"oneDNN": {"precision": "f32", "unavailable": "has no attention"}},
+          "projection": {}}
+
+
 def compare_attnd(arguments, part, shape, expected):
+    """Compares the sets of kernels that attnd chooses, then those of --cpu that are others."""
     entries = {}
-    for precision in "f32", "bf16":
-        if precision != "f32" and lacks_precision(arguments.attnd):
-            entry = {"precision": precision, "unavailable": "this attnd has no --precision"}
-        else:
+    for cpu in "auto", *arguments.cpu:
+        for precision in PRECISIONS:
+            name = f"attnd {precision}" if cpu == "auto" else f"attnd {cpu} {precision}"
             peer = Peer(make_attnd, partial(make_problem, part, shape), 1,
-                        {"library": str(arguments.library), "precision": precision})
+                        {"library": str(arguments.library), "cpu": cpu, "precision": precision})
             entry = peer.compare(precision, expected)
             peer.close()
-        entries[f"attnd {precision}"] = entry
+            if "detail" not in entry or entry["detail"] not in (
+                    other.get("detail") for other in entries.values()):
+                entries[name] = entry | {"cpu": cpu}
     return entries
 
 
+def time_attnd(arguments, part, shape, threads, entry):
+    engine = entry["detail"].split(", ")[1]
+    return bench_attnd(arguments.attnd, part, shape, threads, entry["cpu"], entry["precision"],
+                       engine, arguments.seconds)
+
+
 def take_turns(arguments, part, shape, threads, entries, peers):
-    """Returns milliseconds in each round by name, and multiply-add peaks of attnd by name."""
+    """Returns milliseconds in each round by name, and by name what attnd-bench measured."""
     times = {name: [] for name, entry in entries.items() if "detail" in entry
              and "failed" not in entry}
-    peaks, plain = {}, []
+    measured = defaultdict(list)
     for _ in range(arguments.rounds if "attnd f32" in times else 0):
         for name in times:
             time.sleep(SETTLE_SECONDS)
             if name in peers:
-                elapsed = peers[name].time(arguments.seconds)
+                times[name].append(peers[name].time(arguments.seconds))
             else:
-                engine = entries[name]["detail"].split(", ")[1]
-                elapsed, cblas, peak = bench_attnd(
-                    arguments.attnd, part, shape, threads, entries[name]["precision"], engine,
-                    arguments.seconds)
-                peaks.setdefault(name, []).append(peak)
-                if name == "attnd f32":
-                    plain.append(cblas)
-            times[name].append(elapsed)
-    if part == "projection" and threads == 1 and plain:
-        times["cblas"] = plain
-    return times, peaks
+                measured[name].append(time_attnd(arguments, part, shape, threads, entries[name]))
+                times[name].append(measured[name][-1].milliseconds)
+    if part == "projection" and threads == 1 and measured:
+        times["cblas"] = [mine.cblas for mine in measured["attnd f32"]]
+    return times, measured
 
 
 def run_case(arguments, part, shape, threads, expected):
@@ -121,7 +135,8 @@ def run_case(arguments, part, shape, threads, expected):
              for name, (_, maker, options) in listed.items()}
     entries |= {name: peer.compare(listed[name].precision, expected)
                 for name, peer in peers.items()}
-    times, peaks = take_turns(arguments, part, shape, threads, entries, peers)
+    entries |= CANNOT[part]
+    times, measured = take_turns(arguments, part, shape, threads, entries, peers)
     for peer in peers.values():
         peer.close()
     if "cblas" in times:  # the baseline of attnd-bench, whose results its tests compare
@@ -130,8 +145,10 @@ def run_case(arguments, part, shape, threads, expected):
         if mine:
             entries[name] |= {"rounds_ms": mine, "median_ms": median(mine), "min_ms": min(mine),
                               "max_ms": max(mine), "gflops": gflop / median(mine) * 1e3}
-    for name, mine in peaks.items():
-        entries[name] |= {"peaks_gflops": mine, "peak_gflops": median(mine)}
+    for name, mine in measured.items():
+        entries[name]["peaks_gflops"] = [m.peak for m in mine]
+        if mine[0].loaded_peak is not None:
+            entries[name]["loaded_peaks_gflops"] = [m.loaded_peak for m in mine]
     return case | {"results": entries}
 
 
@@ -159,8 +176,13 @@ def parse_arguments():
                         + ", for the layer " + " ".join(FEW_QUERIES)
                         + ", and for projections 4 and 16 rows")
     parser.add_argument("--threads", type=int, action="append", help="as --shape; default: 1, 2")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--cpu", action="append", metavar="SET",
+                        help="also time this set of kernels of attnd, where it is not the one that "
+                        "attnd chooses; may be given several times; default: avx512, amx")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=1, help="length of one turn; default: 1")
+    parser.add_argument("--minutes", type=float, default=15, metavar="N",
+                        help="begin no other case after so long; default: 15")
     parser.add_argument("--quick", action="store_true", help="two rounds of three shapes")
     parser.add_argument("--attnd", type=Path, default=ROOT / "build/src/attnd")
     parser.add_argument("--library", type=Path, default=ROOT / "build/src/libattnd.so")
@@ -174,6 +196,7 @@ def parse_arguments():
             parser.error(f"{path} does not exist; build attnd, or use --attnd and --library")
     arguments.attnd, arguments.library = arguments.attnd.resolve(), arguments.library.resolve()
     arguments.rounds = 2 if arguments.quick else max(arguments.rounds, 1)
+    arguments.cpu = arguments.cpu or ["avx512", "amx"]
     return arguments
 
 
@@ -185,10 +208,14 @@ def list_shapes(arguments, part):
 
 
 def measure(arguments):
-    cases = []
+    cases, end = [], time.monotonic() + arguments.minutes * 60
     for part in [arguments.part] if arguments.part else ["layer", "projection"]:
         for shape in list_shapes(arguments, part):
-            run, outputs, _ = make_numpy(make_problem(part, shape), dtype=np.float64)
+            if time.monotonic() > end:
+                print(f"\nleft out after {arguments.minutes:g} minutes: {part} {tuple(shape)}")
+                continue
+            maker = make_numpy if part == "layer" else make_numpy_product
+            run, outputs, _ = maker(make_problem(part, shape), dtype=np.float64)
             run()
             for threads in arguments.threads or (1, 2):
                 cases.append(run_case(arguments, part, shape, threads, outputs()))

@@ -55,8 +55,9 @@ def make_problem(part, shape):
     """
     rng = np.random.default_rng(20170612)
     width = shape.width
-    weights = {p: (rng.normal(size=(width, width)) / np.sqrt(width)).astype("f4") for p in "qkvo"}
-    biases = {p: (rng.normal(size=width) / 10).astype("f4") for p in "qkvo"}
+    drawn = "o" if part == "projection" else "qkvo"
+    weights = {p: (rng.normal(size=(width, width)) / np.sqrt(width)).astype("f4") for p in drawn}
+    biases = {p: (rng.normal(size=width) / 10).astype("f4") for p in drawn}
     if part == "projection":
         shape = shape._replace(sequences=shape.rows, length=1, key_length=1)
         weights |= {p: np.eye(width, dtype="f4") for p in "qkv"}

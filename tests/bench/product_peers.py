@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One projection in other programs, as make_problem() describes it: numpy's BLAS and oneDNN. Makers
-are as in layer_peers.py."""
+"""One projection in other programs, as make_problem() describes it. Makers are as in
+layer_peers.py."""
 
 import ctypes
 import os
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from family_peers import Graph
+from layer_peers import make_onnxruntime, make_openvino
 from problems import Unavailable
 
 SOURCE = Path(__file__).with_name("onednn.c")
@@ -16,9 +18,10 @@ ROWS = {"f32": 0, "bf16": 1, "f32 to bf16": 2}  # enum onednn_rows
 UNIMPLEMENTED = 3  # dnnl_unimplemented
 
 
-def make_numpy_product(problem, threads):  # threads: see Peer
-    rows = problem.queries.reshape(-1, problem.shape.width)
-    weight, bias = np.ascontiguousarray(problem.weights["o"].T), problem.biases["o"]
+def make_numpy_product(problem, threads=None, dtype=np.float32):  # threads: see Peer
+    rows = problem.queries.reshape(-1, problem.shape.width).astype(dtype)
+    weight = problem.weights["o"].T.astype(dtype, order="C")
+    bias = problem.biases["o"].astype(dtype)
     outputs = np.empty_like(rows)
 
     def run():
@@ -27,6 +30,28 @@ def make_numpy_product(problem, threads):  # threads: see Peer
 
     return (run, lambda: outputs.reshape(problem.queries.shape),
             f"numpy {np.__version__}")
+
+
+def serialise_product(problem):
+    graph = Graph()
+    graph.project("outputs", "queries", problem.weights["o"], problem.biases["o"])
+    return graph.serialise(problem.queries)
+
+
+def make_graph_product(problem, threads, maker, options):
+    """By a maker of layer_peers.py, which is given all rows as one matrix."""
+    rows = problem.queries.reshape(-1, problem.shape.width)
+    run, outputs, detail = maker(problem._replace(queries=rows, keys=rows), threads,
+                                 serialise=serialise_product, **options)
+    return run, lambda: outputs().reshape(problem.queries.shape), detail
+
+
+def make_onnxruntime_product(problem, threads):
+    return make_graph_product(problem, threads, make_onnxruntime, {})
+
+
+def make_openvino_product(problem, threads, precision):
+    return make_graph_product(problem, threads, make_openvino, {"precision": precision})
 
 
 def build_onednn(folder):

@@ -6,25 +6,41 @@ from statistics import median
 from sections import list_sections, ratio, shape_text, threads_text, was_timed
 
 
+PEAKS = {"peaks_gflops": "in registers", "loaded_peaks_gflops": "operands loaded"}
+
+
+def shares(entry):
+    """Returns the shares of both peaks of attnd's kernels, as text; empty where there is none."""
+    return [f"{entry['gflops'] / median(entry[key]):.2f}" if key in entry else "" for key in PEAKS]
+
+
+def print_peaks(results):
+    """A large spread means that other programs ran."""
+    for name, entry in results.items():
+        texts = [f"{word} {median(entry[key]):.0f} ({min(entry[key]):.0f}..{max(entry[key]):.0f})"
+                 for key, word in PEAKS.items() if key in entry]
+        if texts:
+            print(f"  multiply-add peak of {name}, GFLOP/s: {', '.join(texts)}")
+
+
 def print_case(case):
     print(f"\n{case['part']} {shape_text(case)}, {threads_text(case['threads'])}, "
-          f"{case['gflop']:.3f} GFLOP", end="")
-    peaks = case["results"]["attnd f32"].get("peaks_gflops")
-    if peaks:  # a large spread means that other programs ran
-        print(f"; multiply-add peak {median(peaks):.0f} GFLOP/s "
-              f"({min(peaks):.0f}..{max(peaks):.0f})", end="")
-    print(f"\n  {'':16}{'ms':>10}  {'(min..max of the rounds)':26}{'GFLOP/s':>8}"
-          f"{'over attnd':>12}{'difference':>12}")
+          f"{case['gflop']:.3f} GFLOP")
+    print_peaks(case["results"])
+    print(f"  {'':18}{'ms':>10}  {'(min..max of the rounds)':26}{'GFLOP/s':>8}"
+          f"{'over attnd':>12}{'of peak':>9}{'loaded':>8}{'difference':>12}")
     for name, entry in case["results"].items():
         if "median_ms" not in entry:
             reason = entry.get("failed") or entry.get("unavailable") or "attnd f32 failed"
-            print(f"  {name:16}{'FAILED' if 'failed' in entry else 'not timed'}: {reason}")
+            print(f"  {name:18}{'FAILED' if 'failed' in entry else 'not timed'}: {reason}")
             continue
         over = ratio(case, name, f"attnd {entry['precision']}")
         spread = f"({entry['min_ms']:.3f}..{entry['max_ms']:.3f})"
         difference = f"{entry['difference']:.1e}" if "difference" in entry else ""
-        print(f"  {name:16}{entry['median_ms']:10.3f}  {spread:26}{entry['gflops']:8.1f}"
-              f"{f'{over.middle:.2f}' if over else '':>12}{difference:>12}")
+        of_peak, of_loaded = shares(entry)
+        print(f"  {name:18}{entry['median_ms']:10.3f}  {spread:26}{entry['gflops']:8.1f}"
+              f"{f'{over.middle:.2f}' if over else '':>12}{of_peak:>9}{of_loaded:>8}"
+              f"{difference:>12}")
 
 
 def row(*cells):
@@ -44,17 +60,17 @@ def other_cell(case, name, baseline):
 
 def baseline_cells(case, name):
     if not was_timed(case, name):
-        return "", "", ""
+        return "", "", "", ""
     entry = case["results"][name]
-    return (milliseconds(entry), f"{entry['gflops']:.0f}",
-            f"{entry['gflops'] / entry['peak_gflops']:.2f}")
+    return milliseconds(entry), f"{entry['gflops']:.0f}", *shares(entry)
 
 
 def section_lines(section):
     yield f"{section.title}{f' ({section.why})' if section.why else ''}:"
     yield ""
-    yield row("shape", "threads", *section.others, section.baseline, "GFLOP/s", "of peak")
-    yield "|---" * (len(section.others) + 5) + "|"
+    yield row("shape", "threads", *section.others, section.baseline, "GFLOP/s", "of peak",
+              "loaded")
+    yield "|---" * (len(section.others) + 6) + "|"
     for case in section.cases:
         yield row(shape_text(case), str(case["threads"]),
                   *(other_cell(case, name, section.baseline) for name in section.others),
@@ -79,7 +95,8 @@ def markdown(report):
                   for entry in case["results"].values()), default=0)
     lines = [f"{report['machine']}, {report['date']}. Each cell: the ratio to attnd's time in "
              f"the same round, median of {rounds} rounds (above 1, attnd is faster), and the "
-             "median time. Peak: multiply-adds in attnd's precision.", ""]
+             "median time. Peak: multiply-adds in registers, by the same kernels of attnd; "
+             "loaded: with operands from the first-level cache.", ""]
     for section in list_sections(cases):
         lines += section_lines(section)
     details = [text for texts in collect(cases, "detail").values() for text in texts]

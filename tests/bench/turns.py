@@ -16,14 +16,16 @@ MIN_MEASUREMENTS = 5  # in a round
 MAX_SECONDS = 6  # after which no other measurement begins, however few there were
 
 
-def time_runs(run, seconds):
-    """Returns the milliseconds of one run: the median of several measurements after the first."""
+def time_runs(run, threads, seconds):
+    """Returns the milliseconds of one run: the median of several measurements after the first. With
+    one thread it is the CPU time where that is less, so that other programs do not count."""
     def measure():
-        runs, elapsed, began = 0, 0, time.perf_counter()
+        runs, elapsed, began, used = 0, 0, time.perf_counter(), time.process_time()
         while elapsed < MIN_SECONDS:
             run()
             runs, elapsed = runs + 1, time.perf_counter() - began
-        return elapsed / runs * 1e3
+        used = time.process_time() - used
+        return (min(elapsed, used) if threads == 1 else elapsed) / runs * 1e3
 
     measure()
     times, began = [], time.perf_counter()
@@ -33,14 +35,14 @@ def time_runs(run, seconds):
     return median(times)
 
 
-def serve(connection, maker, make_problem, options):
+def serve(connection, maker, make_problem, threads, options):
     """Runs in the process of a peer. Sends the outputs, then a time for every number of seconds."""
     try:
         run, outputs, detail = maker(make_problem(), **options)
         run()
         connection.send((np.array(outputs()), detail))
         while True:
-            connection.send(time_runs(run, connection.recv()))
+            connection.send(time_runs(run, threads, connection.recv()))
     except EOFError:  # the other end was closed: nothing is left to do
         pass
     except Exception as error:
@@ -58,8 +60,8 @@ class Peer:
             os.environ[name] = str(threads)
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, maker, make_problem, options),
-                                       daemon=True)
+        self.process = context.Process(target=serve, daemon=True,
+                                       args=(other, maker, make_problem, threads, options))
         self.process.start()
         other.close()
 
