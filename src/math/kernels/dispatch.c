@@ -27,10 +27,7 @@ static bool is_intel(void) {
 #define SETS_MAX 5
 
 bool kernels_have_matrix(const char **ret_refused) {
-#if defined(MATRIX_MODEL)
-    *ret_refused = NULL;
-    return true;
-#elif defined(__x86_64__)
+#ifdef __x86_64__
     static atomic_int allowed; /* 0: not asked yet, 1: yes, -1: no */
     unsigned eax, ebx, ecx, edx;
 
@@ -58,7 +55,6 @@ bool kernels_have_matrix(const char **ret_refused) {
 /* Lists what this CPU has, fastest first; returns how many. Intel's AVX512-BF16
  * multiplies at half the rate of float32, so it is only listed with `slow`. */
 static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
-    const char *refused;
     size_t count = 0;
 
 #ifdef __x86_64__
@@ -77,7 +73,10 @@ static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
         (slow || !is_intel()))
         ret_sets[count++] = &kernels_avx512_bf16;
 #endif
-#if defined(__x86_64__) || defined(MATRIX_MODEL)
+#ifdef MATRIX_MODEL
+    ret_sets[count++] = &model_amx_bf16;
+#elif defined(__x86_64__)
+    const char *refused;
     if (kernels_have_matrix(&refused))
         ret_sets[count++] = &kernels_amx_bf16;
 #endif

@@ -15,4 +15,7 @@ extern const struct kernels kernels_neon;
 /* everywhere */
 extern const struct kernels kernels_portable;
 
+/* everywhere in a build for tests: sets for x86-64 by matrix/model.inc */
+extern const struct kernels model_avx512, model_amx_bf16;
+
 #endif
