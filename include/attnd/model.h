@@ -143,7 +143,9 @@ typedef struct attn_engine_options {
      * packed at load, with kernels of the library; openblas calls cblas. "auto" is native
      * where the CPU has fast kernels. */
     const char *engine;
-    /* "auto", "avx512", "avx2", "neon", "portable": instruction set of the kernels. */
+    /* "auto", "amx", "avx512", "avx2", "neon", "portable": instruction set of the
+     * kernels. "amx" computes float32 by "avx512" where the operating system refuses
+     * matrix tiles, and for models whose weights three bfloat16 do not hold. */
     const char *cpu;
     /* "f32", "bf16". With bf16 the factors of every product, weights too, are rounded to
      * bfloat16 (8 bits of mantissa); sums, softmax, inputs and outputs are float32. */

@@ -9,6 +9,7 @@
 #include "math/fold.h"
 #include "math/reserve.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,14 +80,16 @@ static bool reserve_panels(const attn_model_info *info, const struct engine *eng
                            size_t ret_offsets[4], size_t *ret_floats) {
     const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                             &engine->to_value, &engine->to_output};
-    size_t numbers = engine->kernels->depth_step * engine->kernels->k_step;
+    const struct kernels *kernels = engine->kernels;
     struct reserve_array arrays[4] = {{0, 0}};
 
     for (size_t i = 0; i < (info->projection.output ? 4U : 3U); i++) {
-        if (!size_round_up(linears[i]->out, engine->kernels->columns, &arrays[i].rows) ||
-            !size_round_up(linears[i]->in, numbers, &arrays[i].width))
+        size_t depth;
+        if (!size_round_up(linears[i]->out, kernels->columns, &arrays[i].rows) ||
+            !size_round_up(linears[i]->in, kernels->step_numbers, &depth) ||
+            !size_mul(depth / kernels->step_numbers, kernels->step_words, &depth))
             return false;
-        arrays[i].width = arrays[i].width / engine->kernels->k_step + 1;
+        arrays[i].width = depth + 1;
     }
     return reserve_arrays(arrays, 4, ret_offsets, ret_floats);
 }
@@ -107,6 +110,41 @@ static bool count_engine_bytes(const attn_model_info *info, struct engine *engin
            size_mul(floats, sizeof(float), &engine->bytes);
 }
 
+/* Finds which rows may be multiplied by pieces of bfloat16, see kernels->split(). The
+ * pieces of a number from 2^e on are multiples of 2^(e-23), and so are sums of products.
+ * Where all of these are multiples of 2^-126, nothing is a denormal number, which matrix
+ * tiles would make 0. Returns false when pieces cannot hold the weights like that. */
+static bool find_split_range(struct engine *engine) {
+    const struct linear *const linears[] = {&engine->to_query, &engine->to_key,
+                                            &engine->to_value, &engine->to_output};
+    struct magnitudes weights = {INFINITY, 0}, biases = {INFINITY, 0};
+    int least = 0, largest = 0, log2_depth = 0;
+
+    for (size_t i = 0; i < 4; i++) {
+        const struct linear *linear = linears[i];
+        if (linear->weight == NULL)
+            continue;
+        engine->kernels->measure(linear->weight, linear->out * linear->in, &weights);
+        if (linear->bias != NULL)
+            engine->kernels->measure(linear->bias, linear->out, &biases);
+        for (size_t depth = linear->in; depth >> log2_depth > 0;)
+            log2_depth++;
+    }
+    if (!(weights.least >= 0x1p-103F && biases.least >= 0x1p-103F) ||
+        !(weights.largest < 0x1p126F && biases.largest < 0x1p126F))
+        return false;
+    if (weights.largest > 0) {
+        frexpf(weights.least, &least);
+        frexpf(weights.largest, &largest);
+    }
+    /* frexpf() counts from 1/2 on. Sums may become 2^126, as biases may. */
+    least = -80 - (least - 1);
+    largest = 125 - largest - log2_depth;
+    engine->split_range.least = ldexpf(1.0F, least > -103 ? least : -103);
+    engine->split_range.largest = ldexpf(1.0F, largest < 125 ? largest : 125);
+    return true;
+}
+
 /* Releases all but the first `count` numbers of *owned. When the C library refuses, they
  * are released with the rest. */
 static void shrink_to(float **owned, size_t count) {
@@ -121,73 +159,79 @@ static void shrink_to(float **owned, size_t count) {
 static void pack_linear(struct linear *linear, const struct kernels *kernels,
                         float **owned, float *panel, float *memory) {
     size_t columns = kernels->columns, num_panels = (linear->out + columns - 1) / columns;
-    size_t in = linear->in, words = (in + kernels->k_step - 1) / kernels->k_step;
-    size_t left_words = kernels->depth_step - 1 - (words - 1) % kernels->depth_step;
-    size_t depth = words + left_words;
-    float *bias = memory + num_panels * columns * depth;
+    size_t in = linear->in,
+           steps = (in + kernels->step_numbers - 1) / kernels->step_numbers;
+    size_t panel_floats = steps * kernels->step_words * columns;
+    float *bias = memory + num_panels * panel_floats;
 
     for (size_t o = 0; o < num_panels * columns; o++)
         bias[o] = o < linear->out && linear->bias != NULL ? linear->bias[o] : 0.0F;
     for (size_t n = num_panels; n-- > 0;) {
         const float *weight = owned != NULL ? *owned : linear->weight;
-        float *packed = memory + n * columns * depth;
-        float *transposed = kernels->pack_pairs_bf16 != NULL ? panel : packed;
-        size_t left = linear->out - n * columns, rows = left < columns ? left : columns;
-
-        kernels->transpose(weight + n * columns * in, in, rows, in, transposed, columns);
-        for (size_t c = rows; c < columns; c++) {
-            for (size_t k = 0; k < in; k++)
-                transposed[k * columns + c] = 0.0F;
-        }
-        if (kernels->pack_pairs_bf16 != NULL)
-            kernels->pack_pairs_bf16(panel, columns, in, columns, packed, columns);
-        memset(packed + words * columns, 0, left_words * columns * sizeof *packed);
+        kernels->pack(weight + n * columns * in, in,
+                      size_min(linear->out - n * columns, columns), panel,
+                      memory + n * panel_floats);
         if (owned != NULL)
             shrink_to(owned, n * columns * in);
     }
     if (owned != NULL)
         release_weight(owned);
     linear->weight = linear->bias = NULL;
-    linear->panels = (struct panels){memory, bias, linear->out, depth};
+    linear->panels = (struct panels){memory, bias, linear->out, steps};
 }
 
-/* Packs all projections of a native engine; with additive scoring once folded. */
-static attn_status pack_weights(const attn_model_info *info,
-                                const struct layer_weights *weights,
+/* Allocates the panels, and packs all projections. */
+static attn_status pack_linears(const attn_model_info *info, float **const owned[4],
                                 struct engine *engine) {
     struct linear *const linears[] = {&engine->to_query, &engine->to_key,
                                       &engine->to_value, &engine->to_output};
-    const float *const additive[] = {weights->additive_query, weights->additive_key, NULL,
-                                     NULL};
     size_t offsets[4] = {0}, floats, bytes, deepest = 0, panel_bytes;
-    attn_status status = ATTN_OK;
 
     for (size_t i = 0; i < 4; i++)
-        deepest = linears[i]->in > deepest ? linears[i]->in : deepest;
+        deepest = size_max(linears[i]->in, deepest);
     if (!reserve_panels(info, engine, offsets, &floats) ||
         !size_mul(floats, sizeof(float), &bytes) ||
         !size_mul(deepest, engine->kernels->columns * sizeof(float), &panel_bytes))
         return ATTN_E_OVERFLOW;
     float *panel = malloc(panel_bytes);
     engine->packed = heap_alloc(bytes);
-    if (engine->packed == NULL || panel == NULL)
-        status = ATTN_E_NOMEM;
-
-    for (size_t i = 0; i < 4 && status == ATTN_OK; i++) {
-        float **owned = weights->owned[i], *folded;
-        if (additive[i] != NULL) {
-            status = fold_linear(info, additive[i], linears[i], &folded);
-            if (status != ATTN_OK)
-                break;
-            if (owned != NULL)
-                release_weight(owned);
-            owned = &folded;
-        }
+    bool allocated = engine->packed != NULL && panel != NULL;
+    for (size_t i = 0; i < 4 && allocated; i++) {
         if (linears[i]->weight != NULL)
-            pack_linear(linears[i], engine->kernels, owned, panel,
+            pack_linear(linears[i], engine->kernels, owned[i], panel,
                         engine->packed + offsets[i]);
     }
     free(panel);
+    return allocated ? ATTN_OK : ATTN_E_NOMEM;
+}
+
+/* Packs the weights of a native engine; with additive scoring once folded. */
+static attn_status pack_weights(const attn_model_info *info,
+                                const struct layer_weights *weights,
+                                struct engine *engine) {
+    struct linear *const linears[] = {&engine->to_query, &engine->to_key};
+    const float *const additive[] = {weights->additive_query, weights->additive_key};
+    float **owned[4], *folded[2] = {NULL, NULL};
+    attn_status status = ATTN_OK;
+
+    memcpy(owned, weights->owned, sizeof owned);
+    for (size_t i = 0; i < 2 && status == ATTN_OK && additive[i] != NULL; i++) {
+        status = fold_linear(info, additive[i], linears[i], &folded[i]);
+        if (status == ATTN_OK && owned[i] != NULL)
+            release_weight(owned[i]);
+        owned[i] = &folded[i];
+    }
+    if (status == ATTN_OK && engine->kernels->split != NULL &&
+        !find_split_range(engine)) {
+        engine->kernels = engine->kernels->in_float32;
+        engine->fallback = "three bfloat16 do not hold all of its weights";
+        if (!count_engine_bytes(info, engine))
+            status = ATTN_E_OVERFLOW;
+    }
+    if (status == ATTN_OK)
+        status = pack_linears(info, owned, engine);
+    free(folded[0]);
+    free(folded[1]);
     return status;
 }
 
@@ -196,8 +240,7 @@ static attn_status pack_weights(const attn_model_info *info,
 static attn_status refuse_kernels(const char *cpu, bool bf16, attn_error *ret_error) {
     const char *refused = NULL;
 
-    if (!kernels_have_matrix(&refused) && refused != NULL &&
-        (bf16 || strcmp(cpu, "amx") == 0))
+    if (bf16 && !kernels_have_matrix(&refused) && refused != NULL)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "%s; use cpu 'avx512' with precision f32", refused);
     if (bf16 && kernels_get(cpu, false) != NULL)
@@ -228,6 +271,9 @@ static attn_status choose_kernels(struct engine *engine,
     bool automatic = strcmp(name, "auto") == 0, openblas = strcmp(name, "openblas") == 0;
     bool bf16 = strcmp(precision, "bf16") == 0;
     engine->kernels = kernels_get(cpu, bf16 && !openblas);
+    if (engine->kernels == NULL && !bf16 && strcmp(cpu, "amx") == 0 &&
+        !kernels_have_matrix(&engine->fallback) && engine->fallback != NULL)
+        engine->kernels = kernels_get("avx512", false);
     if (engine->kernels == NULL)
         return refuse_kernels(cpu, bf16, ret_error);
     if (!automatic && !openblas && strcmp(name, "native") != 0)
@@ -357,4 +403,15 @@ void engine_project(const struct engine *engine, const struct linear *linear,
                                  x_ld, rows, y, y_ld);
     else
         project_by_blas(linear, columns, depth, num_depths, x, x_ld, rows, y, y_ld);
+}
+
+void engine_project_split(const struct engine *engine, const struct linear *linear,
+                          struct range columns, const struct range *depth,
+                          size_t num_depths, const float *x, size_t x_ld, size_t rows,
+                          float *y, size_t y_ld) {
+    size_t step = engine->kernels->columns;
+
+    engine->kernels->project_split(&linear->panels, columns.first / step,
+                                   (columns.end + step - 1) / step, depth, num_depths, x,
+                                   x_ld, rows, y, y_ld);
 }

@@ -36,6 +36,8 @@ struct layer_weights {
 struct engine {
     const struct kernels *kernels;
     bool native;
+    const char *fallback; /* why the kernels are not those asked for; NULL: they are */
+    struct magnitudes split_range; /* of rows that kernels->split() splits */
     size_t score_size; /* columns of one head in queries and keys: D, or additive_size */
     struct linear to_query, to_key, to_value;
     struct linear to_output; /* not used without an output projection */
@@ -74,6 +76,13 @@ void engine_deinit(struct engine *engine);
 attn_status engine_check_attention(const struct engine *engine, size_t head_size,
                                    double *ret_difference);
 
+/* Returns whether rows are converted before they are projected: by convert_bf16(), or by
+ * split(), which engine_project_split() reads. */
+static inline bool engine_converts(const struct engine *engine) {
+    return engine->native &&
+           (engine->kernels->convert_bf16 != NULL || engine->kernels->split != NULL);
+}
+
 /* Returns how many columns of y engine_project() computes together. */
 size_t engine_step(const struct engine *engine, const struct linear *linear);
 
@@ -88,5 +97,11 @@ size_t engine_step(const struct engine *engine, const struct linear *linear);
 void engine_project(const struct engine *engine, const struct linear *linear,
                     struct range columns, const struct range *depth, size_t num_depths,
                     const float *x, size_t x_ld, size_t rows, float *y, size_t y_ld);
+
+/* Does so for rows that kernels->split() made, with sums in another order. */
+void engine_project_split(const struct engine *engine, const struct linear *linear,
+                          struct range columns, const struct range *depth,
+                          size_t num_depths, const float *x, size_t x_ld, size_t rows,
+                          float *y, size_t y_ld);
 
 #endif

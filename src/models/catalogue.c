@@ -29,6 +29,10 @@ static void log_model(const attn_model *model) {
                   LOG_NUMBER("parts_per_million_apart",
                              info->engine.difference < 1e3 ? info->engine.difference * 1e6
                                                            : 1e9));
+    if (model->engine.fallback != NULL)
+        log_write(LOG_WARN, "cpu amx cannot serve the model, using avx512",
+                  LOG_TEXT("model", info->name),
+                  LOG_TEXT("reason", model->engine.fallback));
     log_write(LOG_INFO, "model", LOG_TEXT("name", info->name),
               LOG_TEXT("layout", info->layout), LOG_NUMBER("heads", info->num_heads),
               LOG_NUMBER("head_size", info->width.head),

@@ -22,9 +22,10 @@ def model_argument(case):
 
 
 # Every engine, instruction set and precision. Those that this CPU lacks are skipped.
-ENGINES = [("auto", "auto", "f32"), ("openblas", "auto", "f32"), ("native", "avx512", "f32"),
-           ("native", "avx2", "f32"), ("native", "neon", "f32"), ("native", "portable", "f32"),
-           ("openblas", "portable", "f32"), ("native", "auto", "bf16")]
+ENGINES = [("auto", "auto", "f32"), ("openblas", "auto", "f32"), ("native", "amx", "f32"),
+           ("native", "avx512", "f32"), ("native", "avx2", "f32"), ("native", "neon", "f32"),
+           ("native", "portable", "f32"), ("openblas", "portable", "f32"),
+           ("native", "auto", "bf16")]
 
 
 @pytest.fixture(scope="module", params=ENGINES, ids="-".join)

@@ -234,8 +234,9 @@ static void test_project_back_multiplies_by_the_columns_of_a_head(void **state) 
         assert_int_equal(attn_model_set_engine(model, &native, NULL), ATTN_OK);
         random_fill(&seed, x, ROWS * HEAD);
         memset(y, 0xff, sizeof y);
-        kernels->project_back(&model->engine.to_key.panels,
-                              (struct range){HEAD, 2 * HEAD}, x, HEAD, ROWS, y, LD);
+        model->engine.kernels->project_back(&model->engine.to_key.panels,
+                                            (struct range){HEAD, 2 * HEAD}, x, HEAD, ROWS,
+                                            y, LD);
         for (size_t r = 0; r < ROWS; r++) {
             for (size_t i = 0; i < in; i++) {
                 double sum = 0;

@@ -460,9 +460,9 @@ static void test_packed_weights_need_little_more_than_their_numbers(void **state
     (void)state;
     uint64_t seed = 83;
     attn_model *model = wide_model(&seed, ATTN_SCALED_DOT_PRODUCT, 15);
-    size_t step = kernels->depth_step * kernels->k_step;
-    size_t wide = (70 + step - 1) / step * step, hidden = (75 + step - 1) / step * step;
-    size_t bytes = (wide * 96 * 3 + hidden * 64) * sizeof(float) / kernels->k_step;
+    size_t step = kernels->step_numbers;
+    size_t wide = (70 + step - 1) / step, hidden = (75 + step - 1) / step;
+    size_t bytes = (wide * 96 * 3 + hidden * 64) * kernels->step_words * sizeof(float);
     prepare(model);
     assert_in_range(model->info.footprint.memory, bytes * 3 / 4, bytes * 5 / 4);
     attn_model_destroy(model);

@@ -140,8 +140,9 @@ static size_t bytes_of_a_thread(const struct kernels *kernels, bool native,
     assert_int_equal(attn_plan(&model, &request, &sizes, NULL), ATTN_OK);
 
     size_t projected = (query_len + 2 * key_len) * WIDTH;
-    if (kernels->convert_bf16 != NULL) /* a part of the input as bfloat16 */
-        projected += 4 * num_threads * kernels->strip_rows * plan_converted_ld(WIDTH);
+    if (engine_converts(&model.engine)) /* a part of the input */
+        projected +=
+            4 * num_threads * kernels->strip_rows * plan_converted_ld(kernels, WIDTH);
     size_t bytes = projected * sizeof(float);
     return sizes.scratch_bytes > bytes ? (sizes.scratch_bytes - bytes) / num_threads : 0;
 }

@@ -83,12 +83,12 @@ static void multiply_head(const struct strip *s, size_t head, size_t first, size
 
     static const float no_bias[KERNEL_COLUMNS_MAX];
     const struct panels *panels = &to_output->panels;
-    const struct panels some = {.data = panels->data + first * panels->depth +
-                                        words.first * columns,
+    size_t step_words = engine->kernels->step_words;
+    const struct panels some = {.data = panels->data + first * panels->steps * step_words,
                                 .bias = no_bias,
                                 .out = columns,
-                                .depth = depth};
-    engine->kernels->project(&some, 0, 1, &all, 1, inputs,
+                                .steps = panels->steps};
+    engine->kernels->project(&some, 0, 1, &words, 1, inputs - words.first,
                              depth * engine->kernels->k_step, s->rows, part, columns);
 }
 

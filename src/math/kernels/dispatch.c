@@ -24,7 +24,7 @@ static bool is_intel(void) {
 }
 #endif
 
-#define SETS_MAX 5
+#define SETS_MAX 6
 
 bool kernels_have_matrix(const char **ret_refused) {
 #ifdef __x86_64__
@@ -68,6 +68,14 @@ static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
     ret_sets[count++] = &kernels_neon; /* part of every arm64 */
 #endif
     ret_sets[count++] = &kernels_portable;
+#ifdef MATRIX_MODEL
+    ret_sets[count++] = &model_amx_f32;
+#elif defined(__x86_64__)
+    const char *refused;
+    bool has_matrix = kernels_have_matrix(&refused);
+    if (has_matrix)
+        ret_sets[count++] = &kernels_amx_f32;
+#endif
 #ifdef __x86_64__
     if (ret_sets[0] == &kernels_avx512 && __builtin_cpu_supports("avx512bf16") &&
         (slow || !is_intel()))
@@ -76,8 +84,7 @@ static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
 #ifdef MATRIX_MODEL
     ret_sets[count++] = &model_amx_bf16;
 #elif defined(__x86_64__)
-    const char *refused;
-    if (kernels_have_matrix(&refused))
+    if (has_matrix)
         ret_sets[count++] = &kernels_amx_bf16;
 #endif
     return count;
@@ -103,8 +110,6 @@ const struct kernels *kernels_get(const char *name, bool bf16) {
         bool named = strcmp(name, sets[i]->name) == 0;
         if ((named || strcmp(name, "auto") == 0) && sets[i]->k_step == k_step)
             return sets[i];
-        if (named && !bf16)
-            return sets[i]->in_float32;
     }
     return NULL;
 }

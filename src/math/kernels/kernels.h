@@ -23,14 +23,20 @@
 #define KERNEL_CHUNK_KEYS  ((size_t)24 * KEY_BLOCK) /* longer sequences: in chunks */
 #define KERNEL_PEAK_WORDS  8192 /* of multiply_add_loaded(): they fit every cache */
 
-/* Weights [out, in], packed in panels of words: [ceil(out / columns)][depth][columns].
- * The last panel is padded with 0, as is the depth, to whole steps of the kernels. The
- * two numbers of a pair are neighbours in a row of the weights. */
+/* Weights [out, in], packed in panels of words by kernels->pack():
+ * [ceil(out / columns)][steps][step_words][columns]. The last panel is padded with 0, as
+ * is the depth, to whole steps of the kernels. */
 struct panels {
     const float *data; /* aligned to 64 bytes */
     const float *bias; /* [ceil(out / columns) * columns] float32; zeros without bias */
     size_t out;
-    size_t depth; /* words in a row of `in` numbers, rounded up to kernels->depth_step */
+    size_t steps; /* in a row of `in` numbers: in / kernels->step_numbers, rounded up */
+};
+
+/* The least and the largest magnitude of some numbers other than 0; infinite and 0 when
+ * there are none. When some are NaN, the largest is. */
+struct magnitudes {
+    float least, largest;
 };
 
 /* A half-open range. */
@@ -109,13 +115,20 @@ struct query_panel {
 /* One set. Its functions are thread-safe for distinct results and scratch. */
 struct kernels {
     const char *name;
-    size_t columns;    /* of a panel */
-    size_t k_step;     /* factors in a word: 1 float32, or 2 bfloat16 */
-    size_t depth_step; /* words that the depth of a panel is a multiple of */
+    size_t columns; /* of a panel */
+    size_t k_step;  /* factors in a word: 1 float32, or 2 bfloat16 */
+    /* The depth of a panel is padded to a multiple of so many numbers, and they take so
+     * many words of each column. */
+    size_t step_numbers, step_words;
     size_t strip_rows; /* of x that project() is to be given: they stay in a cache */
     /* The set for float32 of the same instructions, with panels of as many columns; or
      * the set itself. */
     const struct kernels *in_float32;
+
+    /* Packs one panel of weights [rows, in], at most `columns` rows. `scratch` [in,
+     * columns] is used by sets whose words are not float32. */
+    void (*pack)(const float *weights, size_t in, size_t rows, float *scratch,
+                 float *panel);
 
     /* y [rows, columns of panels first..end] = x [rows, depth] W^T + b, with x in words,
      * sums and y in float32. Sums only the words of `depth` [num_depths], which are in
@@ -178,6 +191,21 @@ struct kernels {
                          float *to, size_t to_ld);
     void (*pack_pairs_bf16)(const float *from, size_t from_ld, size_t rows, size_t width,
                             float *to, size_t to_ld);
+
+    /* In sets that multiply float32 by pieces of bfloat16, else NULL: see pieces.inc.
+     *
+     * measure() widens *range by the magnitudes of some numbers. split() makes what
+     * project_split() reads instead of words: [rows, width] become rows of whole steps,
+     * and 16 floats more. Numbers outside `depth` count as 0. Rows of
+     * other magnitudes than `range` has stay as they are, and project_split() does with
+     * them what project() does. */
+    void (*measure)(const float *numbers, size_t count, struct magnitudes *range);
+    void (*split)(const float *from, size_t from_ld, size_t rows, size_t width,
+                  const struct range *depth, size_t num_depths,
+                  const struct magnitudes *range, float *to, size_t to_ld);
+    void (*project_split)(const struct panels *panels, size_t first, size_t end,
+                          const struct range *depth, size_t num_depths, const float *x,
+                          size_t x_ld, size_t rows, float *y, size_t y_ld);
 };
 
 /* Returns the set called `name` ("amx", "avx512", "avx2", "neon", "portable"), or the

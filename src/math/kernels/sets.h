@@ -7,7 +7,7 @@
 
 /* x86-64 */
 extern const struct kernels kernels_avx2, kernels_avx512, kernels_avx512_bf16;
-extern const struct kernels kernels_amx_bf16;
+extern const struct kernels kernels_amx_f32, kernels_amx_bf16;
 
 /* arm64 */
 extern const struct kernels kernels_neon;
@@ -16,6 +16,6 @@ extern const struct kernels kernels_neon;
 extern const struct kernels kernels_portable;
 
 /* everywhere in a build for tests: sets for x86-64 by matrix/model.inc */
-extern const struct kernels model_avx512, model_amx_bf16;
+extern const struct kernels model_avx512, model_amx_f32, model_amx_bf16;
 
 #endif

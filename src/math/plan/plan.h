@@ -4,6 +4,8 @@
 #ifndef ATTND_MATH_PLAN_PLAN_H
 #define ATTND_MATH_PLAN_PLAN_H
 
+#include "math/kernels/kernels.h"
+
 #include <attnd/heads.h>
 
 #define PLAN_ROWS_MIN        8    /* fewer rows cost as much: weights are read anyway */
@@ -16,10 +18,12 @@
 #define PLAN_RANGES_MAX(num_heads) (((num_heads) + 1) / 2)
 #define PLAN_RANGES                6 /* lists of them in struct run */
 
-/* Returns how many words apart rows of `width` numbers are in bfloat16. Rows that are a
- * multiple of a page apart would share a few sets of each cache. */
-static inline size_t plan_converted_ld(size_t width) {
-    return (width + 1) / 2 + ATTN_ALIGNMENT / sizeof(float);
+/* Returns how many words apart rows of `width` numbers are once they are converted, to
+ * bfloat16 or to pieces of it. Rows that are a multiple of a page apart would share a few
+ * sets of each cache. */
+static inline size_t plan_converted_ld(const struct kernels *kernels, size_t width) {
+    size_t steps = (width + kernels->step_numbers - 1) / kernels->step_numbers;
+    return steps * kernels->step_words + ATTN_ALIGNMENT / sizeof(float);
 }
 
 /* What a plan is for: attn_run(), the same without direct sequences, or
@@ -98,7 +102,7 @@ struct plan_batch {
 
 /* The arrays of the scratch memory, in their order; see struct run. */
 enum plan_array {
-    PLAN_CONVERTED, /* some rows that are projected, in bfloat16; or nothing */
+    PLAN_CONVERTED, /* some rows that are projected, converted; or nothing */
     PLAN_NORMED,    /* the largest input that the norm before the layer is applied to */
     PLAN_ROTATIONS,
     PLAN_QUERIES,
@@ -172,7 +176,7 @@ struct plan {
     struct plan_flops flops;
 };
 
-/* Returns how many rows are converted to bfloat16, and then projected, at a time: strips
+/* Returns how many rows are converted, and then projected, at a time: strips
  * that stay in the caches of all threads. */
 static inline size_t plan_converted_rows(const struct plan *plan, size_t strip_rows) {
     return plan->num_threads > 1 ? 4 * plan->num_threads * strip_rows : strip_rows;

@@ -153,22 +153,23 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     struct plan_scratch *scratch = &plan->scratch;
     size_t queries = plan->sizes.num_queries, projected = batch->projected_keys;
     size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
-    bool sums = plan->kind == PLAN_HEADS, bf16 = model->engine.kernels->convert_bf16;
+    const struct kernels *kernels = model->engine.kernels;
+    bool sums = plan->kind == PLAN_HEADS;
     bool weighs = request->need_weights != ATTN_WEIGHTS_NONE;
     /* The heads' outputs may overwrite the queries, or be the outputs themselves. */
     bool in_outputs = !sums && !request->omit_outputs && !info->projection.output;
     bool own_context = model->engine.score_size != info->width.head && !in_outputs;
-    size_t converted =
-        size_min(size_max(queries, projected),
-                 plan_converted_rows(plan, model->engine.kernels->strip_rows));
+    size_t converted = size_min(size_max(queries, projected),
+                                plan_converted_rows(plan, kernels->strip_rows));
     size_t normed = size_max(product_of(queries, info->width.query),
                              product_of(layer->norms_keys ? projected : 0, widest));
     size_t floats;
 
     const struct reserve_array arrays[] = {
-        [PLAN_CONVERTED] = {bf16 ? converted : 0,
-                            plan_converted_ld(size_max(
-                                size_max(info->width.query, widest), layer->hidden))},
+        [PLAN_CONVERTED] = {engine_converts(&model->engine) ? converted : 0,
+                            plan_converted_ld(
+                                kernels, size_max(size_max(info->width.query, widest),
+                                                  layer->hidden))},
         [PLAN_NORMED] = {info->pre_norm.applied ? normed : 0, 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* project.c: the projections, divided into strips of rows times panels of weights. With
- * kernels for bfloat16 the rows are converted first. */
+ * kernels for bfloat16, or for pieces of it, the rows are converted first. */
 #include "math/run/run.h"
 
 #include "base/pace.h"
@@ -13,13 +13,15 @@
 #define TASK_PANELS_MAX 8   /* panels of weights in one task */
 #define NORM_FLOPS      8   /* operations that take as long as norming a number */
 
-/* Rows that are converted to bfloat16, normed or copied, strip by strip. */
+/* Rows that are converted, normed or copied, strip by strip. */
 struct row_pass {
     const float *from; /* [rows, width] */
     float *to;         /* [rows, to_ld] */
     size_t rows, width, to_ld;
     size_t strip_rows;
     const struct kernels *kernels; /* convert; NULL: they do not */
+    struct ranges depth;           /* what of a row is converted, at least */
+    struct magnitudes range;       /* of rows that are split */
     struct norm norm;              /* norms; without weights, it copies */
 };
 
@@ -31,7 +33,10 @@ static void pass_strip(void *data, size_t index, size_t thread) {
     float *to = p->to + first * p->to_ld;
 
     (void)thread;
-    if (p->kernels != NULL)
+    if (p->kernels != NULL && p->kernels->split != NULL)
+        p->kernels->split(from, p->width, count, p->width, p->depth.items, p->depth.count,
+                          &p->range, to, p->to_ld);
+    else if (p->kernels != NULL)
         p->kernels->convert_bf16(from, p->width, count, p->width, to, p->to_ld);
     else if (p->norm.weight == NULL)
         memcpy(to, from, count * p->width * sizeof *to);
@@ -64,7 +69,7 @@ struct projections {
     const float *x;          /* [rows, in] */
     const attn_model *model; /* whose norm before the layer is applied; NULL: none is */
     float *normed;           /* where x goes then */
-    float *converted;        /* where a part of x goes in bfloat16 */
+    float *converted;        /* where a part of x goes when engine_converts() */
     size_t x_ld;
     size_t rows;
     size_t strip_rows;   /* rows that are projected at a time */
@@ -152,8 +157,15 @@ static size_t strip_rows(const struct projections *p, size_t first) {
     return size_min(p->rows - first, p->strip_rows);
 }
 
-static const float *row_of_part(const struct projections *p, size_t row) {
-    return p->part_x + (row - p->part.first) * p->part_ld;
+/* Projects a strip of rows. */
+static void project_strip(const struct projections *p, const struct projection *item,
+                          struct range columns, size_t first_row, float *y, size_t y_ld) {
+    const float *x = p->part_x + (first_row - p->part.first) * p->part_ld;
+
+    (p->engine->kernels->split != NULL && p->engine->native ? engine_project_split
+                                                            : engine_project)(
+        p->engine, item->linear, columns, p->depth.items, p->depth.count, x, p->part_ld,
+        strip_rows(p, first_row), y, y_ld);
 }
 
 /* Computes some columns of a strip of keys: a panel of weights at a time, whose results
@@ -169,10 +181,8 @@ static void project_key_panels(const struct projections *p, const struct project
     for (; columns.first < columns.end; columns.first += step) {
         size_t head = columns.first / item->unit;
         size_t first_word = columns.first % item->unit / kernels->k_step;
-        engine_project(p->engine, item->linear,
-                       (struct range){columns.first, columns.first + step},
-                       p->depth.items, p->depth.count, row_of_part(p, first_row),
-                       p->part_ld, count, tile - columns.first, step);
+        project_strip(p, item, (struct range){columns.first, columns.first + step},
+                      first_row, tile - columns.first, step);
         if (kernels->convert_bf16 != NULL)
             kernels->convert_bf16(tile, step, count, step, tile, width);
         store_key_panels(p, tile, rows, width, words, first_word,
@@ -196,9 +206,7 @@ static void project_columns(const struct projections *p, const struct projection
             /* Where column 0 would be, if the head had the columns before it too. */
             y += head * (item->head_rows - 1) * item->unit;
         }
-        engine_project(p->engine, item->linear, part, p->depth.items, p->depth.count,
-                       row_of_part(p, first_row), p->part_ld, strip_rows(p, first_row), y,
-                       y_ld);
+        project_strip(p, item, part, first_row, y, y_ld);
         columns.first = part.end;
     }
 }
@@ -252,15 +260,17 @@ static void norm_input(const struct run *run, struct projections *p) {
     p->x = pass.to;
 }
 
-/* Converts the part of x to bfloat16. */
+/* Converts the part of x to bfloat16, or to pieces of it. */
 static void convert_part(const struct run *run, struct projections *p) {
     struct row_pass pass = {
         .from = p->part_x,
         .to = p->converted,
         .rows = p->part.end - p->part.first,
         .width = p->x_ld,
-        .to_ld = plan_converted_ld(p->x_ld),
+        .to_ld = plan_converted_ld(p->engine->kernels, p->x_ld),
         .kernels = p->engine->kernels,
+        .depth = p->depth,
+        .range = p->engine->split_range,
     };
 
     run_pass(run, RUN_CONVERT_FLOPS, &pass);
@@ -274,16 +284,17 @@ static void project_part(const struct run *run, struct projections *p) {
 
     p->part_x = p->x + p->part.first * p->x_ld;
     p->part_ld = p->x_ld;
-    if (p->engine->kernels->convert_bf16 != NULL)
+    if (engine_converts(p->engine))
         convert_part(run, p);
     share_tasks(run->request->parallel, p->flops * (double)rows / (double)p->rows,
                 strips * p->strip_tasks, project_task, p);
 }
 
 static void run_projections(const struct run *run, struct projections *p) {
-    bool converts = p->engine->kernels->convert_bf16 != NULL;
     size_t strips = (p->rows - 1) / p->strip_rows + 1;
-    size_t part = converts ? plan_converted_rows(run->plan, p->strip_rows) : p->rows;
+    size_t part = engine_converts(p->engine)
+                      ? plan_converted_rows(run->plan, p->strip_rows)
+                      : p->rows;
 
     /* Large tasks for one thread, but not too long; enough of them for several. */
     p->task_panels =

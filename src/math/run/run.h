@@ -67,7 +67,7 @@ struct run {
     /* The heads whose queries are projected, and the key heads whose keys and values are.
      * All queries and keys are, when a norm needs them. */
     struct ranges query_heads, key_heads, summed_keys;
-    float *converted; /* a part of an input in bfloat16; unused with float32 */
+    float *converted; /* a part of an input, when engine_converts() */
     float *normed;    /* one input after the norm before the layer; or unused */
     /* [plan->scratch.num_rotations][ROTATE_STEP, rotation.size]; NULL: none */
     double *rotations;
