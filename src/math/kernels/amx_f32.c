@@ -4,10 +4,9 @@
 #include "math/kernels/sets.h"
 
 #define MATRIX
-#define KERNELS       kernels_amx_f32
-#define KERNELS_NAME  "amx"
-#define IN_FLOAT32    kernels_avx512
-#define FETCH_WEIGHTS 0
-#define FETCH_KEYS    8
-#define FETCH_VALUES  16
+#define KERNELS      kernels_amx_f32
+#define KERNELS_NAME "amx"
+#define IN_FLOAT32   kernels_avx512
+#define FETCH_KEYS   8
+#define FETCH_VALUES 16
 #include "math/kernels/avx512.inc"

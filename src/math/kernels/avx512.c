@@ -3,6 +3,7 @@
 #include "math/kernels/sets.h"
 
 #define FETCH_WEIGHTS 32
+#define FETCH_OUTPUTS 256
 #define FETCH_KEYS    8
 #define FETCH_VALUES  16
 #define KERNELS       kernels_avx512
