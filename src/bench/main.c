@@ -24,9 +24,10 @@ static const char about[] =
     "close in time. A line has the median of the rounds, the shortest and the longest, "
     "the operations per second that the mask leaves, and which share of the multiply-add "
     "peak of its instructions these are: with factors in registers, and \"loaded\" from "
-    "the first-level cache. With one worker, times are CPU time. cblas tiles is a plain program over cblas, on one "
-    "thread; it is left out where it cannot compute the layer. With --part attention a "
-    "line also has the bytes of keys and values per second, next to reading memory.";
+    "the first-level cache. With one worker, times are CPU time. cblas "
+    "tiles is a plain program over cblas, on one thread; it is left out where it cannot "
+    "compute the layer. With --part attention a line also has the bytes of keys and "
+    "values per second, next to reading memory.";
 
 /* Parses B,T[,TK] or B,T,WIDTH,HEADS[,TK]. */
 static bool parse_shape(const char *text, struct bench_shape *ret_shape) {

@@ -3,7 +3,6 @@
 #include "bench/peaks.h"
 
 #include "base/clock.h"
-#include "base/noise.h"
 
 #include <string.h>
 
@@ -59,17 +58,16 @@ static double time_peak(struct peak_run run) {
            bench_time(run.parallel->num_threads, run_tasks, &run);
 }
 
-/* Makes factors that look random: the clock of a CPU depends on what it multiplies. */
-static void make_factors(const struct kernels *kernels,
-                         float ret_factors[KERNEL_PEAK_WORDS]) {
-    float noise[2 * KERNEL_PEAK_WORDS];
-    const size_t count = KERNEL_PEAK_WORDS * kernels->k_step;
+/* Makes numbers between 1 and 2, or -1 and -2, both as float32 and as pairs of bfloat16.
+ * They look random: the clock of a CPU depends on what it multiplies. */
+static void make_factors(float ret_factors[KERNEL_PEAK_WORDS]) {
+    uint32_t x = 12345;
 
-    noise_fill(noise, count, 1.0F);
-    if (kernels->k_step == 2)
-        kernels->convert_bf16(noise, count, 1, count, ret_factors, KERNEL_PEAK_WORDS);
-    else
-        memcpy(ret_factors, noise, KERNEL_PEAK_WORDS * sizeof *ret_factors);
+    for (size_t i = 0; i < KERNEL_PEAK_WORDS; i++) {
+        x = x * 1664525 + 1013904223; /* as noise_fill() */
+        uint32_t word = 0x3f803f80U | ((x >> 8 | x << 24) & 0x807f807fU);
+        memcpy(ret_factors + i, &word, sizeof word);
+    }
 }
 
 void bench_peaks_time(struct bench_peaks *peaks, const attn_parallel *parallel,
@@ -77,7 +75,7 @@ void bench_peaks_time(struct bench_peaks *peaks, const attn_parallel *parallel,
     const struct kernels *kernels = peaks->kernels;
     float factors[KERNEL_PEAK_WORDS] __attribute__((aligned(ATTN_ALIGNMENT)));
 
-    make_factors(kernels, factors);
+    make_factors(factors);
     peaks->registers[round] = time_peak((struct peak_run){kernels, parallel, NULL, 0});
     peaks->loaded[round] = time_peak((struct peak_run){kernels, parallel, factors, 0});
 }
