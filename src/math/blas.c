@@ -3,6 +3,7 @@
 #include "math/blas.h"
 
 #include "base/error.h"
+#include "math/kernels/kernels.h"
 
 #include <attnd/library.h>
 #include <cblas.h>
@@ -26,6 +27,7 @@ const char *attn_version(void) {
 }
 
 attn_status attn_init(attn_error *ret_error) {
+    const char *refused; /* it matters only to a model whose engine needs tiles */
     struct rlimit limit;
     int parallel = openblas_get_parallel();
 
@@ -44,6 +46,7 @@ attn_status attn_init(attn_error *ret_error) {
                          openblas_get_config());
 
     openblas_set_num_threads(1);
+    kernels_have_matrix(&refused);
     snprintf(blas_text, sizeof blas_text, "%s, core %s", openblas_get_config(),
              openblas_get_corename());
     return ATTN_OK;

@@ -241,8 +241,8 @@ static attn_status refuse_kernels(const char *cpu, bool bf16, attn_error *ret_er
     const char *refused = NULL;
 
     if (bf16 && !kernels_have_matrix(&refused) && refused != NULL)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED,
-                         "%s; use cpu 'avx512' with precision f32", refused);
+        return error_set(ret_error, ATTN_E_UNSUPPORTED, "%s; or use precision f32",
+                         refused);
     if (bf16 && kernels_get(cpu, false) != NULL)
         return error_set(ret_error, ATTN_E_UNSUPPORTED,
                          "precision bf16 needs AMX, or AVX512-BF16 of a maker other than "

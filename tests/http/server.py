@@ -37,10 +37,10 @@ def is_sanitized():
     return has_sanitizer("asan") or has_sanitizer("tsan")
 
 
-def run_attnd(*arguments, timeout=60, cwd=None, user=None, **environment):
+def run_attnd(*arguments, timeout=60, cwd=None, user=None, preexec_fn=None, **environment):
     """Runs attnd until it ends. Returns the completed process, with its output as text."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=timeout, cwd=cwd, user=user,
+                          timeout=timeout, cwd=cwd, user=user, preexec_fn=preexec_fn,
                           env=clean_environment(**environment))
 
 

@@ -8,6 +8,7 @@
 
 #ifdef __x86_64__
 #include <cpuid.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,13 +23,31 @@ static bool is_intel(void) {
     unsigned eax, ebx, ecx, edx;
     return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_INTEL_ebx;
 }
+
+/* Asks the operating system for the matrix tiles; returns an errno, or 0. */
+static int ask_for_matrix(void) {
+    long result = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+    return result == 0 ? 0 : errno;
+}
+
+/* Returns why it refuses, with the remedy. */
+static const char *refusal_text(int error) {
+    if (error == ENOSPC)
+        return "matrix tiles (AMX) need alternate signal stacks of at least "
+               "AT_MINSIGSTKSZ bytes in all threads";
+    if (error == EINVAL || error == EOPNOTSUPP)
+        return "matrix tiles (AMX) need Linux 5.16 or later, with AMX enabled";
+    return "a sandbox refuses matrix tiles (AMX): let it allow the system call "
+           "arch_prctl with 0x1023 (ARCH_REQ_XCOMP_PERM)";
+}
 #endif
 
 #define SETS_MAX 6
 
 bool kernels_have_matrix(const char **ret_refused) {
 #ifdef __x86_64__
-    static atomic_int allowed; /* 0: not asked yet, 1: yes, -1: no */
+    enum { NOT_ASKED = -1 };
+    static atomic_int answer = NOT_ASKED; /* an errno, or 0: allowed */
     unsigned eax, ebx, ecx, edx;
 
     *ret_refused = NULL;
@@ -38,13 +57,10 @@ bool kernels_have_matrix(const char **ret_refused) {
         return false;
     /* All threads of the process may use tiles then. It is asked once more, in vain, when
      * two threads are the first. */
-    if (atomic_load(&allowed) == 0)
-        atomic_store(&allowed,
-                     syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
-                         ? 1
-                         : -1);
-    if (atomic_load(&allowed) < 0)
-        *ret_refused = "the kernel refuses matrix tiles (AMX) to this process";
+    if (atomic_load(&answer) == NOT_ASKED)
+        atomic_store(&answer, ask_for_matrix());
+    if (atomic_load(&answer) != 0)
+        *ret_refused = refusal_text(atomic_load(&answer));
     return *ret_refused == NULL;
 #else
     *ret_refused = NULL;
