@@ -120,7 +120,8 @@ struct kernels {
     /* The depth of a panel is padded to a multiple of so many numbers, and they take so
      * many words of each column. */
     size_t step_numbers, step_words;
-    size_t strip_rows; /* of x that project() is to be given: they stay in a cache */
+    /* Rows of x, and panels of weights, that a projection is best given at a time. */
+    size_t strip_rows, strip_panels;
     /* The set for float32 of the same instructions, with panels of as many columns; or
      * the set itself. */
     const struct kernels *in_float32;

@@ -9,9 +9,8 @@
 
 #include <string.h>
 
-#define STRIP_ROWS_MAX  192 /* kernels->strip_rows of any set */
-#define TASK_PANELS_MAX 8   /* panels of weights in one task */
-#define NORM_FLOPS      8   /* operations that take as long as norming a number */
+#define STRIP_ROWS_MAX 192 /* kernels->strip_rows of any set */
+#define NORM_FLOPS     8   /* operations that take as long as norming a number */
 
 /* Rows that are converted, normed or copied, strip by strip. */
 struct row_pass {
@@ -299,8 +298,7 @@ static void run_projections(const struct run *run, struct projections *p) {
     /* Large tasks for one thread, but not too long; enough of them for several. */
     p->task_panels =
         share_task_items(strips * p->all_panels, p->flops, run->plan->num_threads);
-    if (p->task_panels > TASK_PANELS_MAX)
-        p->task_panels = TASK_PANELS_MAX;
+    p->task_panels = size_min(p->task_panels, p->engine->kernels->strip_panels);
     for (size_t i = 0; i < p->count; i++)
         p->strip_tasks += projection_tasks(p, &p->items[i]);
     p->x_ld = p->items[0].linear->in;
