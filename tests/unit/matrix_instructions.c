@@ -36,7 +36,6 @@ static void multiply(int rows, int columns, int depth, const union vector_words 
 
 static void compute(const union vector_words *x_words, const union vector_words *y_words,
                     const union vector_words *z_words, struct vector_results *results) {
-    const int how = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     __m512bh x_pairs, y_pairs, pairs;
     __m512 x, y, z, result;
 
@@ -51,7 +50,7 @@ static void compute(const union vector_words *x_words, const union vector_words 
     memcpy(&results->product, &result, sizeof result);
     result = _mm512_max_ps(x, y);
     memcpy(&results->larger, &result, sizeof result);
-    result = _mm512_roundscale_ps(x, how);
+    result = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     memcpy(&results->rounded, &result, sizeof result);
     result = _mm512_scalef_ps(x, y);
     memcpy(&results->scaled, &result, sizeof result);
