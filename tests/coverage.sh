@@ -32,7 +32,7 @@ BUILD_DIR=$build MESON_OPTIONS="-Db_coverage=true -Dbuildtype=debug ${MESON_OPTI
     sh tests/run.sh "$@"
 
 excluded=
-for set in avx512_bf16:avx512_bf16 avx512:avx512bw avx2:avx2; do
+for set in amx_f32:amx_bf16 amx_bf16:amx_bf16 avx512_bf16:avx512_bf16 avx512:avx512bw avx2:avx2; do
     grep -qw "${set#*:}" /proc/cpuinfo ||
         excluded="$excluded --exclude src/math/kernels/${set%:*}.c"
 done

@@ -96,5 +96,6 @@ if [ -n "${FAULTS_LONG:-}" ]; then
     BINARY=${BINARY:-$build/src/attnd} "$venv/bin/python" "$root/tests/load/reliability.py" --long \
         slowhttptest || failed=1
 fi
+grep -o -m 1 'matrix tiles: [a-zA-Z ]*' "$testlog" || true # whether this CPU has them
 "$venv/bin/python" "$root/tests/count_results.py" "$testlog" "$junit" || failed=1
 exit $failed

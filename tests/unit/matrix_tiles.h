@@ -7,6 +7,7 @@
 #include "math/kernels/sets.h"
 #include "matrix_instructions.h"
 #include "random_model.h"
+#include "sample.h"
 
 #include <math.h>
 #include <string.h>
@@ -56,6 +57,11 @@ static inline void expect_same(const void *got, const void *expected, size_t cou
         if (!same)
             fail_msg("%s: %08x instead of %08x at %zu", what, a[i], b[i], i);
     }
+}
+
+/* Returns how many of so many random cases to try. */
+static inline size_t sample_cases(size_t cases) {
+    return cases / sample_step(1) + 10;
 }
 
 /* Draws any number: often an ordinary one, else one of any size, 0, infinity or NaN. */

@@ -54,12 +54,12 @@ static void test_products_of_tiles_are_as_documented(void **state) {
     uint64_t seed = 23;
     (void)state;
 
-    for (int i = 0; i < 2000; i++) {
+    for (size_t i = 0; i < sample_cases(2000); i++) {
         union vector_words a[WORDS], b[WORDS], c[2 * WORDS], before[WORDS];
         int rows = (int)random_between(&seed, 1, WORDS);
         int columns = (int)random_between(&seed, 1, WORDS);
         int depth = (int)random_between(&seed, 1, WORDS);
-        int exponent = i % 2 == 0 ? -70 - i % 14 : -10;
+        int exponent = i % 2 == 0 ? -70 - (int)(i % 14) : -10;
 
         random_factors(&seed, exponent, a);
         random_factors(&seed, exponent, b);
@@ -118,7 +118,7 @@ static void test_instructions_give_the_same_bits(void **state) {
     uint64_t seed = 24;
     (void)state;
 
-    for (int i = 0; i < 5000; i++) {
+    for (size_t i = 0; i < sample_cases(5000); i++) {
         union vector_words x[WORDS], y[WORDS], z[2][2 * WORDS];
         struct vector_results expected, got;
         int rows = (int)random_between(&seed, 1, WORDS);
@@ -190,7 +190,7 @@ static void test_attention_has_the_bits_of_the_model(void **state) {
     uint64_t seed = 28;
     (void)state;
 
-    for (size_t i = 0; i < 200; i++) {
+    for (size_t i = 0; i < sample_cases(200); i++) {
         struct random_panel p;
         random_panel_init(&seed, random_between(&seed, 1, KERNEL_FEW_MAX),
                           random_between(&seed, 1, i % 20 == 0 ? WIDEST : 130), &p);
@@ -214,7 +214,7 @@ static void test_conversions_have_the_bits_of_the_model(void **state) {
     uint64_t seed = 29;
     (void)state;
 
-    for (int i = 0; i < 2000; i++) {
+    for (size_t i = 0; i < sample_cases(2000); i++) {
         float x[ROWS * WIDTH], got[2][ROWS * WIDTH];
         size_t rows = random_between(&seed, 1, ROWS),
                width = random_between(&seed, 1, WIDTH);

@@ -169,7 +169,7 @@ static void test_projections_are_what_plain_loops_make_of_them(void **state) {
     uint64_t seed = 25;
     (void)state;
 
-    for (int i = 0; i < 300; i++) {
+    for (size_t i = 0; i < sample_cases(300); i++) {
         struct projection p;
         projection_init(&seed, false, &p);
         expect_projection(kernels, &p);
@@ -181,7 +181,7 @@ static void test_rows_do_not_meet_the_numbers_of_others(void **state) {
     uint64_t seed = 26;
     (void)state;
 
-    for (int i = 0; i < 100; i++) {
+    for (size_t i = 0; i < sample_cases(100); i++) {
         struct projection p;
         projection_init(&seed, i % 2 == 0, &p);
         for (size_t r = 0; r < p.rows; r += random_between(&seed, 1, 9)) {
@@ -205,7 +205,7 @@ static void test_projections_have_the_bits_of_the_model(void **state) {
     uint64_t seed = 27;
     (void)state;
 
-    for (int i = 0; i < 300; i++) {
+    for (size_t i = 0; i < sample_cases(300); i++) {
         struct projection p;
         projection_init(&seed, i % 3 > 0, &p);
         float *y = project(kernels, &p, 0, p.rows);
@@ -292,7 +292,7 @@ static void test_pieces_of_float32_multiply_as_float32(void **state) {
     uint64_t seed = 30;
     (void)state;
 
-    for (int i = 0; i < 100; i++) {
+    for (size_t i = 0; i < sample_cases(100); i++) {
         struct projection p;
         projection_init(&seed, false, &p);
         for (size_t n = 0; n < p.num_depths; n++) {

@@ -72,6 +72,7 @@ bool kernels_have_matrix(const char **ret_refused) {
  * multiplies at half the rate of float32, so it is only listed with `slow`. */
 static size_t list_sets(const struct kernels *ret_sets[SETS_MAX], bool slow) {
     size_t count = 0;
+    (void)slow; /* of x86-64 only */
 
 #ifdef __x86_64__
     __builtin_cpu_init();
