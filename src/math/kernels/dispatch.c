@@ -138,11 +138,11 @@ size_t kernel_scratch_bytes(size_t score_size, size_t head_size, size_t key_len,
 
     /* The arrays of struct state in attend.inc, for the widest panel, need one block of
      * keys besides, and those of struct few in few.inc no more, except for outputs, whose
-     * rows are whole panels. matrix/attend.inc has two blocks and some vectors, and two
-     * more blocks for weights. */
+     * rows are whole panels. matrix/attend.inc has spans of two blocks, of scores and of
+     * pairs, and one more for weights. */
     if (!size_add(score_size, head_size, &rows) || !size_add(rows, head_size, &rows) ||
         !size_add(rows, kept, &rows) || !size_add(rows, blocks, &rows) ||
-        !size_add(rows, (weights ? 5 : 2) * KEY_BLOCK + 2 * KERNEL_COLUMNS_MAX, &rows) ||
+        !size_add(rows, (weights ? 6 : 3) * KEY_BLOCK + 2 * KERNEL_COLUMNS_MAX, &rows) ||
         !size_mul(rows, KERNEL_COLUMNS_MAX * sizeof(float), &bytes))
         return SIZE_MAX;
     return bytes;
