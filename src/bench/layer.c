@@ -58,10 +58,9 @@ static const unsigned steps_before[] = {
 
 /* --- timing --- */
 
-static bool run_turn(void *context) {
-    struct bench *b = context;
+/* Runs steps of the contender whose turn it is. */
+static bool run_steps(struct bench *b, unsigned steps) {
     const attn_model *model = b->models[b->turn];
-    unsigned steps = steps_of[b->report->part];
 
     if (model != NULL)
         b->status = attn_run_steps(model, &b->request, b->scratch, &b->result, steps);
@@ -71,9 +70,19 @@ static bool run_turn(void *context) {
     return b->status == ATTN_OK;
 }
 
-/* Returns the seconds that one run of a contender needs; negative when it fails. */
+static bool run_turn(void *context) {
+    struct bench *b = context;
+    return run_steps(b, steps_of[b->report->part]);
+}
+
+/* Returns the seconds that one run of a contender needs; negative when it fails. What the
+ * part reads is computed before: each contender has it in another place. */
 static double time_contender(struct bench *b, size_t contender) {
+    unsigned before = steps_before[b->report->part];
+
     b->turn = contender;
+    if (before != 0 && !run_steps(b, before))
+        return -1;
     return bench_time(b->report->threads, run_turn, b);
 }
 
@@ -129,12 +138,6 @@ static void run_rounds(struct bench *b, struct sched_worker *worker) {
 
     b->parallel = (attn_parallel){r->threads, sched_parallel_for, worker};
     b->request.parallel = &b->parallel;
-    if (steps_before[r->part] != 0) { /* once: a run leaves numbers where it found some */
-        b->status = attn_run_steps(b->models[0], &b->request, b->scratch, &b->result,
-                                   steps_before[r->part]);
-        if (b->status != ATTN_OK)
-            return;
-    }
     for (size_t c = 0; c < r->num_contenders; c++) {
         time_contender(b, c); /* so that no round counts the first use of memory */
         if (b->status != ATTN_OK)
