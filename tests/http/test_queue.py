@@ -80,7 +80,7 @@ def test_large_requests_do_not_wait_behind_endless_cheap_ones(start_server, slow
 @pytest.mark.parametrize("pause", [0.2, 1])
 def test_large_requests_are_served_beside_long_ones_that_are_abandoned(start_server, slow_model,
                                                                        pause):
-    """Most of them, on a machine of any speed. They were refused while a long one ran for
+    """Nearly all of them, on a machine of any speed. They were refused while a long one ran for
     less than eight times as long as they need."""
     server = start_server("--model", slow_model, "--workers", 1)
     # Longer than --max-queue-delay it may be refused; a sanitizer takes ten times as long.
@@ -91,7 +91,7 @@ def test_large_requests_are_served_beside_long_ones_that_are_abandoned(start_ser
         for _ in range(8):
             statuses.append(get_status(server.port, request))
             time.sleep(0.4)
-    assert statuses.count(200) >= 5, statuses
+    assert statuses.count(200) >= 6, statuses
 
 
 def served_beside_others(server, keeps_connection, seconds=4):
