@@ -48,8 +48,10 @@ static void check_plan(const attn_model *model, const attn_request *request,
 
     const struct plan_layer *layer = &plan->layer;
     const struct plan_scratch *scratch = &plan->scratch;
-    long double floats = queries * layer->score_width + projected * layer->key_width +
-                         projected * layer->value_width +
+    size_t k_step = model->engine.kernels->k_step;
+    long double floats = queries * layer->score_width +
+                         projected * layer->key_width / k_step +
+                         projected * layer->value_width / k_step +
                          (long double)plan->batch.direct_rows * scratch->direct_ld +
                          (long double)plan->num_threads * scratch->thread_floats;
     if (plan->batch.num_direct > 0)

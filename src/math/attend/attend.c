@@ -248,37 +248,32 @@ static size_t count_conversions(const struct run *run, size_t sequence) {
     return projected ? run->model->info.num_kv_heads : 0;
 }
 
-/* Converts projected keys and values of some key heads, in place. Keys in panels are
- * converted before they are transposed. */
+/* Converts projected keys of some key heads, in place. */
 static void convert_items(const struct run *run, const struct sequence_position *at,
                           struct range heads, size_t thread) {
     const struct engine *engine = &run->model->engine;
-    const struct plan *plan = run->plan;
-    size_t rows = run->request->key_lens[at->sequence], row = at->first_projected;
-    size_t head_size = run->model->info.width.head;
-    bool keys_too = engine->additive_score == NULL && !plan->layer.key_panels;
+    size_t ld = run->plan->keys.ld, head_ld = run->plan->keys.head_ld;
+    float *keys = run->keys + at->first_projected * ld;
 
     (void)thread;
     for (size_t head = heads.first; head < heads.end; head++) {
-        float *keys = run->keys + head * plan->keys.head_ld + row * plan->keys.ld;
-        float *values = run->values + head * plan->values.head_ld + row * plan->values.ld;
-
-        if (keys_too && ranges_find(run->key_heads, head) != SIZE_MAX)
-            engine->kernels->convert_bf16(keys, plan->keys.ld, rows, engine->score_size,
-                                          keys, plan->keys.words_ld);
-        if (ranges_find(run->summed_keys, head) != SIZE_MAX)
-            engine->kernels->pack_pairs_bf16(values, plan->values.ld, rows, head_size,
-                                             values, plan->values.words_ld);
+        if (ranges_find(run->key_heads, head) != SIZE_MAX)
+            engine->kernels->convert_bf16(keys + head * head_ld, ld,
+                                          run->request->key_lens[at->sequence],
+                                          engine->score_size, keys + head * head_ld, ld);
     }
 }
 
 void run_attend(const struct run *run) {
     const struct plan *plan = run->plan;
+    const struct engine *engine = &run->model->engine;
 
-    if (run->model->engine.kernels->convert_bf16 != NULL)
+    /* Keys in panels, and values, were converted before they were moved. */
+    if (engine->kernels->convert_bf16 != NULL && engine->additive_score == NULL &&
+        !plan->layer.key_panels)
         run_items(run,
-                  RUN_CONVERT_FLOPS * 2.0 * (double)plan->batch.projected_keys *
-                      (double)plan->layer.value_width,
+                  RUN_CONVERT_FLOPS * (double)plan->batch.projected_keys *
+                      (double)plan->layer.key_width,
                   count_conversions, convert_items);
     run_items(run, plan->flops.attend, count_attend_items, attend_items);
     if (plan->scratch.splits)

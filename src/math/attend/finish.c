@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finish.c: what becomes of projected rows: they are clipped, normed and rotated to their
+/* finish.c: what becomes of projected rows: they are normed and rotated to their
  * positions, and keys go into panels. An item is up to KEY_BLOCK rows of a sequence, in
  * all heads. */
 #include "math/attend/attend.h"
@@ -112,7 +112,7 @@ static void fill_entry(void *data, size_t index, size_t thread) {
 
 /* --- rows --- */
 
-/* Clips, norms and rotates row `r` of the sequence. */
+/* Norms and rotates row `r` of the sequence. */
 static void finish_row(struct finishing *p, const struct row_set *rows, size_t r) {
     const attn_model_info *info = &p->run->model->info;
     const struct ranges heads = rows->heads;
@@ -122,10 +122,6 @@ static void finish_row(struct finishing *p, const struct row_set *rows, size_t r
     float *row = rows->rows + r * rows->row_ld;
     struct norm_scale by = {0};
 
-    for (size_t i = 0; info->projection.clip > 0 && i < heads.count; i++) {
-        for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
-            norm_clip((float)info->projection.clip, head_size, row + h * ld);
-    }
     if (norms && whole)
         by = norm_find(norm, row, norm->size / head_size, ld);
     if (info->rotation.size > 0)
@@ -158,24 +154,6 @@ static void store_panels(const struct finishing *p, const struct row_set *keys,
             else
                 memcpy(p->tile, panel, count * size * sizeof *panel);
             kernels->transpose(p->tile, width, count, width, panel, count);
-        }
-    }
-}
-
-/* Clips keys first..first+count of the values of a sequence. */
-static void clip_values(const struct finishing *p, size_t first, size_t count) {
-    const struct run *run = p->run;
-    const struct plan *plan = run->plan;
-    size_t head_size = run->model->info.width.head;
-    size_t ld = plan->values.ld, head_ld = plan->values.head_ld;
-    float *rows = run->values + (p->at->first_projected + first) * ld;
-
-    for (size_t i = 0; i < run->summed_keys.count; i++) {
-        const struct range *heads = &run->summed_keys.items[i];
-        for (size_t h = heads->first; h < heads->end; h++) {
-            for (size_t r = 0; r < count; r++)
-                norm_clip((float)run->model->info.projection.clip, head_size,
-                          rows + h * head_ld + r * ld);
         }
     }
 }
@@ -237,8 +215,6 @@ static void finish_items(const struct run *run, const struct sequence_position *
             finish_row(&p, rows, r);
         if (of_keys && plan->batch.any_scores && plan->layer.key_panels)
             store_panels(&p, rows, first, end - first);
-        if (of_keys && run->model->info.projection.clip > 0)
-            clip_values(&p, first, end - first);
     }
 }
 

@@ -100,12 +100,13 @@ static struct head_rows find_projected_rows(const struct run *run,
     const struct plan *plan = run->plan;
     size_t shared = plan->layer.shared[at->kind];
     size_t head = heads * shared / plan->layer.group, row = at->first_projected;
+    size_t value_row = plan_value_row(run->model->engine.kernels, at);
 
     return (struct head_rows){
         .keys = run->keys + head * plan->keys.head_ld + row * plan->keys.ld,
-        .keys_ld = plan->keys.words_ld,
-        .values = run->values + head * plan->values.head_ld + row * plan->values.ld,
-        .values_ld = plan->values.words_ld,
+        .keys_ld = plan->keys.ld,
+        .values = run->values + head * plan->values.head_ld + value_row * plan->values.ld,
+        .values_ld = plan->values.ld,
         .keys_in_panels = plan->layer.key_panels,
     };
 }

@@ -211,6 +211,8 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
 /* Checks every sequence and adds up their sizes. */
 static attn_status plan_sequences(const attn_model *model, const attn_request *request,
                                   struct plan *plan, attn_error *ret_error) {
+    size_t k_step = model->engine.kernels->k_step;
+
     if (request->num_sequences == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
     for (size_t s = 0; s < request->num_sequences; s++) {
@@ -219,6 +221,8 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
         if (status != ATTN_OK)
             return status;
     }
+    plan->batch.value_rows =
+        (plan->batch.projected_keys + request->num_sequences * (k_step - 1)) / k_step;
     return plan_selection(&model->info, request, ret_error);
 }
 
@@ -256,8 +260,7 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         .sums = plan->kind == PLAN_HEADS || !request->omit_outputs || request->need_heads,
         .by_head = engine->native && info->width.head % columns == 0 &&
                    engine->score_size % columns == 0,
-        .finishes = info->projection.clip > 0 || info->head_norm.kind != ATTN_NORM_NONE ||
-                    info->rotation.size > 0,
+        .finishes = info->head_norm.kind != ATTN_NORM_NONE || info->rotation.size > 0,
         .norms_keys = info->pre_norm.applied &&
                       (info->kind == NULL || strcmp(info->kind, "cross") != 0),
     };
@@ -271,19 +274,17 @@ static void plan_layer(const attn_model *model, const attn_request *request,
 /* Plans how projected keys and values lie. */
 static void plan_rows(const attn_model *model, struct plan *plan) {
     const struct plan_layer *layer = &plan->layer;
-    const struct engine *engine = &model->engine;
-    size_t size = engine->score_size, value_size = model->info.width.head;
-    size_t k_step = engine->kernels->k_step, rows = plan->batch.projected_keys;
+    const struct plan_batch *batch = &plan->batch;
+    size_t size = model->engine.score_size, value_size = model->info.width.head;
 
-    plan->keys = (struct plan_rows){size, layer->key_width, layer->key_width};
-    plan->values =
-        (struct plan_rows){value_size, layer->value_width, k_step * layer->value_width};
+    plan->keys = (struct plan_rows){size, layer->key_width};
+    plan->values = (struct plan_rows){value_size, layer->value_width};
     if (!layer->by_head)
         return;
     if (layer->key_panels && !layer->finishes)
-        size /= k_step;
-    plan->keys = (struct plan_rows){rows * size, size, size};
-    plan->values = (struct plan_rows){rows * value_size, value_size, value_size};
+        size /= model->engine.kernels->k_step;
+    plan->keys = (struct plan_rows){batch->projected_keys * size, size};
+    plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
 }
 
 attn_status plan_make(const attn_model *model, const attn_request *request,

@@ -49,11 +49,10 @@ struct sequence_position {
     size_t first_weight;           /* of the sequence, in the result's weights */
 };
 
-/* Rows of projected keys or values, and how far apart they are, in floats. */
+/* How far apart projected keys or values are, in floats. */
 struct plan_rows {
-    size_t head_ld;  /* from a head to the next */
-    size_t ld;       /* from a key to the next */
-    size_t words_ld; /* from one row of words to the next, as the kernels read them */
+    size_t head_ld; /* from a head to the next */
+    size_t ld;      /* from a row to the next; rows of values may be pairs */
 };
 
 /* What follows from the model, and from what is wanted. */
@@ -67,14 +66,14 @@ struct plan_layer {
     size_t num_scored;             /* heads whose scores are computed */
     bool sums;                     /* whether weighted sums of values are needed */
     /* Keys and values of a head follow each other: [KV][projected_keys, score_size] and
-     * [KV][projected_keys, D]. Otherwise they are [projected_keys, key_width] and
-     * [projected_keys, value_width]. Attention then reads them more slowly. */
+     * [KV][value_rows, D]. Otherwise they are [projected_keys, key_width] and
+     * [value_rows, value_width]. Attention then reads them more slowly. */
     bool by_head;
     /* Keys by head are transposed in panels, see struct query_panel, except with additive
      * scoring and in sets of narrow tiles. */
     bool key_panels;
-    /* Projected rows are changed before the attention: clipped, normed or rotated. Keys
-     * are then projected as rows, and go into panels afterwards. */
+    /* Projected queries and keys are changed before the attention: normed or rotated.
+     * Keys are then projected as rows, and go into panels afterwards. */
     bool finishes;
     bool norms_keys; /* the norm before the layer is applied to keys and values too */
 };
@@ -84,6 +83,7 @@ struct plan_batch {
     size_t longest_query_len, longest_key_len;
     size_t num_panels;     /* panels of queries in all sequences, for one head */
     size_t projected_keys; /* sum of Tk over the sequences that are not direct */
+    size_t value_rows;     /* of their projected values, see plan_value_row() */
     size_t num_direct;     /* sequences */
     size_t direct_queries; /* sum of Tq over the direct sequences */
     size_t direct_rows;    /* direct queries times scored heads */
@@ -180,6 +180,14 @@ struct plan {
  * that stay in the caches of all threads. */
 static inline size_t plan_converted_rows(const struct plan *plan, size_t strip_rows) {
     return plan->num_threads > 1 ? 4 * plan->num_threads * strip_rows : strip_rows;
+}
+
+/* Returns the first row of projected values of a sequence. In bfloat16 a row has pairs of
+ * keys, which no two sequences share. */
+static inline size_t plan_value_row(const struct kernels *kernels,
+                                    const struct sequence_position *at) {
+    size_t step = kernels->k_step;
+    return (at->first_projected + at->sequence * (step - 1)) / step;
 }
 
 /* As attn_plan() or attn_heads_plan(), but also works out the offsets. */

@@ -161,6 +161,8 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     bool own_context = model->engine.score_size != info->width.head && !in_outputs;
     size_t converted = size_min(size_max(queries, projected),
                                 plan_converted_rows(plan, kernels->strip_rows));
+    bool in_words = layer->key_panels && !layer->finishes;
+    size_t key_words = layer->key_width / (in_words ? kernels->k_step : 1);
     size_t normed = size_max(product_of(queries, info->width.query),
                              product_of(layer->norms_keys ? projected : 0, widest));
     size_t floats;
@@ -174,9 +176,9 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},
         [PLAN_QUERIES] = {queries, layer->score_width},
-        [PLAN_KEYS] = {projected, layer->key_width},
+        [PLAN_KEYS] = {projected, key_words},
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},
-        [PLAN_VALUES] = {projected, layer->value_width},
+        [PLAN_VALUES] = {batch->value_rows, layer->value_width},
         [PLAN_DIRECT_SUMS] = {batch->direct_rows, scratch->direct_ld},
         [PLAN_CONTEXT] = {own_context ? queries : 0, layer->hidden},
         [PLAN_HEAD_RANGES] = {PLAN_RANGES * PLAN_RANGES_MAX(heads), FLOATS(struct range)},

@@ -6,6 +6,7 @@
 #include "base/pace.h"
 #include "base/size.h"
 #include "math/rows/norm.h"
+#include "math/run/store.h"
 
 #include <string.h>
 
@@ -53,12 +54,15 @@ static void run_pass(const struct run *run, double flops, struct row_pass *pass)
 /* One projection, of which some columns are wanted. */
 struct projection {
     const struct linear *linear;
-    float *y;
     struct ranges wanted; /* of heads, or of columns */
-    size_t unit;          /* columns of a head, or 1 */
-    size_t head_rows;     /* y is in [H][head_rows, unit]; or 0: in [rows, out] */
-    bool key_panels;      /* y is keys in panels, and in words; see struct query_panel */
-    size_t panels;        /* parts of engine_step() columns */
+    struct store_place place;
+    enum {
+        PLACE_ROWS,
+        PLACE_KEY_PANELS,
+        PLACE_VALUE_PAIRS
+    } form;        /* how they lie there */
+    float clip;    /* the largest magnitude of a result; 0: they are not clipped */
+    size_t panels; /* parts of engine_step() columns */
 };
 
 /* Up to three projections of the same rows. They are computed strip by strip, so that the
@@ -75,11 +79,8 @@ struct projections {
     struct range part;   /* rows that are converted at a time; or all */
     const float *part_x; /* where they are */
     size_t part_ld;
-    /* The sequences whose keys the rows are, and those after them. */
-    const struct sequence_position *sequences;
-    const size_t *key_lens; /* [num_sequences] */
-    size_t num_sequences;
-    struct ranges depth; /* words of a row that are summed */
+    struct store_rows stored; /* what the rows are, if they are keys or values */
+    struct ranges depth;      /* words of a row that are summed */
     size_t count;
     struct projection items[3];
     size_t all_panels;
@@ -88,23 +89,18 @@ struct projections {
     size_t strip_tasks; /* tasks of one strip */
 };
 
-/* Adds a projection to `y`, of which the columns of the heads in `wanted` are needed. */
-static void add_projection(struct projections *p, const struct linear *linear, float *y,
-                           struct ranges wanted, size_t unit, size_t head_rows) {
+/* Adds a projection of the same rows; counts its panels. */
+static void add_projection(struct projections *p, const struct projection *projection) {
     double rows = (double)(p->rows < PLAN_ROWS_MIN ? PLAN_ROWS_MIN : p->rows);
     struct projection *item = &p->items[p->count++];
-    size_t step = engine_step(p->engine, linear);
+    size_t step = engine_step(p->engine, projection->linear);
 
-    *item = (struct projection){.linear = linear,
-                                .y = y,
-                                .wanted = wanted,
-                                .unit = unit,
-                                .head_rows = head_rows,
-                                .panels = (linear->out + step - 1) / step};
+    *item = *projection;
+    item->panels = (item->linear->out + step - 1) / step;
     p->all_panels += item->panels;
     p->flops += 2 * rows * (double)ranges_total(p->depth) *
                 (double)p->engine->kernels->k_step *
-                (double)(ranges_total(wanted) * unit);
+                (double)(ranges_total(item->wanted) * item->place.unit);
 }
 
 /* Returns how many tasks a projection has in one strip. */
@@ -113,79 +109,41 @@ static size_t projection_tasks(const struct projections *p,
     return (item->panels + p->task_panels - 1) / p->task_panels;
 }
 
-/* Returns the sequence that a row of keys is of. */
-static size_t find_sequence_of_row(const struct projections *p, size_t row) {
-    size_t key = p->sequences[0].first_key + row, low = 0, high = p->num_sequences;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (p->sequences[middle].first_key <= key)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Transposes words of rows of keys, some columns of a head, into the panels of their
- * sequences. `y` is where these columns would begin in a panel of one key that is the
- * first of all; a key has `words` in all. */
-static void store_key_panels(const struct projections *p, const float *tile,
-                             struct range rows, size_t width, size_t words,
-                             size_t first_word, float *y) {
-    size_t sequence = find_sequence_of_row(p, rows.first), row = rows.first;
-
-    while (row < rows.end) {
-        size_t start = p->sequences[sequence].first_key - p->sequences[0].first_key;
-        size_t key_len = p->key_lens[sequence], key = row - start;
-        size_t first = key / KEY_BLOCK * KEY_BLOCK, left = key_len - first;
-        size_t panel_keys = left < KEY_BLOCK ? left : KEY_BLOCK;
-        size_t end = start + first + panel_keys;
-        size_t count = (end < rows.end ? end : rows.end) - row;
-        p->engine->kernels->transpose(
-            tile + (row - rows.first) * width, width, count, width,
-            y + (start + first) * words + first_word * panel_keys + key - first,
-            panel_keys);
-        row += count;
-        sequence += row == start + key_len;
-        pace_add(1);
-    }
-}
-
 /* Returns how many rows the strip that begins at row `first` has. */
 static size_t strip_rows(const struct projections *p, size_t first) {
     return size_min(p->rows - first, p->strip_rows);
 }
 
-/* Projects a strip of rows. */
+/* Projects a strip of rows, and clips the results. */
 static void project_strip(const struct projections *p, const struct projection *item,
                           struct range columns, size_t first_row, float *y, size_t y_ld) {
     const float *x = p->part_x + (first_row - p->part.first) * p->part_ld;
+    size_t rows = strip_rows(p, first_row), width = columns.end - columns.first;
 
-    (p->engine->kernels->split != NULL && p->engine->native ? engine_project_split
-                                                            : engine_project)(
-        p->engine, item->linear, columns, p->depth.items, p->depth.count, x, p->part_ld,
-        strip_rows(p, first_row), y, y_ld);
+    (p->engine->kernels->split != NULL && p->engine->native
+         ? engine_project_split
+         : engine_project)(p->engine, item->linear, columns, p->depth.items,
+                           p->depth.count, x, p->part_ld, rows, y, y_ld);
+    for (size_t r = 0; item->clip > 0.0F && r < rows; r++)
+        norm_clip(item->clip, width, y + r * y_ld + columns.first);
 }
 
-/* Computes some columns of a strip of keys: a panel of weights at a time, whose results
- * stay in the first-level cache until they are transposed. */
-static void project_key_panels(const struct projections *p, const struct projection *item,
-                               struct range columns, size_t first_row) {
-    const struct kernels *kernels = p->engine->kernels;
-    size_t step = kernels->columns, width = step / kernels->k_step;
-    size_t words = item->unit / kernels->k_step, count = strip_rows(p, first_row);
-    const struct range rows = {first_row, first_row + count};
+/* Computes some columns of a strip that the kernels read in another layout: a panel of
+ * weights at a time, whose results stay in the first-level cache until they are moved. */
+static void project_moved(const struct projections *p, const struct projection *item,
+                          struct range columns, size_t first_row) {
+    const struct range rows = {first_row, first_row + strip_rows(p, first_row)};
+    size_t step = p->engine->kernels->columns;
     float tile[STRIP_ROWS_MAX * KERNEL_COLUMNS_MAX];
 
     for (; columns.first < columns.end; columns.first += step) {
-        size_t head = columns.first / item->unit;
-        size_t first_word = columns.first % item->unit / kernels->k_step;
-        project_strip(p, item, (struct range){columns.first, columns.first + step},
-                      first_row, tile - columns.first, step);
-        if (kernels->convert_bf16 != NULL)
-            kernels->convert_bf16(tile, step, count, step, tile, width);
-        store_key_panels(p, tile, rows, width, words, first_word,
-                         item->y + head * item->head_rows * words);
+        const struct range part = {columns.first,
+                                   size_min(columns.first + step, columns.end)};
+        project_strip(p, item, part, first_row, tile - part.first, step);
+        if (item->form == PLACE_KEY_PANELS)
+            store_key_panels(&p->stored, &item->place, part.first, rows, tile);
+        else
+            store_value_pairs(&p->stored, &item->place, part, rows, tile);
     }
 }
 
@@ -193,17 +151,17 @@ static void project_key_panels(const struct projections *p, const struct project
  * computed head by head. */
 static void project_columns(const struct projections *p, const struct projection *item,
                             struct range columns, size_t first_row) {
-    size_t y_ld = item->head_rows > 0 ? item->unit : item->linear->out;
+    size_t y_ld = item->place.ld;
 
     while (columns.first < columns.end) {
         struct range part = columns;
-        float *y = item->y + first_row * y_ld;
+        float *y = item->place.y + first_row * y_ld;
 
-        if (item->head_rows > 0) {
-            size_t head = part.first / item->unit;
-            part.end = size_min((head + 1) * item->unit, columns.end);
+        if (item->place.head_rows > 0) {
+            size_t head = part.first / item->place.unit;
+            part.end = size_min((head + 1) * item->place.unit, columns.end);
             /* Where column 0 would be, if the head had the columns before it too. */
-            y += head * (item->head_rows - 1) * item->unit;
+            y += head * (item->place.head_rows - 1) * item->place.unit;
         }
         project_strip(p, item, part, first_row, y, y_ld);
         columns.first = part.end;
@@ -225,8 +183,8 @@ static void project_task(void *data, size_t index, size_t thread) {
     size_t next = task * p->task_panels * step;
     size_t end = size_min(next + p->task_panels * step, out);
     for (size_t i = 0; i < item->wanted.count && next < end; i++) {
-        size_t first = item->wanted.items[i].first * item->unit;
-        size_t last = item->wanted.items[i].end * item->unit;
+        size_t first = item->wanted.items[i].first * item->place.unit;
+        size_t last = item->wanted.items[i].end * item->place.unit;
         if (p->engine->native) {
             first = first / step * step;
             last = (last + step - 1) / step * step;
@@ -234,8 +192,8 @@ static void project_task(void *data, size_t index, size_t thread) {
         struct range columns = {first > next ? first : next, last < end ? last : end};
         if (columns.first >= columns.end)
             continue;
-        if (item->key_panels)
-            project_key_panels(p, item, columns, first_row);
+        if (item->form != PLACE_ROWS)
+            project_moved(p, item, columns, first_row);
         else
             project_columns(p, item, columns, first_row);
         next = columns.end;
@@ -311,9 +269,10 @@ static void run_projections(const struct run *run, struct projections *p) {
 }
 
 /* Returns no projections yet, of the inputs `x`, with the norm before the layer or
- * without. */
+ * without. Those of keys or values begin with a sequence. */
 static struct projections project_from(const struct run *run, const float *x, size_t rows,
-                                       const struct range *depth, bool norm) {
+                                       const struct range *depth, bool norm,
+                                       size_t sequence) {
     return (struct projections){.engine = &run->model->engine,
                                 .x = x,
                                 .model = norm ? run->model : NULL,
@@ -321,6 +280,10 @@ static struct projections project_from(const struct run *run, const float *x, si
                                 .converted = run->converted,
                                 .rows = rows,
                                 .strip_rows = run->model->engine.kernels->strip_rows,
+                                .stored = {run->model->engine.kernels,
+                                           run->sequences + sequence,
+                                           run->request->key_lens + sequence,
+                                           run->request->num_sequences - sequence},
                                 .depth = {depth, 1}};
 }
 
@@ -330,6 +293,58 @@ static struct range all_words(const struct engine *engine, size_t in) {
     return (struct range){0, (in + k_step - 1) / k_step};
 }
 
+/* Adds the projection of queries. */
+static void add_queries(const struct run *run, struct projections *p) {
+    const struct engine *engine = &run->model->engine;
+
+    add_projection(p, &(struct projection){
+                          .linear = &engine->to_query,
+                          .wanted = run->query_heads,
+                          .place = {run->queries, engine->score_size, 0,
+                                    run->plan->layer.score_width},
+                          .clip = (float)run->model->info.projection.clip,
+                      });
+}
+
+/* Adds the projection of keys, which begin with those of a sequence. */
+static void add_keys(const struct run *run, const struct sequence_position *at,
+                     struct projections *p) {
+    const struct engine *engine = &run->model->engine;
+    const struct plan *plan = run->plan;
+    bool panels = plan->layer.key_panels && !plan->layer.finishes;
+
+    add_projection(p, &(struct projection){
+                          .linear = &engine->to_key,
+                          .wanted = run->key_heads,
+                          .place = {run->keys + at->first_projected * plan->keys.ld,
+                                    engine->score_size,
+                                    plan->layer.by_head ? plan->batch.projected_keys : 0,
+                                    plan->keys.ld},
+                          .form = panels ? PLACE_KEY_PANELS : PLACE_ROWS,
+                          .clip = (float)run->model->info.projection.clip,
+                      });
+}
+
+/* Adds the projection of values, which begin with those of a sequence. */
+static void add_values(const struct run *run, const struct sequence_position *at,
+                       struct projections *p) {
+    const struct engine *engine = &run->model->engine;
+    const struct plan *plan = run->plan;
+    size_t first = plan_value_row(engine->kernels, at);
+
+    add_projection(
+        p,
+        &(struct projection){
+            .linear = &engine->to_value,
+            .wanted = run->summed_keys,
+            .place = {run->values + first * plan->values.ld, run->model->info.width.head,
+                      plan->layer.by_head ? plan->batch.value_rows : 0, plan->values.ld},
+            .form =
+                engine->kernels->pack_pairs_bf16 != NULL ? PLACE_VALUE_PAIRS : PLACE_ROWS,
+            .clip = (float)run->model->info.projection.clip,
+        });
+}
+
 /* Projects the first rows of queries, and some rows of keys and values, which are those
  * of `sequence` and the next ones. Inputs that are the same tensor go together. */
 static void project_rows(const struct run *run, size_t num_queries, struct range keys,
@@ -337,22 +352,20 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     const struct engine *engine = &run->model->engine;
     const struct plan *plan = run->plan;
     const attn_request *request = run->request;
-    size_t score_size = engine->score_size, head_size = run->model->info.width.head;
+    const struct sequence_position *at = &run->sequences[sequence];
     size_t num_keys = keys.end - keys.first;
-    size_t first_key = run->sequences[sequence].first_projected;
-    size_t head_rows = plan->layer.by_head ? plan->batch.projected_keys : 0;
     const struct range query_words = all_words(engine, engine->to_query.in),
                        key_words = all_words(engine, engine->to_key.in),
                        value_words = all_words(engine, engine->to_value.in);
     struct projections of_queries =
         project_from(run, request->queries, num_queries, &query_words,
-                     run->model->info.pre_norm.applied);
+                     run->model->info.pre_norm.applied, sequence);
     struct projections of_keys =
         project_from(run, request->keys + keys.first * engine->to_key.in, num_keys,
-                     &key_words, plan->layer.norms_keys);
+                     &key_words, plan->layer.norms_keys, sequence);
     struct projections of_values =
         project_from(run, request->values + keys.first * engine->to_value.in, num_keys,
-                     &value_words, plan->layer.norms_keys);
+                     &value_words, plan->layer.norms_keys, sequence);
 
     bool same_keys = request->keys == request->queries && num_keys == num_queries &&
                      engine->to_key.in == engine->to_query.in &&
@@ -362,21 +375,11 @@ static void project_rows(const struct run *run, size_t num_queries, struct range
     struct projections *with_keys = same_keys ? &of_queries : &of_keys;
     struct projections *with_values = same_values ? with_keys : &of_values;
     if (num_queries > 0 && plan->batch.any_scores)
-        add_projection(&of_queries, &engine->to_query, run->queries, run->query_heads,
-                       score_size, 0);
-    if (num_keys > 0 && plan->batch.any_scores) {
-        add_projection(with_keys, &engine->to_key, run->keys + first_key * plan->keys.ld,
-                       run->key_heads, score_size, head_rows);
-        with_keys->items[with_keys->count - 1].key_panels =
-            plan->layer.key_panels && !plan->layer.finishes;
-        with_keys->sequences = run->sequences + sequence;
-        with_keys->key_lens = request->key_lens + sequence;
-        with_keys->num_sequences = request->num_sequences - sequence;
-    }
+        add_queries(run, &of_queries);
+    if (num_keys > 0 && plan->batch.any_scores)
+        add_keys(run, at, with_keys);
     if (num_keys > 0 && plan->layer.sums)
-        add_projection(with_values, &engine->to_value,
-                       run->values + first_key * plan->values.ld, run->summed_keys,
-                       head_size, head_rows);
+        add_values(run, at, with_values);
 
     if (of_queries.count > 0)
         run_projections(run, &of_queries);
@@ -431,6 +434,8 @@ void run_project_outputs(const struct run *run, float *outputs) {
                             .strip_rows = engine->kernels->strip_rows,
                             .depth = run->summed_words};
 
-    add_projection(&p, &engine->to_output, outputs, (struct ranges){&all, 1}, 1, 0);
+    add_projection(&p, &(struct projection){.linear = &engine->to_output,
+                                            .wanted = {&all, 1},
+                                            .place = {outputs, 1, 0, all.end}});
     run_projections(run, &p);
 }
