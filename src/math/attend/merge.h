@@ -13,8 +13,9 @@
 
 /* What some queries attend to in one head. All memory is the caller's. */
 struct partial {
-    float *max; /* [count] the largest score, as an exponent of 2; -INFINITY: no key */
-    float *sum; /* [count] of the weights, 0 without a key */
+    float
+        *max; /* [count] what sums are relative to, an exponent of 2; -INFINITY: no key */
+    float *sum;     /* [count] of the weights, 0 without a key */
     float *outputs; /* [count, size] weighted sums of values, 0 without a key */
 };
 

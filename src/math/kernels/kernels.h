@@ -61,8 +61,9 @@ struct panel_sums {
  * keys, values and outputs are `..._ld` floats apart.
  *
  * When `max` is set, the keys are a chunk of the sequence, of at most KERNEL_CHUNK_KEYS.
- * Weights, their sums and outputs are then relative to the largest score of the chunk:
- * they are neither divided by `sum` nor multiplied by `factor`. merge.h has the rest. */
+ * Weights, their sums and outputs are then relative to the largest score of the chunk, or
+ * to one that is at most 8 less: they are neither divided by `sum` nor multiplied by
+ * `factor`. merge.h has the rest. */
 struct query_panel {
     const float *queries; /* [num_queries, score_size] float32 */
     size_t queries_ld;
