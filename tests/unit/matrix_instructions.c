@@ -52,7 +52,7 @@ static void compute(const union vector_words *x_words, const union vector_words 
     memcpy(&results->larger, &result, sizeof result);
     result = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     memcpy(&results->rounded, &result, sizeof result);
-    result = _mm512_scalef_ps(x, y);
+    result = _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(y, z, _CMP_NLT_UQ), x, y);
     memcpy(&results->scaled, &result, sizeof result);
     pairs = _mm512_cvtne2ps_pbh(y, x);
     memcpy(&results->pairs, &pairs, sizeof pairs);

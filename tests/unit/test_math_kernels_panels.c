@@ -254,6 +254,42 @@ static float run_single(struct single *s) {
     return output;
 }
 
+/* Weights are powers of 2, off by what 2^x is, and never denormal: those are slow. */
+static void test_weights_are_powers_of_two(void **state) {
+    enum { KEYS = 160 };
+    static const float steps[] = {1, 0.0625F}; /* scores are exact in bfloat16, too */
+    const double most = kernels->k_step == 2 ? 2e-4 : 1e-6;
+    const size_t keys = KEYS;
+    float values[KEYS] = {0}, weights[KEYS], *row = weights;
+    (void)state;
+
+    for (size_t i = 0; i < 2 * sizeof steps / sizeof steps[0]; i++) {
+        float scores[KEYS];
+        struct single s;
+        single_init(&s, 1);
+        for (size_t k = 0; k < KEYS; k++)
+            scores[k] = -(float)k * steps[i / 2];
+        if (kernels->k_step == 2)
+            kernels->convert_bf16(scores, 1, KEYS, 1, scores, 1);
+        s.panel.keys = scores;
+        s.panel.values = values;
+        s.panel.key_len = KEYS;
+        s.panel.end_keys = &keys;
+        s.panel.scale = (float)log(2);
+        s.panel.weights = &row;
+        s.panel.scratch =
+            allocate(kernel_scratch_bytes(1, 1, KEYS, true) / sizeof(float));
+        (i % 2 == 0 ? kernels->attend : kernels->attend_few)(&s.panel);
+        for (size_t k = 0; k < KEYS; k++) {
+            double exact = exp2(-(double)k * (double)steps[i / 2]);
+            double got = (double)weights[k] / (double)weights[0];
+            assert_true(exact < 0x1p-126 ? got < 0x1p-126 && weights[k] == 0
+                                         : fabs(got - exact) <= most * exact);
+        }
+        free(s.panel.scratch);
+    }
+}
+
 static void test_a_query_whose_pairs_are_all_masked_gets_no_number(void **state) {
     const float bias[KERNEL_COLUMNS_MAX] = {-INFINITY};
     struct single s;
@@ -270,6 +306,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_panels_are_what_plain_loops_make_of_them),
         cmocka_unit_test(test_softcap_is_exact_near_zero_and_far_from_it),
+        cmocka_unit_test(test_weights_are_powers_of_two),
         cmocka_unit_test(test_a_query_whose_pairs_are_all_masked_gets_no_number),
     };
 
