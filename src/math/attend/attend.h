@@ -5,7 +5,7 @@
 
 #include "math/run/run.h"
 
-/* The second part of the first step: clips, norms and rotates what was projected, where
+/* The second part of the first step: norms and rotates what was projected, where
  * layer.finishes, and writes keys into panels. */
 void run_finish_rows(const struct run *run);
 
@@ -13,7 +13,7 @@ void run_finish_rows(const struct run *run);
 void run_fold_queries(const struct run *run);
 
 /* The second step: every panel of queries of every head attends. Overwrites the queries,
- * and with bfloat16 the keys and values. */
+ * and with bfloat16 keys that are not in panels. */
 void run_attend(const struct run *run);
 
 /* The last part of the second step: projects the weighted sums of values of direct
