@@ -64,7 +64,7 @@ typedef struct attn_model_info {
         size_t key;      /* of a row of keys */
         size_t value;    /* of a row of values */
         size_t out;      /* of a row of outputs */
-        size_t head;     /* D */
+        size_t head;     /* D; in dot_product.h Dv */
         size_t additive; /* of W_q q + W_k k; 0 for scaled dot product */
     } width;
 
@@ -72,6 +72,7 @@ typedef struct attn_model_info {
         bool query_bias, key_bias, value_bias, output_bias;
         bool output; /* false: the heads' outputs, concatenated, are the outputs */
         double clip; /* projected numbers are clamped to -clip..clip; 0: they are not */
+        bool given;  /* nothing is projected, see dot_product.h */
     } projection;
 
     /* Of projected queries and keys, before they are rotated. */

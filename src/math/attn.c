@@ -17,7 +17,10 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
 
     struct run run;
     run_init(&run, model, request, &plan, scratch);
-    if (!model->info.projection.output && !request->omit_outputs)
+    bool in_outputs = !model->info.projection.output && !request->omit_outputs;
+    if (request->need_heads)
+        run.context = result->heads;
+    else if (in_outputs)
         run.context = result->outputs;
     if (request->need_weights != ATTN_WEIGHTS_NONE)
         run.weights = result->weights;
@@ -25,15 +28,18 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         run.lse = result->lse;
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
-        run_project_inputs(&run);
+        if (model->info.projection.given)
+            run_pack_keys(&run);
+        else
+            run_project_inputs(&run);
         run_finish_rows(&run);
         run_fold_queries(&run);
     }
     if ((steps & ATTN_STEP_ATTEND) != 0) {
         run_attend(&run);
         run_project_sums(&run);
-        if (request->need_heads)
-            run_copy_heads(&run, result->heads);
+        if (request->need_heads && in_outputs)
+            run_copy_heads(&run, result->outputs);
     }
     if ((steps & ATTN_STEP_PROJECT_OUT) != 0 && model->info.projection.output &&
         !request->omit_outputs)

@@ -79,8 +79,9 @@ bool join_possible(const attn_model *model, const attn_request *a,
                    const attn_request *b) {
     struct join_shape of_a = shape_of(model, a), of_b = shape_of(model, b);
 
-    if (!model->engine.native || !need_alike(a, b) || !mask_alike(a, b) ||
-        of_a.same_keys != of_b.same_keys || of_a.same_values != of_b.same_values)
+    if (!model->engine.native || model->info.projection.given || !need_alike(a, b) ||
+        !mask_alike(a, b) || of_a.same_keys != of_b.same_keys ||
+        of_a.same_values != of_b.same_values)
         return false;
     for (size_t h = 0; h < model->info.num_heads; h++) {
         if (mask_head_factor(a, h) != mask_head_factor(b, h))

@@ -32,6 +32,8 @@ static void clear_left_out(const struct panel_work *work,
     size_t size = run->model->info.width.head, hidden = run->plan->layer.hidden;
     size_t query_len = run->request->query_lens[work->at.sequence];
 
+    if (!run->plan->layer.sums)
+        return;
     for (size_t c = 0; panel->factor == 0.0F && c < work->num_queries; c++)
         memset(panel->outputs + c * panel->outputs_ld, 0, size * sizeof *panel->outputs);
     for (size_t h = work->range.first; work->panel == 0 && h < work->range.end; h++) {

@@ -234,7 +234,7 @@ static void write_output(const struct panel_work *work, const struct query_panel
     const struct row_outputs row = work_outputs(work, panel, c);
     float share = 1.0F / sum;
 
-    if (row.factor == 0.0F)
+    if (row.factor == 0.0F && work->run->plan->layer.sums)
         memset(row.to, 0, work->run->model->info.width.head * sizeof *row.to);
     for (size_t d = 0; row.factor != 0.0F && d < panel->head_size; d++)
         row.to[d] = from[d] * share * row.factor;

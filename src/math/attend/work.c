@@ -141,21 +141,23 @@ static void describe_head(const struct panel_work *work, struct query_panel *pan
     panel->factor = sums ? mask_head_factor(run->request, head) : 0.0F;
 }
 
-/* The queries of a group of heads, which are gathered. Their outputs may overwrite
- * them. */
+/* The queries of a group of heads, which are gathered. Their outputs overwrite them, and
+ * may be wider. */
 static void describe_group(const struct panel_work *work, struct query_panel *panel) {
     const struct run *run = work->run;
     size_t size = panel->score_size, width = run->plan->layer.score_width;
+    size_t head_size = run->model->info.width.head, ld = size_max(size, head_size);
     float *rows = run_thread(run, work->thread, PLAN_THREAD_QUERIES);
 
     for (size_t c = 0; c < work->num_queries; c++) {
         size_t row = work->at.first_query + work->row_queries[c];
-        memcpy(rows + c * size, run->queries + row * width + work->row_heads[c] * size,
+        memcpy(rows + c * ld, run->queries + row * width + work->row_heads[c] * size,
                size * sizeof *rows);
     }
     panel->queries = panel->outputs = rows;
-    panel->queries_ld = panel->outputs_ld = size;
-    panel->head_size = ranges_find(run->summed_keys, work->heads) != SIZE_MAX ? size : 0;
+    panel->queries_ld = panel->outputs_ld = ld;
+    panel->head_size =
+        ranges_find(run->summed_keys, work->heads) != SIZE_MAX ? head_size : 0;
     panel->factor = 1.0F;
 }
 

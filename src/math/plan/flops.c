@@ -8,6 +8,7 @@
 #define TANH_FLOPS      40   /* one tanh() of additive scoring */
 #define SUM_FLOPS       40   /* what is summed up for each attention weight */
 #define FINISH_FLOPS    16   /* a number that is finished, see attend/finish.c */
+#define PACK_FLOPS      4    /* a number of a key that goes into a panel */
 #define EVEN_ROW_FLOPS  4096 /* what even weights amount to in a row */
 #define EVEN_PAIR_FLOPS 128  /* the same for each pair that is masked by itself */
 
@@ -57,6 +58,8 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
             EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;
         all += SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;
     }
+    if (info->projection.given && layer->key_panels)
+        flops->finish = PACK_FLOPS * (double)keys * (double)layer->key_width;
     if (layer->finishes)
         flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +
                                         (double)keys * (double)layer->key_width);

@@ -258,14 +258,14 @@ static void plan_layer(const attn_model *model, const attn_request *request,
         .value_width = info->num_kv_heads * info->width.head,
         .hidden = info->num_heads * info->width.head,
         .sums = plan->kind == PLAN_HEADS || !request->omit_outputs || request->need_heads,
-        .by_head = engine->native && info->width.head % columns == 0 &&
-                   engine->score_size % columns == 0,
+        .by_head = engine->native && !info->projection.given &&
+                   info->width.head % columns == 0 && engine->score_size % columns == 0,
         .finishes = info->head_norm.kind != ATTN_NORM_NONE || info->rotation.size > 0,
         .norms_keys = info->pre_norm.applied &&
                       (info->kind == NULL || strcmp(info->kind, "cross") != 0),
     };
-    layer->key_panels =
-        layer->by_head && engine->additive_score == NULL && columns >= PANELS_COLUMNS;
+    layer->key_panels = (layer->by_head || info->projection.given) &&
+                        engine->additive_score == NULL && columns >= PANELS_COLUMNS;
     for (size_t h = 0; h < info->num_heads; h++)
         layer->num_scored +=
             plan_sums_head(plan, request, h) || weighs_head(plan, request, h);
@@ -279,12 +279,12 @@ static void plan_rows(const attn_model *model, struct plan *plan) {
 
     plan->keys = (struct plan_rows){size, layer->key_width};
     plan->values = (struct plan_rows){value_size, layer->value_width};
-    if (!layer->by_head)
-        return;
     if (layer->key_panels && !layer->finishes)
         size /= model->engine.kernels->k_step;
-    plan->keys = (struct plan_rows){batch->projected_keys * size, size};
-    plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
+    if (layer->by_head || layer->key_panels)
+        plan->keys = (struct plan_rows){batch->projected_keys * size, size};
+    if (layer->by_head)
+        plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
 }
 
 attn_status plan_make(const attn_model *model, const attn_request *request,

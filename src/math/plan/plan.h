@@ -69,8 +69,8 @@ struct plan_layer {
      * [KV][value_rows, D]. Otherwise they are [projected_keys, key_width] and
      * [value_rows, value_width]. Attention then reads them more slowly. */
     bool by_head;
-    /* Keys by head are transposed in panels, see struct query_panel, except with additive
-     * scoring and in sets of narrow tiles. */
+    /* Keys by head, and those that are given, are transposed in panels, see struct
+     * query_panel, except with additive scoring and in sets of narrow tiles. */
     bool key_panels;
     /* Projected queries and keys are changed before the attention: normed or rotated.
      * Keys are then projected as rows, and go into panels afterwards. */
@@ -130,7 +130,7 @@ enum plan_thread_array {
     PLAN_THREAD_KERNELS,
     PLAN_THREAD_TOTAL,    /* merged results of a panel, and one chunk's outputs */
     PLAN_THREAD_CHUNKS,   /* [max_chunks] maxima and sums of the chunks */
-    PLAN_THREAD_QUERIES,  /* [panel_rows, D] of a group of heads; or nothing */
+    PLAN_THREAD_QUERIES,  /* of a group of heads; or nothing */
     PLAN_THREAD_BIAS,     /* see attend/bias.c; nothing without biases */
     PLAN_THREAD_MEAN,     /* one head's weights of a panel, for the mean */
     PLAN_THREAD_GATHERED, /* keys and values of a head; none with the mean */

@@ -26,7 +26,8 @@ bool plan_is_plain(const attn_model *model, const attn_request *request) {
 
     return info->num_kv_heads == info->num_heads && info->rotation.size == 0 &&
            info->head_norm.kind == ATTN_NORM_NONE && !info->pre_norm.applied &&
-           info->projection.clip <= 0 && info->score.softcap <= 0 && !info->score.sinks &&
+           !info->projection.given && info->projection.clip <= 0 &&
+           info->score.softcap <= 0 && !info->score.sinks &&
            info->score.bias == ATTN_BIAS_NONE && request->positions == NULL &&
            request->key_positions == NULL && request->window == 0;
 }

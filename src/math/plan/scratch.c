@@ -115,7 +115,7 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
                                 2 * batch->panel_rows +
                                     (heads ? FLOATS(struct panel_sums) : 0)},
         [PLAN_THREAD_QUERIES] = {batch->grouped ? batch->panel_rows : 0,
-                                 engine->score_size},
+                                 size_max(engine->score_size, info->width.head)},
         /* A tile [keys, columns] in either layout, and a line of keys + columns - 1. */
         [PLAN_THREAD_BIAS] = {biased ? bias_keys + 1 : 0, KERNEL_COLUMNS_MAX + 1},
         [PLAN_THREAD_MEAN] = {mean ? batch->longest_key_len : 0, KERNEL_COLUMNS_MAX},
@@ -156,9 +156,12 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     const struct kernels *kernels = model->engine.kernels;
     bool sums = plan->kind == PLAN_HEADS;
     bool weighs = request->need_weights != ATTN_WEIGHTS_NONE;
-    /* The heads' outputs may overwrite the queries, or be the outputs themselves. */
-    bool in_outputs = !sums && !request->omit_outputs && !info->projection.output;
-    bool own_context = model->engine.score_size != info->width.head && !in_outputs;
+    /* The heads' outputs may overwrite the queries, or be a result themselves. */
+    bool given = info->projection.given;
+    bool in_outputs = !request->omit_outputs && !info->projection.output;
+    bool in_result = !sums && (request->need_heads || in_outputs);
+    bool own_context =
+        !given && model->engine.score_size != info->width.head && !in_result;
     size_t converted = size_min(size_max(queries, projected),
                                 plan_converted_rows(plan, kernels->strip_rows));
     bool in_words = layer->key_panels && !layer->finishes;
@@ -175,10 +178,10 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_NORMED] = {info->pre_norm.applied ? normed : 0, 1},
         [PLAN_ROTATIONS] = {scratch->num_rotations * ROTATE_STEP * 2,
                             info->rotation.size},
-        [PLAN_QUERIES] = {queries, layer->score_width},
-        [PLAN_KEYS] = {projected, key_words},
+        [PLAN_QUERIES] = {given ? 0 : queries, layer->score_width},
+        [PLAN_KEYS] = {given && !layer->key_panels ? 0 : projected, key_words},
         [PLAN_KEYS_END] = {layer->key_panels ? KEY_BLOCK : 0, 1},
-        [PLAN_VALUES] = {batch->value_rows, layer->value_width},
+        [PLAN_VALUES] = {given ? 0 : batch->value_rows, layer->value_width},
         [PLAN_DIRECT_SUMS] = {batch->direct_rows, scratch->direct_ld},
         [PLAN_CONTEXT] = {own_context ? queries : 0, layer->hidden},
         [PLAN_HEAD_RANGES] = {PLAN_RANGES * PLAN_RANGES_MAX(heads), FLOATS(struct range)},

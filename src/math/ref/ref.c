@@ -17,6 +17,7 @@ struct reference {
     double *context; /* [sum of Tq, H*D]: the heads' outputs */
     double *row;     /* [longest Tk]: the weights of one query and head */
     const struct ref_result *result;
+    size_t score_size; /* of one head in queries and keys */
 };
 
 /* A sequence, and where it begins in the batch. */
@@ -49,18 +50,22 @@ static bool ref_attends(const attn_request *request, const struct ref_position *
     return request->causal ? distance < request->window : distance <= request->window;
 }
 
-/* Projects `rows` float32 rows to `heads` heads, normed before when `norm`. The caller
- * frees the result [rows, heads * D], which is NULL when memory runs out. */
+/* Projects `rows` float32 rows to `heads` heads, normed before when `norm`; those that
+ * are given become float64. The caller frees the result [rows, heads * D], which is NULL
+ * when memory runs out. */
 static double *ref_project(const attn_model *model, const float *weight,
                            const float *bias, size_t heads, size_t in, const float *x,
                            size_t rows, bool norm) {
     const attn_model_info *info = &model->info;
-    size_t out = heads * info->width.head;
+    bool given = info->projection.given;
+    size_t out = given ? in : heads * info->width.head;
     double *y = calloc(rows * out, sizeof *y), *row = calloc(in, sizeof *row);
 
-    for (size_t r = 0; y != NULL && row != NULL && r < rows; r++) {
+    for (size_t r = 0; y != NULL && row != NULL && x != NULL && r < rows; r++) {
         for (size_t i = 0; i < in; i++)
-            row[i] = (double)x[r * in + i];
+            (given ? y + r * out : row)[i] = (double)x[r * in + i];
+        if (given)
+            continue;
         if (norm)
             ref_norm(info->pre_norm.kind, info->pre_norm.eps, model->pre_norm_weight,
                      model->pre_norm_bias, in, row);
@@ -110,7 +115,7 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
     const attn_model *model = ref->model;
     const attn_request *request = ref->request;
     size_t heads = model->info.num_heads, kv_heads = model->info.num_kv_heads;
-    size_t length = ref_length(request, at), size = model->info.width.head;
+    size_t length = ref_length(request, at), size = ref->score_size;
 
     for (size_t q = 0; q < request->query_lens[at->sequence]; q++)
         ref_finish_row(model, model->query_norm_weight, model->query_norm_bias, heads,
@@ -123,9 +128,9 @@ static void ref_finish_rows(const struct reference *ref, const struct ref_positi
 }
 
 /* Returns the score of one query and one key, both [D], before a bias. */
-static double ref_score(const attn_model *model, const double *query, const double *key) {
+static double ref_score(const attn_model *model, size_t head_size, const double *query,
+                        const double *key) {
     const attn_model_info *info = &model->info;
-    size_t head_size = info->width.head;
     double sum = 0;
 
     if (info->score.kind == ATTN_SCALED_DOT_PRODUCT) {
@@ -199,7 +204,7 @@ static double ref_softmax(double *scores, size_t count, const float *sink) {
 static double ref_weigh(const struct reference *ref, const struct ref_position *at,
                         size_t h, size_t q, double *ret_weights) {
     const attn_model_info *info = &ref->model->info;
-    size_t size = info->width.head, kv_heads = info->num_kv_heads;
+    size_t size = ref->score_size, kv_heads = info->num_kv_heads;
     size_t key_len = ref->request->key_lens[at->sequence], attended = 0;
     size_t kv_head = h * kv_heads / info->num_heads;
     const double *query =
@@ -210,7 +215,8 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
         ret_weights[k] = -(double)INFINITY;
         if (!ref_attends(ref->request, at, q, k))
             continue;
-        ret_weights[k] = ref_score(ref->model, query, key) + ref_bias(ref, at, h, q, k);
+        ret_weights[k] =
+            ref_score(ref->model, size, query, key) + ref_bias(ref, at, h, q, k);
         attended++;
     }
     if (attended > 0)
@@ -362,6 +368,8 @@ attn_status attn_ref_run(const attn_model *model, const attn_request *request,
                           sizeof(double)),
         .row = calloc(sizes.num_keys, sizeof(double)),
         .result = ret_result,
+        .score_size = info->projection.given ? info->width.query / info->num_heads
+                                             : info->width.head,
     };
     status = ATTN_E_NOMEM;
     if (ref.queries != NULL && ref.keys != NULL && ref.values != NULL &&

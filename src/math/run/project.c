@@ -413,10 +413,10 @@ void run_project_inputs(const struct run *run) {
     }
 }
 
-void run_copy_heads(const struct run *run, float *heads) {
+void run_copy_heads(const struct run *run, float *outputs) {
     size_t hidden = run->plan->layer.hidden;
     struct row_pass pass = {.from = run->context,
-                            .to = heads,
+                            .to = outputs,
                             .rows = run->plan->sizes.num_queries,
                             .width = hidden,
                             .to_ld = hidden};

@@ -115,6 +115,18 @@ static void *find_array(const struct plan *plan, void *scratch, enum plan_array 
     return (float *)scratch + plan->scratch.first[array];
 }
 
+/* Points a run at what the request gives. Nothing writes there; values that are left out
+ * are not read either. */
+static void use_given(struct run *run) {
+    const attn_request *request = run->request;
+    const float *values = request->values != NULL ? request->values : request->keys;
+
+    run->queries = (float *)(uintptr_t)request->queries;
+    run->values = (float *)(uintptr_t)values;
+    if (!run->plan->layer.key_panels)
+        run->keys = (float *)(uintptr_t)request->keys;
+}
+
 void run_init(struct run *run, const attn_model *model, const attn_request *request,
               const struct plan *plan, void *scratch) {
     struct sequence_position *sequences = find_array(plan, scratch, PLAN_SEQUENCES);
@@ -137,6 +149,8 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .first_items = find_array(plan, scratch, PLAN_FIRST_ITEMS),
         .thread_scratch = find_array(plan, scratch, PLAN_THREADS),
     };
+    if (model->info.projection.given)
+        use_given(run);
     if (plan->scratch.num_rotations > 0)
         run->rotations = find_array(plan, scratch, PLAN_ROTATIONS);
     if (plan->kind == PLAN_HEADS) {
