@@ -62,7 +62,13 @@ typedef struct attn_request {
     const size_t *positions;     /* [sum of Tq] */
     const size_t *key_positions; /* [sum of Tk] */
     bool causal;                 /* no key's position is larger than the query's */
-    size_t window;          /* see attn_model_info; 0: none. Not the model's default */
+    size_t window; /* see attn_model_info; 0: none. Not the model's default */
+    /* Added to the scores, after softcap; -INFINITY masks a key as the others do, and other
+     * numbers are finite. That of key k and query q of head h in sequence s is at
+     * s * bias_sequence_ld + h * bias_head_ld + q * bias_row_ld + k, so a step of 0 is one
+     * bias for all. NULL: none; layers have none, see dot_product.h. */
+    const float *bias;
+    size_t bias_sequence_ld, bias_head_ld, bias_row_ld;
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
     attn_need_weights need_weights;
     /* Which of the weights are computed, in this order; NULL selects all. Indices are

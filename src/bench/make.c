@@ -88,7 +88,7 @@ void bench_layer_count(const attn_model *model, const attn_request *request,
 
     mask_init(&mask, request, 0, 0, 0);
     for (size_t q = 0; q < report->query_len; q++) {
-        struct mask_keys keys = mask_find_keys(&mask, q);
+        struct mask_keys keys = mask_find_keys(&mask, 0, q);
         if (keys.first == keys.end) /* the query attends to all alike */
             keys = (struct mask_keys){0, report->key_len};
         pairs += (double)(keys.end - keys.first);

@@ -80,7 +80,7 @@ static void select_queries(const struct tiles *t, const struct tiles_head *head,
     q->scores = head->weights != NULL ? head->weights + first * head->key_len : t->scores;
     q->common = head->key_len;
     for (size_t i = 0; i < count; i++) {
-        size_t num_keys = mask_find_keys(&head->mask, first + i).end;
+        size_t num_keys = mask_find_keys(&head->mask, 0, first + i).end;
         q->uniform[i] = num_keys == 0;
         q->num_keys[i] = num_keys > 0 ? num_keys : head->key_len;
         if (q->num_keys[i] < q->common)

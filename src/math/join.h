@@ -29,11 +29,12 @@
 /* Returns whether two requests of a model can be computed as one. When the first of
  * several can be joined with each of the others, they can all be joined.
  *
- * The engine must be native, with weights. Both want the same results and kind of weights, none of
- * them selected, and their head_mask has equal numbers; NULL is equal to ones. Where two
- * inputs of one are the same tensor, they are so in the other, since such inputs are
- * projected together. Lengths and valid_lens may differ; so may causal, unless one has a
- * window or positions. Then both have the same window, and positions of the same. */
+ * The engine must be native, and the model must project. Both want the same results and
+ * kind of weights, none of them selected, and their head_mask has equal numbers; NULL is
+ * equal to ones. Where two inputs of one are the same tensor, they are so in the other,
+ * since such inputs are projected together. Lengths and valid_lens may differ; so may
+ * causal, unless one has a window or positions. Then both have the same window, and
+ * positions of the same. */
 bool join_possible(const attn_model *model, const attn_request *a, const attn_request *b);
 
 /* Returns the bytes that join_pack() writes, a multiple of ATTN_ALIGNMENT, or SIZE_MAX

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/pace.h"
 
+#include <math.h>
 #include <stdint.h>
 
 static bool is_ascending(const size_t *positions, size_t count) {
@@ -31,7 +32,11 @@ void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
         .valid_lens = per_query ? lens + first_query : NULL,
         .causal = request->causal,
         .window = request->window,
+        .bias_head_ld = request->bias_head_ld,
+        .bias_row_ld = request->bias_row_ld,
     };
+    if (request->bias != NULL)
+        mask->bias = request->bias + sequence * request->bias_sequence_ld;
     if (request->positions != NULL)
         mask->positions = request->positions + first_query;
     if (request->key_positions != NULL)
@@ -92,12 +97,23 @@ struct mask_keys mask_bound_keys(const struct mask *mask, size_t query) {
     return keys;
 }
 
-/* Returns the first key of a range that is allowed, or its end. */
-static size_t find_first(const size_t *positions, struct mask_keys keys,
-                         struct mask_allowed allowed) {
+/* What the keys of one query are compared with, one by one. */
+struct comparison {
+    const size_t *positions; /* of keys; NULL: they are not compared */
+    struct mask_allowed allowed;
+    const float *bias; /* [Tk]; NULL: none */
+};
+
+static bool is_hidden(const struct comparison *c, size_t key) {
+    return (c->positions != NULL && !is_allowed(c->allowed, c->positions[key])) ||
+           (c->bias != NULL && c->bias[key] == -INFINITY);
+}
+
+/* Returns the first key of a range that is not hidden, or its end. */
+static size_t find_first(const struct comparison *c, struct mask_keys keys) {
     for (size_t start = keys.first; start < keys.end; start = keys.first) {
         size_t end = keys.end - start < PACE_PIECE ? keys.end : start + PACE_PIECE;
-        while (keys.first < end && !is_allowed(allowed, positions[keys.first]))
+        while (keys.first < end && is_hidden(c, keys.first))
             keys.first++;
         pace_add(keys.first - start);
         if (keys.first < end)
@@ -106,12 +122,11 @@ static size_t find_first(const size_t *positions, struct mask_keys keys,
     return keys.first;
 }
 
-/* Returns where the last key that is allowed ends, or where the range begins. */
-static size_t find_end(const size_t *positions, struct mask_keys keys,
-                       struct mask_allowed allowed) {
+/* Returns where the last key that is not hidden ends, or where the range begins. */
+static size_t find_end(const struct comparison *c, struct mask_keys keys) {
     for (size_t start = keys.end; start > keys.first; start = keys.end) {
         size_t end = start - keys.first < PACE_PIECE ? keys.first : start - PACE_PIECE;
-        while (keys.end > end && !is_allowed(allowed, positions[keys.end - 1]))
+        while (keys.end > end && is_hidden(c, keys.end - 1))
             keys.end--;
         pace_add(start - keys.end);
         if (keys.end > end)
@@ -120,14 +135,16 @@ static size_t find_end(const size_t *positions, struct mask_keys keys,
     return keys.end;
 }
 
-struct mask_keys mask_find_keys(const struct mask *mask, size_t query) {
+struct mask_keys mask_find_keys(const struct mask *mask, size_t head, size_t query) {
+    const struct comparison c = {mask->by_pair ? mask->key_positions : NULL,
+                                 mask_find_allowed(mask, query),
+                                 mask_bias(mask, head, query)};
     struct mask_keys keys = mask_bound_keys(mask, query);
 
-    if (!mask->by_pair)
+    if (c.positions == NULL && c.bias == NULL)
         return keys;
-    const struct mask_allowed allowed = mask_find_allowed(mask, query);
-    keys.end = find_end(mask->key_positions, keys, allowed);
-    keys.first = find_first(mask->key_positions, keys, allowed);
+    keys.end = find_end(&c, keys);
+    keys.first = find_first(&c, keys);
     return keys;
 }
 

@@ -2,9 +2,10 @@
 /* mask.h: decides which keys a query attends to, and what becomes of a head's outputs.
  * Nothing else decides it, but for the reference.
  *
- * A query attends to a key when valid_lens, the causal mask and the window all allow it.
- * valid_lens count rows of keys; the others compare positions. Where key positions
- * ascend, as they nearly always do, the keys of a query are one range of rows. */
+ * A query attends to a key when valid_lens, the causal mask, the window and the bias all
+ * allow it. valid_lens count rows of keys; the next two compare positions. Where key
+ * positions ascend, as they nearly always do, and no bias is -INFINITY, the keys of a
+ * query are one range of rows. */
 #ifndef ATTND_MATH_MASK_H
 #define ATTND_MATH_MASK_H
 
@@ -22,6 +23,8 @@ struct mask {
     /* Keys have no order that the causal mask or the window could use: of a range of
      * keys, a query attends to those that mask_attends() allows. */
     bool by_pair;
+    const float *bias; /* of the sequence, see attn_request; NULL: none */
+    size_t bias_head_ld, bias_row_ld;
 };
 
 /* Rows first..end of the keys of a sequence; none when these are equal. */
@@ -34,14 +37,14 @@ struct mask_keys {
 void mask_init(struct mask *mask, const attn_request *request, size_t sequence,
                size_t first_query, size_t first_key);
 
-/* Returns the smallest range with all keys that a query attends to. When there are none,
- * the query attends to all Tk keys alike or, where the model has sinks, to nothing.
- * `query` is its row in the sequence. Takes time in proportion to the range when
- * mask->by_pair is set. */
-struct mask_keys mask_find_keys(const struct mask *mask, size_t query);
+/* Returns the smallest range with all keys that a query attends to in a head. When there
+ * are none, the query attends to all Tk keys alike or, where the model has sinks, to
+ * nothing. `query` is its row in the sequence. Takes time in proportion to the range when
+ * mask->by_pair is set, and to what a bias masks at its ends. */
+struct mask_keys mask_find_keys(const struct mask *mask, size_t head, size_t query);
 
 /* Returns a range with all keys that a query attends to, at once or by bisection: where
- * mask->by_pair is set, all that valid_lens allow. */
+ * mask->by_pair is set, all that valid_lens allow; and whatever the bias is. */
 struct mask_keys mask_bound_keys(const struct mask *mask, size_t query);
 
 /* Positions that a query attends to, both included. */
@@ -88,6 +91,13 @@ static inline bool mask_keys_are_queries(const attn_request *request, size_t seq
                                          size_t first_query, size_t first_key) {
     return request->keys == request->queries && first_key == first_query &&
            request->key_lens[sequence] == request->query_lens[sequence];
+}
+
+/* Returns the bias [Tk] of a head and a query, by its row in the sequence, or NULL. */
+static inline const float *mask_bias(const struct mask *mask, size_t head, size_t query) {
+    return mask->bias != NULL
+               ? mask->bias + head * mask->bias_head_ld + query * mask->bias_row_ld
+               : NULL;
 }
 
 /* Returns what the outputs of a head are multiplied by; 0 leaves the head out. */

@@ -27,6 +27,7 @@ struct example {
     attn_model model;
     struct random_request r;
     float sinks[16], slopes[16];
+    float *bias;
 };
 
 static size_t random_head_size(uint64_t *seed) {
@@ -56,6 +57,37 @@ static void make_options(uint64_t *seed, size_t keys, struct example *e) {
     assert_int_equal(dot_product_init(&e->options, &e->model, NULL), ATTN_OK);
 }
 
+/* Adds a bias half of the time: of its own for each sequence, head and query, or one for
+ * all of them; which masks no key, some or most, and all of some queries. */
+static void add_bias(uint64_t *seed, struct example *e) {
+    static const size_t shares[] = {0, 1, 5, 9};
+    attn_request *request = &e->r.request;
+    size_t query_len = 0, key_len = 0, masked = random_between(seed, 0, 3);
+
+    if (random_between(seed, 0, 1) == 0)
+        return;
+    for (size_t s = 0; s < request->num_sequences; s++) {
+        query_len = query_len > e->r.query_lens[s] ? query_len : e->r.query_lens[s];
+        key_len = key_len > e->r.key_lens[s] ? key_len : e->r.key_lens[s];
+    }
+    size_t rows = request->num_sequences * e->options.num_heads * query_len;
+    e->bias = malloc(rows * key_len * sizeof *e->bias);
+    assert_non_null(e->bias);
+    random_fill(seed, e->bias, rows * key_len);
+    for (size_t r = 0; masked > 0 && r < rows; r++) {
+        bool whole = random_between(seed, 0, 5) == 0;
+        for (size_t k = 0; k < key_len; k++) {
+            if (whole || random_between(seed, 0, 9) < shares[masked])
+                e->bias[r * key_len + k] = -INFINITY;
+        }
+    }
+    request->bias = e->bias;
+    request->bias_row_ld = random_between(seed, 0, 3) > 0 ? key_len : 0;
+    request->bias_head_ld = random_between(seed, 0, 1) * query_len * key_len;
+    request->bias_sequence_ld =
+        random_between(seed, 0, 1) * e->options.num_heads * query_len * key_len;
+}
+
 static struct example *make_example(uint64_t *seed, size_t queries, size_t keys) {
     struct example *e = calloc(1, sizeof *e);
 
@@ -63,11 +95,13 @@ static struct example *make_example(uint64_t *seed, size_t queries, size_t keys)
     make_options(seed, keys, e);
     random_request_init(seed, &e->model, queries, keys, &e->r);
     random_request_add(seed, OF_REQUESTS, &e->model, &e->r);
+    add_bias(seed, e);
     return e;
 }
 
 static void destroy_example(struct example *e) {
     random_request_deinit(&e->r);
+    free(e->bias);
     free(e);
 }
 
@@ -125,6 +159,8 @@ static void compare_part(const struct example *e, const attn_request *request,
     part.query_lens = &count;
     part.queries += first * info->width.query;
     part.positions += first;
+    if (part.bias != NULL)
+        part.bias += first * part.bias_row_ld;
     attn_result some = run(&e->model, &part, &sizes);
     assert_memory_equal(some.heads, all->heads + first * info->width.out,
                         sizes.heads * sizeof(float));
@@ -156,6 +192,9 @@ static void test_other_queries_do_not_change_a_bit(void **state) {
                                       .positions = positions,
                                       .causal = i % 2 == 1,
                                       .window = e->r.request.window,
+                                      .bias = e->bias,
+                                      .bias_head_ld = e->r.request.bias_head_ld,
+                                      .bias_row_ld = e->r.request.bias_row_ld,
                                       .need_weights = ATTN_WEIGHTS_ALL,
                                       .omit_outputs = true,
                                       .need_heads = true,
@@ -226,6 +265,78 @@ static void test_library_computes_what_the_layer_does(void **state) {
         free_result(&got);
         destroy_example(e);
     }
+}
+
+/* A bias masks keys and values that are not numbers, and a row whose keys it masks has
+ * even weights, or with sinks none. */
+static void test_bias_masks_as_the_other_masks_do(void **state) {
+    enum { QUERIES = 40, KEYS = 200, SIZE = 5 };
+    static float queries[QUERIES * SIZE], keys[KEYS * SIZE], values[KEYS * SIZE],
+        bias[QUERIES * KEYS];
+    const float sink = 0.5F;
+    const size_t query_len = QUERIES, key_len = KEYS;
+    uint64_t seed = 20261307;
+    (void)state;
+    random_fill(&seed, queries, QUERIES * SIZE);
+    random_fill(&seed, keys, KEYS * SIZE);
+    random_fill(&seed, values, KEYS * SIZE);
+    for (size_t i = 0; i < KEYS * SIZE; i += (size_t)7 * SIZE)
+        keys[i] = values[i] = NAN;
+    for (size_t q = 0; q < QUERIES; q++) {
+        for (size_t k = 0; k < KEYS; k++)
+            bias[q * KEYS + k] = k % 7 == 0 || q == 3 ? -INFINITY : 0.0F;
+    }
+    for (size_t i = 0; i < 4; i++) {
+        const attn_dot_product options = {.num_heads = 1,
+                                          .head_size = SIZE,
+                                          .scale = 0.5,
+                                          .sinks = i % 2 == 1 ? &sink : NULL,
+                                          .cpu = cpu};
+        size_t rows = i < 2 ? query_len : 4;
+        const attn_request request = {.num_sequences = 1,
+                                      .query_lens = &rows,
+                                      .key_lens = &key_len,
+                                      .queries = queries,
+                                      .keys = keys,
+                                      .values = values,
+                                      .bias = bias,
+                                      .bias_row_ld = KEYS,
+                                      .need_weights = ATTN_WEIGHTS_ALL,
+                                      .need_lse = true};
+        attn_model model;
+        attn_sizes sizes;
+        assert_int_equal(dot_product_init(&options, &model, NULL), ATTN_OK);
+        attn_result got = run(&model, &request, &sizes);
+        for (size_t q = 0; q < rows; q++) {
+            bool even = q == 3 && options.sinks == NULL;
+            assert_true(isfinite(got.outputs[q * SIZE + 1]));
+            assert_true(isfinite(got.lse[q]) == (q != 3));
+            for (size_t k = 0; k < KEYS; k++) {
+                float weight = got.weights[q * KEYS + k];
+                if (q == 3)
+                    assert_true(weight == (even ? 1.0F / KEYS : 0.0F));
+                else
+                    assert_true((weight > 0) == (k % 7 != 0));
+            }
+        }
+        free_result(&got);
+    }
+}
+
+static void test_layers_take_no_bias(void **state) {
+    uint64_t seed = 20261308;
+    const attn_model_info info = random_model_info(&seed);
+    attn_model *model = random_model(&seed, &info);
+    const size_t len = 1;
+    const float bias = 0;
+    const attn_request request = {
+        .num_sequences = 1, .query_lens = &len, .key_lens = &len, .bias = &bias};
+    attn_sizes sizes;
+    attn_error error;
+    (void)state;
+    assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_UNSUPPORTED);
+    assert_string_equal(error.text, "a layer takes no bias");
+    attn_model_destroy(model);
 }
 
 /* One row of few heads has scratch for the keys, and little more. */
@@ -305,6 +416,8 @@ int main(void) {
         cmocka_unit_test(test_other_queries_do_not_change_a_bit),
         cmocka_unit_test(test_weights_need_no_values_and_only_keys_of_their_heads),
         cmocka_unit_test(test_library_computes_what_the_layer_does),
+        cmocka_unit_test(test_bias_masks_as_the_other_masks_do),
+        cmocka_unit_test(test_layers_take_no_bias),
         cmocka_unit_test(test_scratch_is_the_keys_and_little_more),
         cmocka_unit_test(test_bad_options_are_refused),
     };

@@ -146,6 +146,44 @@ static void fill_keys(const struct tile *t, bool biased) {
     }
 }
 
+/* Adds the biases of the request, some keys at a time, whose part of the tile stays in the
+ * first-level cache. No compiler fuses this with the products of the loops above, whose
+ * bits would then depend on the form of the tile. */
+static void add_given(const struct tile *t, size_t first) {
+    const struct panel_work *work = t->work;
+    const size_t step = 16;
+
+    for (size_t from = t->keys.first, end; from < t->keys.end; from = end) {
+        end = t->keys.end - from < step ? t->keys.end : from + step;
+        for (size_t c = t->rows.first; c < t->rows.end; c++) {
+            const float *bias =
+                mask_bias(work->mask, work->row_heads[c], work->row_queries[c]) + first;
+            float *to = t->data + (c - t->rows.first) * t->row_step;
+            for (size_t k = from; k < end; k++)
+                to[k * t->key_step] += bias[k];
+        }
+    }
+}
+
+/* Fills the tile with what follows from positions. */
+static void fill_by_position(struct tile *tile, size_t first, bool few, float *line) {
+    const struct panel_work *work = tile->work;
+    const attn_bias kind = tile->model->info.score.bias;
+
+    find_positions(tile, first);
+    bool has_line = kind == ATTN_BIAS_ALIBI || kind == ATTN_BIAS_BUCKETS;
+    bool from_line = has_line && !few && is_regular(tile);
+    if (from_line)
+        fill_from_line(tile, line);
+    if (few)
+        fill_rows(tile);
+    else if (!from_line || work->mask->by_pair)
+        fill_keys(tile, !from_line);
+    if (few || !from_line || work->mask->by_pair)
+        pace_add((tile->rows.end - tile->rows.first) *
+                 (tile->keys.end - tile->keys.first) / (work->mask->by_pair ? 1 : 2));
+}
+
 /* Fills the tile of some rows of a panel, which attend to some keys of the sequence. */
 static void fill_tile(const struct panel_work *work, struct range rows, struct range keys,
                       size_t first, bool few, struct query_panel *panel) {
@@ -171,7 +209,9 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     tile.row_step = few ? row : 1;
     tile.key_step = few ? 1 : columns;
     tile.data = run_thread(run, work->thread, PLAN_THREAD_BIAS);
-    if ((kind == ATTN_BIAS_NONE && !work->mask->by_pair) ||
+    bool given = work->mask->bias != NULL,
+         by_position = kind != ATTN_BIAS_NONE || work->mask->by_pair;
+    if ((!given && !by_position) ||
         tile.keys.first >= tile.keys.end) /* with sinks, rows may have no keys at all */
         return;
 
@@ -181,18 +221,12 @@ static void fill_tile(const struct panel_work *work, struct range rows, struct r
     if (kind == ATTN_BIAS_NONE || few || num_rows < columns)
         memset(tile.data, 0,
                (few ? num_rows * row : key_len * columns) * sizeof *tile.data);
-    find_positions(&tile, first);
-    bool has_line = kind == ATTN_BIAS_ALIBI || kind == ATTN_BIAS_BUCKETS;
-    bool from_line = has_line && !few && is_regular(&tile);
-    if (from_line)
-        fill_from_line(&tile, tile.data + key_len * columns);
-    if (few)
-        fill_rows(&tile);
-    else if (!from_line || work->mask->by_pair)
-        fill_keys(&tile, !from_line);
-    if (few || !from_line || work->mask->by_pair)
-        pace_add(num_rows * (tile.keys.end - tile.keys.first) /
-                 (work->mask->by_pair ? 1 : 2));
+    if (by_position)
+        fill_by_position(&tile, first, few, tile.data + key_len * columns);
+    if (given) {
+        add_given(&tile, first);
+        pace_add(num_rows * (tile.keys.end - tile.keys.first));
+    }
 }
 
 void bias_fill(const struct panel_work *work, size_t first, bool few,

@@ -19,7 +19,8 @@ static void find_keys(struct panel_work *work) {
 
     work->keys = (struct range){mask->key_len, 0};
     for (size_t c = 0; c < work->num_queries; c++) {
-        struct mask_keys keys = mask_find_keys(mask, work->row_queries[c]);
+        struct mask_keys keys =
+            mask_find_keys(mask, work->row_heads[c], work->row_queries[c]);
         size_t count = keys.end - keys.first;
 
         work->keyless[c] = count == 0;

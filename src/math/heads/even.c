@@ -74,7 +74,7 @@ static void add_even_pairs(const struct mask *mask, size_t row, struct mask_keys
  * has no weights at all in a model with sinks. */
 static void add_even_row(const struct mask *mask, size_t row, bool itself, bool sinks,
                          attn_head_sums *even) {
-    struct mask_keys keys = mask_find_keys(mask, row);
+    struct mask_keys keys = mask_find_keys(mask, 0, row);
     size_t count = keys.end - keys.first;
 
     if (count == 0 && sinks)

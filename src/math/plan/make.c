@@ -88,10 +88,12 @@ static attn_status plan_selection(const attn_model_info *info,
     return status;
 }
 
-/* Returns whether biases by distance are computed pair by pair: they are rounded, rows
- * are of several heads, or few, or positions are not one apart. */
+/* Returns whether biases are read or computed pair by pair: they are given or rounded,
+ * rows are of several heads, or few, or positions are not one apart. */
 static bool has_uneven_biases(const attn_model *model, const struct mask *mask,
                               size_t query_len, size_t heads) {
+    if (mask->bias != NULL)
+        return true;
     return model->info.score.bias != ATTN_BIAS_NONE &&
            (model->info.score.bias == ATTN_BIAS_ALIBI_ROUNDED || heads > 1 ||
             query_len <= model->engine.kernels->few ||
@@ -215,6 +217,8 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
 
     if (request->num_sequences == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
+    if (request->bias != NULL && !model->info.projection.given)
+        return error_set(ret_error, ATTN_E_UNSUPPORTED, "a layer takes no bias");
     for (size_t s = 0; s < request->num_sequences; s++) {
         pace_add(SEQUENCE_STEPS);
         attn_status status = plan_sequence(model, request, s, plan, ret_error);

@@ -100,7 +100,8 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     bool heads = plan->kind == PLAN_HEADS, finishes = plan->layer.finishes;
     bool chunks = scratch->max_chunks > 1;
     bool mean = request->need_weights == ATTN_WEIGHTS_MEAN;
-    bool biased = info->score.bias != ATTN_BIAS_NONE || request->key_positions != NULL;
+    bool biased = info->score.bias != ATTN_BIAS_NONE || request->key_positions != NULL ||
+                  request->bias != NULL;
     size_t keys = size_min(batch->longest_key_len, KERNEL_CHUNK_KEYS);
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
                                           heads || plan->sizes.weights > 0);

@@ -160,7 +160,16 @@ static double ref_round(double number) {
     return ldexp(rint(ldexp(fraction, 8)), exponent - 8);
 }
 
-/* Returns what is added to the score of query q and key k in head h. */
+/* Returns the request's bias of query q and key k in head h. */
+static double ref_given_bias(const attn_request *request, const struct ref_position *at,
+                             size_t h, size_t q, size_t k) {
+    size_t i = at->sequence * request->bias_sequence_ld + h * request->bias_head_ld +
+               q * request->bias_row_ld + k;
+
+    return request->bias != NULL ? (double)request->bias[i] : 0;
+}
+
+/* Returns what is added to the score of query q and key k in head h by their distance. */
 static double ref_bias(const struct reference *ref, const struct ref_position *at,
                        size_t h, size_t q, size_t k) {
     const attn_model_info *info = &ref->model->info;
@@ -212,11 +221,12 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
 
     for (size_t k = 0; k < key_len; k++) {
         const double *key = ref->keys + ((at->first_key + k) * kv_heads + kv_head) * size;
+        double bias = ref_given_bias(ref->request, at, h, q, k);
         ret_weights[k] = -(double)INFINITY;
-        if (!ref_attends(ref->request, at, q, k))
+        if (!ref_attends(ref->request, at, q, k) || isinf(bias))
             continue;
         ret_weights[k] =
-            ref_score(ref->model, size, query, key) + ref_bias(ref, at, h, q, k);
+            ref_score(ref->model, size, query, key) + ref_bias(ref, at, h, q, k) + bias;
         attended++;
     }
     if (attended > 0)
