@@ -52,7 +52,12 @@ typedef struct attn_request {
     const size_t *key_lens;   /* [B], Tk of each sequence, each at least 1 */
     const float *queries;     /* [sum of Tq, query_size] */
     const float *keys;        /* [sum of Tk, key_size]; may be `queries` itself */
-    const float *values;      /* [sum of Tk, value_size]; may be `keys` itself */
+    /* Instead of `keys`, when not NULL: little-endian elements of the safetensors type
+     * keys_type, "BF16" or "F16", at any alignment. Results have the bits that the same
+     * numbers have as float32. Only without a model, see dot_product.h. */
+    const void *encoded_keys;
+    const char *keys_type;
+    const float *values; /* [sum of Tk, value_size]; may be `keys` itself */
     /* Keys at or past a length are not attended to. NULL for all keys; else [B], or
      * [sum of Tq] when valid_lens_per_query is set. None may exceed its sequence's Tk. */
     const size_t *valid_lens;
@@ -63,10 +68,10 @@ typedef struct attn_request {
     const size_t *key_positions; /* [sum of Tk] */
     bool causal;                 /* no key's position is larger than the query's */
     size_t window; /* see attn_model_info; 0: none. Not the model's default */
-    /* Added to the scores, after softcap; -INFINITY masks a key as the others do, and other
+    /* Added to the scores, after softcap. -INFINITY masks a key, as valid_lens do; other
      * numbers are finite. That of key k and query q of head h in sequence s is at
-     * s * bias_sequence_ld + h * bias_head_ld + q * bias_row_ld + k, so a step of 0 is one
-     * bias for all. NULL: none; layers have none, see dot_product.h. */
+     * s * bias_sequence_ld + h * bias_head_ld + q * bias_row_ld + k: with a step of 0, all
+     * have the same. NULL: none. Only without a model. */
     const float *bias;
     size_t bias_sequence_ld, bias_head_ld, bias_row_ld;
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_math_dot_product.c: attention of queries, keys and values that are given, in every
  * set of kernels, against the float64 reference. */
+#include "base/dtype.h"
 #include "math/dot_product.h"
 #include "random_model.h"
 
@@ -323,19 +324,53 @@ static void test_bias_masks_as_the_other_masks_do(void **state) {
     }
 }
 
-static void test_layers_take_no_bias(void **state) {
+/* Codes that are numbers in both types. */
+static const uint16_t codes[] = {0x0000, 0x3c00, 0xb800, 0x3400, 0xbe80, 0x3f80, 0x8001};
+
+static void test_encoded_keys_have_the_bits_of_float32(void **state) {
+    uint64_t seed = 20261309;
+    (void)state;
+    for (unsigned i = 0; i < 60; i++) {
+        struct example *e = make_example(&seed, 40, 300);
+        attn_request *request = &e->r.request;
+        const char *type = i % 2 == 0 ? "BF16" : "F16";
+        size_t count = e->r.sizes.num_keys * e->model.info.width.key;
+        unsigned char *encoded = malloc(2 * count + 1);
+        attn_sizes sizes;
+        assert_non_null(encoded);
+        for (size_t k = 0; k < count; k++)
+            memcpy(encoded + 1 + 2 * k, &codes[random_between(&seed, 0, 6)], 2);
+        dtype_find(type)->to_float(encoded + 1, count, e->r.keys);
+        attn_result expected = run(&e->model, request, &sizes);
+        request->encoded_keys = encoded + 1;
+        request->keys_type = type;
+        request->keys = NULL;
+        attn_result got = run(&e->model, request, &sizes);
+        assert_same(&got, &expected, &sizes);
+        free_result(&expected);
+        free_result(&got);
+        free(encoded);
+        destroy_example(e);
+    }
+}
+
+static void test_layers_take_neither_bias_nor_encoded_keys(void **state) {
     uint64_t seed = 20261308;
     const attn_model_info info = random_model_info(&seed);
     attn_model *model = random_model(&seed, &info);
     const size_t len = 1;
     const float bias = 0;
-    const attn_request request = {
+    attn_request request = {
         .num_sequences = 1, .query_lens = &len, .key_lens = &len, .bias = &bias};
     attn_sizes sizes;
     attn_error error;
     (void)state;
     assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_UNSUPPORTED);
-    assert_string_equal(error.text, "a layer takes no bias");
+    assert_string_equal(error.text, "a layer with projections takes neither a bias nor "
+                                    "encoded keys");
+    request.bias = NULL;
+    request.encoded_keys = &bias;
+    assert_int_equal(attn_plan(model, &request, &sizes, &error), ATTN_E_UNSUPPORTED);
     attn_model_destroy(model);
 }
 
@@ -402,6 +437,11 @@ static void test_bad_options_are_refused(void **state) {
     assert_refused(&options, &request, ATTN_E_OVERFLOW,
                    "6 heads of size 4611686018427387903 are too large");
     options = fine;
+    request.encoded_keys = numbers;
+    request.keys_type = "F4";
+    assert_refused(&options, &request, ATTN_E_VALUE,
+                   "keys of type F4 are unknown; use BF16, F16 or F32");
+    request.encoded_keys = NULL;
     options.cpu = "pdp11";
     attn_sizes sizes;
     assert_int_equal(attn_dot_product_plan(&options, &request, &sizes, NULL),
@@ -417,7 +457,8 @@ int main(void) {
         cmocka_unit_test(test_weights_need_no_values_and_only_keys_of_their_heads),
         cmocka_unit_test(test_library_computes_what_the_layer_does),
         cmocka_unit_test(test_bias_masks_as_the_other_masks_do),
-        cmocka_unit_test(test_layers_take_no_bias),
+        cmocka_unit_test(test_encoded_keys_have_the_bits_of_float32),
+        cmocka_unit_test(test_layers_take_neither_bias_nor_encoded_keys),
         cmocka_unit_test(test_scratch_is_the_keys_and_little_more),
         cmocka_unit_test(test_bad_options_are_refused),
     };

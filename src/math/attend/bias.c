@@ -146,9 +146,9 @@ static void fill_keys(const struct tile *t, bool biased) {
     }
 }
 
-/* Adds the biases of the request, some keys at a time, whose part of the tile stays in the
- * first-level cache. No compiler fuses this with the products of the loops above, whose
- * bits would then depend on the form of the tile. */
+/* Adds the biases of the request, some keys at a time, whose part of the tile stays in
+ * the first-level cache. It is a pass of its own, so that no compiler fuses the sums with
+ * products: their bits would depend on the form of the tile. */
 static void add_given(const struct tile *t, size_t first) {
     const struct panel_work *work = t->work;
     const size_t step = 16;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bias.h: what is added to the scores of a panel: biases by distance, those of the request,
- * and -INFINITY for pairs that the positions of unordered keys mask. */
+/* bias.h: what is added to the scores of a panel: biases by distance, those of the
+ * request, and -INFINITY for pairs that the positions of unordered keys mask. */
 #ifndef ATTND_MATH_ATTEND_BIAS_H
 #define ATTND_MATH_ATTEND_BIAS_H
 

@@ -58,7 +58,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
             EVEN_ROW_FLOPS * (double)queries + EVEN_PAIR_FLOPS * batch->masked_pairs;
         all += SUM_FLOPS * batch->pairs * num_heads + flops->heads + flops->even;
     }
-    if (info->projection.given && layer->key_panels)
+    if (layer->packs)
         flops->finish = PACK_FLOPS * (double)keys * (double)layer->key_width;
     if (layer->finishes)
         flops->finish = FINISH_FLOPS * ((double)queries * (double)layer->score_width +

@@ -2,6 +2,7 @@
 /* make.c: checks a request, and adds up its sizes before memory is allocated. */
 #include "math/plan/plan.h"
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
@@ -210,6 +211,23 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
     return ATTN_OK;
 }
 
+/* Checks what only layers without projections take. */
+static attn_status check_given(const attn_model *model, const attn_request *request,
+                               attn_error *ret_error) {
+    bool encoded = request->encoded_keys != NULL;
+
+    if ((request->bias != NULL || encoded) && !model->info.projection.given)
+        return error_set(
+            ret_error, ATTN_E_UNSUPPORTED,
+            "a layer with projections takes neither a bias nor encoded keys");
+    const struct dtype *type = encoded ? dtype_find(request->keys_type) : NULL;
+    if (encoded && (type == NULL || type->to_float == NULL))
+        return error_set(ret_error, ATTN_E_VALUE,
+                         "keys of type %s are unknown; use BF16, F16 or F32",
+                         request->keys_type);
+    return ATTN_OK;
+}
+
 /* Checks every sequence and adds up their sizes. */
 static attn_status plan_sequences(const attn_model *model, const attn_request *request,
                                   struct plan *plan, attn_error *ret_error) {
@@ -217,11 +235,12 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
 
     if (request->num_sequences == 0)
         return error_set(ret_error, ATTN_E_SHAPE, "the batch is empty");
-    if (request->bias != NULL && !model->info.projection.given)
-        return error_set(ret_error, ATTN_E_UNSUPPORTED, "a layer takes no bias");
+    attn_status status = check_given(model, request, ret_error);
+    if (status != ATTN_OK)
+        return status;
     for (size_t s = 0; s < request->num_sequences; s++) {
         pace_add(SEQUENCE_STEPS);
-        attn_status status = plan_sequence(model, request, s, plan, ret_error);
+        status = plan_sequence(model, request, s, plan, ret_error);
         if (status != ATTN_OK)
             return status;
     }
@@ -270,6 +289,8 @@ static void plan_layer(const attn_model *model, const attn_request *request,
     };
     layer->key_panels = (layer->by_head || info->projection.given) &&
                         engine->additive_score == NULL && columns >= PANELS_COLUMNS;
+    layer->packs =
+        info->projection.given && (layer->key_panels || request->encoded_keys != NULL);
     for (size_t h = 0; h < info->num_heads; h++)
         layer->num_scored +=
             plan_sums_head(plan, request, h) || weighs_head(plan, request, h);
@@ -285,7 +306,7 @@ static void plan_rows(const attn_model *model, struct plan *plan) {
     plan->values = (struct plan_rows){value_size, layer->value_width};
     if (layer->key_panels && !layer->finishes)
         size /= model->engine.kernels->k_step;
-    if (layer->by_head || layer->key_panels)
+    if (layer->by_head || layer->packs)
         plan->keys = (struct plan_rows){batch->projected_keys * size, size};
     if (layer->by_head)
         plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};

@@ -3,34 +3,70 @@
  * sequence, which are a panel of each key head. */
 #include "math/run/run.h"
 
+#include "base/dtype.h"
+
 static size_t count_pack_items(const struct run *run, size_t sequence) {
     return (run->request->key_lens[sequence] - 1) / KEY_BLOCK + 1;
 }
 
+/* Rows of keys of one head. */
+struct key_rows {
+    const float *from;
+    size_t ld;
+};
+
+/* Makes `count` encoded keys of a head float32, from row `first` of the batch on. Returns
+ * where they are: in `to`. */
+static struct key_rows decode_keys(const struct run *run, size_t head, size_t first,
+                                   size_t count, float *to) {
+    const struct dtype *type = dtype_find(run->request->keys_type);
+    size_t size = run->model->engine.score_size, bytes = type->bits / 8;
+    size_t width = run->plan->layer.key_width;
+    const unsigned char *from = run->request->encoded_keys;
+
+    from += (first * width + head * size) * bytes;
+    for (size_t k = 0; k < count; k++)
+        type->to_float(from + k * width * bytes, size, to + k * size);
+    return (struct key_rows){to, size};
+}
+
+/* Packs `count` keys of a head, from row `first` of the batch on. */
+static void pack_keys(const struct run *run, size_t head, size_t first, size_t count,
+                      float *tile, float *to) {
+    const struct plan_layer *layer = &run->plan->layer;
+    const attn_request *request = run->request;
+    size_t size = run->model->engine.score_size, width = layer->key_width;
+    struct key_rows rows;
+
+    if (request->encoded_keys != NULL)
+        rows = decode_keys(run, head, first, count, layer->key_panels ? tile : to);
+    else
+        rows = (struct key_rows){request->keys + first * width + head * size, width};
+    if (layer->key_panels)
+        run->model->engine.kernels->transpose(rows.from, rows.ld, count, size, to, count);
+}
+
 static void pack_items(const struct run *run, const struct sequence_position *at,
                        struct range items, size_t thread) {
-    const struct kernels *kernels = run->model->engine.kernels;
-    const struct plan_rows *rows = &run->plan->keys;
+    const struct plan_rows *packed = &run->plan->keys;
     const struct ranges heads = run->key_heads;
     size_t key_len = run->request->key_lens[at->sequence];
-    size_t size = run->model->engine.score_size, width = run->plan->layer.key_width;
+    float *tile = run_thread(run, thread, PLAN_THREAD_TILE);
 
-    (void)thread;
     for (size_t item = items.first; item < items.end; item++) {
         size_t first = item * KEY_BLOCK, left = key_len - first;
         size_t count = left < KEY_BLOCK ? left : KEY_BLOCK;
-        const float *from = run->request->keys + (at->first_key + first) * width;
-        float *to = run->keys + (at->first_projected + first) * rows->ld;
+        float *to = run->keys + (at->first_projected + first) * packed->ld;
 
         for (size_t i = 0; i < heads.count; i++) {
             for (size_t h = heads.items[i].first; h < heads.items[i].end; h++)
-                kernels->transpose(from + h * size, width, count, size,
-                                   to + h * rows->head_ld, count);
+                pack_keys(run, h, at->first_key + first, count, tile,
+                          to + h * packed->head_ld);
         }
     }
 }
 
 void run_pack_keys(const struct run *run) {
-    if (run->plan->layer.key_panels)
+    if (run->plan->layer.packs)
         run_items(run, run->plan->flops.finish, count_pack_items, pack_items);
 }

@@ -119,11 +119,11 @@ static void *find_array(const struct plan *plan, void *scratch, enum plan_array 
  * are not read either. */
 static void use_given(struct run *run) {
     const attn_request *request = run->request;
-    const float *values = request->values != NULL ? request->values : request->keys;
+    const float *values = request->values != NULL ? request->values : request->queries;
 
     run->queries = (float *)(uintptr_t)request->queries;
     run->values = (float *)(uintptr_t)values;
-    if (!run->plan->layer.key_panels)
+    if (!run->plan->layer.packs)
         run->keys = (float *)(uintptr_t)request->keys;
 }
 

@@ -71,7 +71,7 @@ struct run {
     float *normed;    /* one input after the norm before the layer; or unused */
     /* [plan->scratch.num_rotations][ROTATE_STEP, rotation.size]; NULL: none */
     double *rotations;
-    /* Those of the request when they are given, but for keys in panels. */
+    /* Those of the request when they are given, but for keys that are packed. */
     float *queries;       /* [sum of Tq, score_width] */
     float *keys, *values; /* see plan->layer.by_head */
     /* [direct_rows, direct_ld], of each direct sequence [scored heads, Tq]. First W_k^T q
@@ -133,8 +133,8 @@ void run_items(const struct run *run, double flops,
  * sequences are not projected. */
 void run_project_inputs(const struct run *run);
 
-/* The first step of a layer without projections: copies the keys of heads whose scores
- * are computed into panels, where layer.key_panels. */
+/* The first step of a layer without projections: where layer.packs, copies the keys of
+ * heads whose scores are computed. */
 void run_pack_keys(const struct run *run);
 
 /* Copies the heads' outputs to `outputs` [sum of Tq, H*D]. */
