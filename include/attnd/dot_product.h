@@ -50,15 +50,15 @@ typedef struct attn_dot_product {
  *
  * More errors: ATTN_E_SHAPE for a size of 0, or when KV does not divide H; ATTN_E_VALUE
  * for a scale that is not finite, a softcap that is negative or not finite, missing
- * values, or an unknown type of keys; ATTN_E_UNSUPPORTED for kernels that this build or CPU lacks. */
+ * values, or an unknown type of keys; ATTN_E_UNSUPPORTED for kernels that this build or
+ * CPU lacks. */
 ATTN_API attn_status attn_dot_product_plan(const attn_dot_product *options,
                                            const attn_request *request,
                                            attn_sizes *ret_sizes, attn_error *ret_error);
 
-/* As attn_run(). Queries and values are read where they are; keys are copied, those of
- * heads that take part, which also makes encoded keys float32. A row's results depend on nothing but its own query, keys and
- * values. Values that no query attends to are not read as numbers. attn_init() need not
- * have been called. */
+/* As attn_run(). Queries and values are read where they are. Keys of the heads that take
+ * part are copied, which also makes encoded ones float32. attn_init() need not have been
+ * called. */
 ATTN_API attn_status attn_dot_product_run(const attn_dot_product *options,
                                           const attn_request *request, void *scratch,
                                           const attn_result *result);
