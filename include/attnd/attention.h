@@ -18,6 +18,7 @@
 #include <attnd/status.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Bytes. The address of scratch, and its size, are multiples of this. */
 #define ATTN_ALIGNMENT 64
@@ -44,6 +45,26 @@ typedef struct attn_parallel {
                 void (*task)(void *data, size_t index, size_t thread), void *data);
     void *context; /* the first argument of run() */
 } attn_parallel;
+
+/* What is wanted of the attention weights instead of all of them. All memory is borrowed
+ * and only read. A range of keys is its first key and its end, which is the key after
+ * its last one and at most Tk; all but those of targets have at least one key. */
+typedef struct attn_reductions {
+    /* [num_spans][2], or [B][num_spans][2]: ranges whose weights are summed; NULL: none */
+    const size_t *spans;
+    size_t num_spans;
+    bool spans_per_sequence;
+    size_t
+        top_k; /* how many of the largest weights of a row are wanted, at most its keys */
+    /* [num_top_in][2]: ranges, each with its own largest weights; NULL: all keys */
+    const size_t *top_in;
+    size_t num_top_in;
+    const size_t
+        *targets;  /* [sum of Tq][2]; 0, 0 for a row without one; NULL: not wanted */
+    size_t block;  /* rows and keys of a block; 0: not wanted */
+    bool received; /* the weights that each key gets, summed over the rows */
+    bool entropy;  /* of each row, in nats */
+} attn_reductions;
 
 /* One batch. All memory is borrowed and only read. */
 typedef struct attn_request {
@@ -76,12 +97,14 @@ typedef struct attn_request {
     size_t bias_sequence_ld, bias_head_ld, bias_row_ld;
     const float *head_mask; /* NULL or [H]: factor on each head's output; 0 prunes it */
     attn_need_weights need_weights;
-    /* Which of the weights are computed, in this order; NULL selects all. Indices are
-     * distinct. Heads are selected only among ATTN_WEIGHTS_ALL. The queries are those of
-     * every sequence, and its shortest sequence has them all. */
+    attn_reductions reduce;
+    /* Which of the weights are computed, or reduced, in this order; NULL selects all.
+     * Heads are selected only among ATTN_WEIGHTS_ALL and for reductions. The queries are
+     * those of every sequence, and its shortest sequence has them all. From -1 on, its
+     * last one, they are counted from the end. In each sequence they are distinct. */
     const size_t *weights_heads; /* [num_weights_heads], each below H */
     size_t num_weights_heads;
-    const size_t *weights_queries; /* [num_weights_queries], each below every Tq */
+    const ptrdiff_t *weights_queries; /* [num_weights_queries], -Tq..Tq-1 of every Tq */
     size_t num_weights_queries;
     bool omit_outputs; /* the outputs are not wanted, nor projected */
     bool need_heads;   /* each head's outputs are */
@@ -104,15 +127,31 @@ typedef struct attn_result {
      * -INFINITY for a query without a valid key. head_mask does not change them. NULL
      * when not wanted. */
     float *lse;
+    /* What attn_request.reduce wants, each NULL when not wanted, sequence after sequence.
+     * H and Tq are numbers of selected heads and queries. */
+    float *span_weights; /* [H, Tq, num_spans]: the weights of each range, summed */
+    /* [H, Tq, num_top_in or 1, top_k]: the largest weights, and their keys. The largest
+     * is first, of equal ones that of the smaller key; where fewer keys are attended to,
+     * weight 0 and key -1 follow. */
+    float *top_weights;
+    int64_t *top_keys;
+    float *target_weights; /* [Tq, H] */
+    float *received;       /* [H, Tk] */
+    float *entropy;        /* [Tq, H] */
+    /* [H, ceil(Tq / block), ceil(Tk / block)]: sums over the keys of a block, means over
+     * its rows. */
+    float *block_weights;
 } attn_result;
 
 typedef struct attn_sizes {
-    size_t num_queries;   /* sum of Tq */
-    size_t num_keys;      /* sum of Tk */
-    size_t outputs;       /* floats in attn_result.outputs */
-    size_t weights;       /* floats in attn_result.weights */
-    size_t heads;         /* floats in attn_result.heads */
-    size_t lse;           /* floats in attn_result.lse */
+    size_t num_queries; /* sum of Tq */
+    size_t num_keys;    /* sum of Tk */
+    size_t outputs;     /* floats in attn_result.outputs */
+    size_t weights;     /* floats in attn_result.weights */
+    size_t heads;       /* floats in attn_result.heads */
+    size_t lse;         /* floats in attn_result.lse */
+    /* Numbers in the results of the same names; those of `top` in each of its two. */
+    size_t span_weights, top, target_weights, received, entropy, block_weights;
     size_t scratch_bytes; /* a multiple of ATTN_ALIGNMENT */
     double flops; /* operations, to compare requests by; small batches are weighted up */
 } attn_sizes;

@@ -68,7 +68,7 @@ void wire_selection_set(struct wire_request *request, enum wire_selected which,
         batch->weights_heads = list;
         batch->num_weights_heads = count;
     } else {
-        batch->weights_queries = list;
+        batch->weights_queries = (const ptrdiff_t *)list;
         batch->num_weights_queries = count;
     }
 }

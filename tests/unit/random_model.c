@@ -251,7 +251,7 @@ static void add_selection(const uint64_t *state, const attn_model_info *info,
     request->weights_heads = r->weights_heads =
         random_selection(&own, info->num_heads, &request->num_weights_heads);
     request->weights_queries = r->weights_queries =
-        random_selection(&own, shortest, &request->num_weights_queries);
+        (ptrdiff_t *)random_selection(&own, shortest, &request->num_weights_queries);
 }
 
 void random_request_init(uint64_t *state, const attn_model *model, size_t max_queries,

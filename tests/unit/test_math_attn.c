@@ -112,7 +112,8 @@ static void compare_selected(const attn_model *model, const struct random_reques
     attn_request every = *some;
     attn_sizes sizes;
 
-    every.weights_heads = every.weights_queries = NULL;
+    every.weights_heads = NULL;
+    every.weights_queries = NULL;
     assert_int_equal(attn_plan(model, &every, &sizes, NULL), ATTN_OK);
     struct results all = run(model, &every, &sizes);
     struct results selected = run(model, some, &r->sizes);
@@ -128,7 +129,7 @@ static void compare_selected(const attn_model *model, const struct random_reques
         for (size_t i = 0; i < heads * rows; i++, row += keys) {
             size_t h = i / rows, q = i % rows;
             h = all_heads && some->weights_heads ? some->weights_heads[h] : h;
-            q = some->weights_queries ? some->weights_queries[q] : q;
+            q = some->weights_queries ? (size_t)some->weights_queries[q] : q;
             assert_memory_equal(row, plane + (h * queries + q) * keys,
                                 keys * sizeof *row);
         }
@@ -349,7 +350,7 @@ static void test_plan_refuses_a_selection_that_does_not_exist(void **state) {
     expect_refused(&request, ATTN_E_VALUE,
                    "weights of head 2 are selected, but the last one is 1");
     request.num_weights_heads = 1;
-    request.weights_queries = one;
+    request.weights_queries = (const ptrdiff_t *)one;
     request.num_weights_queries = 1;
     expect_refused(&request, ATTN_E_VALUE,
                    "but the last one of the shortest sequence is 0");

@@ -151,7 +151,8 @@ static void compare_sums_of(const attn_model *model, const struct random_request
     attn_sizes sizes;
 
     request.need_weights = ATTN_WEIGHTS_ALL;
-    request.weights_heads = request.weights_queries = NULL;
+    request.weights_heads = NULL;
+    request.weights_queries = NULL;
     assert_int_equal(attn_plan(model, &request, &sizes, NULL), ATTN_OK);
     double *weights = malloc(sizes.weights * sizeof *weights);
     assert_int_equal(

@@ -122,7 +122,8 @@ static void follow(const attn_model *model, const attn_request *first,
                    struct random_request *r) {
     attn_request *request = &r->request;
 
-    request->weights_heads = request->weights_queries = NULL;
+    request->weights_heads = NULL;
+    request->weights_queries = NULL;
     request->need_weights = first->need_weights;
     request->head_mask = first->head_mask;
     request->omit_outputs = first->omit_outputs;
@@ -383,7 +384,7 @@ static void test_selected_weights_are_not_joined(void **state) {
     (void)state;
     struct pair pair = make_pair();
     pair.a.need_weights = pair.b.need_weights = ATTN_WEIGHTS_ALL;
-    pair.b.weights_queries = (const size_t[]){0};
+    pair.b.weights_queries = (const ptrdiff_t[]){0};
     pair.b.num_weights_queries = 1;
     expect_joinable(&pair, false);
 }

@@ -287,7 +287,8 @@ static void test_pieces_of_any_size_make_the_same_reply(void **state) {
 static void test_selected_weights_have_their_own_shape(void **state) {
     struct fixture *fixture = *state;
     const size_t query_lens[] = {2, 3}, key_lens[] = {1, 2};
-    const size_t heads[] = {1}, queries[] = {1};
+    const size_t heads[] = {1};
+    const ptrdiff_t queries[] = {1};
     struct wire_request request = {.model = fixture->models[MODEL_D2L],
                                    .batched = true,
                                    .batch = {.num_sequences = 2,

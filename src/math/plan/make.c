@@ -83,9 +83,9 @@ static attn_status plan_selection(const attn_model_info *info,
         status = check_selected(request->weights_heads, request->num_weights_heads,
                                 info->num_heads, "head", "", ret_error);
     if (status == ATTN_OK && request->need_weights != ATTN_WEIGHTS_NONE)
-        status =
-            check_selected(request->weights_queries, request->num_weights_queries,
-                           shortest, "query", " of the shortest sequence", ret_error);
+        status = check_selected((const size_t *)request->weights_queries,
+                                request->num_weights_queries, shortest, "query",
+                                " of the shortest sequence", ret_error);
     return status;
 }
 
@@ -312,12 +312,19 @@ static void plan_rows(const attn_model *model, struct plan *plan) {
         plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
 }
 
+static bool reduces(const attn_reductions *reduce) {
+    return reduce->spans != NULL || reduce->top_k > 0 || reduce->targets != NULL ||
+           reduce->block > 0 || reduce->received || reduce->entropy;
+}
+
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
     struct plan plan = {
         .kind = kind,
         .num_threads = request->parallel != NULL ? request->parallel->num_threads : 1};
 
+    if (reduces(&request->reduce))
+        return error_set(ret_error, ATTN_E_VALUE, "reductions are not computed");
     plan_layer(model, request, &plan);
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)

@@ -269,7 +269,7 @@ static void ref_write_weights(const struct reference *ref, const struct ref_posi
     const attn_request *request = ref->request;
     size_t rows = ref_weights_rows(request, at->sequence);
     size_t key_len = request->key_lens[at->sequence];
-    size_t to_row = ref_find(request->weights_queries, rows, q);
+    size_t to_row = ref_find((const size_t *)request->weights_queries, rows, q);
     size_t to_head = ref_find(request->weights_heads, request->num_weights_heads, h);
     bool all = request->need_weights == ATTN_WEIGHTS_ALL;
 

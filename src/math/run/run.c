@@ -55,9 +55,9 @@ static void find_indices(struct run *run, int32_t *heads, int32_t *queries) {
                                      request->num_weights_heads, num_heads, heads);
     for (size_t h = 0; !all && h < num_heads; h++)
         heads[h] = 0;
-    run->query_indices =
-        fill_indices(request->weights_queries, request->num_weights_queries,
-                     run->plan->batch.longest_query_len, queries);
+    run->query_indices = fill_indices((const size_t *)request->weights_queries,
+                                      request->num_weights_queries,
+                                      run->plan->batch.longest_query_len, queries);
 }
 
 /* Returns whether the weights of a head are wanted, or sums that are made with them. */
