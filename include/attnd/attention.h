@@ -50,17 +50,18 @@ typedef struct attn_parallel {
  * and only read. A range of keys is its first key and its end, which is the key after
  * its last one and at most Tk; all but those of targets have at least one key. */
 typedef struct attn_reductions {
-    /* [num_spans][2], or [B][num_spans][2]: ranges whose weights are summed; NULL: none */
+    /* [num_spans][2] or [B][num_spans][2]: ranges whose weights are summed; or NULL */
     const size_t *spans;
     size_t num_spans;
     bool spans_per_sequence;
-    size_t
-        top_k; /* how many of the largest weights of a row are wanted, at most its keys */
-    /* [num_top_in][2]: ranges, each with its own largest weights; NULL: all keys */
+    size_t top_k; /* so many of the largest weights of a row; 0: not wanted */
+    /* [num_top_in][2]: ranges of at least top_k keys, each with its own largest weights;
+     * NULL: all keys, which are top_k at least */
     const size_t *top_in;
     size_t num_top_in;
-    const size_t
-        *targets;  /* [sum of Tq][2]; 0, 0 for a row without one; NULL: not wanted */
+    /* [sum of Tq][2]: of each query a range whose weights are summed; 0, 0 for a query
+     * without one; NULL: not wanted */
+    const size_t *targets;
     size_t block;  /* rows and keys of a block; 0: not wanted */
     bool received; /* the weights that each key gets, summed over the rows */
     bool entropy;  /* of each row, in nats */
@@ -132,7 +133,8 @@ typedef struct attn_result {
     float *span_weights; /* [H, Tq, num_spans]: the weights of each range, summed */
     /* [H, Tq, num_top_in or 1, top_k]: the largest weights, and their keys. The largest
      * is first, of equal ones that of the smaller key; where fewer keys are attended to,
-     * weight 0 and key -1 follow. */
+     * weight 0 and key -1 follow. A query without a valid key attends to all keys alike,
+     * but with a sink to none. */
     float *top_weights;
     int64_t *top_keys;
     float *target_weights; /* [Tq, H] */

@@ -26,6 +26,7 @@ attn_status attn_run_steps(const attn_model *model, const attn_request *request,
         run.weights = result->weights;
     if (request->need_lse)
         run.lse = result->lse;
+    run.reduced = result;
 
     if ((steps & ATTN_STEP_PROJECT_IN) != 0) {
         if (model->info.projection.given)

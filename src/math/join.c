@@ -5,6 +5,7 @@
 #include "base/pace.h"
 #include "math/mask.h"
 #include "math/model.h"
+#include "math/plan/rules.h"
 #include "math/reserve.h"
 
 #include <string.h>
@@ -64,7 +65,7 @@ static bool needs_mask(const attn_request *request) {
 static bool need_alike(const attn_request *a, const attn_request *b) {
     return a->need_weights == b->need_weights && a->omit_outputs == b->omit_outputs &&
            a->need_heads == b->need_heads && a->need_lse == b->need_lse && !selects(a) &&
-           !selects(b);
+           !selects(b) && !plan_reduces(a) && !plan_reduces(b);
 }
 
 /* Whether one request can have the masks of both. */

@@ -75,7 +75,8 @@ static void check_selection(const struct wire_request *request) {
                    "a head that the model does not have");
     for (size_t i = 0; i < batch->num_weights_queries; i++) {
         for (size_t b = 0; b < batch->num_sequences; b++)
-            fuzz_check(batch->weights_queries[i] < batch->query_lens[b],
+            fuzz_check(batch->weights_queries[i] < (ptrdiff_t)batch->query_lens[b] &&
+                           batch->weights_queries[i] >= -(ptrdiff_t)batch->query_lens[b],
                        "a query that a sequence does not have");
     }
 }

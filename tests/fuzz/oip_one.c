@@ -57,7 +57,8 @@ static void write_reply(const struct wire_request *request, struct arena *arena)
     float *numbers = calloc(count, sizeof *numbers);
     for (size_t i = 0; i < count; i++)
         numbers[i] = (float)i / 7 - 1e-20F;
-    const attn_result result = {numbers, numbers, numbers, numbers};
+    const attn_result result = {
+        .outputs = numbers, .weights = numbers, .heads = numbers, .lse = numbers};
 
     size_t used = arena->used;
     void *encoder = wire_oip_writer.begin(arena, request, &result, &head, &problem);

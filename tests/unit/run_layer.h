@@ -28,14 +28,31 @@ static float *nans(size_t count) {
     return numbers;
 }
 
+/* Returns results of which all numbers are NaN or, of integers, -1. */
+static attn_result make_result(const attn_sizes *sizes) {
+    attn_result result = {.outputs = nans(sizes->outputs),
+                          .weights = nans(sizes->weights),
+                          .heads = nans(sizes->heads),
+                          .lse = nans(sizes->lse),
+                          .span_weights = nans(sizes->span_weights),
+                          .top_weights = nans(sizes->top),
+                          .top_keys = malloc((sizes->top + 1) * sizeof(int64_t)),
+                          .target_weights = nans(sizes->target_weights),
+                          .received = nans(sizes->received),
+                          .entropy = nans(sizes->entropy),
+                          .block_weights = nans(sizes->block_weights)};
+    assert_non_null(result.top_keys);
+    memset(result.top_keys, 0xff, sizes->top * sizeof(int64_t));
+    return result;
+}
+
 /* Fills all memory with NaN, then runs; the caller frees the results. */
 static attn_result run(const attn_model *model, const attn_request *request,
                        attn_sizes *ret_sizes) {
     attn_status status = attn_plan(model, request, ret_sizes, NULL);
     assert_int_equal(status, ATTN_OK);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, ret_sizes->scratch_bytes);
-    attn_result result = {nans(ret_sizes->outputs), nans(ret_sizes->weights),
-                          nans(ret_sizes->heads), nans(ret_sizes->lse)};
+    attn_result result = make_result(ret_sizes);
     assert_non_null(scratch);
     memset(scratch, 0xff, ret_sizes->scratch_bytes);
     assert_int_equal(attn_run(model, request, scratch, &result), ATTN_OK);
@@ -48,6 +65,13 @@ static void free_result(attn_result *result) {
     free(result->weights);
     free(result->heads);
     free(result->lse);
+    free(result->span_weights);
+    free(result->top_weights);
+    free(result->top_keys);
+    free(result->target_weights);
+    free(result->received);
+    free(result->entropy);
+    free(result->block_weights);
 }
 
 /* Numbers may differ by the tolerance times the largest of them, which is `largest` at
@@ -71,8 +95,9 @@ static void assert_close(const float *got, const double *expected, size_t count,
 }
 
 /* Runs a request, and compares its results with the reference. */
-static void assert_as_reference(const attn_model *model, const attn_request *request,
-                                unsigned case_number) {
+static inline void assert_as_reference(const attn_model *model,
+                                       const attn_request *request,
+                                       unsigned case_number) {
     attn_sizes sizes;
     attn_result result = run(model, request, &sizes);
     double *weights = malloc((sizes.weights + 1) * sizeof *weights);

@@ -18,93 +18,8 @@
 static const char *cpu;
 static const double tolerance = ATTN_TOLERANCE_F32;
 
+#include "random_dot_product.h"
 #include "run_layer.h"
-
-enum { OF_REQUESTS = RANDOM_POSITIONS | RANDOM_WINDOW | RANDOM_NEED };
-
-/* A request, and what it is computed with. */
-struct example {
-    attn_dot_product options;
-    attn_model model;
-    struct random_request r;
-    float sinks[16], slopes[16];
-    float *bias;
-};
-
-static size_t random_head_size(uint64_t *seed) {
-    return random_between(seed, 0, 1) == 0 ? random_between(seed, 1, 70)
-                                           : 32 * random_between(seed, 1, 4);
-}
-
-static void make_options(uint64_t *seed, size_t keys, struct example *e) {
-    size_t kv_heads = random_between(seed, 1, 3), group = random_between(seed, 1, 4);
-    size_t size = random_head_size(seed);
-
-    random_fill(seed, e->sinks, 16);
-    random_fill(seed, e->slopes, 16);
-    for (size_t h = 0; keys > 100 && h < 16; h++)
-        e->slopes[h] = ldexpf(e->slopes[h], -6);
-    e->options = (attn_dot_product){
-        .num_heads = kv_heads * group,
-        .num_kv_heads = group > 1 ? kv_heads : random_between(seed, 0, 1) * kv_heads,
-        .head_size = size,
-        .value_size = random_between(seed, 0, 1) == 0 ? 0 : random_head_size(seed),
-        .scale = random_between(seed, 0, 1) == 0 ? 1 / sqrt((double)size) : -0.25,
-        .softcap = random_between(seed, 0, 1) == 0 ? 0 : 1.5,
-        .sinks = random_between(seed, 0, 1) == 0 ? NULL : e->sinks,
-        .slopes = random_between(seed, 0, 1) == 0 ? NULL : e->slopes,
-        .cpu = cpu,
-    };
-    assert_int_equal(dot_product_init(&e->options, &e->model, NULL), ATTN_OK);
-}
-
-/* Adds a bias half of the time: of its own for each sequence, head and query, or one for
- * all of them; which masks no key, some or most, and all of some queries. */
-static void add_bias(uint64_t *seed, struct example *e) {
-    static const size_t shares[] = {0, 1, 5, 9};
-    attn_request *request = &e->r.request;
-    size_t query_len = 0, key_len = 0, masked = random_between(seed, 0, 3);
-
-    if (random_between(seed, 0, 1) == 0)
-        return;
-    for (size_t s = 0; s < request->num_sequences; s++) {
-        query_len = query_len > e->r.query_lens[s] ? query_len : e->r.query_lens[s];
-        key_len = key_len > e->r.key_lens[s] ? key_len : e->r.key_lens[s];
-    }
-    size_t rows = request->num_sequences * e->options.num_heads * query_len;
-    e->bias = malloc(rows * key_len * sizeof *e->bias);
-    assert_non_null(e->bias);
-    random_fill(seed, e->bias, rows * key_len);
-    for (size_t r = 0; masked > 0 && r < rows; r++) {
-        bool whole = random_between(seed, 0, 5) == 0;
-        for (size_t k = 0; k < key_len; k++) {
-            if (whole || random_between(seed, 0, 9) < shares[masked])
-                e->bias[r * key_len + k] = -INFINITY;
-        }
-    }
-    request->bias = e->bias;
-    request->bias_row_ld = random_between(seed, 0, 3) > 0 ? key_len : 0;
-    request->bias_head_ld = random_between(seed, 0, 1) * query_len * key_len;
-    request->bias_sequence_ld =
-        random_between(seed, 0, 1) * e->options.num_heads * query_len * key_len;
-}
-
-static struct example *make_example(uint64_t *seed, size_t queries, size_t keys) {
-    struct example *e = calloc(1, sizeof *e);
-
-    assert_non_null(e);
-    make_options(seed, keys, e);
-    random_request_init(seed, &e->model, queries, keys, &e->r);
-    random_request_add(seed, OF_REQUESTS, &e->model, &e->r);
-    add_bias(seed, e);
-    return e;
-}
-
-static void destroy_example(struct example *e) {
-    random_request_deinit(&e->r);
-    free(e->bias);
-    free(e);
-}
 
 static void assert_same(const attn_result *a, const attn_result *b,
                         const attn_sizes *sizes) {
@@ -121,7 +36,7 @@ static void compare_random(uint64_t seed, unsigned cases, size_t queries, size_t
         .num_threads = num_threads, .run = run_backwards, .context = &num_threads};
 
     for (unsigned i = 0; i < cases; i++) {
-        struct example *e = make_example(&seed, queries, keys);
+        struct example *e = make_example(&seed, cpu, queries, keys);
         attn_sizes sizes;
         assert_as_reference(&e->model, &e->r.request, i);
         attn_result alone = run(&e->model, &e->r.request, &sizes);
@@ -179,7 +94,7 @@ static void test_other_queries_do_not_change_a_bit(void **state) {
     (void)state;
     for (unsigned i = 0; i < 40; i++) {
         struct example *e =
-            make_example(&seed, 40, i % 4 == 0 ? KERNEL_CHUNK_KEYS + 900 : 200);
+            make_example(&seed, cpu, 40, i % 4 == 0 ? KERNEL_CHUNK_KEYS + 900 : 200);
         size_t positions[40];
         attn_sizes sizes;
         for (size_t q = 0; q < 40; q++)
@@ -217,7 +132,7 @@ static void test_weights_need_no_values_and_only_keys_of_their_heads(void **stat
     uint64_t seed = 20261305;
     (void)state;
     for (unsigned i = 0; i < 40; i++) {
-        struct example *e = make_example(&seed, 40, 300);
+        struct example *e = make_example(&seed, cpu, 40, 300);
         attn_request *request = &e->r.request;
         size_t size = e->options.head_size, width = e->model.info.width.key;
         size_t kv_heads = e->model.info.num_kv_heads;
@@ -249,14 +164,13 @@ static void test_library_computes_what_the_layer_does(void **state) {
     uint64_t seed = 20261306;
     (void)state;
     for (unsigned i = 0; i < 20; i++) {
-        struct example *e = make_example(&seed, 20, 100);
+        struct example *e = make_example(&seed, cpu, 20, 100);
         attn_sizes sizes, own_sizes;
         attn_result expected = run(&e->model, &e->r.request, &sizes);
         assert_int_equal(
             attn_dot_product_plan(&e->options, &e->r.request, &own_sizes, NULL), ATTN_OK);
         assert_memory_equal(&own_sizes, &sizes, sizeof sizes);
-        attn_result got = {nans(sizes.outputs), nans(sizes.weights), nans(sizes.heads),
-                           nans(sizes.lse)};
+        attn_result got = make_result(&sizes);
         void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
         assert_int_equal(attn_dot_product_run(&e->options, &e->r.request, scratch, &got),
                          ATTN_OK);
@@ -331,7 +245,7 @@ static void test_encoded_keys_have_the_bits_of_float32(void **state) {
     uint64_t seed = 20261309;
     (void)state;
     for (unsigned i = 0; i < 60; i++) {
-        struct example *e = make_example(&seed, 40, 300);
+        struct example *e = make_example(&seed, cpu, 40, 300);
         attn_request *request = &e->r.request;
         const char *type = i % 2 == 0 ? "BF16" : "F16";
         size_t count = e->r.sizes.num_keys * e->model.info.width.key;

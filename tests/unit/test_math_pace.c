@@ -54,10 +54,10 @@ static struct paces count_steps(const attn_model *model, attn_request request,
     assert_int_equal(
         (of_heads ? attn_heads_plan : attn_plan)(model, &request, &sizes, NULL), ATTN_OK);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
-    const attn_result result = {malloc((sizes.outputs + 1) * sizeof(float)),
-                                malloc((sizes.weights + 1) * sizeof(float)),
-                                malloc((sizes.heads + 1) * sizeof(float)),
-                                malloc((sizes.lse + 1) * sizeof(float))};
+    const attn_result result = {.outputs = malloc((sizes.outputs + 1) * sizeof(float)),
+                                .weights = malloc((sizes.weights + 1) * sizeof(float)),
+                                .heads = malloc((sizes.heads + 1) * sizeof(float)),
+                                .lse = malloc((sizes.lse + 1) * sizeof(float))};
     attn_heads heads = {.num_heads = num_heads,
                         .sums = calloc(num_heads, sizeof *heads.sums),
                         .gram = calloc(num_heads * num_heads, sizeof *heads.gram)};

@@ -5,12 +5,14 @@
 
 #include "base/size.h"
 #include "math/attend/chunks.h"
+#include "math/attend/reduce.h"
 #include "math/mask.h"
 #include "math/plan/rules.h"
 
 #include <string.h>
 
-#define GATHER_PANELS 4 /* fewer panels read a head's rows too seldom to repay a copy */
+#define STEP_FLOPS    1e8 /* of a head in one step of sums over queries, at least */
+#define GATHER_PANELS 4   /* fewer panels read a head's rows too seldom to repay a copy */
 
 /* --- one panel --- */
 
@@ -51,8 +53,8 @@ static attn_head_sums *find_sums(const struct panel_work *work) {
            work->heads;
 }
 
-/* Attends to all keys. Writes the outputs, the weights that are wanted, and sums where
- * run->panel_sums is set. */
+/* Attends to all keys. Writes the outputs, the weights that are wanted, what they are
+ * reduced to, and sums where run->panel_sums is set. */
 static void attend_panel(const struct panel_work *work, const struct head_rows *rows) {
     const struct query_panel panel = work_describe(work, rows);
     attn_head_sums *sums = work->run->panel_sums != NULL ? find_sums(work) : NULL;
@@ -62,6 +64,8 @@ static void attend_panel(const struct panel_work *work, const struct head_rows *
     if (!is_idle(work, &panel))
         chunks_attend(work, &panel, sums);
     clear_left_out(work, &panel);
+    if (work->weighs && plan_reduces(work->run->request))
+        reduce_panel(work);
 }
 
 /* Attends to the chunk of the keys that `work` is at; see chunks_attend_one(). */
@@ -99,7 +103,7 @@ static void attend_to_mean(struct panel_work *work) {
     const struct run *run = work->run;
     const struct head_rows rows = work->kind->rows(run, &work->at, work->heads);
     size_t key_len = work->mask->key_len;
-    float *one = run_thread(run, work->thread, PLAN_THREAD_MEAN);
+    float *one = run_thread(run, work->thread, PLAN_THREAD_WEIGHTS);
     float *means[KERNEL_COLUMNS_MAX] = {NULL};
 
     for (size_t c = 0; c < work->num_queries; c++) {
@@ -140,6 +144,8 @@ static struct plan_items items_of(const struct run *run, size_t sequence) {
 
 static size_t count_attend_items(const struct run *run, size_t sequence) {
     const struct plan_items items = items_of(run, sequence);
+    if (run->panels.end > 0)
+        return items.panels > run->panels.first ? items.heads : 0;
     return items.heads * items.panels * items.chunks;
 }
 
@@ -226,6 +232,28 @@ static void attend_items(const struct run *run, const struct sequence_position *
     }
 }
 
+/* An item is the panels of this step of heads that attend together, in their order. */
+static void attend_in_order(const struct run *run, const struct sequence_position *at,
+                            struct range items, size_t thread) {
+    const struct plan_items all = items_of(run, at->sequence);
+    struct range panels = {run->panels.first, size_min(run->panels.end, all.panels)};
+    struct mask mask;
+
+    mask_init(&mask, run->request, at->sequence, at->first_query, at->first_key);
+    for (size_t head = items.first; head < items.end; head++) {
+        struct head_rows rows =
+            gather_rows(run, at, head, panels.end - panels.first, thread);
+        for (size_t panel = panels.first; panel < panels.end; panel++) {
+            struct panel_work work;
+            work_init(&work, run, at, &mask, head, panel, thread);
+            if (run->request->need_weights == ATTN_WEIGHTS_MEAN)
+                attend_panel_mean(&work);
+            else
+                attend_panel(&work, &rows);
+        }
+    }
+}
+
 /* Merges the chunks of a panel, at its first item. */
 static void merge_items(const struct run *run, const struct sequence_position *at,
                         struct range items, size_t thread) {
@@ -266,6 +294,30 @@ static void convert_items(const struct run *run, const struct sequence_position 
     }
 }
 
+/* Attends where weights add up over the queries of a head. Its panels wait for those
+ * before them, so that there are as many tasks at once as heads; and as many panels are
+ * a step as a task has time for. */
+static void attend_in_steps(const struct run *run) {
+    const struct plan *plan = run->plan;
+    size_t step = 1, num_panels = 0;
+    struct run part = *run;
+
+    for (size_t s = 0; s < run->request->num_sequences; s++)
+        num_panels = size_max(num_panels, items_of(run, s).panels);
+    if (STEP_FLOPS > plan->batch.panel_flops * (double)num_panels)
+        step = num_panels;
+    else if (STEP_FLOPS > plan->batch.panel_flops)
+        step = (size_t)(STEP_FLOPS / plan->batch.panel_flops);
+
+    reduce_clear(run);
+    for (size_t first = 0; first < num_panels; first += step) {
+        part.panels = (struct range){first, first + step};
+        run_items(&part, plan->flops.attend * (double)step / (double)num_panels,
+                  count_attend_items, attend_in_order);
+    }
+    reduce_finish(run);
+}
+
 void run_attend(const struct run *run) {
     const struct plan *plan = run->plan;
     const struct engine *engine = &run->model->engine;
@@ -277,6 +329,10 @@ void run_attend(const struct run *run) {
                   RUN_CONVERT_FLOPS * (double)plan->batch.projected_keys *
                       (double)plan->layer.key_width,
                   count_conversions, convert_items);
+    if (plan_accumulates(run->request)) {
+        attend_in_steps(run);
+        return;
+    }
     run_items(run, plan->flops.attend, count_attend_items, attend_items);
     if (plan->scratch.splits)
         run_items(run, plan->flops.merge, count_attend_items, merge_items);

@@ -42,17 +42,19 @@ static void find_keys(struct panel_work *work) {
 /* Finds where the weights of a row go in the result; NULL when they are not wanted. */
 static float *find_weights(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
-    size_t sequence = work->at.sequence;
+    size_t sequence = work->at.sequence, key_len = run->request->key_lens[sequence];
 
-    if (run->weights == NULL)
+    if (run->head_indices == NULL)
         return NULL;
-    int32_t head = run->head_indices[work->row_heads[c]];
-    int32_t query = run->query_indices[work->row_queries[c]];
+    bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
+    int32_t head = mean ? 0 : run->head_indices[work->row_heads[c]];
+    int32_t query = run_find_query(run, sequence, work->row_queries[c]);
     if (head < 0 || query < 0)
         return NULL;
+    if (run->weights == NULL)
+        return run_thread(run, work->thread, PLAN_THREAD_WEIGHTS) + c * key_len;
     size_t row = (size_t)head * plan_weights_rows(run->request, sequence);
-    return run->weights + work->at.first_weight +
-           (row + (size_t)query) * run->request->key_lens[sequence];
+    return run->weights + work->at.first_weight + (row + (size_t)query) * key_len;
 }
 
 /* Finds the rows of the panel, and where their weights go. */

@@ -61,7 +61,8 @@ struct panel_work {
     bool keyless[KERNEL_COLUMNS_MAX]; /* has no valid key */
     struct range keys;                /* the smallest range with the keys of all rows */
     bool weighs;                      /* any of the weights are wanted */
-    /* Where they go, [Tk] each; NULL where they are not wanted. */
+    /* Where they go, [Tk] each, in the result or, to be reduced, in the thread's scratch;
+     * NULL where they are not wanted. */
     float *weights[KERNEL_COLUMNS_MAX];
 };
 

@@ -39,7 +39,7 @@ void plan_count_flops(const attn_model *model, const attn_request *request,
         4 * (double)plan->scratch.num_partials * (double)plan->scratch.partial_floats;
     flops->attend = batch->pairs * (scored * score * (double)layer->score_width +
                                     summed * 2 * (double)layer->hidden);
-    flops->attend += num_scored * batch->pair_flops;
+    flops->attend += num_scored * batch->pair_flops + plan_reduce_flops(request, plan);
     flops->attend += 2 * batch->direct_pairs * num_scored *
                      ((double)info->width.key + (double)info->width.value);
     double all = flops->attend + flops->fold + flops->sum +

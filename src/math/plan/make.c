@@ -48,8 +48,8 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
                         size_t head) {
     if (plan->kind == PLAN_HEADS || request->need_lse)
         return true;
-    if (request->need_weights != ATTN_WEIGHTS_ALL || request->weights_heads == NULL)
-        return request->need_weights != ATTN_WEIGHTS_NONE;
+    if (request->need_weights == ATTN_WEIGHTS_MEAN || !plan_selects_heads(request))
+        return plan_weighs(request);
     for (size_t i = 0; i < request->num_weights_heads; i++) {
         if (request->weights_heads[i] == head)
             return true;
@@ -57,16 +57,16 @@ static bool weighs_head(const struct plan *plan, const attn_request *request,
     return false;
 }
 
-/* Checks that a selected index is less than `limit`; `where` says of what it is. */
-static attn_status check_selected(const size_t *list, size_t count, size_t limit,
-                                  const char *thing, const char *where,
-                                  attn_error *ret_error) {
-    for (size_t i = 0; list != NULL && i < count; i++) {
+/* Checks that selected heads exist. */
+static attn_status check_heads(const attn_model_info *info, const attn_request *request,
+                               attn_error *ret_error) {
+    for (size_t i = 0; plan_selects_heads(request) && i < request->num_weights_heads;
+         i++) {
         pace_add(1);
-        if (list[i] >= limit)
+        if (request->weights_heads[i] >= info->num_heads)
             return error_set(ret_error, ATTN_E_VALUE,
-                             "weights of %s %zu are selected, but the last one%s is %zu",
-                             thing, list[i], where, limit - 1);
+                             "weights of head %zu are selected, but the last one is %zu",
+                             request->weights_heads[i], info->num_heads - 1);
     }
     return ATTN_OK;
 }
@@ -75,18 +75,22 @@ static attn_status check_selected(const size_t *list, size_t count, size_t limit
 static attn_status plan_selection(const attn_model_info *info,
                                   const attn_request *request, attn_error *ret_error) {
     size_t shortest = SIZE_MAX;
-    attn_status status = ATTN_OK;
+    attn_status status = check_heads(info, request, ret_error);
 
     for (size_t s = 0; s < request->num_sequences; s++)
         shortest = request->query_lens[s] < shortest ? request->query_lens[s] : shortest;
-    if (request->need_weights == ATTN_WEIGHTS_ALL)
-        status = check_selected(request->weights_heads, request->num_weights_heads,
-                                info->num_heads, "head", "", ret_error);
-    if (status == ATTN_OK && request->need_weights != ATTN_WEIGHTS_NONE)
-        status = check_selected((const size_t *)request->weights_queries,
-                                request->num_weights_queries, shortest, "query",
-                                " of the shortest sequence", ret_error);
-    return status;
+    if (status != ATTN_OK || !plan_weighs(request) || request->weights_queries == NULL)
+        return status;
+    for (size_t i = 0; i < request->num_weights_queries; i++) {
+        ptrdiff_t query = request->weights_queries[i];
+        pace_add(1);
+        if (query >= (ptrdiff_t)shortest || query < -(ptrdiff_t)shortest)
+            return error_set(ret_error, ATTN_E_VALUE,
+                             "weights of query %td are selected, but the last one of the "
+                             "shortest sequence is %zu",
+                             query, shortest - 1);
+    }
+    return ATTN_OK;
 }
 
 /* Returns whether biases are read or computed pair by pair: they are given or rounded,
@@ -192,7 +196,8 @@ static attn_status plan_sequence(const attn_model *model, const attn_request *re
         sizes->num_queries > INT_MAX || sizes->num_keys > INT_MAX ||
         !size_mul(plan_weights_heads(info, request), plan_weights_rows(request, sequence),
                   &weights) ||
-        !size_add_mul(&sizes->weights, weights, key_len))
+        !size_add_mul(&sizes->weights, weights, key_len) ||
+        !plan_add_reduced(info, request, sequence, sizes))
         return error_set(ret_error, ATTN_E_OVERFLOW, "the batch is too large");
     if (!valid_lens_fit(request, sequence, first_query))
         return error_set(ret_error, ATTN_E_VALUE,
@@ -246,7 +251,8 @@ static attn_status plan_sequences(const attn_model *model, const attn_request *r
     }
     plan->batch.value_rows =
         (plan->batch.projected_keys + request->num_sequences * (k_step - 1)) / k_step;
-    return plan_selection(&model->info, request, ret_error);
+    status = plan_selection(&model->info, request, ret_error);
+    return status == ATTN_OK ? plan_check_reductions(request, ret_error) : status;
 }
 
 /* Plans how large the results are. */
@@ -312,19 +318,12 @@ static void plan_rows(const attn_model *model, struct plan *plan) {
         plan->values = (struct plan_rows){batch->value_rows * value_size, value_size};
 }
 
-static bool reduces(const attn_reductions *reduce) {
-    return reduce->spans != NULL || reduce->top_k > 0 || reduce->targets != NULL ||
-           reduce->block > 0 || reduce->received || reduce->entropy;
-}
-
 attn_status plan_make(const attn_model *model, const attn_request *request,
                       enum plan_kind kind, struct plan *ret_plan, attn_error *ret_error) {
     struct plan plan = {
         .kind = kind,
         .num_threads = request->parallel != NULL ? request->parallel->num_threads : 1};
 
-    if (reduces(&request->reduce))
-        return error_set(ret_error, ATTN_E_VALUE, "reductions are not computed");
     plan_layer(model, request, &plan);
     attn_status status = plan_sequences(model, request, &plan, ret_error);
     if (status != ATTN_OK)

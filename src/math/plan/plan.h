@@ -12,6 +12,7 @@
 #define PLAN_HEAD_ROWS       128  /* rows of a strip whose contributions are multiplied */
 #define PLAN_DIRECT_KEYS_MIN 1024 /* fewest of a direct sequence, see rules.h */
 #define PLAN_DIRECT_SHARE    4    /* Tq is at most D / 4 */
+#define REDUCE_TOP_FLOATS    2    /* of a key and its weight */
 #define PLAN_DIRECT_ROWS     16   /* queries of a head whose projections are one item */
 
 /* The most ranges that H heads can form when a gap follows each range. */
@@ -47,6 +48,8 @@ struct sequence_position {
     size_t first_projected;        /* its first key among those that are projected */
     size_t first_direct;           /* its first row among those of direct sequences */
     size_t first_weight;           /* of the sequence, in the result's weights */
+    size_t first_row;              /* among the queries that are selected */
+    size_t first_block;            /* in the result's block_weights */
 };
 
 /* How far apart projected keys or values are, in floats. */
@@ -116,8 +119,9 @@ enum plan_array {
     PLAN_HEAD_RANGES,
     PLAN_FIRST_ITEMS,
     PLAN_SEQUENCES,
-    PLAN_HEAD_INDICES, /* with weights */
-    PLAN_QUERY_INDICES,
+    PLAN_HEAD_INDICES,  /* with weights */
+    PLAN_QUERY_INDICES, /* counted from both ends */
+    PLAN_SUMS,          /* see attend/reduce.h */
     PLAN_PARTIALS,
     PLAN_PANEL_SUMS, /* only with PLAN_HEADS, like the next two */
     PLAN_EVEN_SUMS,
@@ -134,7 +138,8 @@ enum plan_thread_array {
     PLAN_THREAD_CHUNKS,   /* [max_chunks] maxima and sums of the chunks */
     PLAN_THREAD_QUERIES,  /* of a group of heads; or nothing */
     PLAN_THREAD_BIAS,     /* see attend/bias.c; nothing without biases */
-    PLAN_THREAD_MEAN,     /* one head's weights of a panel, for the mean */
+    PLAN_THREAD_WEIGHTS,  /* of a panel, unless they are a result */
+    PLAN_THREAD_TOP,      /* the largest weights of a row */
     PLAN_THREAD_GATHERED, /* keys and values of a head; none with the mean */
     PLAN_THREAD_ROTATION,
     PLAN_THREAD_TILE, /* [KEY_BLOCK, score_size] */

@@ -33,6 +33,13 @@ static size_t product_of(size_t a, size_t b) {
     return product;
 }
 
+/* Returns how many sums reductions add up, or SIZE_MAX. */
+static size_t count_sums(const attn_sizes *sizes) {
+    size_t count = sizes->received;
+    size_add_saturating(&count, sizes->block_weights);
+    return count;
+}
+
 /* Decides whether chunks of the keys are tasks of their own: only when one panel would
  * leave threads idle, or is too large for one task, and while the results of the chunks
  * need little memory. Who computes a chunk does not change a bit. */
@@ -49,7 +56,7 @@ static void split_chunks(const attn_model *model, const attn_request *request,
     scratch->partial_floats = product_of(batch->result_size + 2, batch->panel_rows);
     scratch->splits =
         plan->kind != PLAN_HEADS && request->need_weights != ATTN_WEIGHTS_MEAN &&
-        request->parallel != NULL && scratch->max_chunks > 1 &&
+        !plan_reduces(request) && request->parallel != NULL && scratch->max_chunks > 1 &&
         ((threads > 1 && 2 * threads * batch->panel_flops >= batch->items_flops) ||
          batch->panel_flops > SPLIT_FLOPS);
     if (!scratch->splits)
@@ -99,12 +106,12 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
     struct plan_scratch *scratch = &plan->scratch;
     bool heads = plan->kind == PLAN_HEADS, finishes = plan->layer.finishes;
     bool chunks = scratch->max_chunks > 1;
-    bool mean = request->need_weights == ATTN_WEIGHTS_MEAN;
+    bool one_by_one = plan_weighs(request) && request->need_weights != ATTN_WEIGHTS_ALL;
     bool biased = info->score.bias != ATTN_BIAS_NONE || request->key_positions != NULL ||
                   request->bias != NULL;
     size_t keys = size_min(batch->longest_key_len, KERNEL_CHUNK_KEYS);
     size_t kernels = kernel_scratch_bytes(batch->score_size, batch->result_size, keys,
-                                          heads || plan->sizes.weights > 0);
+                                          heads || plan_weighs(request));
     size_t bias_keys = keys + KERNEL_COLUMNS_MAX - 1, floats;
 
     bias_keys -= bias_keys % KERNEL_COLUMNS_MAX;
@@ -119,7 +126,9 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
                                  size_max(engine->score_size, info->width.head)},
         /* A tile [keys, columns] in either layout, and a line of keys + columns - 1. */
         [PLAN_THREAD_BIAS] = {biased ? bias_keys + 1 : 0, KERNEL_COLUMNS_MAX + 1},
-        [PLAN_THREAD_MEAN] = {mean ? batch->longest_key_len : 0, KERNEL_COLUMNS_MAX},
+        [PLAN_THREAD_WEIGHTS] = {one_by_one ? batch->longest_key_len : 0,
+                                 batch->panel_rows},
+        [PLAN_THREAD_TOP] = {request->reduce.top_k, REDUCE_TOP_FLOATS},
         [PLAN_THREAD_GATHERED] = {scratch->gather_keys,
                                   engine->score_size + info->width.head},
         [PLAN_THREAD_ROTATION] = {finishes ? info->rotation.size / 2 : 0,
@@ -157,7 +166,7 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
     size_t widest = size_max(info->width.key, info->width.value), heads = info->num_heads;
     const struct kernels *kernels = model->engine.kernels;
     bool sums = plan->kind == PLAN_HEADS;
-    bool weighs = request->need_weights != ATTN_WEIGHTS_NONE;
+    bool weighs = plan_weighs(request);
     /* The heads' outputs may overwrite the queries, or be a result themselves. */
     bool given = info->projection.given;
     bool in_outputs = !request->omit_outputs && !info->projection.output;
@@ -190,7 +199,8 @@ static bool lay_out_all(const attn_model *model, const attn_request *request,
         [PLAN_FIRST_ITEMS] = {request->num_sequences + 1, FLOATS(size_t)},
         [PLAN_SEQUENCES] = {request->num_sequences, FLOATS(struct sequence_position)},
         [PLAN_HEAD_INDICES] = {weighs ? heads : 0, 1},
-        [PLAN_QUERY_INDICES] = {weighs ? batch->longest_query_len : 0, 1},
+        [PLAN_QUERY_INDICES] = {weighs ? batch->longest_query_len : 0, 2},
+        [PLAN_SUMS] = {count_sums(&plan->sizes), FLOATS(double)},
         [PLAN_PARTIALS] = {scratch->num_partials, scratch->partial_floats},
         [PLAN_PANEL_SUMS] = {sums ? product_of(batch->num_panels, heads) : 0,
                              FLOATS(attn_head_sums)},

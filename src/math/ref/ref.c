@@ -237,6 +237,21 @@ static double ref_weigh(const struct reference *ref, const struct ref_position *
     return -(double)INFINITY;
 }
 
+/* Returns which of the selected queries row `q` of a sequence is, or `rows` when it is
+ * none; -1 selects the last row. */
+static size_t ref_find_query(const attn_request *request, size_t sequence, size_t rows,
+                             size_t q) {
+    ptrdiff_t from_end = (ptrdiff_t)q - (ptrdiff_t)request->query_lens[sequence];
+    size_t i = 0;
+
+    if (request->weights_queries == NULL)
+        return q;
+    while (i < rows && request->weights_queries[i] != (ptrdiff_t)q &&
+           request->weights_queries[i] != from_end)
+        i++;
+    return i;
+}
+
 /* Returns where `index` is in a list, or `count` when it is not; NULL lists all. */
 static size_t ref_find(const size_t *list, size_t count, size_t index) {
     size_t i = 0;
@@ -269,7 +284,7 @@ static void ref_write_weights(const struct reference *ref, const struct ref_posi
     const attn_request *request = ref->request;
     size_t rows = ref_weights_rows(request, at->sequence);
     size_t key_len = request->key_lens[at->sequence];
-    size_t to_row = ref_find((const size_t *)request->weights_queries, rows, q);
+    size_t to_row = ref_find_query(request, at->sequence, rows, q);
     size_t to_head = ref_find(request->weights_heads, request->num_weights_heads, h);
     bool all = request->need_weights == ATTN_WEIGHTS_ALL;
 

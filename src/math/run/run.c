@@ -25,8 +25,13 @@ static void find_sequences(const struct run *run, struct sequence_position *ret_
             at.first_direct += run->plan->layer.num_scored * query_len;
         else
             at.first_projected += key_len;
-        at.first_weight += plan_weights_heads(&run->model->info, request) *
-                           plan_weights_rows(request, s) * key_len;
+        size_t rows = plan_weights_rows(request, s);
+        at.first_weight +=
+            plan_weights_heads(&run->model->info, request) * rows * key_len;
+        at.first_row += rows;
+        at.first_block += plan_selected_heads(&run->model->info, request) *
+                          plan_count_blocks(request, rows) *
+                          plan_count_blocks(request, key_len);
     }
 }
 
@@ -45,24 +50,33 @@ static int32_t *fill_indices(const size_t *selected, size_t count, size_t limit,
     return indices;
 }
 
-/* Lists which weights are wanted, and where they go. */
-static void find_indices(struct run *run, int32_t *heads, int32_t *queries) {
+/* Lists which queries' weights are wanted, and where they go. */
+static void find_queries(struct run *run) {
     const attn_request *request = run->request;
-    size_t num_heads = run->model->info.num_heads;
-    bool all = request->need_weights == ATTN_WEIGHTS_ALL;
+    size_t limit = run->plan->batch.longest_query_len;
 
-    run->head_indices = fill_indices(all ? request->weights_heads : NULL,
-                                     request->num_weights_heads, num_heads, heads);
-    for (size_t h = 0; !all && h < num_heads; h++)
-        heads[h] = 0;
-    run->query_indices = fill_indices((const size_t *)request->weights_queries,
-                                      request->num_weights_queries,
-                                      run->plan->batch.longest_query_len, queries);
+    fill_indices(NULL, 0, limit, run->query_indices);
+    for (size_t i = 0; i < limit; i++) {
+        pace_add(1);
+        run->end_indices[i] = -1;
+        if (request->weights_queries != NULL)
+            run->query_indices[i] = -1;
+    }
+    for (size_t i = 0;
+         request->weights_queries != NULL && i < request->num_weights_queries; i++) {
+        ptrdiff_t query = request->weights_queries[i];
+        pace_add(1);
+        if (query >= 0)
+            run->query_indices[query] = (int32_t)i;
+        else
+            run->end_indices[-1 - query] = (int32_t)i;
+    }
 }
 
 /* Returns whether the weights of a head are wanted, or sums that are made with them. */
 static bool run_weighs_head(const struct run *run, size_t head) {
-    return run->panel_sums != NULL || run->request->need_lse ||
+    bool mean = run->request->need_weights == ATTN_WEIGHTS_MEAN;
+    return run->panel_sums != NULL || run->request->need_lse || mean ||
            (run->head_indices != NULL && run->head_indices[head] >= 0);
 }
 
@@ -145,6 +159,7 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         .direct = find_array(plan, scratch, PLAN_DIRECT_SUMS),
         .context = find_array(plan, scratch, PLAN_CONTEXT),
         .partials = find_array(plan, scratch, PLAN_PARTIALS),
+        .received = find_array(plan, scratch, PLAN_SUMS),
         .sequences = sequences,
         .first_items = find_array(plan, scratch, PLAN_FIRST_ITEMS),
         .thread_scratch = find_array(plan, scratch, PLAN_THREADS),
@@ -159,10 +174,17 @@ void run_init(struct run *run, const attn_model *model, const attn_request *requ
         run->strip_products = find_array(plan, scratch, PLAN_STRIP_PRODUCTS);
     }
 
+    run->blocks = run->received + plan->sizes.received;
     find_sequences(run, sequences);
-    if (request->need_weights != ATTN_WEIGHTS_NONE)
-        find_indices(run, find_array(plan, scratch, PLAN_HEAD_INDICES),
-                     find_array(plan, scratch, PLAN_QUERY_INDICES));
+    if (plan_weighs(request)) {
+        run->head_indices =
+            fill_indices(plan_selects_heads(request) ? request->weights_heads : NULL,
+                         request->num_weights_heads, model->info.num_heads,
+                         find_array(plan, scratch, PLAN_HEAD_INDICES));
+        run->query_indices = find_array(plan, scratch, PLAN_QUERY_INDICES);
+        run->end_indices = run->query_indices + plan->batch.longest_query_len;
+        find_queries(run);
+    }
     run->scored = find_heads(run, true, ranges);
     run->summed = find_heads(run, false, ranges + ranges_max);
     run->summed_words = find_words(run, run->summed, ranges + 2 * ranges_max);

@@ -80,10 +80,16 @@ struct run {
     float *context; /* [sum of Tq, H*D]: the heads' outputs */
     float *weights; /* attn_result.weights; NULL when not wanted */
     float *lse;     /* attn_result.lse; NULL when not wanted */
-    /* Where a head's and a query's weights are among those that are selected, or -1; for
-     * the mean, 0 for all heads. NULL when no weights are wanted. */
-    int32_t *head_indices;  /* [H] */
-    int32_t *query_indices; /* [longest Tq] */
+    /* Where a head's and a query's weights are among those that are selected, or -1: by
+     * the query's row, and by how many rows come after it. NULL when no weights are
+     * wanted. */
+    int32_t *head_indices;                /* [H] */
+    int32_t *query_indices, *end_indices; /* [longest Tq] */
+    /* What weights are reduced to, and the sums of attend/reduce.h, laid out as received
+     * and block_weights of the result. */
+    const attn_result *reduced;
+    double *received, *blocks;
+    struct range panels; /* that attend in this step, where sums go on from it */
     /* [panels of queries, H], written instead of weights; NULL when not wanted. */
     attn_head_sums *panel_sums;
     attn_head_sums *even_sums; /* [panels of queries], with panel_sums */
@@ -94,6 +100,15 @@ struct run {
     float *thread_scratch; /* [num_threads][plan->scratch.thread_floats] */
 };
 
+/* Returns which of the selected queries one is, by its row in the sequence; or -1. */
+static inline int32_t run_find_query(const struct run *run, size_t sequence,
+                                     size_t query) {
+    size_t after = run->request->query_lens[sequence] - 1 - query;
+    int32_t index = run->query_indices[query];
+
+    return index >= 0 ? index : run->end_indices[after];
+}
+
 /* Returns an array of a thread's scratch. */
 static inline float *run_thread(const struct run *run, size_t thread,
                                 enum plan_thread_array array) {
@@ -102,7 +117,7 @@ static inline float *run_thread(const struct run *run, size_t thread,
            scratch->thread_first[array];
 }
 
-/* Sets up a run of a plan. The caller sets `weights` when they are wanted, and `context`
+/* Sets up a run of a plan. The caller sets the results that are wanted, and `context`
  * where that is the outputs themselves. */
 void run_init(struct run *run, const attn_model *model, const attn_request *request,
               const struct plan *plan, void *scratch);

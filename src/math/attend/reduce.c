@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce.c: sums, largest weights and entropies of the rows of a panel. */
+#include "math/attend/reduce.h"
+
+#include "base/size.h"
+#include "math/plan/rules.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LANES      16 /* sums that do not wait for each other */
+#define TOP_BLOCK  64 /* weights that are compared before they are looked at one by one */
+#define FLOPS_EACH 4  /* of clearing or writing a sum */
+
+/* A row of weights, and where it is among those that are selected. */
+struct row {
+    const struct panel_work *work;
+    const float *weights; /* [Tk] */
+    struct range keys;    /* others have a weight of 0 */
+    size_t c;             /* in the panel */
+    size_t head, query;   /* among the selected heads and queries */
+    size_t heads, rows;   /* how many of them the sequence has */
+};
+
+/* Returns the part of a range in which the row may have weights; perhaps an empty one. */
+static struct range clip_range(const struct row *row, size_t first, size_t end) {
+    struct range range = {size_max(first, row->keys.first), size_min(end, row->keys.end)};
+
+    range.end = size_max(range.first, range.end);
+    return range;
+}
+
+/* Returns the number of the row, where each head of a sequence has so many. */
+static size_t find_row(const struct row *row) {
+    return row->work->at.first_row * row->heads + row->head * row->rows + row->query;
+}
+
+/* Returns the number of the row where each query has one for each head. */
+static size_t find_pair(const struct row *row) {
+    return (row->work->at.first_row + row->query) * row->heads + row->head;
+}
+
+/* --- sums --- */
+
+/* Returns the sum of weights in a range. The order of the sum depends on nothing but
+ * where the range begins. */
+static double sum_range(const struct row *row, size_t first, size_t end) {
+    const struct range range = clip_range(row, first, end);
+    const float *weights = row->weights + range.first;
+    size_t count = range.end - range.first, i = 0;
+    double lanes[LANES] = {0}, sum = 0;
+
+    for (; i + LANES <= count; i += LANES) {
+        for (size_t lane = 0; lane < LANES; lane++)
+            lanes[lane] += (double)weights[i + lane];
+    }
+    for (; i < count; i++)
+        lanes[i % LANES] += (double)weights[i];
+    for (size_t lane = 0; lane < LANES; lane++)
+        sum += lanes[lane];
+    return sum;
+}
+
+static void sum_spans(const struct row *row, const attn_reductions *reduce, float *to) {
+    size_t count = reduce->num_spans;
+    const size_t *spans = reduce->spans;
+
+    if (reduce->spans_per_sequence)
+        spans += 2 * row->work->at.sequence * count;
+    for (size_t i = 0; i < count; i++)
+        to[find_row(row) * count + i] =
+            (float)sum_range(row, spans[2 * i], spans[2 * i + 1]);
+}
+
+static void sum_target(const struct row *row, const attn_reductions *reduce, float *to) {
+    size_t query = row->work->at.first_query + row->work->row_queries[row->c];
+    const size_t *target = reduce->targets + 2 * query;
+
+    to[find_pair(row)] = (float)sum_range(row, target[0], target[1]);
+}
+
+/* Computes -sum of w ln w, where 0 ln 0 is 0. */
+static void find_entropy(const struct row *row, float *to) {
+    double sum = 0;
+
+    for (size_t k = row->keys.first; k < row->keys.end; k++) {
+        float weight = row->weights[k];
+        if (weight != 0)
+            sum -= (double)weight * (double)logf(weight);
+    }
+    to[find_pair(row)] = (float)sum;
+}
+
+/* --- the largest weights --- */
+
+/* A heap of the largest weights so far, the least of which is first. */
+struct top {
+    size_t count;
+    struct top_key {
+        float weight;
+        int32_t key;
+    } * keys;
+};
+
+_Static_assert(sizeof(struct top_key) == REDUCE_TOP_FLOATS * sizeof(float),
+               "the scratch has room for REDUCE_TOP_FLOATS of each");
+
+/* Whether a is further from the top than b: it weighs less, or as much at a later key. */
+static bool is_below(struct top_key a, struct top_key b) {
+    return a.weight < b.weight || (a.weight == b.weight && a.key > b.key);
+}
+
+/* Puts `added` where entry i of the heap is, or below it. */
+static void sift_down(struct top *top, size_t i, struct top_key added) {
+    for (size_t child = 2 * i + 1; child < top->count; child = 2 * i + 1) {
+        if (child + 1 < top->count && is_below(top->keys[child + 1], top->keys[child]))
+            child++;
+        if (!is_below(top->keys[child], added))
+            break;
+        top->keys[i] = top->keys[child];
+        i = child;
+    }
+    top->keys[i] = added;
+}
+
+/* Puts `added` at the end of the heap, or above it. */
+static void push(struct top *top, struct top_key added) {
+    size_t i = top->count++;
+    for (size_t parent = (i - 1) / 2; i > 0 && is_below(added, top->keys[parent]);
+         parent = (i - 1) / 2) {
+        top->keys[i] = top->keys[parent];
+        i = parent;
+    }
+    top->keys[i] = added;
+}
+
+/* Whether the row attends to a key of its range, whose weight may be too small to be
+ * told from 0. */
+static bool is_visible(const struct row *row, size_t key) {
+    const struct mask *mask = row->work->mask;
+    size_t query = row->work->row_queries[row->c];
+    const float *bias = mask_bias(mask, row->work->row_heads[row->c], query);
+
+    if (row->weights[key] != 0)
+        return true;
+    return (!mask->by_pair || mask_attends(mask, query, key)) &&
+           (bias == NULL || !isinf(bias[key]));
+}
+
+/* Returns how many of some weights are larger than `least`, or are NaN. */
+static size_t count_larger(const float *weights, size_t count, float least) {
+    size_t larger = 0;
+    for (size_t i = 0; i < count; i++)
+        larger += !(weights[i] <= least);
+    return larger;
+}
+
+/* Finds the `size` largest weights in a range. Returns false when one is NaN. */
+static bool find_largest(const struct row *row, struct range range, size_t size,
+                         struct top *top) {
+    top->count = 0;
+    for (size_t k = range.first; k < range.end;) {
+        size_t end = size_min(k + TOP_BLOCK, range.end);
+        if (top->count == size &&
+            count_larger(row->weights + k, end - k, top->keys[0].weight) == 0)
+            k = end;
+        for (; k < end; k++) {
+            const struct top_key added = {row->weights[k], (int32_t)k};
+            if (isnan(added.weight))
+                return false;
+            if (top->count < size && is_visible(row, k))
+                push(top, added);
+            else if (top->count == size && added.weight > top->keys[0].weight)
+                sift_down(top, 0, added);
+        }
+    }
+    return true;
+}
+
+/* Writes the largest weights of a range, and their keys, in order. */
+static void write_top(const struct row *row, struct range range, size_t size,
+                      float *to_weights, int64_t *to_keys) {
+    const struct run *run = row->work->run;
+    struct top top = {0, (void *)run_thread(run, row->work->thread, PLAN_THREAD_TOP)};
+    bool finite = find_largest(row, range, size, &top);
+
+    for (size_t i = finite ? top.count : 0; i < size; i++) {
+        to_weights[i] = finite ? 0 : NAN;
+        to_keys[i] = -1;
+    }
+    while (finite && top.count > 0) {
+        struct top_key least = top.keys[0];
+        top.count--;
+        if (top.count > 0)
+            sift_down(&top, 0, top.keys[top.count]);
+        to_weights[top.count] = least.weight;
+        to_keys[top.count] = least.key;
+    }
+}
+
+static void find_top(const struct row *row, const attn_reductions *reduce,
+                     const attn_result *to) {
+    size_t ranges = reduce->top_in != NULL ? reduce->num_top_in : 1, k = reduce->top_k;
+    size_t first = find_row(row) * ranges * k;
+
+    for (size_t i = 0; i < ranges; i++, first += k) {
+        struct range range = row->keys;
+        if (reduce->top_in != NULL)
+            range = clip_range(row, reduce->top_in[2 * i], reduce->top_in[2 * i + 1]);
+        write_top(row, range, k, to->top_weights + first, to->top_keys + first);
+    }
+}
+
+/* --- sums over queries --- */
+
+/* Adds a row to what its keys receive. */
+static void add_received(const struct row *row) {
+    const struct panel_work *work = row->work;
+    double *to = work->run->received + work->at.first_key * row->heads +
+                 row->head * work->mask->key_len;
+
+    for (size_t k = row->keys.first; k < row->keys.end; k++)
+        to[k] += (double)row->weights[k];
+}
+
+/* Adds a row to the blocks of its keys. */
+static void add_to_blocks(const struct row *row, size_t block) {
+    const struct panel_work *work = row->work;
+    const attn_request *request = work->run->request;
+    size_t key_blocks = plan_count_blocks(request, work->mask->key_len);
+    size_t row_blocks = plan_count_blocks(request, row->rows);
+    double *to = work->run->blocks + work->at.first_block +
+                 (row->head * row_blocks + row->query / block) * key_blocks;
+
+    for (size_t first = row->keys.first / block * block; first < row->keys.end;
+         first += block)
+        to[first / block] += sum_range(row, first, first + block);
+}
+
+/* Returns how many items a sequence has that write its sums: its selected heads. */
+static size_t count_heads(const struct run *run, size_t sequence) {
+    (void)sequence;
+    return plan_selected_heads(&run->model->info, run->request);
+}
+
+static void clear_items(const struct run *run, const struct sequence_position *at,
+                        struct range heads, size_t thread) {
+    const attn_request *request = run->request;
+    size_t keys = request->key_lens[at->sequence], count = heads.end - heads.first;
+    size_t all = plan_selected_heads(&run->model->info, request);
+    size_t blocks = plan_count_blocks(request, plan_weights_rows(request, at->sequence)) *
+                    plan_count_blocks(request, keys);
+
+    (void)thread;
+    if (request->reduce.received)
+        memset(run->received + at->first_key * all + heads.first * keys, 0,
+               count * keys * sizeof(double));
+    if (request->reduce.block > 0)
+        memset(run->blocks + at->first_block + heads.first * blocks, 0,
+               count * blocks * sizeof(double));
+}
+
+/* Writes the means of the blocks of one head. */
+static void write_blocks(const struct run *run, size_t rows, size_t keys, size_t first) {
+    size_t block = run->request->reduce.block;
+    size_t key_blocks = plan_count_blocks(run->request, keys);
+
+    for (size_t q = 0; q < rows; q += block) {
+        double count = (double)size_min(block, rows - q);
+        for (size_t k = 0; k < key_blocks; k++, first++)
+            run->reduced->block_weights[first] = (float)(run->blocks[first] / count);
+    }
+}
+
+static void finish_items(const struct run *run, const struct sequence_position *at,
+                         struct range heads, size_t thread) {
+    const attn_request *request = run->request;
+    size_t keys = request->key_lens[at->sequence];
+    size_t rows = plan_weights_rows(request, at->sequence);
+    size_t all = plan_selected_heads(&run->model->info, request);
+    size_t blocks = plan_count_blocks(request, rows) * plan_count_blocks(request, keys);
+    size_t first = at->first_key * all + heads.first * keys;
+
+    (void)thread;
+    for (size_t i = first;
+         request->reduce.received && i < first + (heads.end - heads.first) * keys; i++)
+        run->reduced->received[i] = (float)run->received[i];
+    for (size_t h = heads.first; request->reduce.block > 0 && h < heads.end; h++)
+        write_blocks(run, rows, keys, at->first_block + h * blocks);
+}
+
+/* Returns the operations of clearing or writing all sums. */
+static double count_flops(const struct run *run) {
+    const attn_sizes *sizes = &run->plan->sizes;
+    return FLOPS_EACH * ((double)sizes->received + (double)sizes->block_weights);
+}
+
+void reduce_clear(const struct run *run) {
+    run_items(run, count_flops(run), count_heads, clear_items);
+}
+
+void reduce_finish(const struct run *run) {
+    run_items(run, count_flops(run), count_heads, finish_items);
+}
+
+/* --- rows --- */
+
+static void reduce_row(const struct row *row) {
+    const struct run *run = row->work->run;
+    const attn_reductions *reduce = &run->request->reduce;
+    const attn_result *to = run->reduced;
+
+    if (reduce->spans != NULL)
+        sum_spans(row, reduce, to->span_weights);
+    if (reduce->top_k > 0)
+        find_top(row, reduce, to);
+    if (reduce->targets != NULL)
+        sum_target(row, reduce, to->target_weights);
+    if (reduce->entropy)
+        find_entropy(row, to->entropy);
+    if (reduce->received)
+        add_received(row);
+    if (reduce->block > 0)
+        add_to_blocks(row, reduce->block);
+}
+
+void reduce_panel(const struct panel_work *work) {
+    const struct run *run = work->run;
+    size_t sequence = work->at.sequence;
+
+    for (size_t c = 0; c < work->num_queries; c++) {
+        int32_t head = run->head_indices[work->row_heads[c]];
+        int32_t query = run_find_query(run, sequence, work->row_queries[c]);
+        if (head < 0 || query < 0)
+            continue;
+        const struct row row = {
+            .work = work,
+            .weights = work->weights[c],
+            .keys = {work->first_keys[c], work->end_keys[c]},
+            .c = c,
+            .head = (size_t)head,
+            .query = (size_t)query,
+            .heads = plan_selected_heads(&run->model->info, run->request),
+            .rows = plan_weights_rows(run->request, sequence),
+        };
+        reduce_row(&row);
+    }
+}
