@@ -48,7 +48,7 @@ struct wire_writer {
     size_t (*bound)(const struct wire_request *request);
 
     /* Returns the most bytes of the arena that begin() allocates, not counting the
-     * rounding to ARENA_ALIGNMENT, nor 4 KiB for the encoder itself; SIZE_MAX as
+     * rounding to ARENA_ALIGNMENT, nor 8 KiB for the encoder itself; SIZE_MAX as
      * above. */
     size_t (*memory)(const struct wire_request *request);
 

@@ -16,38 +16,89 @@ const char *wire_result_name(enum wire_result which) {
     static const char *const names[] = {[WIRE_RESULT_OUTPUTS] = "outputs",
                                         [WIRE_RESULT_WEIGHTS] = "attention_weights",
                                         [WIRE_RESULT_HEADS] = "heads",
-                                        [WIRE_RESULT_LSE] = "lse"};
+                                        [WIRE_RESULT_LSE] = "lse",
+                                        [WIRE_RESULT_SPAN_WEIGHTS] = "span_weights",
+                                        [WIRE_RESULT_TOP_KEYS] = "top_keys",
+                                        [WIRE_RESULT_TOP_WEIGHTS] = "top_weights",
+                                        [WIRE_RESULT_TARGET_WEIGHTS] = "target_weights",
+                                        [WIRE_RESULT_RECEIVED] = "received",
+                                        [WIRE_RESULT_ENTROPY] = "entropy",
+                                        [WIRE_RESULT_BLOCK_WEIGHTS] = "block_weights"};
     return names[which];
 }
 
 /* Whether the reply to the request has that tensor. */
-static bool has_result(const struct wire_request *request, enum wire_result which) {
-    const attn_request *batch = &request->batch;
-    switch (which) {
-    case WIRE_RESULT_OUTPUTS:
-        return !batch->omit_outputs;
-    case WIRE_RESULT_WEIGHTS:
-        return batch->need_weights != ATTN_WEIGHTS_NONE;
-    case WIRE_RESULT_HEADS:
-        return batch->need_heads;
-    case WIRE_RESULT_LSE:
-    case WIRE_NUM_RESULTS:
-        break;
-    }
-    return batch->need_lse;
+static bool has_result(const attn_request *batch, enum wire_result which) {
+    const attn_reductions *reduce = &batch->reduce;
+    const bool has[WIRE_NUM_RESULTS] = {
+        [WIRE_RESULT_OUTPUTS] = !batch->omit_outputs,
+        [WIRE_RESULT_WEIGHTS] = batch->need_weights != ATTN_WEIGHTS_NONE,
+        [WIRE_RESULT_HEADS] = batch->need_heads,
+        [WIRE_RESULT_LSE] = batch->need_lse,
+        [WIRE_RESULT_SPAN_WEIGHTS] = reduce->spans != NULL,
+        [WIRE_RESULT_TOP_KEYS] = reduce->top_k > 0,
+        [WIRE_RESULT_TOP_WEIGHTS] = reduce->top_k > 0,
+        [WIRE_RESULT_TARGET_WEIGHTS] = reduce->targets != NULL,
+        [WIRE_RESULT_RECEIVED] = reduce->received,
+        [WIRE_RESULT_ENTROPY] = reduce->entropy,
+        [WIRE_RESULT_BLOCK_WEIGHTS] = reduce->block > 0,
+    };
+    return has[which];
 }
 
-/* Describes attention weights, whose name and axis of the batch are set. */
-static void describe_weights(const attn_request *batch, size_t num_heads,
-                             struct wire_reply_tensor *tensor) {
-    tensor->plane_axis = batch->need_weights == ATTN_WEIGHTS_ALL;
-    tensor->num_planes = 1;
-    if (tensor->plane_axis)
-        tensor->num_planes =
-            batch->weights_heads != NULL ? batch->num_weights_heads : num_heads;
+/* Returns the numbers of a tensor, or NULL. */
+static const void *find_numbers(const attn_result *result, enum wire_result which) {
+    const void *const numbers[WIRE_NUM_RESULTS] = {
+        [WIRE_RESULT_OUTPUTS] = result->outputs,
+        [WIRE_RESULT_WEIGHTS] = result->weights,
+        [WIRE_RESULT_HEADS] = result->heads,
+        [WIRE_RESULT_LSE] = result->lse,
+        [WIRE_RESULT_SPAN_WEIGHTS] = result->span_weights,
+        [WIRE_RESULT_TOP_KEYS] = result->top_keys,
+        [WIRE_RESULT_TOP_WEIGHTS] = result->top_weights,
+        [WIRE_RESULT_TARGET_WEIGHTS] = result->target_weights,
+        [WIRE_RESULT_RECEIVED] = result->received,
+        [WIRE_RESULT_ENTROPY] = result->entropy,
+        [WIRE_RESULT_BLOCK_WEIGHTS] = result->block_weights,
+    };
+    return numbers[which];
+}
+
+/* Gives a tensor planes, the selected heads, and rows, the selected queries. */
+static void set_selected(const attn_request *batch, size_t num_heads,
+                         struct wire_reply_tensor *tensor) {
+    tensor->plane_axis = true;
+    tensor->num_planes = num_heads;
     tensor->rows = batch->weights_queries != NULL ? NULL : batch->query_lens;
     tensor->num_rows = batch->num_weights_queries;
-    tensor->widths = batch->key_lens;
+    tensor->flat = true;
+}
+
+/* Describes a reduction of the weights of `num_heads` heads; see attn_result. */
+static void describe_reduction(const attn_request *batch, enum wire_result which,
+                               size_t num_heads, struct wire_reply_tensor *tensor) {
+    const attn_reductions *reduce = &batch->reduce;
+
+    set_selected(batch, num_heads, tensor);
+    if (which == WIRE_RESULT_SPAN_WEIGHTS) {
+        tensor->width = reduce->num_spans;
+    } else if (which == WIRE_RESULT_TOP_KEYS || which == WIRE_RESULT_TOP_WEIGHTS) {
+        tensor->num_parts = reduce->num_top_in;
+        tensor->width = reduce->top_k;
+        tensor->integers = tensor->nullable = which == WIRE_RESULT_TOP_KEYS;
+    } else if (which == WIRE_RESULT_BLOCK_WEIGHTS) {
+        tensor->widths = batch->key_lens;
+        tensor->block = reduce->block;
+    } else {
+        tensor->plane_axis = false;
+        tensor->num_planes = 1;
+        tensor->width = num_heads;
+    }
+    if (which == WIRE_RESULT_RECEIVED) {
+        tensor->rows = NULL;
+        tensor->num_rows = num_heads;
+        tensor->widths = batch->key_lens;
+    }
 }
 
 struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
@@ -55,18 +106,22 @@ struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
                                         enum wire_result which) {
     const attn_request *batch = &request->batch;
     const attn_model_info *info = attn_model_get_info(request->model);
-    const float *const numbers[] = {[WIRE_RESULT_OUTPUTS] = result->outputs,
-                                    [WIRE_RESULT_WEIGHTS] = result->weights,
-                                    [WIRE_RESULT_HEADS] = result->heads,
-                                    [WIRE_RESULT_LSE] = result->lse};
+    size_t selected =
+        batch->weights_heads != NULL ? batch->num_weights_heads : info->num_heads;
     struct wire_reply_tensor tensor = {.name = wire_result_name(which),
-                                       .numbers = numbers[which],
+                                       .numbers = find_numbers(result, which),
                                        .num_sequences = batch->num_sequences,
                                        .batched = request->batched,
+                                       .block = 1,
                                        .nullable = which == WIRE_RESULT_LSE};
 
-    if (which == WIRE_RESULT_WEIGHTS) {
-        describe_weights(batch, info->num_heads, &tensor);
+    if (which > WIRE_RESULT_LSE) {
+        describe_reduction(batch, which, selected, &tensor);
+    } else if (which == WIRE_RESULT_WEIGHTS) {
+        bool mean = batch->need_weights == ATTN_WEIGHTS_MEAN;
+        set_selected(batch, mean ? 1 : selected, &tensor);
+        tensor.plane_axis = !mean;
+        tensor.widths = batch->key_lens;
     } else if (which == WIRE_RESULT_HEADS) {
         tensor.planes = batch->query_lens;
         tensor.plane_axis = true;
@@ -84,7 +139,7 @@ size_t wire_reply_list(const struct wire_request *request, const attn_result *re
                        struct wire_reply_tensor ret_tensors[WIRE_NUM_RESULTS]) {
     size_t count = 0;
     for (int i = 0; i < WIRE_NUM_RESULTS; i++) {
-        if (has_result(request, (enum wire_result)i))
+        if (has_result(&request->batch, (enum wire_result)i))
             ret_tensors[count++] = wire_reply_get(request, result, (enum wire_result)i);
     }
     return count;
@@ -94,12 +149,31 @@ size_t wire_reply_planes(const struct wire_reply_tensor *tensor, size_t sequence
     return tensor->planes != NULL ? tensor->planes[sequence] : tensor->num_planes;
 }
 
+/* Returns how many blocks have `count` rows or keys. */
+static size_t count_blocks(size_t count, size_t block) {
+    return count / block + (count % block != 0);
+}
+
 size_t wire_reply_rows(const struct wire_reply_tensor *tensor, size_t sequence) {
-    return tensor->rows != NULL ? tensor->rows[sequence] : tensor->num_rows;
+    size_t rows = tensor->rows != NULL ? tensor->rows[sequence] : tensor->num_rows;
+    return count_blocks(rows, tensor->block);
+}
+
+size_t wire_reply_parts(const struct wire_reply_tensor *tensor) {
+    return tensor->num_parts > 0 ? tensor->num_parts : 1;
 }
 
 size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence) {
-    return tensor->widths != NULL ? tensor->widths[sequence] : tensor->width;
+    size_t width = tensor->widths != NULL ? tensor->widths[sequence] : tensor->width;
+    return count_blocks(width, tensor->block);
+}
+
+size_t wire_reply_number_bytes(const struct wire_reply_tensor *tensor) {
+    return tensor->integers ? sizeof(int64_t) : sizeof(float);
+}
+
+const void *wire_reply_number(const struct wire_reply_tensor *tensor, size_t i) {
+    return (const char *)tensor->numbers + i * wire_reply_number_bytes(tensor);
 }
 
 size_t wire_reply_count(const struct wire_reply_tensor *tensor) {
@@ -107,7 +181,7 @@ size_t wire_reply_count(const struct wire_reply_tensor *tensor) {
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         pace_add(SEQUENCE_STEPS);
         count += wire_reply_planes(tensor, b) * wire_reply_rows(tensor, b) *
-                 wire_reply_width(tensor, b);
+                 wire_reply_parts(tensor) * wire_reply_width(tensor, b);
     }
     return count;
 }
@@ -120,6 +194,8 @@ size_t wire_reply_shape(const struct wire_reply_tensor *tensor,
     if (tensor->plane_axis)
         ret_shape[rank++] = wire_reply_planes(tensor, 0);
     ret_shape[rank++] = wire_reply_rows(tensor, 0);
+    if (tensor->num_parts > 0)
+        ret_shape[rank++] = tensor->num_parts;
     ret_shape[rank++] = wire_reply_width(tensor, 0);
     return rank;
 }
@@ -142,7 +218,7 @@ static bool refuse_result(const struct wire_reply_tensor *tensor,
                           const size_t index[WIRE_REPLY_RANK_MAX],
                           struct wire_problem *ret_problem) {
     const bool shown[WIRE_REPLY_RANK_MAX] = {tensor->batched, tensor->plane_axis, true,
-                                             true};
+                                             tensor->num_parts > 0, true};
     char where[128];
     size_t used = (size_t)snprintf(where, sizeof where, "%s", tensor->name);
     for (size_t i = 0; i < WIRE_REPLY_RANK_MAX; i++) {
@@ -169,12 +245,15 @@ static bool check_reply_tensor(const struct wire_reply_tensor *tensor,
                                struct wire_problem *ret_problem) {
     const float *numbers = tensor->numbers;
     for (size_t b = 0; b < tensor->num_sequences; b++) {
-        size_t rows = wire_reply_rows(tensor, b), width = wire_reply_width(tensor, b);
-        size_t plane = rows * width, count = wire_reply_planes(tensor, b) * plane;
+        size_t width = wire_reply_width(tensor, b),
+               row = wire_reply_parts(tensor) * width;
+        size_t plane = wire_reply_rows(tensor, b) * row;
+        size_t count = wire_reply_planes(tensor, b) * plane;
         pace_add(SEQUENCE_STEPS);
         size_t i = find_bad_number(tensor, numbers, count);
         if (i < count) {
-            const size_t index[] = {b, i / plane, i % plane / width, i % width};
+            const size_t index[] = {b, i / plane, i % plane / row, i % row / width,
+                                    i % width};
             return refuse_result(tensor, index, ret_problem);
         }
         numbers += count;
@@ -187,7 +266,7 @@ bool wire_reply_check(const struct wire_request *request, const attn_result *res
     struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     size_t count = wire_reply_list(request, result, tensors);
     for (size_t i = 0; i < count; i++) {
-        if (!check_reply_tensor(&tensors[i], ret_problem))
+        if (!tensors[i].integers && !check_reply_tensor(&tensors[i], ret_problem))
             return false;
     }
     return true;

@@ -7,13 +7,14 @@
 #include "wire/problem.h"
 #include "wire/request.h"
 
-#define WIRE_REPLY_RANK_MAX 4 /* sequence, plane, row, number */
+#define WIRE_REPLY_RANK_MAX 5 /* sequence, plane, row, part, number */
 
 /* One tensor of a reply: sequences of planes of rows, contiguous. Borrows its numbers and
  * the lengths of the request. */
 struct wire_reply_tensor {
     const char *name;
-    const float *numbers;
+    bool integers; /* the numbers are int64_t, else float */
+    const void *numbers;
     size_t num_sequences; /* B */
     bool batched;         /* false: one sequence, without the batch axis */
     const size_t *planes; /* [B], e.g. one per head; NULL: `num_planes` in each */
@@ -21,9 +22,12 @@ struct wire_reply_tensor {
     bool plane_axis;    /* false: one plane, without its axis */
     const size_t *rows; /* [B], rows of each plane; NULL: `num_rows` in all of them */
     size_t num_rows;
-    const size_t *widths; /* [B], numbers in each row; NULL: `width` in all of them */
+    size_t num_parts; /* of a row, e.g. one per range of keys; 0: one, without its axis */
+    const size_t *widths; /* [B], numbers in each part; NULL: `width` in all of them */
     size_t width;
-    bool nullable; /* -INFINITY is a result, and null in JSON */
+    size_t block;  /* rows and widths are divided by it, rounded up */
+    bool nullable; /* -INFINITY, and the integer -1, are results, and null in JSON */
+    bool flat;     /* where binary replies are not padded, a list of numbers */
 };
 
 /* Returns the name of a tensor in replies, such as "attention_weights"; constant. */
@@ -31,7 +35,7 @@ const char *wire_result_name(enum wire_result which);
 
 /* Describes a tensor that the reply has. Of each sequence, outputs are [Tq, out_size],
  * attention weights [heads, Tq, Tk] or the mean [Tq, Tk], heads [Tq, H, D], and lse
- * [Tq, H]. */
+ * [Tq, H]. attn_result has the shapes of reductions. */
 struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
                                         const attn_result *result,
                                         enum wire_result which);
@@ -40,11 +44,16 @@ struct wire_reply_tensor wire_reply_get(const struct wire_request *request,
 size_t wire_reply_list(const struct wire_request *request, const attn_result *result,
                        struct wire_reply_tensor ret_tensors[WIRE_NUM_RESULTS]);
 
-/* Return how many planes the sequence has, how many rows each plane, and how many numbers
- * each row. */
+/* Return how many planes the sequence has, how many rows each plane, how many parts each
+ * row, and how many numbers each part. */
 size_t wire_reply_planes(const struct wire_reply_tensor *tensor, size_t sequence);
 size_t wire_reply_rows(const struct wire_reply_tensor *tensor, size_t sequence);
+size_t wire_reply_parts(const struct wire_reply_tensor *tensor);
 size_t wire_reply_width(const struct wire_reply_tensor *tensor, size_t sequence);
+
+/* Returns the bytes of a number, and number `i` of the tensor. */
+size_t wire_reply_number_bytes(const struct wire_reply_tensor *tensor);
+const void *wire_reply_number(const struct wire_reply_tensor *tensor, size_t i);
 
 /* Returns how many numbers the tensor has, which attn_plan() has found to fit. */
 size_t wire_reply_count(const struct wire_reply_tensor *tensor);

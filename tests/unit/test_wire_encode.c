@@ -15,23 +15,21 @@
 
 #define NUMBERS_MAX 4096
 
-/* Encodes these numbers in pieces of `size` bytes, or at once when that is 0. Returns the
+/* Encodes the result in pieces of `size` bytes, or at once when that is 0. Returns the
  * text with a terminator; the caller frees it. */
-static char *encode_in_pieces(const struct wire_request *request, float *outputs,
-                              float *weights, size_t size) {
+static char *encode_result(const struct wire_request *request, const attn_result *result,
+                           size_t size) {
     const struct wire_writer *writer = &wire_native_writer;
     struct arena arena;
     struct wire_reply_head head;
     struct wire_problem problem;
     size_t bound = writer->bound(request), used = 0, written;
-    const attn_result result = {
-        .outputs = outputs, .weights = weights, .heads = outputs, .lse = weights};
 
     if (size == 0)
         size = bound + WIRE_PIECE_MIN;
     char *text = malloc(bound + size + 1), *piece = malloc(size);
     arena_init(&arena, 0);
-    void *encoder = writer->begin(&arena, request, &result, &head, &problem);
+    void *encoder = writer->begin(&arena, request, result, &head, &problem);
     if (encoder == NULL)
         fail_msg("%s: %s", problem.title, problem.detail);
     while ((written = writer->fill(encoder, piece, size)) > 0) {
@@ -48,6 +46,13 @@ static char *encode_in_pieces(const struct wire_request *request, float *outputs
     arena_deinit(&arena);
     free(piece);
     return text;
+}
+
+static char *encode_in_pieces(const struct wire_request *request, float *outputs,
+                              float *weights, size_t size) {
+    const attn_result result = {
+        .outputs = outputs, .weights = weights, .heads = outputs, .lse = weights};
+    return encode_result(request, &result, size);
 }
 
 static char *encode(const struct wire_request *request, float *outputs, float *weights) {
@@ -319,6 +324,107 @@ static void test_selected_weights_have_their_own_shape(void **state) {
     }
 }
 
+static const size_t one_range[] = {0, 1};
+
+/* Returns a request for all reductions of 2 queries of 3 keys, and then of 1 of 2. */
+static struct wire_request reduced_request(struct fixture *fixture) {
+    static const size_t query_lens[] = {2, 1}, key_lens[] = {3, 2};
+    return (struct wire_request){.model = fixture->models[MODEL_D2L],
+                                 .batched = true,
+                                 .batch = {.num_sequences = 2,
+                                           .query_lens = query_lens,
+                                           .key_lens = key_lens,
+                                           .omit_outputs = true,
+                                           .reduce = {.spans = one_range,
+                                                      .num_spans = 1,
+                                                      .top_k = 1,
+                                                      .targets = one_range,
+                                                      .block = 2,
+                                                      .received = true,
+                                                      .entropy = true}}};
+}
+
+/* Encodes counted numbers, and keys 0, -1, 1, -1, ..., as all that weights are reduced
+ * to. The caller frees the text. */
+static char *encode_reduced(const struct wire_request *request, size_t size) {
+    static int64_t keys[NUMBERS_MAX];
+    for (size_t i = 0; i < NUMBERS_MAX; i++)
+        keys[i] = i % 2 == 0 ? (int64_t)(i / 2) : -1;
+    const attn_result result = {.span_weights = counted,
+                                .top_keys = keys,
+                                .top_weights = counted,
+                                .target_weights = counted,
+                                .received = counted,
+                                .entropy = counted,
+                                .block_weights = counted};
+    return encode_result(request, &result, size);
+}
+
+static void test_reductions_have_their_own_shapes(void **state) {
+    struct wire_request request = reduced_request(*state);
+    char *text = encode_reduced(&request, 0);
+    assert_string_equal(
+        text, "{\"model\":\"d2l\","
+              "\"span_weights\":[[[[0.0],[1.0]],[[2.0],[3.0]]],[[[4.0]],[[5.0]]]],"
+              "\"top_keys\":[[[[0],[null]],[[1],[null]]],[[[2]],[[null]]]],"
+              "\"top_weights\":[[[[0.0],[1.0]],[[2.0],[3.0]]],[[[4.0]],[[5.0]]]],"
+              "\"target_weights\":[[[0.0,1.0],[2.0,3.0]],[[4.0,5.0]]],"
+              "\"received\":[[[0.0,1.0,2.0],[3.0,4.0,5.0]],[[6.0,7.0],[8.0,9.0]]],"
+              "\"entropy\":[[[0.0,1.0],[2.0,3.0]],[[4.0,5.0]]],"
+              "\"block_weights\":[[[[0.0,1.0]],[[2.0,3.0]]],[[[4.0]],[[5.0]]]]}");
+    free(text);
+}
+
+static void test_ranges_of_the_largest_weights_are_an_axis(void **state) {
+    static const size_t ranges[] = {0, 2, 1, 3};
+    const size_t heads[] = {1};
+    const ptrdiff_t queries[] = {-1};
+    struct wire_request request = reduced_request(*state);
+    request.batched = false;
+    request.batch.num_sequences = 1;
+    request.batch.weights_heads = heads;
+    request.batch.weights_queries = queries;
+    request.batch.num_weights_heads = request.batch.num_weights_queries = 1;
+    request.batch.reduce =
+        (attn_reductions){.top_k = 2, .top_in = ranges, .num_top_in = 2, .entropy = true};
+    char *text = encode_reduced(&request, 0);
+    assert_string_equal(text, "{\"model\":\"d2l\","
+                              "\"top_keys\":[[[[0,null],[1,null]]]],"
+                              "\"top_weights\":[[[[0.0,1.0],[2.0,3.0]]]],"
+                              "\"entropy\":[[0.0]]}");
+    free(text);
+}
+
+static void test_pieces_of_reductions_make_the_same_reply(void **state) {
+    static const size_t query_lens[] = {40, 7}, key_lens[] = {9, 200};
+    static size_t ranges[6] = {0, 5, 0, 4, 1, 4};
+    struct wire_request request = reduced_request(*state);
+    request.batch.query_lens = query_lens;
+    request.batch.key_lens = key_lens;
+    request.batch.reduce.top_k = 3;
+    request.batch.reduce.top_in = ranges;
+    request.batch.reduce.num_top_in = 3;
+
+    char *whole = encode_reduced(&request, 0);
+    assert_true(strlen(whole) > 2 * WIRE_PIECE_MIN);
+    for (size_t size = WIRE_PIECE_MIN; size < 4000; size += 7) {
+        char *text = encode_reduced(&request, size);
+        assert_string_equal(text, whole);
+        free(text);
+    }
+    free(whole);
+}
+
+static void test_reduction_that_is_not_finite_is_refused(void **state) {
+    struct wire_request request = reduced_request(*state);
+    float numbers[NUMBERS_MAX] = {[5] = NAN};
+    const attn_result result = {.top_weights = numbers};
+    struct wire_problem problem;
+    request.batch.reduce = (attn_reductions){.top_k = 1};
+    assert_false(wire_reply_check(&request, &result, &problem));
+    assert_non_null(strstr(problem.detail, "top_weights[1][1][0][0] "));
+}
+
 int main(void) {
     for (size_t i = 0; i < NUMBERS_MAX; i++)
         counted[i] = (float)i;
@@ -334,6 +440,10 @@ int main(void) {
         cmocka_unit_test(test_reply_of_random_numbers_reads_back_bitwise),
         cmocka_unit_test(test_pieces_of_any_size_make_the_same_reply),
         cmocka_unit_test(test_selected_weights_have_their_own_shape),
+        cmocka_unit_test(test_reductions_have_their_own_shapes),
+        cmocka_unit_test(test_ranges_of_the_largest_weights_are_an_axis),
+        cmocka_unit_test(test_pieces_of_reductions_make_the_same_reply),
+        cmocka_unit_test(test_reduction_that_is_not_finite_is_refused),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

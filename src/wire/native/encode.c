@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode.c: writes a reply to POST /v1/attention as JSON, piece by piece.
  *
- * A piece may end after any number. The brackets around a row are written together with
+ * A piece may end after any number. The brackets around a part of a row are written with
  * it, so the encoder has only to remember the position of the next number. */
 #include "base/pace.h"
 #include "base/size.h"
@@ -15,8 +15,8 @@
 
 #define NUMBER_BYTES (WIRE_FLOAT_PRINT_MAX + 1) /* with its comma */
 #define LIST_BYTES   3                          /* [ ] and a comma */
-/* {"model":"","outputs":,"attention_weights":,"heads":,"lse":} and brackets of lists. */
-#define KEYS_BYTES 96
+/* {"model":""}, the names of all results, and brackets of lists. */
+#define KEYS_BYTES 288
 /* Reserved after the numbers of a row: for the end of all lists, and for the bytes that
  * the printer of numbers may touch. */
 #define ROW_END_BYTES (16 + WIRE_FLOAT_PRINT_ROOM)
@@ -32,40 +32,57 @@ struct native_encoder {
     size_t num_tensors;
     struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     /* The next number; tensor == num_tensors at the end. */
-    size_t tensor, sequence, plane, row, column;
-    const float *next;
+    size_t tensor, sequence, plane, row, part, column;
+    size_t next; /* among the numbers of its tensor */
 };
 
 /* --- text --- */
 
-/* Writes what separates a row from the number before it, up to its own bracket. */
-static char *open_row(const struct native_encoder *encoder, char *out) {
+/* Writes what comes before the first number of a tensor, up to its lists. */
+static char *open_tensor(const struct native_encoder *encoder, char *out) {
     const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
-    if (encoder->row > 0)
-        return stpcpy(out, ",[");
-    if (encoder->plane > 0)
-        return stpcpy(out, ",[[");
-
-    if (encoder->sequence > 0) {
-        *out++ = ',';
-    } else {
-        if (encoder->tensor == 0) {
-            out = stpcpy(out, "{\"model\":");
-            out = wire_json_put_string(out, encoder->model);
-        }
-        out = stpcpy(out, ",\"");
-        out = stpcpy(out, tensor->name);
-        out = stpcpy(out, tensor->batched ? "\":[" : "\":");
+    if (encoder->tensor == 0) {
+        out = stpcpy(out, "{\"model\":");
+        out = wire_json_put_string(out, encoder->model);
     }
-    return stpcpy(out, tensor->plane_axis ? "[[[" : "[[");
+    out = stpcpy(out, ",\"");
+    out = stpcpy(out, tensor->name);
+    return stpcpy(out, tensor->batched ? "\":[" : "\":");
 }
 
-/* Ends the row and all lists that end with it, and moves to the next row. */
-static char *close_row(struct native_encoder *encoder, char *out) {
+/* Writes what separates a part of a row from the number before it, up to its own
+ * bracket. */
+static char *open_part(const struct native_encoder *encoder, char *out) {
+    const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
+    bool first_part = encoder->part == 0, first_row = first_part && encoder->row == 0;
+    bool first_plane = first_row && encoder->plane == 0;
+
+    if (first_plane && encoder->sequence == 0)
+        out = open_tensor(encoder, out);
+    else
+        *out++ = ',';
+    if (first_plane && tensor->plane_axis)
+        *out++ = '[';
+    if (first_row)
+        *out++ = '[';
+    if (first_part && tensor->num_parts > 0)
+        *out++ = '[';
+    *out++ = '[';
+    return out;
+}
+
+/* Ends the part and all lists that end with it, and moves to the next part. */
+static char *close_part(struct native_encoder *encoder, char *out) {
     const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
 
     encoder->column = 0;
     *out++ = ']';
+    if (++encoder->part < wire_reply_parts(tensor))
+        return out;
+
+    encoder->part = 0;
+    if (tensor->num_parts > 0)
+        *out++ = ']';
     if (++encoder->row < wire_reply_rows(tensor, encoder->sequence))
         return out;
 
@@ -80,23 +97,23 @@ static char *close_row(struct native_encoder *encoder, char *out) {
     if (++encoder->sequence < tensor->num_sequences)
         return out;
 
-    encoder->sequence = 0;
+    encoder->sequence = encoder->next = 0;
     if (tensor->batched)
         *out++ = ']';
     if (++encoder->tensor == encoder->num_tensors)
         *out++ = '}';
-    else
-        encoder->next = encoder->tensors[encoder->tensor].numbers;
     return out;
 }
 
 /* Prints numbers with a comma after each. */
-static char *put_numbers(const struct wire_reply_tensor *tensor, const float *numbers,
+static char *put_numbers(const struct wire_reply_tensor *tensor, size_t first,
                          size_t count, char *out) {
+    const void *numbers = wire_reply_number(tensor, first);
     if (!tensor->nullable)
         return wire_floats_print(numbers, count, out);
     for (size_t i = 0; i < count; i++) {
-        out = wire_json_put_number(out, numbers[i]);
+        out = tensor->integers ? wire_json_put_index(out, ((const int64_t *)numbers)[i])
+                               : wire_json_put_number(out, ((const float *)numbers)[i]);
         *out++ = ',';
     }
     return out;
@@ -109,7 +126,7 @@ static size_t native_reply_fill(void *context, char *piece, size_t size) {
         const struct wire_reply_tensor *tensor = &encoder->tensors[encoder->tensor];
         size_t width = wire_reply_width(tensor, encoder->sequence);
         if (encoder->column == 0)
-            out = open_row(encoder, out);
+            out = open_part(encoder, out);
 
         size_t count = (size_t)(end - out - ROW_END_BYTES) / NUMBER_BYTES;
         if (count > width - encoder->column)
@@ -118,7 +135,7 @@ static size_t native_reply_fill(void *context, char *piece, size_t size) {
         encoder->next += count;
         encoder->column += count;
         if (encoder->column == width)
-            out = close_row(encoder, out - 1); /* replaces the last comma */
+            out = close_part(encoder, out - 1); /* replaces the last comma */
     }
     return (size_t)(out - piece);
 }
@@ -130,7 +147,7 @@ static size_t count_lists(const struct wire_reply_tensor *tensor) {
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         pace_add(4);
         size_add_mul_saturating(&lists, wire_reply_planes(tensor, b),
-                                wire_reply_rows(tensor, b) + 1);
+                                wire_reply_rows(tensor, b) * (tensor->num_parts + 1) + 1);
     }
     return lists;
 }
@@ -160,7 +177,6 @@ static void *native_reply_begin(struct arena *arena, const struct wire_request *
 
     *encoder = (struct native_encoder){.model = attn_model_get_info(kept.model)->name};
     encoder->num_tensors = wire_reply_list(&kept, result, encoder->tensors);
-    encoder->next = encoder->tensors[0].numbers;
     *ret_head =
         (struct wire_reply_head){WIRE_MEDIA_TYPE_JSON, WIRE_NO_SIZE, WIRE_NO_SIZE};
     return encoder;

@@ -22,7 +22,7 @@
 #define TEXT_BYTES ((size_t)1024)
 #define NAME_BYTES ((size_t)ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX + 3)
 /* Text, and numbers or binary data, for each output; and the end. */
-#define SEGMENTS_MAX (2 * WIRE_NUM_RESULTS + 1)
+#define SEGMENTS_MAX (2 * WIRE_NUM_OIP_RESULTS + 1)
 
 _Static_assert(NUMBER_ROOM <= WIRE_PIECE_MIN, "the smallest piece has room for a number");
 

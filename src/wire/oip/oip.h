@@ -19,7 +19,7 @@ struct wire_oip_reply {
     struct {
         enum wire_result which;
         bool binary;
-    } outputs[WIRE_NUM_RESULTS];
+    } outputs[WIRE_NUM_OIP_RESULTS];
 };
 
 /* Reads the value of WIRE_OIP_SIZE_HEADER for a body of `body_size` bytes.

@@ -77,7 +77,7 @@ static const struct wire_keys change_parameter_keys = {
 /* What parameters and outputs ask for. */
 struct oip_options {
     bool need_given, binary;
-    bool binary_given[WIRE_NUM_RESULTS]; /* by the output itself */
+    bool binary_given[WIRE_NUM_OIP_RESULTS]; /* by the output itself */
 };
 
 /* --- parameters --- */
@@ -168,7 +168,7 @@ static bool read_output_name(const struct wire_cursor *cursor,
     if (!wire_word_read(cursor, span, "name", word))
         return false;
 
-    for (int i = 0; i < WIRE_NUM_RESULTS; i++) {
+    for (int i = 0; i < WIRE_NUM_OIP_RESULTS; i++) {
         *ret_which = (enum wire_result)i;
         if (strcmp(word, wire_result_name(*ret_which)) == 0)
             return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode.c: writes a reply in safetensors: a header, the lengths of the sequences where a
- * batch has no padding, and the results. The lengths come first, so that every tensor
+ * batch has no padding, and the results. Integers come first, so that every tensor
  * begins at a multiple of the size of its elements. */
 #include "base/endian.h"
 #include "base/pace.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define TENSORS_MAX (2 + WIRE_NUM_RESULTS) /* query_lens, key_lens, and results */
-#define ENTRY_BYTES 256 /* at most, of a tensor in the header: its name and 6 numbers */
+#define ENTRY_BYTES 256 /* at most, of a tensor in the header: its name and 7 numbers */
 #define HEADER_BYTES_MAX                                                                 \
     (SAFETENSORS_SIZE_BYTES + 64 + ATTN_NAME_MAX * WIRE_JSON_BYTE_MAX +                  \
      TENSORS_MAX * ENTRY_BYTES)
@@ -70,14 +70,15 @@ static void add_lens(struct safetensors_encoder *encoder, const char *name,
 }
 
 /* Adds a tensor. When it is packed, the rows of all sequences follow each other, as in
- * [sum of query_lens, width]; weights, whose rows differ in width, are [count]. */
-static void add_floats(struct safetensors_encoder *encoder,
+ * [sum of query_lens, width]; weights, whose rows differ in width, are [count], and so is
+ * what they are reduced to. */
+static void add_result(struct safetensors_encoder *encoder,
                        const struct wire_reply_tensor *tensor, bool packed) {
     struct encoded_tensor *added = &encoder->tensors[encoder->num_tensors++];
     size_t count = wire_reply_count(tensor);
     *added = (struct encoded_tensor){.name = tensor->name,
-                                     .dtype = "F32",
-                                     .bytes = count * sizeof *tensor->numbers,
+                                     .dtype = tensor->integers ? "I64" : "F32",
+                                     .bytes = count * wire_reply_number_bytes(tensor),
                                      .data = tensor->numbers};
     if (!packed) {
         added->rank = wire_reply_shape(tensor, added->shape);
@@ -87,7 +88,7 @@ static void add_floats(struct safetensors_encoder *encoder,
     added->shape[added->rank++] = count;
     if (tensor->planes != NULL)
         added->shape[added->rank++] = tensor->num_rows;
-    if (tensor->widths == NULL)
+    if (!tensor->flat)
         added->shape[added->rank++] = tensor->width;
     for (size_t axis = 1; axis < added->rank; axis++)
         added->shape[0] /= added->shape[axis];
@@ -99,16 +100,25 @@ static void list_tensors(struct safetensors_encoder *encoder,
                          const struct wire_request *request, const attn_result *result) {
     const attn_request *batch = &request->batch;
     struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
-    bool packed = is_packed(request);
+    size_t count = wire_reply_list(request, result, tensors);
+    bool packed = is_packed(request), flat = false;
 
+    for (size_t i = 0; i < count; i++)
+        flat = flat || tensors[i].flat;
     if (packed)
         add_lens(encoder, "query_lens", batch->query_lens, batch->num_sequences);
-    if (packed && batch->need_weights != ATTN_WEIGHTS_NONE)
+    if (packed && flat)
         add_lens(encoder, "key_lens", batch->key_lens, batch->num_sequences);
 
-    size_t count = wire_reply_list(request, result, tensors);
-    for (size_t i = 0; i < count; i++)
-        add_floats(encoder, &tensors[i], packed);
+    /* Integers come before floats, so that they are aligned. */
+    for (size_t i = 0; i < count; i++) {
+        if (tensors[i].integers)
+            add_result(encoder, &tensors[i], packed);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!tensors[i].integers)
+            add_result(encoder, &tensors[i], packed);
+    }
 }
 
 /* Prints the header. Spaces pad its JSON to a multiple of 8 bytes, as in the reference
@@ -160,7 +170,8 @@ static size_t safetensors_reply_bound(const struct wire_request *request) {
     struct wire_reply_tensor tensors[WIRE_NUM_RESULTS];
     size_t count = wire_reply_list(request, &(attn_result){0}, tensors);
     for (size_t i = 0; i < count; i++)
-        size_add_mul_saturating(&bytes, wire_reply_count(&tensors[i]), sizeof(float));
+        size_add_mul_saturating(&bytes, wire_reply_count(&tensors[i]),
+                                wire_reply_number_bytes(&tensors[i]));
     size_add_mul_saturating(&bytes, request->batch.num_sequences, 2 * sizeof(int64_t));
     return bytes < SIZE_MAX ? prepare_reply(&encoder, request, &(attn_result){0})
                             : SIZE_MAX;
