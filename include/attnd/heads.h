@@ -64,7 +64,7 @@ typedef struct attn_head {
 } attn_head;
 
 /* As attn_plan(), for attn_heads_add(): the same checks, and the scratch that it needs.
- * need_weights has no effect; sizes of outputs and weights are 0. */
+ * need_weights and reduce have no effect; sizes of their results and of outputs are 0. */
 ATTN_API attn_status attn_heads_plan(const attn_model *model, const attn_request *request,
                                      attn_sizes *ret_sizes, attn_error *ret_error);
 

@@ -44,8 +44,11 @@ static void add_request(const attn_model *model, const attn_request *request,
     attn_sizes sizes;
 
     needy.omit_outputs = needy.need_heads = needy.need_lse = true;
+    needy.reduce =
+        (attn_reductions){.top_k = 1, .block = 1, .received = true, .entropy = true};
     assert_int_equal(attn_heads_plan(model, &needy, &sizes, NULL), ATTN_OK);
     assert_int_equal(sizes.outputs + sizes.weights + sizes.heads + sizes.lse, 0);
+    assert_int_equal(sizes.top + sizes.received + sizes.entropy + sizes.block_weights, 0);
     void *scratch = aligned_alloc(ATTN_ALIGNMENT, sizes.scratch_bytes);
     assert_non_null(scratch);
     memset(scratch, 0xff, sizes.scratch_bytes);
