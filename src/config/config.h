@@ -79,6 +79,11 @@ attn_status config_read(const struct command_info *command, int argc, char *cons
                         char *const *environment, struct config *ret_config,
                         struct config_texts *ret_operands, attn_error *ret_error);
 
+/* Returns whether any option names models, or a place where they may come to lie. */
+static inline bool config_names_models(const struct config *config) {
+    return config->models.count > 0 || config->model_dir != NULL || config->demo;
+}
+
 /* Free the memory; a zeroed struct is fine. */
 void config_texts_deinit(struct config_texts *texts);
 void config_deinit(struct config *config);

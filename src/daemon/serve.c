@@ -128,6 +128,7 @@ static attn_status start_server(struct daemon *daemon, const struct config *conf
         .max_body = config->max_body,
         .max_reply = config->max_reply,
         .models = &daemon->generations,
+        .needs_models = config_names_models(config),
         .changer = config->model_control != 0 ? &daemon->changer : NULL,
         .pool = daemon->pool,
         .budget = &daemon->budget,

@@ -98,18 +98,32 @@ static struct exchange_codec make_codec(struct exchange *exchange,
                  .text = request == WIRE_MEDIA_JSON}};
 }
 
-void attention_handle(struct exchange *exchange) {
+/* Chooses how the reply is written, by Accept, and submits the job. */
+static void submit_attention(struct exchange *exchange, struct exchange_codec *codec) {
     static const struct wire_writer *const writers[] = {
         [WIRE_MEDIA_JSON] = &wire_native_writer,
         [WIRE_MEDIA_SAFETENSORS] = &wire_safetensors_writer,
         [WIRE_MEDIA_OCTETS] = &wire_safetensors_writer};
-    struct exchange_codec codec = make_codec(exchange, &attention_kind);
     enum wire_media reply =
         find_reply_media(exchange, wire_media_find(content_type_of(exchange)));
 
-    codec.writer = writers[reply];
-    codec.content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL;
-    job_submit(exchange, &codec);
+    codec->writer = writers[reply];
+    codec->content_type = reply == WIRE_MEDIA_OCTETS ? WIRE_MEDIA_TYPE_OCTETS : NULL;
+    job_submit(exchange, codec);
+}
+
+void attention_handle(struct exchange *exchange) {
+    struct exchange_codec codec = make_codec(exchange, &attention_kind);
+    submit_attention(exchange, &codec);
+}
+
+void dot_product_handle(struct exchange *exchange) {
+    struct exchange_codec codec = make_codec(exchange, &attention_kind);
+
+    codec.read = codec.body.text ? wire_native_read_given : wire_safetensors_read_given;
+    codec.body.models = NULL;
+    codec.body.num_models = 0;
+    submit_attention(exchange, &codec);
 }
 
 void heads_handle(struct exchange *exchange) {

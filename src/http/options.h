@@ -36,6 +36,7 @@ struct http_options {
     size_t max_reply;        /* bytes */
     const struct model_changer *changer; /* NULL: no client may load or unload */
     struct generations *models;          /* of which a generation is published */
+    bool needs_models;                   /* without any, the server is not ready */
     struct sched_pool *pool;
     struct sched_budget *budget;
 };

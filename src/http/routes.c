@@ -13,6 +13,8 @@ static const struct route routes[] = {
     {"/ui.css", READS, NULL, page_handle, ROUTE_IS_OPEN},
     {"/ui.js", READS, NULL, page_handle, ROUTE_IS_OPEN},
     {"/v1/attention", "POST", attention_check, attention_handle, ROUTE_INFERS},
+    {"/v1/attention/dot-product", "POST", attention_check, dot_product_handle,
+     ROUTE_INFERS},
     {"/v1/heads", "POST", heads_check, heads_handle, ROUTE_INFERS},
     {"/v1/models", READS, NULL, models_handle_list, ROUTE_NEEDS_KEY},
     {"/v1/models/", READS, NULL, models_handle_one, ROUTE_NEEDS_KEY},

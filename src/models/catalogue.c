@@ -127,7 +127,8 @@ static attn_status load_or_skip(void *context, size_t index, attn_error *ret_err
 }
 
 /* Warns of a folder without a model, where no other option gives one either: it may get
- * some later. Refuses one whose models are all bad. */
+ * some later. Refuses one whose models are all bad. Where no option names a model, only
+ * requests without one are served. */
 static attn_status check_any_model(const struct start *start, attn_error *ret_error) {
     const char *folder = start->config->model_dir;
     size_t num_loaded = list_count_loaded(&start->list);
@@ -138,7 +139,12 @@ static attn_status check_any_model(const struct start *start, attn_error *ret_er
                          "--model-dir: all %zu models in %s were skipped; "
                          "correct one of them, the log says how",
                          num_skipped, folder);
-    if (num_loaded == 0)
+    if (!config_names_models(start->config))
+        log_write(LOG_INFO, "no model",
+                  LOG_TEXT("serves", "POST /v1/attention/dot-product"),
+                  LOG_TEXT("remedy", "for models, give --model NAME=FILE, --model-dir "
+                                     "DIR or --demo"));
+    else if (num_loaded == 0)
         log_write(LOG_WARN, "no model yet", LOG_TEXT("model_dir", folder),
                   LOG_TEXT("remedy", "put *.safetensors files, or folders with a "
                                      "config.json, there, and send SIGHUP"));

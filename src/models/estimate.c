@@ -18,8 +18,9 @@
 #define TEXT_NS_PER_BYTE   2.0
 #define BINARY_NS_PER_BYTE 0.2
 #define REPLY_NS_PER_BYTE  2.0
-#define TEXT_BYTES         4   /* of a number: few digits and a comma */
-#define SHORT_ROWS         128 /* rows of a sequence */
+#define GIVEN_NS_PER_FLOP  0.05 /* without a model: that is slow for one core */
+#define TEXT_BYTES         4    /* of a number: few digits and a comma */
+#define SHORT_ROWS         128  /* rows of a sequence */
 
 /* Fixed cost of a request, in operations. */
 #define OTHER_FLOPS 1e5
@@ -38,9 +39,10 @@ struct estimate {
     const attn_model *const *models; /* [num_models], borrowed */
     size_t num_models;
     average reply[2]; /* a byte of a reply, by estimate_body.text */
-    average *flop;    /* [num_models], an operation */
-    /* [num_models + 1][2][NUM_SIZES]: by model, estimate_body.text and size in powers of
-     * two. The last model stands for a body that may name any. */
+    average *flop;    /* [num_models + 1], an operation; the last without a model */
+    /* [num_models + 2][2][NUM_SIZES]: by model, estimate_body.text and size in powers of
+     * two. The last two stand for a body that may name any, and for one without a
+     * model. */
     struct size_times *times;
 };
 
@@ -68,9 +70,11 @@ static size_t find_model_index(const struct estimate *estimate, const attn_model
 
 static struct size_times *find_times(const struct estimate *estimate,
                                      const struct estimate_body *body) {
-    size_t model = body->num_models == 1 ? find_model_index(estimate, body->models[0])
-                                         : estimate->num_models;
-    size_t power = 0;
+    size_t model = estimate->num_models, power = 0;
+    if (body->num_models == 1)
+        model = find_model_index(estimate, body->models[0]);
+    else if (body->num_models == 0)
+        model++;
     while (power < NUM_SIZES - 1 && body->size >> power > 1)
         power++;
     return &estimate->times[(model * 2 + body->text) * NUM_SIZES + power];
@@ -177,6 +181,9 @@ static void learn_from(struct estimate *estimate, const struct estimate *earlier
     copy_average(&estimate->reply[0], &earlier->reply[0]);
     copy_average(&estimate->reply[1], &earlier->reply[1]);
     copy_times(estimate, estimate->num_models, earlier, earlier->num_models);
+    copy_times(estimate, estimate->num_models + 1, earlier, earlier->num_models + 1);
+    copy_average(&estimate->flop[estimate->num_models],
+                 &earlier->flop[earlier->num_models]);
     for (size_t i = 0; i < estimate->num_models; i++) {
         size_t known = find_model_index(earlier, estimate->models[i]);
         if (known == earlier->num_models)
@@ -196,9 +203,10 @@ attn_status estimate_create(const attn_model *const *models, size_t num_models,
     estimate->models = models;
     estimate->num_models = num_models;
     estimate->flop = calloc(num_models + 1, sizeof *estimate->flop);
-    estimate->times = calloc((num_models + 1) * 2 * NUM_SIZES, sizeof *estimate->times);
+    estimate->times = calloc((num_models + 2) * 2 * NUM_SIZES, sizeof *estimate->times);
     if (estimate->flop == NULL || estimate->times == NULL)
         goto fail;
+    atomic_init(&estimate->flop[num_models], GIVEN_NS_PER_FLOP);
     if (earlier != NULL)
         learn_from(estimate, earlier);
     for (size_t i = 0; i < num_models; i++) {

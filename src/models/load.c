@@ -47,10 +47,6 @@ static attn_status no_memory(attn_error *ret_error) {
 attn_status load_specs(const struct config *config, struct model_spec **ret_specs,
                        attn_error *ret_error) {
     const size_t count = config->models.count;
-    if (count == 0 && config->model_dir == NULL && !config->demo)
-        return error_set(ret_error, ATTN_E_VALUE,
-                         "no model to serve; give --model NAME=FILE, "
-                         "--model-dir DIR or --demo");
     struct model_spec *specs = calloc(count + 1, sizeof *specs);
     if (specs == NULL)
         return no_memory(ret_error);

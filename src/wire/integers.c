@@ -81,6 +81,17 @@ bool wire_integers_read(const struct wire_integers *tensor, size_t i, size_t *re
     return true;
 }
 
+bool wire_integers_read_index(const struct wire_integers *tensor, size_t i,
+                              size_t *ret_index, struct wire_problem *ret_problem) {
+    if (!wire_integers_read(tensor, i, ret_index, ret_problem))
+        return false;
+    if (tensor->dtype->to_float == NULL)
+        *ret_index = (size_t)read_integer(tensor, i);
+    else if (read_float(tensor, i) < 0 && read_float(tensor, i) >= (double)INT32_MIN)
+        *ret_index = (size_t)(int64_t)read_float(tensor, i);
+    return true;
+}
+
 bool wire_integers_refuse(const struct wire_integers *tensor, size_t i, const char *limit,
                           size_t min, size_t max, struct wire_problem *ret_problem) {
     const struct wire_place place = place_of(tensor, i);

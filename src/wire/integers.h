@@ -24,6 +24,10 @@ bool wire_integers_allow(const char *dtype);
 bool wire_integers_read(const struct wire_integers *tensor, size_t i, size_t *ret_number,
                         struct wire_problem *ret_problem);
 
+/* The same of a number that may count from the end: a negative one is it modulo 2^64. */
+bool wire_integers_read_index(const struct wire_integers *tensor, size_t i,
+                              size_t *ret_index, struct wire_problem *ret_problem);
+
 /* Sets *ret_problem and returns false: number `i` is not within `min`..`max`. `limit` is
  * the reason for the range ("its sequence has 6 keys"). */
 bool wire_integers_refuse(const struct wire_integers *tensor, size_t i, const char *limit,

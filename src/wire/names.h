@@ -3,8 +3,11 @@
 #ifndef ATTND_WIRE_NAMES_H
 #define ATTND_WIRE_NAMES_H
 
+#include <stdbool.h>
+
 /* Returns what to do about a field of that name, such as "use causal", or NULL when no
- * other program is known to have it. Constant. Thread-safe. */
-const char *wire_name_remedy(const char *name);
+ * other program is known to have it. `given`: in a request without a model. Constant.
+ * Thread-safe. */
+const char *wire_name_remedy(const char *name, bool given);
 
 #endif

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 
 /* A day. */
+/* The largest that scale and softcap can be: the mathematics has float32. */
+#define FLOAT_MAX      3e38
 #define TIMEOUT_MS_MAX 86400000
 #define TIMEOUT_US_MAX UINT64_C(86400000000)
 
@@ -38,17 +40,19 @@ bool wire_need_weights_read(const struct wire_cursor *cursor,
 
 /* --- need --- */
 
-static const char *const need_words[WIRE_NUM_RESULTS] = {
-    [WIRE_RESULT_OUTPUTS] = "outputs",
-    [WIRE_RESULT_WEIGHTS] = "weights",
-    [WIRE_RESULT_HEADS] = "heads",
-    [WIRE_RESULT_LSE] = "lse",
+static const char *const need_words[WIRE_NUM_NEED_WORDS] = {
+    [WIRE_NEED_OUTPUTS] = "outputs", [WIRE_NEED_WEIGHTS] = "weights",
+    [WIRE_NEED_HEADS] = "heads",     [WIRE_NEED_LSE] = "lse",
+    [WIRE_NEED_SPANS] = "spans",     [WIRE_NEED_TOP] = "top",
+    [WIRE_NEED_TARGET] = "target",   [WIRE_NEED_RECEIVED] = "received",
+    [WIRE_NEED_ENTROPY] = "entropy", [WIRE_NEED_BLOCKS] = "blocks",
 };
 
-/* Returns WIRE_NUM_RESULTS when the word names none. */
-static size_t find_need_word(const char *word, size_t size) {
-    size_t i = 0;
-    while (i < WIRE_NUM_RESULTS &&
+/* Returns WIRE_NUM_NEED_WORDS when it is none of the words of the request. */
+static size_t find_need_word(const struct wire_need *need, const char *word,
+                             size_t size) {
+    size_t i = need->given ? WIRE_NEED_OUTPUTS + 1 : WIRE_NEED_OUTPUTS;
+    while (i < WIRE_NUM_NEED_WORDS &&
            (strlen(need_words[i]) != size || memcmp(need_words[i], word, size) != 0))
         i++;
     return i;
@@ -56,25 +60,30 @@ static size_t find_need_word(const char *word, size_t size) {
 
 bool wire_need_add(struct wire_need *need, const char *word, size_t size,
                    struct wire_problem *ret_problem) {
-    size_t i = find_need_word(word, size);
-    if (i == WIRE_NUM_RESULTS)
-        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need",
-                                "need has '%.*s'; use outputs, weights, heads and lse",
-                                size < 64 ? (int)size : 64, word);
-    if (need->results[i])
+    size_t i = find_need_word(need, word, size);
+    if (i == WIRE_NUM_NEED_WORDS)
+        return wire_problem_set(
+            ret_problem, WIRE_E_UNKNOWN_OUTPUT, "need",
+            "need has '%.*s'; use %sweights, heads, lse, spans, top, target, received, "
+            "entropy and blocks%s",
+            size < 64 ? (int)size : 64, word, need->given ? "" : "outputs, ",
+            need->given ? " (heads are the outputs: nothing projects them)" : "");
+    if (need->words[i])
         return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_OUTPUT, "need",
                                 "need has '%s' twice; send each word once",
                                 need_words[i]);
-    need->results[i] = true;
+    need->words[i] = true;
     return true;
 }
 
 void wire_need_apply(const struct wire_need *need, attn_request *batch) {
-    batch->omit_outputs = !need->results[WIRE_RESULT_OUTPUTS];
-    batch->need_heads = need->results[WIRE_RESULT_HEADS];
-    batch->need_lse = need->results[WIRE_RESULT_LSE];
-    if (need->results[WIRE_RESULT_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
+    batch->omit_outputs = !need->words[WIRE_NEED_OUTPUTS];
+    batch->need_heads = need->words[WIRE_NEED_HEADS];
+    batch->need_lse = need->words[WIRE_NEED_LSE];
+    if (need->words[WIRE_NEED_WEIGHTS] && batch->need_weights == ATTN_WEIGHTS_NONE)
         batch->need_weights = ATTN_WEIGHTS_ALL;
+    batch->reduce.received = need->words[WIRE_NEED_RECEIVED];
+    batch->reduce.entropy = need->words[WIRE_NEED_ENTROPY];
 }
 
 bool wire_refuse_both_needs(struct wire_problem *ret_problem) {
@@ -97,26 +106,22 @@ static bool read_need_word(struct wire_cursor *cursor, struct wire_place *place,
 }
 
 bool wire_need_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    const struct wire_span *need_weights, attn_request *batch) {
+                    struct wire_need *need) {
     struct wire_cursor there = wire_cursor_at(cursor, span);
     struct wire_place place = {.field = "need"};
-    struct wire_need need = {0};
     bool more = true;
     if (span->start == NULL)
         return true;
-    if (need_weights->start != NULL)
-        return wire_refuse_both_needs(cursor->problem);
     if (!wire_list_open(&there, &place, 1))
         return false;
 
     place.depth = 1;
     for (size_t i = 0; more; i++) {
         place.index[0] = i;
-        if (!read_need_word(&there, &place, &need) ||
+        if (!read_need_word(&there, &place, need) ||
             !wire_list_next(&there, &place, &more))
             return false;
     }
-    wire_need_apply(&need, batch);
     return true;
 }
 
@@ -172,6 +177,49 @@ static bool read_uint_option(const struct wire_cursor *cursor,
         return wire_refuse_uint_range(&there, &place, &text, limit, max);
     *ret_number = number;
     return true;
+}
+
+bool wire_number_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                      const char *field, double *ret_number) {
+    struct wire_place place = {.field = field};
+    struct wire_cursor there = wire_cursor_at(cursor, span);
+    size_t size = (size_t)(span->end - span->start);
+    char text[WIRE_WORD_MAX + 1];
+    if (span->start == NULL)
+        return true;
+    if (!wire_cursor_at_number(&there))
+        return wire_refuse_value_type(&there, &place, "number");
+
+    double number = INFINITY;
+    if (size <= WIRE_WORD_MAX) {
+        memcpy(text, span->start, size);
+        text[size] = '\0';
+        number = strtod(text, NULL); /* in the C locale: no other is set */
+    }
+    if (!(fabs(number) <= FLOAT_MAX)) {
+        wire_cursor_locate(&there, &place);
+        return wire_refuse_float_range(&place, number, cursor->problem);
+    }
+    *ret_number = number;
+    return true;
+}
+
+bool wire_count_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                     const char *field, const char *thing, size_t *ret_count) {
+    struct wire_place place = {.field = field};
+    struct wire_cursor there = wire_cursor_at(cursor, span);
+    struct wire_span text;
+    char limit[96];
+    if (span->start == NULL)
+        return true;
+    if (!wire_uint_read(&there, &place, 0, ret_count, &text))
+        return false;
+    if (*ret_count >= 1 && *ret_count <= INT32_MAX)
+        return true;
+    snprintf(limit, sizeof limit, "it is %s, at least 1", thing);
+    wire_cursor_locate(&there, &place);
+    return wire_refuse_int_range(&place, text.start, (size_t)(text.end - text.start),
+                                 limit, 1, INT32_MAX, cursor->problem);
 }
 
 bool wire_timeout_us_read(const struct wire_cursor *cursor, const struct wire_span *span,

@@ -14,13 +14,29 @@
 bool wire_need_weights_read(const struct wire_cursor *cursor,
                             const struct wire_span *span, attn_need_weights *ret_need);
 
-/* The results that a request names in need, one word for each. */
-struct wire_need {
-    bool results[WIRE_NUM_RESULTS];
+/* The words of need. */
+enum wire_need_word {
+    WIRE_NEED_OUTPUTS,
+    WIRE_NEED_WEIGHTS,
+    WIRE_NEED_HEADS,
+    WIRE_NEED_LSE,
+    WIRE_NEED_SPANS,
+    WIRE_NEED_TOP,
+    WIRE_NEED_TARGET,
+    WIRE_NEED_RECEIVED,
+    WIRE_NEED_ENTROPY,
+    WIRE_NEED_BLOCKS,
+    WIRE_NUM_NEED_WORDS
 };
 
-/* Adds the result that the `size` bytes of `word` name: outputs, weights, heads, lse.
- * Returns false with *ret_problem set: Unknown output, Duplicate output. */
+/* The words that a request names in need. */
+struct wire_need {
+    bool given; /* it is a request without a model, which has no outputs */
+    bool words[WIRE_NUM_NEED_WORDS];
+};
+
+/* Adds the word of `size` bytes. Returns false with *ret_problem set: Unknown output,
+ * Duplicate output. */
 bool wire_need_add(struct wire_need *need, const char *word, size_t size,
                    struct wire_problem *ret_problem);
 
@@ -29,13 +45,22 @@ bool wire_need_add(struct wire_need *need, const char *word, size_t size,
 void wire_need_apply(const struct wire_need *need, attn_request *batch);
 
 /* Reads need, a list of these words: Unknown output, Duplicate output, Wrong type, Empty
- * tensor, Malformed JSON, Out of memory; and Outputs disagree when need_weights is there
- * as well. */
+ * tensor, Malformed JSON, Out of memory. */
 bool wire_need_read(const struct wire_cursor *cursor, const struct wire_span *span,
-                    const struct wire_span *need_weights, attn_request *batch);
+                    struct wire_need *need);
 
 /* Refuses need_weights beside need: Outputs disagree. */
 bool wire_refuse_both_needs(struct wire_problem *ret_problem);
+
+/* Reads a finite number of float32: Wrong type, Wrong rank, Out of range, Malformed
+ * JSON. */
+bool wire_number_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                      const char *field, double *ret_number);
+
+/* Reads an integer of 1..INT32_MAX, with the errors of window. `thing` says what it is:
+ * "a number of heads". */
+bool wire_count_read(const struct wire_cursor *cursor, const struct wire_span *span,
+                     const char *field, const char *thing, size_t *ret_count);
 
 /* Reads window, an integer of 0..ATTN_POSITION_MAX: Wrong type, Wrong rank, Out of range,
  * Malformed JSON. */

@@ -124,7 +124,8 @@ bool wire_refuse_uneven(const struct wire_place *place, size_t expected, size_t 
                      "%s has %zu element%s, but needs %zu: %s", where, got,
                      plural_of(got), expected, reason);
 
-    size_t shape[WIRE_PLACE_DEPTH_MAX] = {WIRE_SHAPE_ANY, WIRE_SHAPE_ANY, WIRE_SHAPE_ANY};
+    size_t shape[WIRE_PLACE_DEPTH_MAX] = {WIRE_SHAPE_ANY, WIRE_SHAPE_ANY, WIRE_SHAPE_ANY,
+                                          WIRE_SHAPE_ANY};
     shape[place->depth] = expected;
     wire_shape_print(ret_problem->expected, shape, place->depth + 1);
     shape[place->depth] = got;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_PLACE_DEPTH_MAX 3
+#define WIRE_PLACE_DEPTH_MAX 4
 #define WIRE_SHAPE_ANY       SIZE_MAX /* prints as null */
 
 /* A position in a request: `field`[index[0]][index[1]]... */

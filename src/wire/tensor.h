@@ -18,7 +18,11 @@ struct wire_tensor {
     size_t *lens;         /* [B], rows of each sequence */
     size_t num_rows;      /* sum of lens */
     size_t width;
-    const float *rows; /* [num_rows, width] */
+    size_t heads;      /* an axis of a row, [heads, width / heads]; 0: it has none */
+    const float *rows; /* [num_rows, width]; NULL where they are encoded */
+    /* Or elements of that type in the body, see attn_request; else NULL. */
+    const void *encoded;
+    const char *type;
 };
 
 #endif

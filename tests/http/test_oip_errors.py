@@ -187,8 +187,9 @@ JSON_DEFECTS = {
                         "weights_heads has shape [1,1]; send it with shape [N]"),
     "head a fraction": (also(HEADS | {"datatype": "FP32", "data": [0.5]}, **WEIGHTS),
                         "weights_heads[0] is 0.5; send a whole number"),
-    "heads without weights": (also(HEADS), "Nothing to select from: weights_heads selects among the "
-                              "weights of every head; name attention_weights in outputs"),
+    "heads without weights": (also(HEADS), "Nothing to select from: weights_heads selects heads of "
+                              "the weights, and of what is made of them; name attention_weights in "
+                              "outputs"),
     "heads of the mean": (also(HEADS, **WEIGHTS, parameters={"need_weights": "mean"}),
                           "and leave need_weights out"),
     "rows without weights": (also(ROWS_LIST), "name attention_weights in outputs, or leave"),

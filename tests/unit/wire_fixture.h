@@ -5,9 +5,9 @@
 #define ATTND_TESTS_WIRE_FIXTURE_H
 
 #include "math/model.h"
+#include "wire/checks/selection.h"
 #include "wire/init.h"
 #include "wire/native/native.h"
-#include "wire/selection.h"
 
 #include <stdio.h>
 #include <stdlib.h>

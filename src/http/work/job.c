@@ -120,7 +120,8 @@ static void finish(struct inference *inference) {
     if (done) {
         done = inference_encode(inference, &problem);
         inference_add_times(inference, &took);
-        model_stats_execute(inference->exchange->record.stats, 1, &took);
+        if (inference->exchange->record.stats != NULL) /* there is a model */
+            model_stats_execute(inference->exchange->record.stats, 1, &took);
     }
     end_inference(inference, done ? NULL : &problem);
 }

@@ -136,7 +136,7 @@ static void push(struct top *top, struct top_key added) {
 
 /* Whether the row attends to a key of its range, whose weight may be too small to be
  * told from 0. */
-static bool is_visible(const struct row *row, size_t key) {
+static bool is_attended(const struct row *row, size_t key) {
     const struct mask *mask = row->work->mask;
     size_t query = row->work->row_queries[row->c];
     const float *bias = mask_bias(mask, row->work->row_heads[row->c], query);
@@ -156,8 +156,8 @@ static size_t count_larger(const float *weights, size_t count, float least) {
 }
 
 /* Finds the `size` largest weights in a range. Returns false when one is NaN. */
-static bool find_largest(const struct row *row, struct range range, size_t size,
-                         struct top *top) {
+static bool find_top_keys(const struct row *row, struct range range, size_t size,
+                          struct top *top) {
     top->count = 0;
     for (size_t k = range.first; k < range.end;) {
         size_t end = size_min(k + TOP_BLOCK, range.end);
@@ -168,7 +168,7 @@ static bool find_largest(const struct row *row, struct range range, size_t size,
             const struct top_key added = {row->weights[k], (int32_t)k};
             if (isnan(added.weight))
                 return false;
-            if (top->count < size && is_visible(row, k))
+            if (top->count < size && is_attended(row, k))
                 push(top, added);
             else if (top->count == size && added.weight > top->keys[0].weight)
                 sift_down(top, 0, added);
@@ -182,7 +182,7 @@ static void write_top(const struct row *row, struct range range, size_t size,
                       float *to_weights, int64_t *to_keys) {
     const struct run *run = row->work->run;
     struct top top = {0, (void *)run_thread(run, row->work->thread, PLAN_THREAD_TOP)};
-    bool finite = find_largest(row, range, size, &top);
+    bool finite = find_top_keys(row, range, size, &top);
 
     for (size_t i = finite ? top.count : 0; i < size; i++) {
         to_weights[i] = finite ? 0 : NAN;
@@ -243,8 +243,8 @@ static size_t count_heads(const struct run *run, size_t sequence) {
     return plan_selected_heads(&run->model->info, run->request);
 }
 
-static void clear_items(const struct run *run, const struct sequence_position *at,
-                        struct range heads, size_t thread) {
+static void clear_sums(const struct run *run, const struct sequence_position *at,
+                       struct range heads, size_t thread) {
     const attn_request *request = run->request;
     size_t keys = request->key_lens[at->sequence], count = heads.end - heads.first;
     size_t all = plan_selected_heads(&run->model->info, request);
@@ -272,8 +272,8 @@ static void write_blocks(const struct run *run, size_t rows, size_t keys, size_t
     }
 }
 
-static void finish_items(const struct run *run, const struct sequence_position *at,
-                         struct range heads, size_t thread) {
+static void write_sums(const struct run *run, const struct sequence_position *at,
+                       struct range heads, size_t thread) {
     const attn_request *request = run->request;
     size_t keys = request->key_lens[at->sequence];
     size_t rows = plan_weights_rows(request, at->sequence);
@@ -296,11 +296,11 @@ static double count_flops(const struct run *run) {
 }
 
 void reduce_clear(const struct run *run) {
-    run_items(run, count_flops(run), count_heads, clear_items);
+    run_items(run, count_flops(run), count_heads, clear_sums);
 }
 
 void reduce_finish(const struct run *run) {
-    run_items(run, count_flops(run), count_heads, finish_items);
+    run_items(run, count_flops(run), count_heads, write_sums);
 }
 
 /* --- rows --- */

@@ -5,6 +5,9 @@
 #include "base/pace.h"
 #include "wire/decimal/read.h"
 
+#include <math.h>
+#include <string.h>
+
 /* Numbers of up to 16 bytes fill a piece. */
 #define NUMBERS_PER_STEP (PACE_PIECE / 16)
 
@@ -179,13 +182,46 @@ static enum wire_stop read_numbers(struct wire_floats *floats, const float *out_
     return stop;
 }
 
-bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *out,
-                   float *out_end, size_t *ret_count) {
+/* Reads nulls, and the comma after each. Returns why it has stopped: at what is none of
+ * both. */
+static enum wire_stop read_nulls(struct wire_floats *floats, const float *out_end) {
+    while (floats->end - floats->at >= 4 && memcmp(floats->at, "null", 4) == 0) {
+        if (floats->out == out_end)
+            return WIRE_STOP_FULL;
+        *floats->out++ = -INFINITY;
+        floats->at = wire_skip_space(floats->at + 4, floats->end);
+        pace_add(4);
+        if (wire_peek(floats->at, floats->end) == ']')
+            return WIRE_STOP_CLOSED;
+        if (wire_peek(floats->at, floats->end) != ',')
+            return WIRE_STOP_NO_COMMA;
+        floats->at = wire_skip_space(floats->at + 1, floats->end);
+    }
+    return WIRE_STOP_NO_NUMBER;
+}
+
+/* read_numbers() of a list that may have nulls. */
+static enum wire_stop read_nullable(struct wire_floats *floats, const float *out_end) {
+    enum wire_stop stop;
+    const char *start;
+    do {
+        start = floats->at;
+        stop = read_numbers(floats, out_end);
+        if (stop == WIRE_STOP_NO_NUMBER)
+            stop = read_nulls(floats, out_end);
+    } while (stop == WIRE_STOP_NO_NUMBER && floats->at > start &&
+             wire_number_end(floats->at, floats->end) != NULL);
+    return stop;
+}
+
+bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, bool nulls,
+                   float *out, float *out_end, size_t *ret_count) {
     if (!wire_list_open(cursor, place, place->depth + 1))
         return false;
 
     struct wire_floats floats = {.at = cursor->at, .end = cursor->end, .out = out};
-    enum wire_stop stop = read_numbers(&floats, out_end);
+    enum wire_stop stop =
+        nulls ? read_nullable(&floats, out_end) : read_numbers(&floats, out_end);
     size_t count = (size_t)(floats.out - out);
     cursor->at = floats.at;
     if (stop != WIRE_STOP_CLOSED) {

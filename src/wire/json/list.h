@@ -34,8 +34,9 @@ bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place 
                             const struct wire_span *text, const char *limit, size_t max);
 
 /* Reads the list of numbers at `place`, an innermost list, into `out`, rounded to
- * float32. `out` has room until `out_end`: for one number more than there are commas. */
-bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, float *out,
-                   float *out_end, size_t *ret_count);
+ * float32. `out` has room until `out_end`: for one number more than there are commas.
+ * With `nulls`, null is -INFINITY. */
+bool wire_row_read(struct wire_cursor *cursor, struct wire_place *place, bool nulls,
+                   float *out, float *out_end, size_t *ret_count);
 
 #endif

@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#define KNOWN_BYTES_MAX 256 /* of all keys of an object, with commas between them */
+#define KNOWN_BYTES_MAX 384 /* of all keys of an object, with commas between them */
 
 /* Refuses a body that is not an object. */
 static bool refuse_body_type(const struct wire_cursor *cursor, const char *key) {
@@ -50,8 +50,9 @@ bool wire_body_close(struct wire_cursor *cursor) {
 /* Returns the index of the key of that name, or keys->count. */
 static size_t find_key(const struct wire_keys *keys, const char *name, size_t length) {
     size_t i = 0;
-    while (i < keys->count && (strlen(keys->names[i]) != length ||
-                               memcmp(keys->names[i], name, length) != 0))
+    while (i < keys->count &&
+           (keys->names[i] == NULL || strlen(keys->names[i]) != length ||
+            memcmp(keys->names[i], name, length) != 0))
         i++;
     return i;
 }
@@ -60,14 +61,16 @@ static bool refuse_unknown_key(const struct wire_keys *keys, const char *key,
                                struct wire_problem *ret_problem) {
     char known[KNOWN_BYTES_MAX];
     size_t used = 0;
-    const char *remedy = keys->where != NULL ? wire_name_remedy(key) : NULL;
+    const char *remedy = keys->where != NULL ? wire_name_remedy(key, keys->given) : NULL;
     if (remedy != NULL)
         return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, key,
                                 "'%.64s' is not a key of %s; %s%s", key, keys->owner,
                                 remedy, keys->where);
-    for (size_t i = 0; i < keys->count && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
-                                 i > 0 ? ", " : "", keys->names[i]);
+    for (size_t i = 0; i < keys->count && used < sizeof known; i++) {
+        if (keys->names[i] != NULL)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                     used > 0 ? ", " : "", keys->names[i]);
+    }
 
     return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, key,
                             "'%.64s' is not a key of %s; remove it, or use %s%s", key,

@@ -8,7 +8,7 @@
 
 #include "wire/json/cursor.h"
 
-#define WIRE_KEYS_MAX 16
+#define WIRE_KEYS_MAX 32
 #define WIRE_WORD_MAX 128 /* bytes; no string that has a meaning is longer */
 
 /* The keys that an object may have. */
@@ -18,7 +18,8 @@ struct wire_keys {
     /* What an error adds to the remedy for a name that other programs use
      * (wire/names.h); NULL: such names are not expected. */
     const char *where;
-    const char *names[WIRE_KEYS_MAX];
+    bool given; /* of a request without a model, whose names differ */
+    const char *names[WIRE_KEYS_MAX]; /* NULL: not a key of this object */
 };
 
 /* Enters a body, which must be an object: Malformed JSON, Wrong type. `key` is a key that

@@ -10,7 +10,9 @@
 struct tensor_reader {
     struct wire_cursor cursor;
     const char *field;
+    const struct wire_tensor_form *form;
     size_t levels;    /* of lists */
+    size_t size;      /* of an innermost list; 0: not known yet */
     float *out, *end; /* where the next number is written, and the end of the room */
     struct wire_tensor tensor;
 };
@@ -23,7 +25,7 @@ static size_t count_levels(const struct wire_span *span) {
 
 /* Returns how many sequences a span with that many levels can have. */
 static size_t max_sequences(const struct wire_span *span, size_t levels) {
-    return levels == WIRE_LEVELS_BATCHED && span->lists > 0 ? span->lists : 1;
+    return levels >= WIRE_LEVELS_BATCHED && span->lists > 0 ? span->lists : 1;
 }
 
 size_t wire_tensor_cost(const struct wire_span *span) {
@@ -42,7 +44,8 @@ static bool allocate_tensor(struct tensor_reader *reader, const struct wire_span
     struct wire_tensor *tensor = &reader->tensor;
     size_t floats = span->commas + 1;
 
-    tensor->batched = reader->levels == WIRE_LEVELS_BATCHED;
+    tensor->batched =
+        reader->levels > WIRE_LEVELS_UNBATCHED + (size_t)reader->form->heads;
     tensor->lens =
         arena_alloc(arena, max_sequences(span, reader->levels), sizeof *tensor->lens);
     reader->out = arena_alloc(arena, floats, sizeof *reader->out);
@@ -54,23 +57,53 @@ static bool allocate_tensor(struct tensor_reader *reader, const struct wire_span
     return true;
 }
 
-/* Reads a row; the first one decides the width. */
-static bool read_row(struct tensor_reader *reader, struct wire_place *place) {
-    size_t count, *width = &reader->tensor.width;
+/* Checks the elements of a list that was read; the first one decides their number. */
+static bool check_even(struct tensor_reader *reader, struct wire_place *place,
+                       size_t count, size_t *expected, const char *reason) {
+    if (*expected == 0)
+        *expected = count;
+    if (count == *expected)
+        return true;
+    reader->cursor.at--; /* the closing bracket */
+    wire_cursor_locate(&reader->cursor, place);
+    return wire_refuse_uneven(place, *expected, count, reason, reader->cursor.problem);
+}
 
-    if (!wire_row_read(&reader->cursor, place, reader->out, reader->end, &count))
+/* Reads an innermost list. */
+static bool read_row_numbers(struct tensor_reader *reader, struct wire_place *place) {
+    size_t count;
+
+    if (!wire_row_read(&reader->cursor, place, reader->form->nulls, reader->out,
+                       reader->end, &count) ||
+        !check_even(reader, place, count, &reader->size,
+                    "all rows must be as wide as the first"))
         return false;
-    if (*width == 0)
-        *width = count;
-    if (count != *width) {
-        reader->cursor.at--; /* the row's closing bracket */
-        wire_cursor_locate(&reader->cursor, place);
-        return wire_refuse_uneven(place, *width, count,
-                                  "all rows must be as wide as the first",
-                                  reader->cursor.problem);
-    }
     reader->out += count;
     return true;
+}
+
+/* Reads a list of the numbers of each head. */
+static bool read_row_heads(struct tensor_reader *reader, struct wire_place *place) {
+    bool more = true;
+    size_t count;
+    if (!wire_list_open(&reader->cursor, place, reader->levels))
+        return false;
+
+    struct wire_place at = *place;
+    at.depth++;
+    for (count = 0; more; count++) {
+        at.index[place->depth] = count;
+        if (!read_row_numbers(reader, &at) ||
+            !wire_list_next(&reader->cursor, &at, &more))
+            return false;
+    }
+    return check_even(reader, place, count, &reader->tensor.heads,
+                      "all rows must have as many heads as the first");
+}
+
+static bool read_row(struct tensor_reader *reader, struct wire_place *place) {
+    return reader->form->heads ? read_row_heads(reader, place)
+                               : read_row_numbers(reader, place);
 }
 
 /* Reads the rows of the sequence at `place`. */
@@ -117,15 +150,24 @@ static bool read_sequences(struct tensor_reader *reader) {
     return true;
 }
 
+bool wire_tensor_read_form(const struct wire_cursor *cursor, const struct wire_span *span,
+                           const char *field, const struct wire_tensor_form *form,
+                           struct arena *arena, struct wire_tensor *ret_tensor) {
+    struct tensor_reader reader = {
+        .cursor = wire_cursor_at(cursor, span), .field = field, .form = form};
+
+    if (!wire_levels_read(&reader.cursor, field, form->min + form->heads,
+                          form->max + form->heads, &reader.levels) ||
+        !allocate_tensor(&reader, span, arena) || !read_sequences(&reader))
+        return false;
+    reader.tensor.width = reader.size * (form->heads ? reader.tensor.heads : 1);
+    *ret_tensor = reader.tensor;
+    return true;
+}
+
 bool wire_tensor_read(const struct wire_cursor *cursor, const struct wire_span *span,
                       const char *field, size_t min, size_t max, struct arena *arena,
                       struct wire_tensor *ret_tensor) {
-    struct tensor_reader reader = {.cursor = wire_cursor_at(cursor, span),
-                                   .field = field};
-
-    if (!wire_levels_read(&reader.cursor, field, min, max, &reader.levels) ||
-        !allocate_tensor(&reader, span, arena) || !read_sequences(&reader))
-        return false;
-    *ret_tensor = reader.tensor;
-    return true;
+    const struct wire_tensor_form form = {.min = min, .max = max};
+    return wire_tensor_read_form(cursor, span, field, &form, arena, ret_tensor);
 }

@@ -2,21 +2,24 @@
 /* decode.c: decodes a native request, whose members scan.c has found: model, options,
  * tensors. */
 #include "base/size.h"
+#include "wire/checks/given.h"
+#include "wire/checks/tensor_check.h"
 #include "wire/json/list.h"
 #include "wire/json/object.h"
 #include "wire/json/tensor.h"
 #include "wire/models.h"
 #include "wire/native/lens.h"
 #include "wire/native/native.h"
+#include "wire/native/reduce.h"
 #include "wire/native/selection.h"
 #include "wire/options.h"
-#include "wire/tensor_check.h"
 
 /* A body that is being decoded. */
 struct native_decoder {
     struct wire_cursor text; /* for wire_cursor_at() */
     const struct wire_span *members;
     struct arena *arena;
+    bool heads_axis; /* see struct wire_native_scan */
 };
 
 static bool native_read_model(const struct native_decoder *decoder,
@@ -30,41 +33,50 @@ static bool native_read_model(const struct native_decoder *decoder,
                            ret_model, decoder->text.problem);
 }
 
+/* Reads the options that requests with and without a model have. */
 static bool native_read_options(const struct native_decoder *decoder,
-                                const attn_model_info *info,
-                                struct wire_request *request) {
+                                struct wire_request *request, struct wire_need *need) {
     const struct wire_span *members = decoder->members;
     const struct wire_cursor *text = &decoder->text;
     attn_request *batch = &request->batch;
-    batch->causal = info->mask.causal;
-    batch->window = info->mask.window;
     return wire_bool_read(text, &members[WIRE_NATIVE_CAUSAL], "causal", &batch->causal) &&
            wire_window_read(text, &members[WIRE_NATIVE_WINDOW], &batch->window) &&
-           wire_need_read(text, &members[WIRE_NATIVE_NEED],
-                          &members[WIRE_NATIVE_NEED_WEIGHTS], batch) &&
-           wire_need_weights_read(text, &members[WIRE_NATIVE_NEED_WEIGHTS],
-                                  &batch->need_weights) &&
+           wire_need_read(text, &members[WIRE_NATIVE_NEED], need) &&
            wire_timeout_ms_read(text, &members[WIRE_NATIVE_TIMEOUT_MS],
                                 &request->timeout_ns) &&
            wire_priority_read(text, &members[WIRE_NATIVE_PRIORITY], &request->priority);
 }
 
-static bool native_read_head_mask(const struct native_decoder *decoder,
-                                  const attn_model_info *info, attn_request *batch) {
-    const struct wire_span *span = &decoder->members[WIRE_NATIVE_HEAD_MASK];
+/* Reads what the reply of a model has. */
+static bool native_read_need(const struct native_decoder *decoder,
+                             const struct wire_need *need, attn_request *batch) {
+    const struct wire_span *members = decoder->members;
+    if (members[WIRE_NATIVE_NEED].start != NULL) {
+        if (members[WIRE_NATIVE_NEED_WEIGHTS].start != NULL)
+            return wire_refuse_both_needs(decoder->text.problem);
+        wire_need_apply(need, batch);
+    }
+    return wire_need_weights_read(&decoder->text, &members[WIRE_NATIVE_NEED_WEIGHTS],
+                                  &batch->need_weights);
+}
+
+/* Reads a list of numbers. *ret_list is untouched when it is left out. */
+static bool native_read_list(const struct native_decoder *decoder,
+                             enum wire_native_member member, const char *field,
+                             const float **ret_list, size_t *ret_count) {
+    const struct wire_span *span = &decoder->members[member];
     struct wire_cursor cursor = wire_cursor_at(&decoder->text, span);
-    struct wire_place place = {.field = "head_mask"};
-    size_t room = span->commas + 1, count;
+    struct wire_place place = {.field = field};
+    size_t room = span->commas + 1;
     if (span->start == NULL)
         return true;
 
-    float *mask = arena_alloc(decoder->arena, room, sizeof *mask);
-    if (mask == NULL)
+    float *list = arena_alloc(decoder->arena, room, sizeof *list);
+    if (list == NULL)
         return wire_problem_set_no_memory(cursor.problem);
-    if (!wire_row_read(&cursor, &place, mask, mask + room, &count) ||
-        !wire_head_mask_check(count, info, cursor.problem))
+    if (!wire_row_read(&cursor, &place, false, list, list + room, ret_count))
         return false;
-    batch->head_mask = mask;
+    *ret_list = list;
     return true;
 }
 
@@ -82,9 +94,10 @@ static bool native_read_tensor(const void *context, enum wire_tensor_id id,
     const struct wire_span *span = &decoder->members[tensors[id].member];
 
     *ret_given = span->start != NULL;
-    return !*ret_given ||
-           wire_tensor_read(&decoder->text, span, tensors[id].name, min_levels,
-                            max_levels, decoder->arena, ret_tensor);
+    const struct wire_tensor_form form = {
+        .min = min_levels, .max = max_levels, .heads = decoder->heads_axis};
+    return !*ret_given || wire_tensor_read_form(&decoder->text, span, tensors[id].name,
+                                                &form, decoder->arena, ret_tensor);
 }
 
 /* wire_positions_source of a body, whose decoder is the context. */
@@ -101,27 +114,46 @@ static bool native_read_positions(const void *context,
                                       ret_list);
 }
 
+/* Reads what belongs to the rows of a request whose tensors and model are set. */
+static bool native_read_rows(const struct native_decoder *decoder,
+                             const struct wire_tensors *tensors,
+                             const struct wire_need *need, struct wire_request *request) {
+    const struct wire_span *members = decoder->members;
+    const struct wire_span *lens = &members[WIRE_NATIVE_VALID_LENS];
+    attn_request *batch = &request->batch;
+    return wire_native_reduce_read(&decoder->text, members, need, decoder->arena,
+                                   request) &&
+           wire_native_selection_read(&decoder->text, members, decoder->arena, request) &&
+           (lens->start == NULL ||
+            wire_native_lens_read(&decoder->text, lens, &tensors->queries, &tensors->keys,
+                                  decoder->arena, batch)) &&
+           wire_positions_read(native_read_positions, decoder, tensors,
+                               attn_model_get_info(request->model), batch,
+                               decoder->text.problem);
+}
+
 /* Reads everything but the model, which is known already. */
 static bool native_read_request(const struct native_decoder *decoder,
                                 const attn_model_info *info,
                                 struct wire_request *request) {
     struct wire_tensors tensors;
+    struct wire_need need = {0};
     attn_request *batch = &request->batch;
-    if (!native_read_options(decoder, info, request) ||
-        !native_read_head_mask(decoder, info, batch) ||
+    size_t num_heads = 0;
+    batch->causal = info->mask.causal;
+    batch->window = info->mask.window;
+    if (!native_read_options(decoder, request, &need) ||
+        !native_read_need(decoder, &need, batch) ||
+        !native_read_list(decoder, WIRE_NATIVE_HEAD_MASK, "head_mask", &batch->head_mask,
+                          &num_heads) ||
+        (batch->head_mask != NULL &&
+         !wire_head_mask_check(num_heads, info, decoder->text.problem)) ||
         !wire_tensors_read(native_read_tensor, decoder, info, &tensors,
                            decoder->text.problem))
         return false;
 
-    const struct wire_span *lens = &decoder->members[WIRE_NATIVE_VALID_LENS];
     wire_request_set_tensors(&tensors, request);
-    return wire_native_selection_read(&decoder->text, decoder->members, decoder->arena,
-                                      request) &&
-           (lens->start == NULL ||
-            wire_native_lens_read(&decoder->text, lens, &tensors.queries, &tensors.keys,
-                                  decoder->arena, batch)) &&
-           wire_positions_read(native_read_positions, decoder, &tensors, info, batch,
-                               decoder->text.problem);
+    return native_read_rows(decoder, &tensors, &need, request);
 }
 
 bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
@@ -129,7 +161,7 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
                         struct arena *arena, struct wire_request *ret_request,
                         struct wire_problem *ret_problem) {
     const struct native_decoder decoder = {
-        {body, body, body, ret_problem}, scan->members, arena};
+        {body, body, body, ret_problem}, scan->members, arena, false};
     struct wire_request request = {0};
     if (!native_read_model(&decoder, models, num_models, &request.model) ||
         !native_read_request(&decoder, attn_model_get_info(request.model), &request))
@@ -167,4 +199,87 @@ bool wire_native_read(const struct wire_input *input, struct wire_request *ret_r
     return input->reserve(input->context, bytes, ret_problem) &&
            wire_native_decode(input->body, &scan, input->models, input->num_models,
                               input->arena, ret_request, ret_problem);
+}
+
+/* --- without a model --- */
+
+static bool native_read_given(const struct native_decoder *decoder,
+                              struct wire_given *given) {
+    const struct wire_span *members = decoder->members;
+    const struct wire_cursor *text = &decoder->text;
+    given->has_scale = members[WIRE_NATIVE_SCALE].start != NULL;
+    given->need_given = members[WIRE_NATIVE_NEED].start != NULL;
+    return wire_count_read(text, &members[WIRE_NATIVE_NUM_HEADS], "num_heads",
+                           "a number of heads", &given->num_heads) &&
+           wire_count_read(text, &members[WIRE_NATIVE_NUM_KV_HEADS], "num_kv_heads",
+                           "a number of heads", &given->num_kv_heads) &&
+           wire_number_read(text, &members[WIRE_NATIVE_SCALE], "scale", &given->scale) &&
+           wire_number_read(text, &members[WIRE_NATIVE_SOFTCAP], "softcap",
+                            &given->softcap) &&
+           (members[WIRE_NATIVE_SOFTCAP].start == NULL ||
+            wire_given_check_softcap(given->softcap, text->problem)) &&
+           native_read_list(decoder, WIRE_NATIVE_SINKS, "sinks", &given->sinks,
+                            &given->num_sinks) &&
+           native_read_list(decoder, WIRE_NATIVE_SLOPES, "slopes", &given->slopes,
+                            &given->num_slopes);
+}
+
+/* Reads the bias, of 2 to 4 levels, as rows: in 4 levels these have two axes. */
+static bool native_read_bias(const struct native_decoder *decoder,
+                             struct wire_request *request) {
+    const struct wire_span *span = &decoder->members[WIRE_NATIVE_BIAS];
+    struct wire_cursor cursor = wire_cursor_at(&decoder->text, span), ahead = cursor;
+    struct wire_tensor tensor;
+    size_t levels;
+    if (span->start == NULL)
+        return true;
+    if (!wire_levels_read(&cursor, "bias", 2, 4, &levels))
+        return false;
+
+    const struct wire_tensor_form form = {
+        .min = 2, .max = 3, .heads = wire_cursor_levels(&ahead) == 4, .nulls = true};
+    if (!wire_tensor_read_form(&decoder->text, span, "bias", &form, decoder->arena,
+                               &tensor))
+        return false;
+    if (wire_tensor_len(&tensor) == WIRE_SHAPE_ANY)
+        return wire_problem_set(decoder->text.problem, WIRE_E_UNEVEN_ROWS, "bias",
+                                "bias has lists of several lengths on one level; send "
+                                "as many everywhere");
+
+    size_t rows = tensor.lens[0], width = tensor.width, first = tensor.num_sequences;
+    struct wire_bias bias = {2, {rows, width}, tensor.rows};
+    if (levels == 3)
+        bias = (struct wire_bias){3, {first, rows, width}, tensor.rows};
+    if (levels == 4)
+        bias = (struct wire_bias){
+            4, {first, rows, tensor.heads, width / tensor.heads}, tensor.rows};
+    return wire_given_set_bias(&bias, request, decoder->text.problem);
+}
+
+bool wire_native_read_given(const struct wire_input *input,
+                            struct wire_request *ret_request,
+                            struct wire_problem *ret_problem) {
+    const char *body = input->body;
+    struct wire_given given = {.need.given = true};
+    struct wire_request request = {0};
+    struct wire_native_scan scan;
+    struct wire_tensors tensors;
+    if (!wire_native_scan_given(body, input->size, &scan, ret_problem))
+        return false;
+
+    const struct native_decoder decoder = {
+        {body, body, body, ret_problem}, scan.members, input->arena, scan.heads_axis};
+    size_t bytes = scan.decode_bytes;
+    size_add_saturating(&bytes, wire_given_cost());
+    if (!input->reserve(input->context, bytes, ret_problem) ||
+        !native_read_options(&decoder, &request, &given.need) ||
+        !native_read_given(&decoder, &given) ||
+        !wire_given_read(native_read_tensor, &decoder, &given, &tensors, ret_problem) ||
+        !wire_given_apply(&given, &tensors, input->arena, &request, ret_problem) ||
+        !native_read_rows(&decoder, &tensors, &given.need, &request) ||
+        !native_read_bias(&decoder, &request) ||
+        !wire_given_check_causal(&request.batch, ret_problem))
+        return false;
+    *ret_request = request;
+    return true;
 }

@@ -7,8 +7,8 @@
 #define ATTND_WIRE_NATIVE_LENS_H
 
 #include "base/arena.h"
+#include "wire/checks/tensor_check.h"
 #include "wire/json/cursor.h"
-#include "wire/tensor_check.h"
 
 /* Reads batch->valid_lens and valid_lens_per_query. The batch axes of queries and keys
  * must agree. */

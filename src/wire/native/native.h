@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* native.h: the JSON of POST /v1/attention (docs/protocol.md). The server needs only the
- * function and the table at the end; tests and the benchmark read in two steps. */
+/* native.h: the JSON of POST /v1/attention and its routes (docs/protocol.md). The server
+ * needs only the functions and the table at the end; tests and the benchmark read in two
+ * steps. */
 #ifndef ATTND_WIRE_NATIVE_NATIVE_H
 #define ATTND_WIRE_NATIVE_NATIVE_H
 
@@ -25,6 +26,18 @@ enum wire_native_member {
     WIRE_NATIVE_WEIGHTS_QUERIES,
     WIRE_NATIVE_TIMEOUT_MS,
     WIRE_NATIVE_PRIORITY,
+    WIRE_NATIVE_SPANS,
+    WIRE_NATIVE_TOP_K,
+    WIRE_NATIVE_TOP_IN,
+    WIRE_NATIVE_TARGETS,
+    WIRE_NATIVE_BLOCK,
+    WIRE_NATIVE_NUM_HEADS, /* from here on without a model only */
+    WIRE_NATIVE_NUM_KV_HEADS,
+    WIRE_NATIVE_SCALE,
+    WIRE_NATIVE_SOFTCAP,
+    WIRE_NATIVE_SINKS,
+    WIRE_NATIVE_SLOPES,
+    WIRE_NATIVE_BIAS,
     WIRE_NATIVE_NUM_MEMBERS
 };
 
@@ -32,6 +45,7 @@ enum wire_native_member {
 struct wire_native_scan {
     /* start is NULL: left out, or null. */
     struct wire_span members[WIRE_NATIVE_NUM_MEMBERS];
+    bool heads_axis; /* the heads are an axis of queries, keys and values */
     /* The most that decoding needs besides the body. If weights_heads is present and the
      * model has over 64 heads, add a byte for each head. */
     size_t decode_bytes;
@@ -43,6 +57,11 @@ struct wire_native_scan {
  * or Duplicate key in the request's own object, or Nested too deeply. Thread-safe. */
 bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem);
+
+/* The same of a request without a model. */
+bool wire_native_scan_given(const char *body, size_t size,
+                            struct wire_native_scan *ret_scan,
+                            struct wire_problem *ret_problem);
 
 /* Decodes a body that was scanned, and checks it against the model that it names, or the
  * only one. All sizes of the request are checked, so that attn_plan() can fail only on
@@ -56,6 +75,7 @@ bool wire_native_decode(const char *body, const struct wire_native_scan *scan,
 /* --- for the server --- */
 
 wire_read wire_native_read;
+wire_read wire_native_read_given; /* POST /v1/attention/dot-product */
 extern const struct wire_writer wire_native_writer;
 
 #endif

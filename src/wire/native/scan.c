@@ -5,43 +5,75 @@
 #include "wire/json/object.h"
 #include "wire/json/tensor.h"
 #include "wire/native/native.h"
+#include "wire/native/reduce.h"
+
+/* The keys that requests with and without a model have. */
+#define COMMON_NAMES                                                                     \
+    [WIRE_NATIVE_QUERIES] = "queries", [WIRE_NATIVE_KEYS] = "keys",                      \
+    [WIRE_NATIVE_VALUES] = "values", [WIRE_NATIVE_VALID_LENS] = "valid_lens",            \
+    [WIRE_NATIVE_POSITIONS] = "positions",                                               \
+    [WIRE_NATIVE_KEY_POSITIONS] = "key_positions", [WIRE_NATIVE_CAUSAL] = "causal",      \
+    [WIRE_NATIVE_WINDOW] = "window", [WIRE_NATIVE_NEED] = "need",                        \
+    [WIRE_NATIVE_WEIGHTS_HEADS] = "weights_heads",                                       \
+    [WIRE_NATIVE_WEIGHTS_QUERIES] = "weights_queries",                                   \
+    [WIRE_NATIVE_TIMEOUT_MS] = "timeout_ms", [WIRE_NATIVE_PRIORITY] = "priority",        \
+    [WIRE_NATIVE_SPANS] = "spans", [WIRE_NATIVE_TOP_K] = "top_k",                        \
+    [WIRE_NATIVE_TOP_IN] = "top_in", [WIRE_NATIVE_TARGETS] = "targets",                  \
+    [WIRE_NATIVE_BLOCK] = "block"
 
 static const struct wire_keys native_keys = {
     .owner = "a request",
     .count = WIRE_NATIVE_NUM_MEMBERS,
     .where = "",
-    .names = {[WIRE_NATIVE_MODEL] = "model",
-              [WIRE_NATIVE_QUERIES] = "queries",
-              [WIRE_NATIVE_KEYS] = "keys",
-              [WIRE_NATIVE_VALUES] = "values",
-              [WIRE_NATIVE_VALID_LENS] = "valid_lens",
-              [WIRE_NATIVE_POSITIONS] = "positions",
-              [WIRE_NATIVE_KEY_POSITIONS] = "key_positions",
-              [WIRE_NATIVE_CAUSAL] = "causal",
-              [WIRE_NATIVE_WINDOW] = "window",
-              [WIRE_NATIVE_NEED] = "need",
+    .names = {COMMON_NAMES, [WIRE_NATIVE_MODEL] = "model",
               [WIRE_NATIVE_NEED_WEIGHTS] = "need_weights",
-              [WIRE_NATIVE_HEAD_MASK] = "head_mask",
-              [WIRE_NATIVE_WEIGHTS_HEADS] = "weights_heads",
-              [WIRE_NATIVE_WEIGHTS_QUERIES] = "weights_queries",
-              [WIRE_NATIVE_TIMEOUT_MS] = "timeout_ms",
-              [WIRE_NATIVE_PRIORITY] = "priority"},
+              [WIRE_NATIVE_HEAD_MASK] = "head_mask"},
+};
+
+static const struct wire_keys given_keys = {
+    .owner = "a request without a model",
+    .count = WIRE_NATIVE_NUM_MEMBERS,
+    .where = "",
+    .given = true,
+    .names = {COMMON_NAMES, [WIRE_NATIVE_NUM_HEADS] = "num_heads",
+              [WIRE_NATIVE_NUM_KV_HEADS] = "num_kv_heads", [WIRE_NATIVE_SCALE] = "scale",
+              [WIRE_NATIVE_SOFTCAP] = "softcap", [WIRE_NATIVE_SINKS] = "sinks",
+              [WIRE_NATIVE_SLOPES] = "slopes", [WIRE_NATIVE_BIAS] = "bias"},
 };
 
 /* Returns the most bytes that reading a list of numbers needs. */
 static size_t list_cost(const struct wire_span *span) {
     size_t bytes = ARENA_ALIGNMENT;
-    return size_add_mul(&bytes, span->commas + 1, sizeof(size_t)) ? bytes : SIZE_MAX;
+    return size_add_mul(&bytes, span->commas + 2, sizeof(size_t)) ? bytes : SIZE_MAX;
+}
+
+/* Returns how many sequences a tensor has, when it has a batch axis, else 0. */
+static size_t count_batched(const struct wire_native_scan *scan,
+                            const struct wire_span *rows) {
+    struct wire_cursor cursor = {rows->start, rows->start, rows->end, NULL};
+    size_t batched = WIRE_LEVELS_BATCHED + (size_t)scan->heads_axis;
+    return rows->start != NULL && wire_cursor_levels(&cursor) == batched ? rows->lists
+                                                                         : 0;
+}
+
+/* Returns the most bytes that reading targets needs. One list may be that of all
+ * sequences of the queries. */
+static size_t targets_cost(const struct wire_native_scan *scan) {
+    const struct wire_span *span = &scan->members[WIRE_NATIVE_TARGETS];
+    size_t one = ARENA_ALIGNMENT, bytes = 0;
+    size_add_mul_saturating(&one, wire_native_targets_room(span), 2 * sizeof(size_t));
+    size_add_mul_saturating(
+        &bytes, 1 + count_batched(scan, &scan->members[WIRE_NATIVE_QUERIES]), one);
+    return bytes;
 }
 
 /* Returns the most bytes that reading positions needs. One list may give the
  * positions of all sequences of `rows`, the queries or keys. */
-static size_t positions_cost(const struct wire_span *span, const struct wire_span *rows) {
-    struct wire_cursor cursor = {rows->start, rows->start, rows->end, NULL};
+static size_t positions_cost(const struct wire_native_scan *scan,
+                             const struct wire_span *span, const struct wire_span *rows) {
     size_t bytes = list_cost(span);
-    if (rows->start != NULL && span->lists == 0 &&
-        wire_cursor_levels(&cursor) == WIRE_LEVELS_BATCHED)
-        size_add_mul_saturating(&bytes, rows->lists, bytes);
+    if (span->lists == 0)
+        size_add_mul_saturating(&bytes, count_batched(scan, rows), bytes);
     return bytes;
 }
 
@@ -51,67 +83,86 @@ static const struct wire_span *find_key_rows(const struct wire_native_scan *scan
     return keys->start != NULL ? keys : &scan->members[WIRE_NATIVE_QUERIES];
 }
 
+/* Returns the most bytes that reading an option needs: a word, a number or need. */
+static size_t option_cost(const struct wire_span *span) {
+    size_t size = (size_t)(span->end - span->start), bytes = 0;
+    if (size <= WIRE_WORD_MAX + 2) /* else not read */
+        wire_json_cost(span->start, size, &bytes);
+    return bytes;
+}
+
+/* Returns the most bytes that decoding one member needs. */
+static size_t member_cost(const struct wire_native_scan *scan,
+                          enum wire_native_member member) {
+    const struct wire_span *span = &scan->members[member];
+    const struct wire_span *queries = &scan->members[WIRE_NATIVE_QUERIES];
+    size_t bytes = ARENA_ALIGNMENT;
+
+    switch (member) {
+    case WIRE_NATIVE_QUERIES:
+    case WIRE_NATIVE_KEYS:
+    case WIRE_NATIVE_VALUES:
+    case WIRE_NATIVE_BIAS:
+        return wire_tensor_cost(span);
+    case WIRE_NATIVE_WEIGHTS_QUERIES: /* two marks of a byte for each row of queries */
+        size_add_saturating(&bytes, 2 * (queries->commas + 1));
+        size_add_saturating(&bytes, list_cost(span));
+        return bytes;
+    case WIRE_NATIVE_WEIGHTS_HEADS: /* up to 64 marks fit into one unit */
+        size_add_saturating(&bytes, list_cost(span));
+        return bytes;
+    case WIRE_NATIVE_POSITIONS:
+        return positions_cost(scan, span, queries);
+    case WIRE_NATIVE_KEY_POSITIONS:
+        return positions_cost(scan, span, find_key_rows(scan));
+    case WIRE_NATIVE_TARGETS:
+        return targets_cost(scan);
+    case WIRE_NATIVE_VALID_LENS:
+    case WIRE_NATIVE_HEAD_MASK:
+    case WIRE_NATIVE_SPANS:
+    case WIRE_NATIVE_TOP_IN:
+    case WIRE_NATIVE_SINKS:
+    case WIRE_NATIVE_SLOPES:
+        return list_cost(span);
+    default:
+        return option_cost(span);
+    }
+}
+
 /* Returns the most bytes that decoding the found members needs. */
 static size_t native_decode_cost(const struct wire_native_scan *scan) {
     size_t bytes = 0;
 
     for (int i = 0; i < WIRE_NATIVE_NUM_MEMBERS; i++) {
-        const struct wire_span *span = &scan->members[i];
-        if (span->start == NULL)
-            continue;
-        switch ((enum wire_native_member)i) {
-        case WIRE_NATIVE_QUERIES:
-        case WIRE_NATIVE_KEYS:
-        case WIRE_NATIVE_VALUES:
-            size_add_saturating(&bytes, wire_tensor_cost(span));
-            break;
-        case WIRE_NATIVE_WEIGHTS_QUERIES: /* a mark of a byte for each row of queries */
-            size_add_saturating(&bytes, scan->members[WIRE_NATIVE_QUERIES].commas + 1 +
-                                            ARENA_ALIGNMENT);
-            size_add_saturating(&bytes, list_cost(span));
-            break;
-        case WIRE_NATIVE_WEIGHTS_HEADS: /* up to 64 marks fit into one unit */
-            size_add_saturating(&bytes, list_cost(span));
-            size_add_saturating(&bytes, ARENA_ALIGNMENT);
-            break;
-        case WIRE_NATIVE_POSITIONS:
-            size_add_saturating(
-                &bytes, positions_cost(span, &scan->members[WIRE_NATIVE_QUERIES]));
-            break;
-        case WIRE_NATIVE_KEY_POSITIONS:
-            size_add_saturating(&bytes, positions_cost(span, find_key_rows(scan)));
-            break;
-        case WIRE_NATIVE_VALID_LENS:
-        case WIRE_NATIVE_HEAD_MASK:
-            size_add_saturating(&bytes, list_cost(span));
-            break;
-        case WIRE_NATIVE_MODEL:
-        case WIRE_NATIVE_CAUSAL:
-        case WIRE_NATIVE_WINDOW:
-        case WIRE_NATIVE_NEED:
-        case WIRE_NATIVE_NEED_WEIGHTS:
-        case WIRE_NATIVE_TIMEOUT_MS:
-        case WIRE_NATIVE_PRIORITY:
-        case WIRE_NATIVE_NUM_MEMBERS:
-            if ((size_t)(span->end - span->start) <=
-                WIRE_WORD_MAX + 2) /* else not read */
-                wire_json_cost(span->start, (size_t)(span->end - span->start), &bytes);
-            break;
-        }
+        if (scan->members[i].start != NULL)
+            size_add_saturating(&bytes, member_cost(scan, (enum wire_native_member)i));
     }
     return bytes;
 }
 
-bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
+static bool scan_keys(const char *body, size_t size, const struct wire_keys *keys,
+                      struct wire_native_scan *ret_scan,
                       struct wire_problem *ret_problem) {
     struct wire_cursor cursor = {body, body, body + size, ret_problem};
     struct wire_native_scan scan = {0};
     if (!wire_body_open(&cursor, "queries") ||
-        !wire_object_scan(&cursor, NULL, 1, &native_keys, scan.members) ||
+        !wire_object_scan(&cursor, NULL, 1, keys, scan.members) ||
         !wire_body_close(&cursor))
         return false;
 
+    scan.heads_axis = keys->given && scan.members[WIRE_NATIVE_NUM_HEADS].start == NULL;
     scan.decode_bytes = native_decode_cost(&scan);
     *ret_scan = scan;
     return true;
+}
+
+bool wire_native_scan(const char *body, size_t size, struct wire_native_scan *ret_scan,
+                      struct wire_problem *ret_problem) {
+    return scan_keys(body, size, &native_keys, ret_scan, ret_problem);
+}
+
+bool wire_native_scan_given(const char *body, size_t size,
+                            struct wire_native_scan *ret_scan,
+                            struct wire_problem *ret_problem) {
+    return scan_keys(body, size, &given_keys, ret_scan, ret_problem);
 }

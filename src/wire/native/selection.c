@@ -2,8 +2,8 @@
 /* selection.c: reads the indices that select attention weights from lists of JSON. */
 #include "wire/native/selection.h"
 
+#include "wire/checks/selection.h"
 #include "wire/json/list.h"
-#include "wire/selection.h"
 
 /* Reads the elements of an open list. A list with more than `limit` elements has one that
  * appears twice or is out of range, so at most limit + 1 are read. */
@@ -15,9 +15,14 @@ static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indice
     for (size_t i = 0; more; i++) {
         struct wire_span text;
         at.index[0] = i;
+        bool from_end = wire_cursor_next(cursor) == '-' && indices->from_end;
+        cursor->at += from_end;
         if (!wire_uint_read(cursor, &at, 1, &list[i], &text))
             return false;
-        if (list[i] >= indices->limit) {
+        text.start -= from_end;
+        if (from_end && list[i] < SIZE_MAX)
+            list[i] = 0 - list[i];
+        if (!wire_indices_allow(indices, list[i])) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(indices, limit);
             return wire_refuse_uint_range(cursor, &at, &text, limit, indices->limit - 1);
@@ -46,7 +51,8 @@ static bool read_selection_list(const struct wire_cursor *text,
         return wire_problem_set_no_memory(cursor.problem);
     struct wire_place place = {.field = indices.field};
     if (!wire_list_open(&cursor, &place, 1) ||
-        !read_indices(&cursor, &indices, list, &count))
+        !read_indices(&cursor, &indices, list, &count) ||
+        !wire_indices_check_ends(&indices, list, count, &request->batch, cursor.problem))
         return false;
     wire_selection_set(request, which, list, count);
     return true;

@@ -2,12 +2,12 @@
 /* decode.c: decodes a request of the Open Inference Protocol: checks the inputs that
  * scan.c has found against the model, and reads their numbers. */
 #include "base/pace.h"
+#include "wire/checks/tensor_check.h"
 #include "wire/json/value.h"
 #include "wire/oip/numbers.h"
 #include "wire/oip/scan.h"
 #include "wire/oip/selection.h"
 #include "wire/options.h"
-#include "wire/tensor_check.h"
 
 #include <stdio.h>
 
@@ -178,7 +178,7 @@ static void apply_options(const struct oip_decoder *decoder, attn_request *batch
     const struct wire_oip_scan *scan = decoder->scan;
     struct wire_need need = {0};
     for (size_t i = 0; i < scan->reply.num_outputs; i++)
-        need.results[scan->reply.outputs[i].which] = true;
+        need.words[scan->reply.outputs[i].which] = true; /* the first words of need */
 
     batch->causal = scan->causal_given ? scan->causal : decoder->info->mask.causal;
     batch->window = scan->window_given ? scan->window : decoder->info->mask.window;

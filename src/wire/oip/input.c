@@ -74,7 +74,7 @@ static bool find_input(const struct wire_cursor *cursor, const struct wire_span 
 
     while (i < WIRE_OIP_NUM_INPUTS && strcmp(input_names[i], word) != 0)
         i++;
-    const char *remedy = wire_name_remedy(word);
+    const char *remedy = wire_name_remedy(word, false);
     if (i == WIRE_OIP_NUM_INPUTS && remedy != NULL)
         return wire_problem_set(cursor->problem, WIRE_E_UNKNOWN_KEY, "inputs",
                                 "%s has the name '%.*s'; %s (options are parameters)",

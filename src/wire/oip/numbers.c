@@ -81,7 +81,7 @@ static const float *read_flat_floats(struct wire_cursor *cursor,
         return NULL;
     }
 
-    if (!wire_row_read(cursor, &place, floats, floats + room, &count))
+    if (!wire_row_read(cursor, &place, false, floats, floats + room, &count))
         return NULL;
     if (count == input->count)
         return floats;

@@ -3,9 +3,9 @@
 #ifndef ATTND_WIRE_OIP_REQUEST_H
 #define ATTND_WIRE_OIP_REQUEST_H
 
+#include "wire/checks/selection.h"
 #include "wire/json/cursor.h"
 #include "wire/oip/oip.h"
-#include "wire/selection.h"
 
 #define WIRE_OIP_RANK_MAX 3
 

@@ -30,7 +30,7 @@ size_t wire_oip_selection_cost(const struct wire_oip_scan *scan, size_t num_head
             continue;
         /* A mark for each head or row finds what is selected twice. */
         size_add_saturating(&bytes,
-                            i == WIRE_SELECTED_HEADS ? num_heads : count_rows(scan));
+                            i == WIRE_SELECTED_HEADS ? num_heads : 2 * count_rows(scan));
         size_add_saturating(&bytes, (size_t)2 * ARENA_ALIGNMENT);
         if (text->start != NULL)
             size_add_mul_saturating(&bytes, max_indices(text), sizeof(size_t));

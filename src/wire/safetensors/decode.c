@@ -3,16 +3,16 @@
 #include "base/error.h"
 #include "base/pace.h"
 #include "base/size.h"
-#include "wire/decimal/read.h"
+#include "wire/checks/given.h"
+#include "wire/checks/selection.h"
+#include "wire/checks/tensor_check.h"
 #include "wire/json/cost.h"
 #include "wire/json/value.h"
 #include "wire/models.h"
-#include "wire/names.h"
-#include "wire/options.h"
 #include "wire/safetensors/lens.h"
+#include "wire/safetensors/options.h"
+#include "wire/safetensors/reduce.h"
 #include "wire/safetensors/safetensors.h"
-#include "wire/selection.h"
-#include "wire/tensor_check.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,34 +24,10 @@
 
 _Static_assert(sizeof(struct safetensors_tensor) <= 64, "an entry of a header's table");
 
-#define OPTIONS_LIST "model, causal, window, need, need_weights, timeout_ms and priority"
-
-/* The strings of __metadata__. */
-enum safetensors_option {
-    OPTION_MODEL,
-    OPTION_CAUSAL,
-    OPTION_WINDOW,
-    OPTION_NEED,
-    OPTION_NEED_WEIGHTS,
-    OPTION_TIMEOUT_MS,
-    OPTION_PRIORITY,
-    NUM_OPTIONS
-};
-
-static const char *const option_names[NUM_OPTIONS] = {
-    [OPTION_MODEL] = "model",
-    [OPTION_CAUSAL] = "causal",
-    [OPTION_WINDOW] = "window",
-    [OPTION_NEED] = "need",
-    [OPTION_NEED_WEIGHTS] = "need_weights",
-    [OPTION_TIMEOUT_MS] = "timeout_ms",
-    [OPTION_PRIORITY] = "priority",
-};
-
 /* A body that is being decoded, and the request that it becomes. */
 struct safetensors_decoder {
     struct wire_safetensors_body body;
-    const char *options[NUM_OPTIONS]; /* NULL: left out */
+    struct wire_safetensors_options options;
     struct wire_request *request;
 };
 
@@ -116,25 +92,37 @@ static bool parse_body_header(const struct wire_input *input,
     return true;
 }
 
-/* --- names --- */
+/* --- tensors --- */
 
-/* Refuses a name; `what` is what it is not, and `advice` what to do. */
-static bool refuse_name(const char *name, const char *what, const char *advice,
-                        struct wire_problem *ret_problem) {
-    char shown[sizeof ret_problem->field];
-    const char *remedy = wire_name_remedy(name);
-    snprintf(shown, sizeof shown, "%s", name);
-    if (remedy != NULL)
-        return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown,
-                                "'%.64s' is not %s; %s (options are strings in "
-                                "__metadata__, all else is a tensor)",
-                                shown, what, remedy);
-    return wire_problem_set(ret_problem, WIRE_E_UNKNOWN_KEY, shown,
-                            "'%.64s' is not %s; %s", shown, what, advice);
+/* Refuses a tensor of another name. */
+static bool refuse_tensor(const struct safetensors_decoder *decoder, const char *name) {
+    bool given = decoder->options.given;
+    return wire_safetensors_refuse_name(
+        name, given, "a tensor of a request",
+        given
+            ? "remove it, or use one of queries, keys, values, bias, sinks, slopes, "
+              "valid_lens, positions, key_positions, weights_heads, weights_queries, "
+              "spans, targets, top_in, query_lens and key_lens (" WIRE_OPTIONS_LIST_GIVEN
+              " are strings in __metadata__)"
+            : "remove it, or use one of queries, keys, values, valid_lens, positions, "
+              "key_positions, head_mask, weights_heads, weights_queries, spans, "
+              "targets, top_in, query_lens and key_lens (" WIRE_OPTIONS_LIST
+              " are strings in __metadata__)",
+        decoder->body.problem);
+}
+
+/* Returns whether a request has such a tensor. */
+static bool has_tensor(enum wire_safetensors_id id, bool given) {
+    if (id == WIRE_SAFETENSORS_HEAD_MASK)
+        return !given;
+    if (id == WIRE_SAFETENSORS_BIAS || id == WIRE_SAFETENSORS_SINKS ||
+        id == WIRE_SAFETENSORS_SLOPES)
+        return given;
+    return true;
 }
 
 static bool find_tensors(const struct safetensors_header *header,
-                         struct wire_safetensors_body *body) {
+                         struct safetensors_decoder *decoder) {
     for (size_t i = 0; i < header->num_tensors; i++) {
         const struct safetensors_tensor *tensor = &header->tensors[i];
         int id = 0;
@@ -142,138 +130,13 @@ static bool find_tensors(const struct safetensors_header *header,
                strcmp(wire_safetensors_name((enum wire_safetensors_id)id),
                       tensor->name) != 0)
             id++;
-        if (id == WIRE_SAFETENSORS_NUM_TENSORS)
-            return refuse_name(
-                tensor->name, "a tensor of a request",
-                "remove it, or use one of queries, keys, values, valid_lens, positions, "
-                "key_positions, head_mask, weights_heads, weights_queries, query_lens "
-                "and key_lens (" OPTIONS_LIST " are strings in __metadata__)",
-                body->problem);
-        body->tensors[id] = tensor;
+        if (id == WIRE_SAFETENSORS_NUM_TENSORS ||
+            !has_tensor((enum wire_safetensors_id)id, decoder->options.given))
+            return refuse_tensor(decoder, tensor->name);
+        decoder->body.tensors[id] = tensor;
     }
     return true;
 }
-
-static bool find_options(const struct safetensors_header *header,
-                         const char *options[NUM_OPTIONS],
-                         struct wire_problem *ret_problem) {
-    /* jansson does not change the object, but its functions have no const parameter. */
-    json_t *metadata = (json_t *)(uintptr_t)safetensors_header_get_metadata(header);
-    void *at = json_object_iter(metadata);
-
-    for (; at != NULL; at = json_object_iter_next(metadata, at)) {
-        const char *key = json_object_iter_key(at);
-        size_t i = 0;
-        while (i < NUM_OPTIONS && strcmp(option_names[i], key) != 0)
-            i++;
-        if (i < NUM_OPTIONS)
-            options[i] = json_string_value(json_object_iter_value(at));
-        else if (strcmp(key, "format") != 0) /* torch and others write it */
-            return refuse_name(key, "an option in __metadata__",
-                               "remove it, or use one of " OPTIONS_LIST
-                               " (all else is a tensor)",
-                               ret_problem);
-    }
-    return true;
-}
-
-/* --- options --- */
-
-/* Sets *ret_index to the index of an option in `words`, which NULL ends. Leaves it as it
- * is when the option is left out. */
-static bool find_word(const struct safetensors_decoder *decoder,
-                      enum safetensors_option option, const char *const *words,
-                      const char *expected, size_t *ret_index) {
-    struct wire_problem *problem = decoder->body.problem;
-    const char *value = decoder->options[option];
-    for (size_t i = 0; value != NULL && words[i] != NULL; i++) {
-        if (strcmp(words[i], value) == 0) {
-            *ret_index = i;
-            return true;
-        }
-    }
-    if (value == NULL)
-        return true;
-    wire_problem_set(problem, WIRE_E_WRONG_TYPE, option_names[option],
-                     "%s in __metadata__ is '%.40s'; send one of the strings %s",
-                     option_names[option], value, expected);
-    snprintf(problem->expected, sizeof problem->expected, "%s", expected);
-    strcpy(problem->got, "\"string\"");
-    return false;
-}
-
-/* Reads an option whose string must be a number of JSON. */
-static bool read_number_option(const struct safetensors_decoder *decoder,
-                               enum safetensors_option option) {
-    struct wire_problem *problem = decoder->body.problem;
-    struct wire_request *request = decoder->request;
-    const char *value = decoder->options[option];
-    if (value == NULL)
-        return true;
-
-    const struct wire_span span = {value, value + strlen(value), 0, 0};
-    const struct wire_cursor cursor = {value, value, span.end, problem};
-    if (wire_number_end(span.start, span.end) != span.end) {
-        wire_problem_set(problem, WIRE_E_WRONG_TYPE, option_names[option],
-                         "%s in __metadata__ is '%.40s'; send a string with a number",
-                         option_names[option], value);
-        strcpy(problem->expected, "\"number\"");
-        strcpy(problem->got, "\"string\"");
-        return false;
-    }
-    if (option == OPTION_WINDOW)
-        return wire_window_read(&cursor, &span, &request->batch.window);
-    return option == OPTION_PRIORITY
-               ? wire_priority_read(&cursor, &span, &request->priority)
-               : wire_timeout_ms_read(&cursor, &span, &request->timeout_ns);
-}
-
-/* Reads need, words with commas between them. */
-static bool read_need(const struct safetensors_decoder *decoder) {
-    const char *at = decoder->options[OPTION_NEED];
-    struct wire_need need = {0};
-    if (at == NULL)
-        return true;
-    if (decoder->options[OPTION_NEED_WEIGHTS] != NULL)
-        return wire_refuse_both_needs(decoder->body.problem);
-
-    for (bool more = true; more;) {
-        at += strspn(at, " ");
-        size_t end = strcspn(at, ","), size = end;
-        while (size > 0 && at[size - 1] == ' ')
-            size--;
-        if (!wire_need_add(&need, at, size, decoder->body.problem))
-            return false;
-        at += end;
-        more = *at++ == ',';
-    }
-    wire_need_apply(&need, &decoder->request->batch);
-    return true;
-}
-
-static bool read_options(const struct safetensors_decoder *decoder,
-                         const attn_model_info *info) {
-    static const char *const causal[] = {"false", "true", NULL};
-    static const char *const need[] = {"false", "true", "mean", NULL};
-    static const attn_need_weights needs[] = {ATTN_WEIGHTS_NONE, ATTN_WEIGHTS_ALL,
-                                              ATTN_WEIGHTS_MEAN};
-    attn_request *batch = &decoder->request->batch;
-    size_t causal_index = info->mask.causal, need_index = 0;
-
-    batch->window = info->mask.window;
-    if (!find_word(decoder, OPTION_CAUSAL, causal, "[\"false\",\"true\"]",
-                   &causal_index) ||
-        !find_word(decoder, OPTION_NEED_WEIGHTS, need, "[\"false\",\"true\",\"mean\"]",
-                   &need_index))
-        return false;
-    batch->causal = causal_index == 1;
-    batch->need_weights = needs[need_index];
-    return read_need(decoder) && read_number_option(decoder, OPTION_WINDOW) &&
-           read_number_option(decoder, OPTION_TIMEOUT_MS) &&
-           read_number_option(decoder, OPTION_PRIORITY);
-}
-
-/* --- tensors --- */
 
 static bool safetensors_read_head_mask(const struct safetensors_decoder *decoder,
                                        const attn_model_info *info) {
@@ -311,7 +174,7 @@ static bool check_key_lens_needed(const struct wire_safetensors_body *body) {
         return wire_problem_set(body->problem, WIRE_E_MISSING_KEY, "keys",
                                 "key_lens was sent without keys and values; "
                                 "send one of them, or leave key_lens out");
-    if (queries != NULL && queries->rank == 2 &&
+    if (queries != NULL && queries->rank < wire_safetensors_batched_rank(body) &&
         tensors[WIRE_SAFETENSORS_QUERY_LENS] == NULL)
         return wire_problem_set(
             body->problem, WIRE_E_MISSING_KEY, "query_lens",
@@ -325,9 +188,10 @@ static bool check_lens_needed(const struct wire_safetensors_body *body) {
     static const char *const shapes =
         "[sum of its lengths, width], without a batch axis, or leave its lengths out";
     const struct safetensors_tensor *const *tensors = body->tensors;
+    size_t rank = wire_safetensors_batched_rank(body) - 1;
     if (tensors[WIRE_SAFETENSORS_QUERY_LENS] != NULL &&
         tensors[WIRE_SAFETENSORS_QUERIES] != NULL &&
-        !wire_safetensors_check_rank(body, WIRE_SAFETENSORS_QUERIES, 2, 2, shapes))
+        !wire_safetensors_check_rank(body, WIRE_SAFETENSORS_QUERIES, rank, rank, shapes))
         return false;
     if (tensors[WIRE_SAFETENSORS_KEY_LENS] == NULL)
         return true;
@@ -335,8 +199,9 @@ static bool check_lens_needed(const struct wire_safetensors_body *body) {
         return false;
 
     for (int id = WIRE_SAFETENSORS_KEYS; id <= WIRE_SAFETENSORS_VALUES; id++) {
-        if (tensors[id] != NULL && !wire_safetensors_check_rank(
-                                       body, (enum wire_safetensors_id)id, 2, 2, shapes))
+        if (tensors[id] != NULL &&
+            !wire_safetensors_check_rank(body, (enum wire_safetensors_id)id, rank, rank,
+                                         shapes))
             return false;
     }
     return true;
@@ -359,9 +224,10 @@ static bool read_selection(const struct safetensors_decoder *decoder,
         return false;
 
     for (size_t i = 0; i < tensor->elements; i++) {
-        if (!wire_integers_read(&integers, i, &list[i], body->problem))
+        if (!(indices.from_end ? wire_integers_read_index : wire_integers_read)(
+                &integers, i, &list[i], body->problem))
             return false;
-        if (list[i] >= indices.limit) {
+        if (!wire_indices_allow(&indices, list[i])) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(&indices, limit);
             return wire_integers_refuse(&integers, i, limit, 0, indices.limit - 1,
@@ -372,65 +238,179 @@ static bool read_selection(const struct safetensors_decoder *decoder,
         pace_add(sizeof(size_t));
     }
     wire_selection_set(decoder->request, which, list, tensor->elements);
-    return true;
+    return wire_indices_check_ends(&indices, list, tensor->elements,
+                                   &decoder->request->batch, body->problem);
+}
+
+/* Sets the tensors of the request, and reads what belongs to their rows. */
+static bool read_row_fields(const struct safetensors_decoder *decoder,
+                            const struct wire_tensors *tensors,
+                            const struct wire_need *need) {
+    const struct wire_safetensors_body *body = &decoder->body;
+    struct wire_request *request = decoder->request;
+
+    wire_request_set_tensors(tensors, request);
+    request->packed = body->tensors[WIRE_SAFETENSORS_QUERY_LENS] != NULL ||
+                      body->tensors[WIRE_SAFETENSORS_KEY_LENS] != NULL;
+    request->in_body = wire_safetensors_is_in_body(body);
+    return wire_safetensors_reduce_read(body, &decoder->options, need, request) &&
+           read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_HEADS, WIRE_SELECTED_HEADS) &&
+           read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_QUERIES,
+                          WIRE_SELECTED_QUERIES) &&
+           wire_selection_check(request, body->problem) &&
+           wire_safetensors_read_lens(body, &tensors->queries, &request->batch) &&
+           wire_positions_read(wire_safetensors_read_positions, body, tensors,
+                               attn_model_get_info(request->model), &request->batch,
+                               body->problem) &&
+           wire_finite_check(tensors, request, body->problem);
 }
 
 /* Reads everything but the model, which is known already. */
 static bool safetensors_read_request(const struct safetensors_decoder *decoder) {
     const struct wire_safetensors_body *body = &decoder->body;
-    struct wire_request *request = decoder->request;
-    const attn_model_info *info = attn_model_get_info(request->model);
+    attn_request *batch = &decoder->request->batch;
+    const attn_model_info *info = attn_model_get_info(decoder->request->model);
     struct wire_tensors tensors;
-    if (!read_options(decoder, info) || !safetensors_read_head_mask(decoder, info) ||
-        !check_lens_needed(body) ||
-        !wire_tensors_read(safetensors_read_tensor, body, info, &tensors, body->problem))
-        return false;
+    struct wire_need need = {0};
 
-    wire_request_set_tensors(&tensors, request);
-    request->packed = body->tensors[WIRE_SAFETENSORS_QUERY_LENS] != NULL ||
-                      body->tensors[WIRE_SAFETENSORS_KEY_LENS] != NULL;
-    request->in_body = wire_safetensors_is_in_body(body);
-    return read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_HEADS, WIRE_SELECTED_HEADS) &&
-           read_selection(decoder, WIRE_SAFETENSORS_WEIGHTS_QUERIES,
-                          WIRE_SELECTED_QUERIES) &&
-           wire_selection_check(request, body->problem) &&
-           wire_safetensors_read_lens(body, &tensors.queries, &request->batch) &&
-           wire_positions_read(wire_safetensors_read_positions, body, &tensors, info,
-                               &request->batch, body->problem) &&
-           wire_finite_check(&tensors, request, body->problem);
+    batch->causal = info->mask.causal;
+    batch->window = info->mask.window;
+    if (!wire_safetensors_read_options(&decoder->options, decoder->request, &need) ||
+        !wire_safetensors_read_need_weights(&decoder->options, &batch->need_weights))
+        return false;
+    if (decoder->options.texts[WIRE_OPTION_NEED] != NULL)
+        wire_need_apply(&need, batch);
+    return safetensors_read_head_mask(decoder, info) && check_lens_needed(body) &&
+           wire_tensors_read(safetensors_read_tensor, body, info, &tensors,
+                             body->problem) &&
+           read_row_fields(decoder, &tensors, &need);
 }
+
+/* --- without a model --- */
+
+/* Reads a list of numbers. *ret_list is untouched when it is left out. */
+static bool read_head_list(const struct wire_safetensors_body *body,
+                           enum wire_safetensors_id id, const float **ret_list,
+                           size_t *ret_count) {
+    if (body->tensors[id] == NULL)
+        return true;
+    *ret_count = body->tensors[id]->elements;
+    return wire_safetensors_check_rank(body, id, 1, 1, "one number for each head, [H]") &&
+           wire_safetensors_read_floats(body, id, ret_list);
+}
+
+static bool read_bias(const struct safetensors_decoder *decoder) {
+    const struct wire_safetensors_body *body = &decoder->body;
+    const struct safetensors_tensor *tensor = body->tensors[WIRE_SAFETENSORS_BIAS];
+    struct wire_bias bias;
+    if (tensor == NULL)
+        return true;
+    if (!wire_safetensors_check_rank(body, WIRE_SAFETENSORS_BIAS, 2, 4,
+                                     "[Tq, Tk], [H, Tq, Tk] or [B, H, Tq, Tk]") ||
+        !wire_safetensors_read_floats(body, WIRE_SAFETENSORS_BIAS, &bias.numbers))
+        return false;
+    bias.rank = tensor->rank;
+    memcpy(bias.shape, tensor->shape, tensor->rank * sizeof *bias.shape);
+    return wire_given_set_bias(&bias, decoder->request, body->problem);
+}
+
+static bool read_given_options(const struct safetensors_decoder *decoder,
+                               struct wire_given *given) {
+    const struct wire_safetensors_options *options = &decoder->options;
+    const struct wire_safetensors_body *body = &decoder->body;
+    bool softcap = options->texts[WIRE_OPTION_SOFTCAP] != NULL;
+
+    given->has_scale = options->texts[WIRE_OPTION_SCALE] != NULL;
+    given->need_given = options->texts[WIRE_OPTION_NEED] != NULL;
+    return wire_safetensors_read_options(options, decoder->request, &given->need) &&
+           wire_safetensors_read_count(options, WIRE_OPTION_NUM_HEADS,
+                                       "a number of heads", &given->num_heads) &&
+           wire_safetensors_read_count(options, WIRE_OPTION_NUM_KV_HEADS,
+                                       "a number of heads", &given->num_kv_heads) &&
+           wire_safetensors_read_number(options, WIRE_OPTION_SCALE, &given->scale) &&
+           wire_safetensors_read_number(options, WIRE_OPTION_SOFTCAP, &given->softcap) &&
+           (!softcap || wire_given_check_softcap(given->softcap, body->problem)) &&
+           read_head_list(body, WIRE_SAFETENSORS_SINKS, &given->sinks,
+                          &given->num_sinks) &&
+           read_head_list(body, WIRE_SAFETENSORS_SLOPES, &given->slopes,
+                          &given->num_slopes);
+}
+
+static bool safetensors_read_given(struct safetensors_decoder *decoder) {
+    const struct wire_safetensors_body *body = &decoder->body;
+    struct wire_given given = {.need.given = true};
+    struct wire_tensors tensors;
+
+    return read_given_options(decoder, &given) && check_lens_needed(body) &&
+           wire_given_read(safetensors_read_tensor, body, &given, &tensors,
+                           body->problem) &&
+           wire_given_apply(&given, &tensors, body->arena, decoder->request,
+                            body->problem) &&
+           read_row_fields(decoder, &tensors, &given.need) && read_bias(decoder) &&
+           wire_given_check_causal(&decoder->request->batch, body->problem);
+}
+
+/* --- the body --- */
 
 /* Decodes a body whose header was parsed. */
 static bool decode_body(const struct wire_input *input,
                         const struct safetensors_header *header, const char *data,
-                        struct wire_request *request, struct wire_problem *ret_problem) {
-    struct safetensors_decoder decoder = {.body = {.data = (const unsigned char *)data,
-                                                   .arena = input->arena,
-                                                   .problem = ret_problem},
-                                          .request = request};
-    if (!find_tensors(header, &decoder.body) ||
-        !find_options(header, decoder.options, ret_problem) ||
-        !wire_model_find(input->any_name ? NULL : decoder.options[OPTION_MODEL],
-                         input->models, input->num_models, &request->model, ret_problem))
+                        bool given, struct wire_request *request,
+                        struct wire_problem *ret_problem) {
+    struct safetensors_decoder decoder = {
+        .body = {.data = (const unsigned char *)data,
+                 .given = given,
+                 .arena = input->arena,
+                 .problem = ret_problem},
+        .options = {.given = given, .problem = ret_problem},
+        .request = request};
+    const char *const *texts = decoder.options.texts;
+    if (!find_tensors(header, &decoder) ||
+        !wire_safetensors_find_options(header, &decoder.options) ||
+        (!given && !wire_model_find(input->any_name ? NULL : texts[WIRE_OPTION_MODEL],
+                                    input->models, input->num_models, &request->model,
+                                    ret_problem)))
         return false;
 
-    size_t num_heads = attn_model_get_info(request->model)->num_heads;
-    return input->reserve(input->context, wire_safetensors_cost(&decoder.body, num_heads),
-                          ret_problem) &&
-           safetensors_read_request(&decoder);
+    /* Without a model, there are at most as many heads as numbers. */
+    const struct safetensors_tensor *queries =
+        decoder.body.tensors[WIRE_SAFETENSORS_QUERIES];
+    size_t bytes = given ? wire_given_cost() : 0, num_heads;
+    if (given)
+        num_heads = queries != NULL ? queries->elements : 0;
+    else
+        num_heads = attn_model_get_info(request->model)->num_heads;
+    decoder.body.heads_axis = given && texts[WIRE_OPTION_NUM_HEADS] == NULL;
+    size_add_saturating(&bytes, wire_safetensors_cost(&decoder.body, num_heads));
+    return input->reserve(input->context, bytes, ret_problem) &&
+           (given ? safetensors_read_given(&decoder)
+                  : safetensors_read_request(&decoder));
 }
 
-bool wire_safetensors_read(const struct wire_input *input,
-                           struct wire_request *ret_request,
-                           struct wire_problem *ret_problem) {
+/* Reads a body, with or without a model. */
+static bool read_body(const struct wire_input *input, bool given,
+                      struct wire_request *ret_request,
+                      struct wire_problem *ret_problem) {
     struct safetensors_header header = {0};
     struct wire_request request = {0};
     const char *data = NULL;
 
     bool read = parse_body_header(input, &header, &data, ret_problem) &&
-                decode_body(input, &header, data, &request, ret_problem);
+                decode_body(input, &header, data, given, &request, ret_problem);
     safetensors_header_deinit(&header);
     if (read)
         *ret_request = request;
     return read;
+}
+
+bool wire_safetensors_read(const struct wire_input *input,
+                           struct wire_request *ret_request,
+                           struct wire_problem *ret_problem) {
+    return read_body(input, false, ret_request, ret_problem);
+}
+
+bool wire_safetensors_read_given(const struct wire_input *input,
+                                 struct wire_request *ret_request,
+                                 struct wire_problem *ret_problem) {
+    return read_body(input, true, ret_request, ret_problem);
 }

@@ -6,8 +6,8 @@
 #ifndef ATTND_WIRE_SAFETENSORS_LENS_H
 #define ATTND_WIRE_SAFETENSORS_LENS_H
 
+#include "wire/checks/tensor_check.h"
 #include "wire/safetensors/tensors.h"
-#include "wire/tensor_check.h"
 
 /* Reads valid_lens, which may be left out, into the batch, whose lengths are set. */
 bool wire_safetensors_read_lens(const struct wire_safetensors_body *body,

@@ -21,6 +21,12 @@ static const char *const tensor_names[WIRE_SAFETENSORS_NUM_TENSORS] = {
     [WIRE_SAFETENSORS_HEAD_MASK] = "head_mask",
     [WIRE_SAFETENSORS_WEIGHTS_HEADS] = "weights_heads",
     [WIRE_SAFETENSORS_WEIGHTS_QUERIES] = "weights_queries",
+    [WIRE_SAFETENSORS_SPANS] = "spans",
+    [WIRE_SAFETENSORS_TOP_IN] = "top_in",
+    [WIRE_SAFETENSORS_TARGETS] = "targets",
+    [WIRE_SAFETENSORS_BIAS] = "bias",
+    [WIRE_SAFETENSORS_SINKS] = "sinks",
+    [WIRE_SAFETENSORS_SLOPES] = "slopes",
     [WIRE_SAFETENSORS_QUERY_LENS] = "query_lens",
     [WIRE_SAFETENSORS_KEY_LENS] = "key_lens",
 };
@@ -35,13 +41,23 @@ static const unsigned char *bytes_of(const struct wire_safetensors_body *body,
 }
 
 static bool is_float_tensor(enum wire_safetensors_id id) {
-    return id <= WIRE_SAFETENSORS_VALUES || id == WIRE_SAFETENSORS_HEAD_MASK;
+    return id <= WIRE_SAFETENSORS_VALUES || id == WIRE_SAFETENSORS_HEAD_MASK ||
+           (id >= WIRE_SAFETENSORS_BIAS && id <= WIRE_SAFETENSORS_SLOPES);
+}
+
+/* Whether these are keys that stay as they are, see attn_request.encoded_keys. */
+static bool is_encoded(const struct wire_safetensors_body *body,
+                       enum wire_safetensors_id id) {
+    const char *type = body->tensors[id]->dtype->name;
+    return body->given && id == WIRE_SAFETENSORS_KEYS &&
+           (strcmp(type, "BF16") == 0 || strcmp(type, "F16") == 0);
 }
 
 /* Whether the numbers of a float tensor are used without a copy. */
 static bool is_float_array(const struct wire_safetensors_body *body,
                            enum wire_safetensors_id id) {
-    return dtype_is_float_array(body->tensors[id]->dtype->name, bytes_of(body, id));
+    return dtype_is_float_array(body->tensors[id]->dtype->name, bytes_of(body, id)) ||
+           is_encoded(body, id);
 }
 
 bool wire_safetensors_is_in_body(const struct wire_safetensors_body *body) {
@@ -74,7 +90,8 @@ static bool add_repeated(const struct wire_safetensors_body *body,
     size_t repeated;
     if (id == WIRE_SAFETENSORS_POSITIONS || rows == NULL)
         rows = body->tensors[WIRE_SAFETENSORS_QUERIES];
-    if (rows == NULL || rows->rank != WIRE_LEVELS_BATCHED || list->rank != 1)
+    if (rows == NULL || rows->rank != wire_safetensors_batched_rank(body) ||
+        list->rank != 1)
         return true;
     return size_mul(list->elements, sizeof(size_t), &repeated) &&
            size_add_mul(bytes, rows->shape[0], repeated);
@@ -87,7 +104,7 @@ static size_t tensor_cost(const struct wire_safetensors_body *body, size_t num_h
     const struct safetensors_tensor *queries = body->tensors[WIRE_SAFETENSORS_QUERIES];
     /* Up to three arrays are aligned: numbers, lengths, and marks. A mark says that an
      * index was seen, which finds duplicates. */
-    size_t bytes = (size_t)3 * ARENA_ALIGNMENT;
+    size_t bytes = (size_t)4 * ARENA_ALIGNMENT, repeated;
     bool fits = true;
 
     if (id == WIRE_SAFETENSORS_QUERY_LENS || id == WIRE_SAFETENSORS_KEY_LENS)
@@ -98,7 +115,8 @@ static size_t tensor_cost(const struct wire_safetensors_body *body, size_t num_h
     else if (!is_float_array(body, id))
         fits = size_add_mul(&bytes, tensor->elements, sizeof(float));
 
-    if (id <= WIRE_SAFETENSORS_VALUES && tensor->rank == WIRE_LEVELS_BATCHED)
+    if (id <= WIRE_SAFETENSORS_VALUES &&
+        tensor->rank == wire_safetensors_batched_rank(body))
         fits = fits && size_add_mul(&bytes, tensor->shape[0], sizeof(size_t));
     if (id == WIRE_SAFETENSORS_POSITIONS || id == WIRE_SAFETENSORS_KEY_POSITIONS)
         fits = fits && add_repeated(body, id, &bytes);
@@ -106,7 +124,14 @@ static size_t tensor_cost(const struct wire_safetensors_body *body, size_t num_h
     if (id == WIRE_SAFETENSORS_WEIGHTS_HEADS)
         fits = fits && size_add(bytes, num_heads, &bytes);
     if (id == WIRE_SAFETENSORS_WEIGHTS_QUERIES && queries != NULL)
-        fits = fits && size_add(bytes, queries->elements, &bytes);
+        fits = fits && size_add_mul(&bytes, queries->elements, 2);
+    if (id == WIRE_SAFETENSORS_TARGETS && queries != NULL && queries->rank > 0 &&
+        tensor->rank == 2)
+        fits = fits && size_mul(tensor->elements, queries->shape[0], &repeated) &&
+               size_add_mul(&bytes, repeated,
+                            queries->rank == wire_safetensors_batched_rank(body)
+                                ? sizeof(size_t)
+                                : 0);
     return fits ? bytes : SIZE_MAX;
 }
 
@@ -209,6 +234,17 @@ bool wire_safetensors_open_integers(const struct wire_safetensors_body *body,
 static bool check_levels(const struct wire_safetensors_body *body,
                          enum wire_safetensors_id id, size_t min, size_t max) {
     const char *shapes = "[T, width] as queries have no batch axis";
+    if (body->heads_axis) {
+        shapes = "[T, heads, head size] as queries have no batch axis";
+        if (min != max)
+            shapes = "[B, T, heads, head size], [T, heads, head size], or [sum of "
+                     "query_lens, heads, head size] with query_lens; or num_heads, with "
+                     "heads side by side";
+        else if (min == WIRE_LEVELS_BATCHED)
+            shapes = "[B, T, heads, head size] as queries have a batch axis, or [sum of "
+                     "key_lens, heads, head size] with key_lens";
+        return wire_safetensors_check_rank(body, id, min + 1, max + 1, shapes);
+    }
     if (min != max)
         shapes = "[B, T, width], [T, width], "
                  "or [sum of query_lens, width] with query_lens";
@@ -222,10 +258,12 @@ static bool check_levels(const struct wire_safetensors_body *body,
 static bool check_packed_levels(const struct wire_safetensors_body *body,
                                 enum wire_safetensors_id id,
                                 enum wire_safetensors_id lens) {
+    const char *width = body->heads_axis ? "heads, head size" : "width";
+    size_t axis = body->heads_axis;
     char shapes[160];
-    snprintf(shapes, sizeof shapes,
-             "rank 2, [sum of %s, width], or rank 3, [B, T, width]", tensor_names[lens]);
-    return wire_safetensors_check_rank(body, id, 2, 3, shapes);
+    snprintf(shapes, sizeof shapes, "rank %zu, [sum of %s, %s], or rank %zu, [B, T, %s]",
+             2 + axis, tensor_names[lens], width, 3 + axis, width);
+    return wire_safetensors_check_rank(body, id, 2 + axis, 3 + axis, shapes);
 }
 
 /* Reads the lengths of a tensor without padding, each at least 1, and adds them up. The
@@ -295,22 +333,36 @@ static bool make_equal_lens(const struct wire_safetensors_body *body,
     return true;
 }
 
+/* Reads the numbers of a tensor, or finds where they are encoded. */
+static bool read_elements(const struct wire_safetensors_body *body,
+                          enum wire_safetensors_id id, struct wire_tensor *tensor) {
+    if (!is_encoded(body, id))
+        return wire_safetensors_read_floats(body, id, &tensor->rows);
+    tensor->encoded = bytes_of(body, id);
+    tensor->type = body->tensors[id]->dtype->name;
+    return check_not_empty(body, id);
+}
+
 bool wire_safetensors_read_tensor(const struct wire_safetensors_body *body,
                                   enum wire_safetensors_id id, size_t min, size_t max,
                                   struct wire_tensor *ret_tensor) {
     const struct safetensors_tensor *tensor = body->tensors[id];
     struct wire_tensor made = {0};
     enum wire_safetensors_id lens;
-    bool has_batch_axis = tensor->rank == WIRE_LEVELS_BATCHED;
+    bool has_batch_axis = tensor->rank == wire_safetensors_batched_rank(body);
     bool has_lens = find_lens(body, id, &lens);
 
     made.packed = has_lens && !has_batch_axis;
     bool right_rank = made.packed ? check_packed_levels(body, id, lens)
                                   : check_levels(body, id, min, max);
-    if (!right_rank || !wire_safetensors_read_floats(body, id, &made.rows))
+    if (!right_rank || !read_elements(body, id, &made))
         return false;
 
     made.width = tensor->shape[tensor->rank - 1];
+    if (body->heads_axis) {
+        made.heads = tensor->shape[tensor->rank - 2];
+        made.width *= made.heads; /* at most the elements */
+    }
     made.num_rows = tensor->elements / made.width;
     made.batched = has_batch_axis || has_lens;
     bool read = made.packed

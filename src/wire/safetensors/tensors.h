@@ -23,6 +23,12 @@ enum wire_safetensors_id {
     WIRE_SAFETENSORS_HEAD_MASK,
     WIRE_SAFETENSORS_WEIGHTS_HEADS,
     WIRE_SAFETENSORS_WEIGHTS_QUERIES,
+    WIRE_SAFETENSORS_SPANS,
+    WIRE_SAFETENSORS_TOP_IN,
+    WIRE_SAFETENSORS_TARGETS,
+    WIRE_SAFETENSORS_BIAS,
+    WIRE_SAFETENSORS_SINKS,
+    WIRE_SAFETENSORS_SLOPES,
     WIRE_SAFETENSORS_QUERY_LENS,
     WIRE_SAFETENSORS_KEY_LENS,
     WIRE_SAFETENSORS_NUM_TENSORS
@@ -33,6 +39,8 @@ struct wire_safetensors_body {
     /* By id; NULL: left out. */
     const struct safetensors_tensor *tensors[WIRE_SAFETENSORS_NUM_TENSORS];
     const unsigned char *data; /* the first byte of the body that follows the header */
+    bool given;                /* it is a request without a model */
+    bool heads_axis;           /* heads are an axis of queries, keys and values */
     struct arena *arena;
     struct wire_problem *problem;
 };
@@ -44,8 +52,14 @@ const char *wire_safetensors_name(enum wire_safetensors_id id);
  * with `num_heads` heads needs; SIZE_MAX when that is too large to be computed. */
 size_t wire_safetensors_cost(const struct wire_safetensors_body *body, size_t num_heads);
 
+/* Returns the rank of queries with a batch axis. */
+static inline size_t
+wire_safetensors_batched_rank(const struct wire_safetensors_body *body) {
+    return WIRE_LEVELS_BATCHED + (size_t)body->heads_axis;
+}
+
 /* Returns whether some floats are used where they are in the body, which must then be
- * kept: float32 at a multiple of 4 bytes. */
+ * kept: float32 at a multiple of 4 bytes, and keys of a request without a model. */
 bool wire_safetensors_is_in_body(const struct wire_safetensors_body *body);
 
 /* Refuses a rank outside `min`..`max`; `shapes` ends the sentence "send ...". */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selection.c: checks weights_heads and weights_queries, for all protocols. */
-#include "wire/selection.h"
+#include "wire/checks/selection.h"
 
 #include "base/error.h"
 #include "base/pace.h"
@@ -34,23 +34,50 @@ bool wire_indices_init(struct wire_indices *indices, const struct wire_request *
             .thing = "row",
             .where = " of queries in the shortest sequence",
             .limit = shortest_query_len(&request->batch),
+            .from_end = true,
         };
 
-    indices->seen = arena_alloc(arena, indices->limit, sizeof *indices->seen);
+    size_t marks = indices->limit * (indices->from_end ? 2 : 1);
+    indices->seen = arena_alloc(arena, marks, sizeof *indices->seen);
     if (indices->seen == NULL)
         return wire_problem_set_no_memory(ret_problem);
-    pace_clear(indices->seen, indices->limit * sizeof *indices->seen);
+    pace_clear(indices->seen, marks * sizeof *indices->seen);
     return true;
+}
+
+static bool refuse_twice(const struct wire_indices *indices, size_t i, size_t index,
+                         struct wire_problem *ret_problem) {
+    return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
+                            "%s[%zu] is %td, which duplicates an earlier index; "
+                            "send each index once",
+                            indices->field, i, (ptrdiff_t)index);
 }
 
 bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
                       struct wire_problem *ret_problem) {
-    if (indices->seen[index])
-        return wire_problem_set(ret_problem, WIRE_E_DUPLICATE_INDEX, indices->field,
-                                "%s[%zu] is %zu, which duplicates an earlier index; "
-                                "send each index once",
-                                indices->field, i, index);
-    indices->seen[index] = true;
+    bool *seen = &indices->seen[index];
+    if (index >= indices->limit)
+        seen = &indices->seen[indices->limit + (0 - index) - 1];
+    if (*seen)
+        return refuse_twice(indices, i, index, ret_problem);
+    *seen = true;
+    return true;
+}
+
+bool wire_indices_check_ends(const struct wire_indices *indices, const size_t *list,
+                             size_t count, const attn_request *batch,
+                             struct wire_problem *ret_problem) {
+    for (size_t i = 0; i < count; i++) {
+        size_t before = 0;
+        pace_add(1);
+        for (size_t b = 0; list[i] >= indices->limit && b < batch->num_sequences; b++) {
+            size_t len = batch->query_lens[b], row = len + list[i];
+            pace_add(1);
+            if (len != before && row < indices->limit && indices->seen[row])
+                return refuse_twice(indices, i, list[i], ret_problem);
+            before = len;
+        }
+    }
     return true;
 }
 
@@ -73,6 +100,13 @@ void wire_selection_set(struct wire_request *request, enum wire_selected which,
     }
 }
 
+/* Whether anything is wanted that is made of selected weights. */
+static bool reduces(const attn_request *batch) {
+    const attn_reductions *reduce = &batch->reduce;
+    return reduce->spans != NULL || reduce->top_k > 0 || reduce->targets != NULL ||
+           reduce->block > 0 || reduce->received || reduce->entropy;
+}
+
 bool wire_selection_check(const struct wire_request *request,
                           struct wire_problem *ret_problem) {
     const attn_request *batch = &request->batch;
@@ -85,17 +119,17 @@ bool wire_selection_check(const struct wire_request *request,
         any = "name attention_weights in outputs";
     }
 
-    if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL)
+    if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL && !reduces(batch))
         return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
                                 "weights_heads",
-                                "weights_heads selects among the weights of every head; "
-                                "%s, or leave it out",
+                                "weights_heads selects heads of the weights, and of what "
+                                "is made of them; %s, or leave it out",
                                 every);
-    if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE)
-        return wire_problem_set(ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM,
-                                "weights_queries",
-                                "weights_queries selects rows of the weights; "
-                                "%s, or leave it out",
-                                any);
+    if (batch->weights_queries != NULL && need == ATTN_WEIGHTS_NONE && !reduces(batch))
+        return wire_problem_set(
+            ret_problem, WIRE_E_NOTHING_TO_SELECT_FROM, "weights_queries",
+            "weights_queries selects rows of the weights, and of what "
+            "is made of them; %s, or leave it out",
+            any);
     return true;
 }

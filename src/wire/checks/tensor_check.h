@@ -39,6 +39,11 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
 /* Returns the length that all sequences have, or WIRE_SHAPE_ANY when they differ. */
 size_t wire_tensor_len(const struct wire_tensor *tensor);
 
+/* Checks that keys and values have as many sequences as queries, and values as many rows
+ * as keys: Shape mismatch. */
+bool wire_tensors_check_lens(const struct wire_tensors *tensors,
+                             struct wire_problem *ret_problem);
+
 /* Sets the three tensors of the request. */
 void wire_request_set_tensors(const struct wire_tensors *tensors,
                               struct wire_request *request);

@@ -19,20 +19,33 @@ struct wire_indices {
     const char *thing; /* what it selects, in the singular: "head" */
     const char *where; /* " of queries in the shortest sequence", or "" */
     size_t limit;      /* every index is less than this */
-    bool *seen;        /* [limit], in the arena */
+    bool from_end;     /* -1..-limit count from the end, and are these modulo 2^64 */
+    bool *seen;        /* [limit], and [limit] from the end, in the arena */
 };
 
+/* Returns whether an index is allowed. */
+static inline bool wire_indices_allow(const struct wire_indices *indices, size_t index) {
+    return index < indices->limit || (indices->from_end && 0 - index <= indices->limit);
+}
+
 /* Prepares to check a list of a request whose model and lengths are set. Allocates
- * `limit` bytes of the arena. Returns false with *ret_problem set when memory is
+ * `limit` bytes of the arena, twice as many with from_end. Returns false with
+ * *ret_problem set when memory is
  * short. */
 bool wire_indices_init(struct wire_indices *indices, const struct wire_request *request,
                        enum wire_selected which, struct arena *arena,
                        struct wire_problem *ret_problem);
 
-/* Adds element `i` of the list, an index less than the limit. Returns false with
+/* Adds element `i` of the list, an index that is allowed. Returns false with
  * *ret_problem set when an earlier element is the same. */
 bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
                       struct wire_problem *ret_problem);
+
+/* Checks that no sequence has a row that is selected from both its ends. Returns false
+ * with *ret_problem set. */
+bool wire_indices_check_ends(const struct wire_indices *indices, const size_t *list,
+                             size_t count, const attn_request *batch,
+                             struct wire_problem *ret_problem);
 
 /* Writes why an index must be less than the limit: "there are 12 heads". */
 void wire_indices_limit(const struct wire_indices *indices,

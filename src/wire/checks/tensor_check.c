@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_check.c: checks queries, keys and values against the model and each other. */
-#include "wire/tensor_check.h"
+#include "wire/checks/tensor_check.h"
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/pace.h"
 #include "math/mask.h"
@@ -187,6 +188,15 @@ bool wire_tensors_read(wire_tensor_source *source, const void *context,
     return true;
 }
 
+bool wire_tensors_check_lens(const struct wire_tensors *tensors,
+                             struct wire_problem *ret_problem) {
+    const struct wire_tensor *queries = &tensors->queries;
+    return check_num_sequences(&tensors->keys, "keys", queries, ret_problem) &&
+           (!tensors->values_given ||
+            (check_num_sequences(&tensors->values, "values", queries, ret_problem) &&
+             check_value_lens(tensors, ret_problem)));
+}
+
 void wire_request_set_tensors(const struct wire_tensors *tensors,
                               struct wire_request *request) {
     attn_request *batch = &request->batch;
@@ -196,6 +206,8 @@ void wire_request_set_tensors(const struct wire_tensors *tensors,
     batch->key_lens = tensors->keys.lens;
     batch->queries = tensors->queries.rows;
     batch->keys = tensors->keys.rows;
+    batch->encoded_keys = tensors->keys.encoded;
+    batch->keys_type = tensors->keys.type;
     batch->values = tensors->values.rows;
 }
 
@@ -284,27 +296,73 @@ static bool is_reached(const struct mask *mask, const struct reach *reach,
     return rows.first <= row && row < rows.end;
 }
 
+/* --- encoded numbers --- */
+
+#define ENCODED_PIECE ((size_t)512) /* elements that are looked at together */
+
+/* Returns the bits of an element that are all set in NaN and infinities. */
+static uint16_t exponent_bits(const struct wire_tensor *tensor) {
+    return strcmp(tensor->type, "BF16") == 0 ? 0x7f80 : 0x7c00;
+}
+
+/* Returns the index of the first of some elements that is not finite, or `count`. */
+static size_t encoded_finite_end(const struct wire_tensor *tensor, size_t first,
+                                 size_t count) {
+    const unsigned char *bytes = (const unsigned char *)tensor->encoded + 2 * first;
+    uint16_t piece[ENCODED_PIECE], bits = exponent_bits(tensor);
+
+    for (size_t i = 0; i < count; i += ENCODED_PIECE) {
+        size_t size = count - i < ENCODED_PIECE ? count - i : ENCODED_PIECE, bad = 0;
+        memcpy(piece, bytes + 2 * i, 2 * size);
+        for (size_t k = 0; k < size; k++)
+            bad += (piece[k] & bits) == bits;
+        pace_add(size / 4);
+        for (size_t k = 0; bad > 0 && k < size; k++) {
+            if ((piece[k] & bits) == bits)
+                return i + k;
+        }
+    }
+    return count;
+}
+
+/* Returns the index of the first number of some of a tensor that is not finite, or
+ * `count`. */
+static size_t finite_end(const struct wire_tensor *tensor, size_t first, size_t count) {
+    return tensor->encoded != NULL ? encoded_finite_end(tensor, first, count)
+                                   : pace_finite_end(tensor->rows + first, count);
+}
+
+/* Returns a number of a tensor. */
+static float number_at(const struct wire_tensor *tensor, size_t i) {
+    float number;
+    if (tensor->encoded == NULL)
+        return tensor->rows[i];
+    dtype_find(tensor->type)
+        ->to_float((const unsigned char *)tensor->encoded + 2 * i, 1, &number);
+    return number;
+}
+
 /* Checks the rows of a tensor that the mask does not hide. */
 static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_id id,
                             const char *field, const attn_request *batch,
                             struct wire_problem *ret_problem) {
-    const float *numbers = tensor->rows;
-    size_t first_query = 0, first_key = 0, first_row = 0, width = tensor->width;
+    size_t first_query = 0, first_key = 0, first_row = 0, width = tensor->width, at = 0;
 
     for (size_t b = 0; b < tensor->num_sequences; b++) {
         struct mask mask;
         mask_init(&mask, batch, b, first_query, first_key);
         const struct reach reach = find_reach(&mask, batch->query_lens[b]);
-        for (size_t row = 0; row < tensor->lens[b]; row++, numbers += width) {
+        for (size_t row = 0; row < tensor->lens[b]; row++, at += width) {
             bool reached = is_reached(&mask, &reach, id, row);
-            size_t i = reached ? pace_finite_end(numbers, width) : width;
+            size_t i = reached ? finite_end(tensor, at, width) : width;
             if (i < width) {
                 struct wire_place place = {field, 2, {row, i}, 0, 0};
                 if (tensor->packed)
                     place.index[0] += first_row;
                 else if (tensor->batched)
                     place = (struct wire_place){field, 3, {b, row, i}, 0, 0};
-                return wire_refuse_not_finite(&place, numbers[i], ret_problem);
+                return wire_refuse_not_finite(&place, number_at(tensor, at + i),
+                                              ret_problem);
             }
             pace_add(1);
         }
@@ -318,7 +376,7 @@ static bool check_sequences(const struct wire_tensor *tensor, enum wire_tensor_i
 
 static bool is_finite(const struct wire_tensor *tensor) {
     size_t count = tensor->num_rows * tensor->width;
-    return pace_finite_end(tensor->rows, count) == count;
+    return finite_end(tensor, 0, count) == count;
 }
 
 static bool check_head_mask_finite(const struct wire_request *request,

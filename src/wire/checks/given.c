@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* given.c: sizes and options of a request without a model. */
+#include "wire/checks/given.h"
+
+#include "base/error.h"
+#include "base/pace.h"
+#include "math/dot_product.h"
+#include "wire/refuse.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define POSITIONS_SHOWN 6 /* that an error lists */
+
+/* --- sizes --- */
+
+/* Returns the heads of a tensor: of its axis, or as the request says. */
+static size_t heads_of(const struct wire_tensor *tensor, size_t said) {
+    return tensor->heads > 0 ? tensor->heads : said;
+}
+
+/* Checks that the rows of a tensor have `heads` heads side by side. */
+static bool check_side_by_side(const struct wire_tensor *tensor, const char *field,
+                               const char *option, size_t heads,
+                               struct wire_problem *ret_problem) {
+    if (tensor->width % heads == 0)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
+                     "%s are %zu wide, which is not a multiple of %s %zu; send the heads "
+                     "side by side, or leave num_heads out and send them as an axis",
+                     field, tensor->width, option, heads);
+    snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", tensor->width);
+    return false;
+}
+
+/* Checks the heads of queries and keys, and finds the sizes. */
+static bool find_sizes(const struct wire_given *given, const struct wire_tensors *tensors,
+                       attn_dot_product *options, struct wire_problem *ret_problem) {
+    const struct wire_tensor *queries = &tensors->queries, *keys = &tensors->keys;
+    size_t said = given->num_kv_heads > 0 ? given->num_kv_heads : given->num_heads;
+    const char *option = given->num_kv_heads > 0 ? "num_kv_heads" : "num_heads";
+    size_t heads = heads_of(queries, given->num_heads), kv_heads = heads_of(keys, said);
+
+    if (heads % kv_heads != 0)
+        return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH,
+                                given->num_kv_heads > 0 ? "num_kv_heads" : "keys",
+                                "queries have %zu head%s and keys have %zu; the heads of "
+                                "the queries must be a multiple of those of the keys",
+                                heads, plural_of(heads), kv_heads);
+    if (!check_side_by_side(queries, "queries", "num_heads", heads, ret_problem) ||
+        !check_side_by_side(keys, "keys", option, kv_heads, ret_problem))
+        return false;
+    options->num_heads = heads;
+    options->num_kv_heads = kv_heads;
+    options->head_size = queries->width / heads;
+    options->value_size = options->head_size;
+    if (keys->width / kv_heads == options->head_size)
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "keys",
+                            "heads of keys have size %zu, but those of queries %zu; send "
+                            "keys of the same head size",
+                            keys->width / kv_heads, options->head_size);
+}
+
+/* Finds the size of the values' heads, of which there are as many as of the keys. */
+static bool find_value_size(const struct wire_tensors *tensors, attn_dot_product *options,
+                            struct wire_problem *ret_problem) {
+    const struct wire_tensor *values = &tensors->values;
+    size_t kv_heads = options->num_kv_heads, heads = heads_of(values, kv_heads);
+
+    if (!tensors->values_given)
+        return true;
+    if (heads != kv_heads)
+        return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "values",
+                                "values have %zu head%s, but keys have %zu; send as many "
+                                "heads of values as of keys",
+                                heads, plural_of(heads), kv_heads);
+    if (!check_side_by_side(values, "values", "the keys' heads,", kv_heads, ret_problem))
+        return false;
+    options->value_size = values->width / kv_heads;
+    return true;
+}
+
+/* Checks a list that has a number for each head. */
+static bool check_head_list(const float *list, size_t count, const char *field,
+                            size_t heads, struct wire_problem *ret_problem) {
+    if (list == NULL)
+        return true;
+    size_t i = pace_finite_end(list, count);
+    const struct wire_place place = {field, 1, {i}, 0, 0};
+    if (i < count)
+        return wire_refuse_not_finite(&place, list[i], ret_problem);
+    if (count == heads)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, field,
+                     "%s has %zu number%s, but queries have %zu head%s; send one number "
+                     "for each head",
+                     field, count, plural_of(count), heads, plural_of(heads));
+    wire_shape_print(ret_problem->expected, &heads, 1);
+    wire_shape_print(ret_problem->got, &count, 1);
+    return false;
+}
+
+bool wire_given_check_softcap(double softcap, struct wire_problem *ret_problem) {
+    if (softcap > 0)
+        return true;
+    return wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "softcap",
+                            "softcap is %g, but must be above 0; leave it out for none",
+                            softcap);
+}
+
+/* --- tensors --- */
+
+static bool refuse_missing_tensor(const struct wire_given *given, const char *field,
+                                  struct wire_problem *ret_problem) {
+    char rows = field[0] == 'q' ? 'q' : 'k';
+    if (wire_given_has_axis(given))
+        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
+                                "%s is required; send it with shape [B, T%c, heads, head "
+                                "size] or [T%c, heads, head size]",
+                                field, rows, rows);
+    return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, field,
+                            "%s is required; send it with shape [B, T%c, width] or [T%c, "
+                            "width], its heads side by side",
+                            field, rows, rows);
+}
+
+/* Says how heads may lie, where queries lack their axis. */
+static bool explain_rank(const struct wire_given *given,
+                         struct wire_problem *ret_problem) {
+    size_t used = strlen(ret_problem->detail);
+    if (wire_given_has_axis(given) && ret_problem->error == WIRE_E_WRONG_RANK)
+        snprintf(ret_problem->detail + used, sizeof ret_problem->detail - used,
+                 ", the last two for heads and head size; or send num_heads where heads "
+                 "lie side by side");
+    return false;
+}
+
+bool wire_given_read(wire_tensor_source *source, const void *context,
+                     const struct wire_given *given, struct wire_tensors *ret_tensors,
+                     struct wire_problem *ret_problem) {
+    struct wire_tensors tensors = {0};
+    bool queries_given;
+    if (given->num_kv_heads > 0 && given->num_heads == 0)
+        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "num_heads",
+                                "num_kv_heads was sent without num_heads; send both, or "
+                                "none where heads are an axis");
+    if (!source(context, WIRE_TENSOR_QUERIES, WIRE_LEVELS_UNBATCHED, WIRE_LEVELS_BATCHED,
+                &queries_given, &tensors.queries))
+        return explain_rank(given, ret_problem);
+    if (!queries_given)
+        return refuse_missing_tensor(given, "queries", ret_problem);
+
+    size_t levels = tensors.queries.batched ? WIRE_LEVELS_BATCHED : WIRE_LEVELS_UNBATCHED;
+    if (!source(context, WIRE_TENSOR_KEYS, levels, levels, &tensors.keys_given,
+                &tensors.keys))
+        return false;
+    if (!tensors.keys_given)
+        return refuse_missing_tensor(given, "keys", ret_problem);
+    if (!source(context, WIRE_TENSOR_VALUES, levels, levels, &tensors.values_given,
+                &tensors.values) ||
+        !wire_tensors_check_lens(&tensors, ret_problem))
+        return false;
+    *ret_tensors = tensors;
+    return true;
+}
+
+/* --- the request --- */
+
+size_t wire_given_cost(void) {
+    return sizeof(attn_model) + ARENA_ALIGNMENT;
+}
+
+/* Sets what the reply has. */
+static bool apply_need(const struct wire_given *given, bool has_values,
+                       attn_request *batch, struct wire_problem *ret_problem) {
+    struct wire_need need = given->need;
+
+    if (!given->need_given)
+        need.words[has_values ? WIRE_NEED_HEADS : WIRE_NEED_WEIGHTS] = true;
+    if (need.words[WIRE_NEED_HEADS] && !has_values)
+        return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, "values",
+                                "need has heads, which are sums of values; send values, "
+                                "or leave heads out");
+    wire_need_apply(&need, batch);
+    return true;
+}
+
+bool wire_given_apply(const struct wire_given *given, const struct wire_tensors *tensors,
+                      struct arena *arena, struct wire_request *request,
+                      struct wire_problem *ret_problem) {
+    attn_dot_product options = {
+        .sinks = given->sinks, .slopes = given->slopes, .softcap = given->softcap};
+    attn_error error;
+
+    if (!find_sizes(given, tensors, &options, ret_problem) ||
+        !find_value_size(tensors, &options, ret_problem) ||
+        !check_head_list(given->sinks, given->num_sinks, "sinks", options.num_heads,
+                         ret_problem) ||
+        !check_head_list(given->slopes, given->num_slopes, "slopes", options.num_heads,
+                         ret_problem) ||
+        !apply_need(given, tensors->values_given, &request->batch, ret_problem))
+        return false;
+    options.scale = given->has_scale ? given->scale : 1 / sqrt((double)options.head_size);
+
+    attn_model *model = arena_alloc(arena, 1, sizeof *model);
+    if (model == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    if (dot_product_init(&options, model, &error) != ATTN_OK)
+        return wire_problem_set(ret_problem, WIRE_E_REQUEST_TOO_LARGE, "queries",
+                                "%s; send fewer or smaller heads", error.text);
+    request->model = model;
+    wire_request_set_tensors(tensors, request);
+    return true;
+}
+
+/* --- bias --- */
+
+static bool refuse_bias(const struct wire_bias *bias, const size_t expected[4],
+                        struct wire_problem *ret_problem) {
+    wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH, "bias",
+                     "bias has another shape than the scores, [Tq, Tk], [H, Tq, Tk] or "
+                     "[B, H, Tq, Tk]; send these sizes, of which H and Tq may be 1");
+    wire_shape_print(ret_problem->expected, expected + 4 - bias->rank, bias->rank);
+    wire_shape_print(ret_problem->got, bias->shape, bias->rank);
+    return false;
+}
+
+/* Checks that no number is NaN or infinite, but for -INFINITY. */
+static bool check_bias_numbers(const struct wire_bias *bias, size_t count,
+                               struct wire_problem *ret_problem) {
+    for (size_t i = 0; i < count; i++) {
+        struct wire_place place = {.field = "bias", .depth = bias->rank};
+        if (i % PACE_PIECE == 0)
+            pace_add(count - i < PACE_PIECE ? count - i : PACE_PIECE);
+        if (bias->numbers[i] <= FLT_MAX) /* false for NaN */
+            continue;
+        for (size_t axis = bias->rank, rest = i; axis-- > 0; rest /= bias->shape[axis])
+            place.index[axis] = rest % bias->shape[axis];
+        return wire_refuse_not_finite(&place, bias->numbers[i], ret_problem);
+    }
+    return true;
+}
+
+bool wire_given_set_bias(const struct wire_bias *bias, struct wire_request *request,
+                         struct wire_problem *ret_problem) {
+    attn_request *batch = &request->batch;
+    const size_t expected[4] = {batch->num_sequences,
+                                attn_model_get_info(request->model)->num_heads,
+                                batch->query_lens[0], batch->key_lens[0]};
+    size_t shape[4] = {batch->num_sequences, 1, 1, 1};
+
+    for (size_t b = 1; b < batch->num_sequences; b++) {
+        pace_add(1);
+        if (batch->query_lens[b] != expected[2] || batch->key_lens[b] != expected[3])
+            return wire_problem_set(
+                ret_problem, WIRE_E_SHAPE_MISMATCH, "bias",
+                "bias was sent with sequences of several lengths; send one sequence at a "
+                "time, or sequences of equal lengths");
+    }
+    for (size_t axis = 0; axis < bias->rank; axis++) {
+        size_t i = 4 - bias->rank + axis, size = bias->shape[axis];
+        if (size != expected[i] && !(size == 1 && (i == 1 || i == 2)))
+            return refuse_bias(bias, expected, ret_problem);
+        shape[i] = size;
+    }
+
+    size_t row = shape[3], head = shape[2] * row, sequence = shape[1] * head;
+    batch->bias = bias->numbers;
+    batch->bias_row_ld = shape[2] > 1 ? row : 0;
+    batch->bias_head_ld = shape[1] > 1 ? head : 0;
+    batch->bias_sequence_ld = bias->rank == 4 ? sequence : 0;
+    return check_bias_numbers(bias, bias->rank == 4 ? shape[0] * sequence : sequence,
+                              ret_problem);
+}
+
+/* --- masks --- */
+
+/* Writes the positions of the last `count` of `keys` tokens as a list of JSON. */
+static void print_positions(char *ret_text, size_t size, size_t count, size_t keys) {
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < size; i++) {
+        const char *before = i == 0 ? "[" : ",";
+        if (count > POSITIONS_SHOWN && i == 2) {
+            used += (size_t)snprintf(ret_text + used, size - used, ",...");
+            i = count - 1;
+        }
+        used += (size_t)snprintf(ret_text + used, size - used, "%s%zu", before,
+                                 keys - count + i);
+    }
+    if (used < size)
+        snprintf(ret_text + used, size - used, "]");
+}
+
+bool wire_given_check_causal(const attn_request *batch,
+                             struct wire_problem *ret_problem) {
+    char positions[96];
+
+    for (size_t b = 0;
+         batch->causal && batch->positions == NULL && b < batch->num_sequences; b++) {
+        size_t queries = batch->query_lens[b], keys = batch->key_lens[b];
+        pace_add(1);
+        if (queries >= keys)
+            continue;
+        print_positions(positions, sizeof positions, queries, keys);
+        return wire_problem_set(
+            ret_problem, WIRE_E_MISSING_KEY, "positions",
+            "a causal mask over %zu queries and %zu keys needs positions: without them, "
+            "the last query would attend to the first %zu key%s only; if the queries are "
+            "the last tokens, send \"positions\": %s",
+            queries, keys, queries, plural_of(queries), positions);
+    }
+    return true;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce.c: checks of spans, top_k, top_in, targets and block. */
+#include "wire/checks/reduce.h"
+
+#include "base/error.h"
+#include "base/pace.h"
+
+#include <stdio.h>
+
+bool wire_reduce_check_need(const struct wire_need *need,
+                            const struct wire_reduce_options *options,
+                            struct wire_problem *ret_problem) {
+    const struct {
+        const char *option, *word, *example;
+        bool sent, wanted, optional;
+    } pairs[] = {
+        {"spans", "spans", "[[0,4],[4,9]], the first key of each span and its end",
+         options->spans, need->words[WIRE_NEED_SPANS], false},
+        {"top_k", "top", "how many of the largest weights of a row you want",
+         options->top_k, need->words[WIRE_NEED_TOP], false},
+        {"top_in", "top", "", options->top_in, need->words[WIRE_NEED_TOP], true},
+        {"targets", "target", "a range [first,end] or null for each query",
+         options->targets, need->words[WIRE_NEED_TARGET], false},
+        {"block", "blocks", "how many queries and keys make a block", options->block,
+         need->words[WIRE_NEED_BLOCKS], false},
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (pairs[i].wanted && !pairs[i].sent && !pairs[i].optional)
+            return wire_problem_set(ret_problem, WIRE_E_MISSING_KEY, pairs[i].option,
+                                    "need has %s, but %s was left out; send %s, or leave "
+                                    "%s out of need",
+                                    pairs[i].word, pairs[i].option, pairs[i].example,
+                                    pairs[i].word);
+        if (pairs[i].sent && !pairs[i].wanted)
+            return wire_problem_set(ret_problem, WIRE_E_OUTPUTS_DISAGREE, pairs[i].option,
+                                    "%s was sent, but need does not have %s; list %s in "
+                                    "need, or leave %s out",
+                                    pairs[i].option, pairs[i].word, pairs[i].word,
+                                    pairs[i].option);
+    }
+    return true;
+}
+
+bool wire_reduce_check_range(const struct wire_place *place, size_t first, size_t end,
+                             size_t keys, const char *of,
+                             struct wire_problem *ret_problem) {
+    char where[128], last[32] = "a number out of range";
+    if (first < end && end <= keys)
+        return true;
+
+    wire_place_print(where, sizeof where, place);
+    if (end < SIZE_MAX)
+        snprintf(last, sizeof last, "%zu", end);
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
+                     "%s begins at %zu and ends before %s; send the first key and the "
+                     "key after the last one, at most %zu: %s has %zu key%s",
+                     where, first, last, keys, of, keys, plural_of(keys));
+    wire_range_print(ret_problem->expected, 0, keys);
+    if (first < SIZE_MAX && end < SIZE_MAX)
+        snprintf(ret_problem->got, sizeof ret_problem->got, "[%zu,%zu]", first, end);
+    return false;
+}
+
+size_t wire_reduce_shortest(const attn_request *batch) {
+    size_t shortest = SIZE_MAX;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        pace_add(1);
+        shortest = batch->key_lens[b] < shortest ? batch->key_lens[b] : shortest;
+    }
+    return shortest;
+}
+
+bool wire_reduce_check_top(const attn_request *batch, struct wire_problem *ret_problem) {
+    const attn_reductions *reduce = &batch->reduce;
+    size_t least = wire_reduce_shortest(batch), k = reduce->top_k;
+    bool ranges = reduce->top_in != NULL;
+
+    for (size_t i = 0; ranges && i < reduce->num_top_in; i++) {
+        size_t size = reduce->top_in[2 * i + 1] - reduce->top_in[2 * i];
+        pace_add(1);
+        least = size < least ? size : least;
+    }
+    if (k <= least)
+        return true;
+    wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, "top_k",
+                     "top_k is %zu, but %s has %zu key%s; send at most as many", k,
+                     ranges ? "the shortest range of top_in" : "the shortest sequence",
+                     least, plural_of(least));
+    wire_range_print(ret_problem->expected, 1, least);
+    snprintf(ret_problem->got, sizeof ret_problem->got, "%zu", k);
+    return false;
+}
+
+bool wire_reduce_even_queries(const attn_request *batch) {
+    for (size_t b = 1; b < batch->num_sequences; b++) {
+        pace_add(1);
+        if (batch->query_lens[b] != batch->query_lens[0])
+            return false;
+    }
+    return true;
+}
+
+bool wire_reduce_repeat(const attn_request *batch, struct arena *arena,
+                        const size_t **targets, struct wire_problem *ret_problem) {
+    size_t numbers = 2 * batch->query_lens[0];
+    if (batch->num_sequences == 1)
+        return true;
+    size_t *all = arena_alloc(arena, batch->num_sequences, numbers * sizeof *all);
+    if (all == NULL)
+        return wire_problem_set_no_memory(ret_problem);
+    for (size_t b = 0; b < batch->num_sequences; b++)
+        pace_copy(all + b * numbers, *targets, numbers * sizeof *all);
+    *targets = all;
+    return true;
+}
