@@ -15,9 +15,14 @@ from urllib3.util import Retry
 
 SEQUENCES = ("queries", "keys", "values")
 INDICES = ("weights_heads", "weights_queries")
-INTEGERS = ("valid_lens", "positions", "key_positions", *INDICES)
-RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse"}  # by need
+INTEGERS = ("valid_lens", "positions", "key_positions", "spans", "targets", "top_in", *INDICES)
+NUMBERS = ("head_mask", "bias", "sinks", "slopes")
+RESULTS = {"outputs": "outputs", "weights": "attention_weights", "heads": "heads", "lse": "lse",
+           "scores": "scores", "spans": "span_weights", "top": "top_weights", "target": "target_weights",
+           "received": "received", "entropy": "entropy", "blocks": "block_weights",
+           "contributions": "contributions"}  # by need
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits, for arrays that are not of ml_dtypes
+DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": BFLOAT16, "I64": "<i8"}  # of safetensors
 MAX_RETRIES = 5  # of a request whose reply has Retry-After: attnd is busy (429, 503)
 
 
@@ -61,15 +66,31 @@ class Client:
         fields = {"model": model, "queries": queries, **options}
         return decode(*self.post("/v1/attention", fields), fields)
 
+    def dot_product(self, queries, keys, values=None, **options):
+        """Attention of queries and keys that are projected already, without a model. Returns a dict
+        with an array for each word of `need`, as `attend` does. By default that is "heads" with
+        values and else "weights". The word "top" has a pair: the keys, and their weights.
+
+        `queries` is [Tq, H, D] or [B, Tq, H, D], `keys` [Tk, KV, D] and `values` [Tk, KV, Dv]. With
+        num_heads (and num_kv_heads) heads lie side by side instead: [Tq, H·D]. PyTorch has H before
+        Tq, so transpose first. A list of arrays is a ragged batch.
+
+        Options: scale, softcap, causal, window, positions, key_positions, valid_lens, sinks, slopes,
+        bias, need and what its words need (spans, top_k, top_in, targets, block), weights_heads,
+        weights_queries, num_heads, num_kv_heads, timeout_ms, priority."""
+        fields = {"queries": queries, "keys": keys, "values": values, **options}
+        rank = sequence_rank(fields)
+        return decode_words(*self.post("/v1/attention/dot-product", fields, rank), fields, rank)
+
     def heads(self, model, queries, **options):
         """Returns what each head attends to: a list of H dicts, such as {"importance": 0.2,
         "entropy": 1.3, ...}, and gram, an array [H, H]. docs/heads.md says what they mean. Takes
         what `attend` takes."""
         return decode_heads(*self.post("/v1/heads", {"model": model, "queries": queries, **options}))
 
-    def post(self, path, fields):
+    def post(self, path, fields, rank=2):
         """Returns the status, the headers and the bytes of a reply."""
-        body, headers = encode(fields, self.json)
+        body, headers = encode(fields, self.json, rank)
         data = bytearray()
         with self.session.post(self.url + path, data=body, headers=headers, timeout=self.timeout,
                                stream=True) as reply:
@@ -98,12 +119,17 @@ class AsyncClient:
         fields = {"model": model, "queries": queries, **options}
         return decode(*await self.post("/v1/attention", fields), fields)
 
+    async def dot_product(self, queries, keys, values=None, **options):
+        fields = {"queries": queries, "keys": keys, "values": values, **options}
+        rank = sequence_rank(fields)
+        return decode_words(*await self.post("/v1/attention/dot-product", fields, rank), fields, rank)
+
     async def heads(self, model, queries, **options):
         fields = {"model": model, "queries": queries, **options}
         return decode_heads(*await self.post("/v1/heads", fields))
 
-    async def post(self, path, fields):
-        body, headers = encode(fields, self.json)
+    async def post(self, path, fields, rank=2):
+        body, headers = encode(fields, self.json, rank)
         for retries in range(MAX_RETRIES + 1):
             data = bytearray()
             async with self.session.post(self.url + path, data=body, headers=headers) as reply:
@@ -119,13 +145,17 @@ def complete_url(url):
     return (url if "://" in url else "http://" + url).rstrip("/")
 
 
-def encode(fields, as_json):
-    """Returns the body of a request and its headers."""
+def encode(fields, as_json, rank=2):
+    """Returns the body of a request and its headers. `rank` counts the axes of one sequence."""
     fields = {name: np.atleast_1d(value) if name in INDICES else value
               for name, value in fields.items() if value is not None}
     if "need" in fields:
         fields["need"] = need_words(fields)
+    if "targets" in fields:
+        fields["targets"] = without_nulls(fields["targets"])
     if as_json:
+        if "bias" in fields:
+            fields["bias"] = with_nulls(fields["bias"])
         return json.dumps(to_lists(fields)).encode(), {"Content-Type": "application/json"}
 
     tensors, options = {}, {}
@@ -133,11 +163,12 @@ def encode(fields, as_json):
         value, lens_name = fields[name], "query_lens"
         if name in ("keys", "values") or name == "key_positions" and "key_lens" in tensors:
             lens_name = "key_lens"
-        if name in SEQUENCES and is_list_of(value, 2) or \
-                name in INTEGERS and is_list_of(value, 1) and lens_name in tensors:
+        is_per_row = name in INTEGERS and lens_name in tensors and \
+            is_list_of(value, 2 if name == "targets" else 1) and name not in ("spans", "top_in")
+        if is_per_row or name in SEQUENCES and is_list_of(value, rank):
             value = join(name, value, lens_name, tensors)
 
-        if name in SEQUENCES or name == "head_mask":
+        if name in SEQUENCES or name in NUMBERS:
             tensors[name] = to_rows(value)
         elif name in INTEGERS:
             value = np.asarray(value)
@@ -159,6 +190,24 @@ def need_words(fields):
     return need.split(",") if isinstance(need, str) else list(need)
 
 
+def sequence_rank(fields):
+    """Returns the axes of one sequence without a model: with num_heads its heads lie side by side."""
+    return 3 if fields.get("num_heads") is None else 2
+
+
+def without_nulls(targets):
+    """Returns the targets with [0, 0] for the rows that have none."""
+    if targets is None:
+        return [0, 0]
+    return targets if hasattr(targets, "dtype") or np.isscalar(targets) else [without_nulls(x) for x in targets]
+
+
+def with_nulls(bias):
+    """Returns a bias whose -inf JSON can have."""
+    bias = np.asarray(to_lists(bias), np.float64)
+    return np.where(np.isneginf(bias), None, bias)
+
+
 def to_rows(value):
     """Returns numbers as they are sent: 16 bits as they are, all others as float32."""
     array = np.asarray(value)
@@ -178,21 +227,28 @@ def join(name, sequences, lens_name, tensors):
 
 
 def decode(status, headers, data, fields):
-    """Returns the results of a reply, or raises its error."""
+    """Returns the results of a reply of a layer, or raises its error."""
+    results = decode_words(status, headers, data, fields)
+    return results if need_words(fields) is not None else (results["outputs"], results.get("weights"))
+
+
+def decode_words(status, headers, data, fields, rank=2):
+    """Returns the results of a reply by the words of `need`, or raises its error."""
     check_status(status, headers, data)
-    is_ragged = any(is_list_of(fields.get(name), 2) for name in SEQUENCES)
+    is_ragged = any(is_list_of(fields.get(name), rank) for name in SEQUENCES)
     if headers["Content-Type"] == "application/json":
         reply = json.loads(data)
-        results = {name: to_arrays(reply[name], is_ragged) for name in RESULTS.values() if name in reply}
+        results = {name: to_arrays(reply[name], is_ragged, name == "top_keys")
+                   for name in (*RESULTS.values(), "top_keys") if name in reply}
     else:
         results = from_safetensors(data)
         if is_ragged:
             results = split_sequences(results, fields)
 
-    words = need_words(fields)
-    if words is not None:
-        return {word: results[RESULTS[word]] for word in words}
-    return results["outputs"], results.get("attention_weights")
+    if "top_weights" in results:
+        results["top_weights"] = results["top_keys"], results["top_weights"]
+    words = need_words(fields) or [word for word, name in RESULTS.items() if name in results]
+    return {word: results[RESULTS[word]] for word in words}
 
 
 def decode_heads(status, headers, data):
@@ -228,28 +284,49 @@ def from_safetensors(data):
     """Returns the tensors, which are views of `data`."""
     size, = struct.unpack_from("<Q", data)
     header = json.loads(data[8:8 + size])
-    return {name: np.ndarray(entry["shape"], {"F32": "<f4", "I64": "<i8"}[entry["dtype"]], data,
-                             8 + size + entry["data_offsets"][0])
+    return {name: np.ndarray(entry["shape"], DTYPES[entry["dtype"]], data, 8 + size + entry["data_offsets"][0])
             for name, entry in header.items() if name != "__metadata__"}
 
 
 def split_sequences(tensors, fields):
-    """Returns the results of each sequence in the reply to a ragged batch."""
-    query_lens, weights = tensors["query_lens"], tensors.get("attention_weights")
-    results = {name: np.split(tensors[name], np.cumsum(query_lens)[:-1])
-               for name in ("outputs", "heads", "lse") if name in tensors}
-    if weights is None:
-        return results
-
-    key_lens, selected = tensors["key_lens"], fields.get("weights_queries")
+    """Returns the results of each sequence in the reply to a ragged batch. Rows are split where a
+    sequence ends; what is one row of numbers has each sequence's array after the other."""
+    query_lens = tensors["query_lens"]
+    key_lens = tensors.get("key_lens", query_lens)
+    selected = fields.get("weights_queries")
     num_rows = query_lens if selected is None else np.full_like(query_lens, np.size(selected))
-    sizes = num_rows * key_lens  # of one head
-    num_heads = weights.size // sizes.sum()
-    weights = [piece.reshape(num_heads, rows, keys) for piece, rows, keys in
-               zip(np.split(weights, np.cumsum(num_heads * sizes)[:-1]), num_rows, key_lens)]
+    results = {}
+    for name, tensor in tensors.items():
+        if name in ("query_lens", "key_lens"):
+            continue
+        if tensor.ndim > 1:
+            lens = num_rows if len(tensor) == num_rows.sum() else query_lens
+            results[name] = np.split(tensor, np.cumsum(lens)[:-1])
+            continue
+        shapes = [shape_of_result(name, rows, keys, fields) for rows, keys in zip(num_rows, key_lens)]
+        num_heads = tensor.size // max(sum(int(np.prod(shape)) for shape in shapes), 1)
+        sizes = [num_heads * int(np.prod(shape)) for shape in shapes]
+        results[name] = [piece.reshape(num_heads, *shape) for piece, shape in
+                         zip(np.split(tensor, np.cumsum(sizes)[:-1]), shapes)]
+        if name in ("entropy", "target_weights"):
+            results[name] = [piece.reshape(-1, num_heads) for piece in results[name]]
     if fields.get("need_weights") == "mean":
-        weights = [piece[0] for piece in weights]
-    return results | {"attention_weights": weights}
+        results["attention_weights"] = [piece[0] for piece in results["attention_weights"]]
+    return results
+
+
+def shape_of_result(name, rows, keys, fields):
+    """Returns the shape of one head's result for a sequence of these rows and keys."""
+    if name in ("attention_weights", "scores"):
+        return rows, keys
+    if name == "span_weights":
+        return rows, np.shape(fields["spans"])[-2]
+    if name in ("top_keys", "top_weights"):
+        ranges = np.shape(fields["top_in"])[:-1] if fields.get("top_in") is not None else ()
+        return (rows, *ranges, fields["top_k"])
+    if name == "block_weights":
+        return -(-rows // fields["block"]), -(-keys // fields["block"])
+    return (keys if name == "received" else rows,)
 
 
 def to_lists(value):
@@ -263,14 +340,14 @@ def to_lists(value):
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def to_arrays(value, is_ragged):
-    """float32, as it was computed: attnd prints what reads back to the same number. null, which
-    only lse has, is -inf in safetensors."""
+def to_arrays(value, is_ragged, are_keys=False):
+    """float32, as it was computed: attnd prints what reads back to the same number. null is -inf in
+    safetensors, and of keys, which are integers, -1."""
     if is_ragged:
-        return [to_arrays(item, False) for item in value]
-    array = np.array(value, np.float32)
-    array[np.isnan(array)] = -np.inf
-    return array
+        return [to_arrays(item, False, are_keys) for item in value]
+    array = np.array(value, np.float64 if are_keys else np.float32)
+    array[np.isnan(array)] = -1 if are_keys else -np.inf
+    return array.astype(np.int64) if are_keys else array
 
 
 def is_list_of(value, rank):

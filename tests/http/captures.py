@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The captures of tests/data/captures as requests, and their weights in float64."""
+
+import json
+import sys
+
+import numpy as np
+
+from server import ROOT
+
+sys.path.insert(0, str(ROOT / "docs/examples"))
+
+import capture
+
+FOLDER = ROOT / "tests/data/captures"
+
+
+def recorded_layers(folder=FOLDER):
+    """Yields for each layer of each family its name, its request as docs/examples/capture.py makes it of what an
+    attention function gets, eager's weights without padding, and the window that was recorded."""
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors, metadata = capture.read_safetensors(path)
+        for layer in metadata["layers"].split():
+            found = {name.removeprefix(f"{layer}."): tensor for name, tensor in tensors.items()
+                     if name.startswith(f"{layer}.") and name.count(".") == layer.count(".") + 1}
+            texts = {name: json.loads(metadata[f"{layer}.{name}"]) for name in ("scale", "softcap", "causal", "window",
+                     "window_sides") if f"{layer}.{name}" in metadata}
+            visible = found["mask"] > -1e30 if "mask" in found else texts["causal"]
+            request = capture.cut(found["queries"], found["keys"], found["values"], visible, found.get("bias"),
+                                  is_self="cross" not in layer)
+            request |= {name: texts[name] for name in ("scale", "softcap") if name in texts}
+            request |= {name: found[name] for name in ("sinks",) if name in found}
+            padding = int(metadata.get("padding_left", 0))
+            window = texts.get("window")
+            if window is not None and texts["window_sides"] == 2:
+                window -= 1
+            yield f"{path.stem} {layer}", request, found["weights"][:, padding:, padding:], window
+
+
+def compute_weights(queries, keys, scale, values=None, causal=False, window=None, softcap=None, bias=None, sinks=None,
+                    positions=None):
+    """Returns the weights [H, Tq, Tk] of a request of one sequence, in float64."""
+    queries, keys = (capture.to_float(rows).astype(np.float64) for rows in (queries, keys))
+    keys = np.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
+    scores = scale * np.einsum("qhd,khd->hqk", queries, keys)
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
+
+    positions = np.arange(len(queries)) if positions is None else positions
+    distance = positions[:, None] - np.arange(len(keys))
+    visible = distance >= 0 if causal else np.full_like(distance, True, bool)
+    if window is not None:
+        visible = visible & (distance < window if causal else np.abs(distance) <= window)
+    scores = np.where(visible, scores, -np.inf)
+
+    sinks = np.full((len(scores), 1, 1), -np.inf) if sinks is None else sinks[:, None, None].astype(np.float64)
+    largest = np.maximum(scores.max(-1, keepdims=True), sinks)
+    exponentials = np.exp(scores - largest)
+    return exponentials / (exponentials.sum(-1, keepdims=True) + np.exp(sinks - largest))
+
+
+class NumpyClient:
+    """Answers dot_product() as attnd does, for the words that the capture kit asks for."""
+
+    def dot_product(self, queries, keys, values=None, need=("weights",), weights_heads=None, weights_queries=None,
+                    **options):
+        weights = compute_weights(queries, keys, **options)
+        selected = weights if weights_heads is None else weights[np.atleast_1d(weights_heads)]
+        selected = selected if weights_queries is None else selected[:, np.atleast_1d(weights_queries)]
+        results = {"weights": selected.astype(np.float32), "received": selected.sum(axis=1).astype(np.float32)}
+        if values is not None:
+            values = np.repeat(values, len(weights) // values.shape[1], axis=1)
+            results["heads"] = np.einsum("hqk,khd->qhd", weights, values).astype(np.float32)
+        return {word: results[word] for word in need}
