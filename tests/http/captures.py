@@ -62,15 +62,43 @@ def compute_weights(queries, keys, scale, values=None, causal=False, window=None
 
 
 class NumpyClient:
-    """Answers dot_product() as attnd does, for the words that the capture kit asks for."""
+    """Answers dot_product() for one sequence as attnd does, in numpy."""
 
     def dot_product(self, queries, keys, values=None, need=("weights",), weights_heads=None, weights_queries=None,
-                    **options):
+                    spans=None, top_k=1, top_in=None, block=1, **options):
         weights = compute_weights(queries, keys, **options)
         selected = weights if weights_heads is None else weights[np.atleast_1d(weights_heads)]
         selected = selected if weights_queries is None else selected[:, np.atleast_1d(weights_queries)]
-        results = {"weights": selected.astype(np.float32), "received": selected.sum(axis=1).astype(np.float32)}
-        if values is not None:
-            values = np.repeat(values, len(weights) // values.shape[1], axis=1)
-            results["heads"] = np.einsum("hqk,khd->qhd", weights, values).astype(np.float32)
-        return {word: results[word] for word in need}
+        results = {}
+        for word in need:
+            if word == "weights":
+                results[word] = selected
+            elif word == "heads":
+                values = np.repeat(values, len(weights) // values.shape[1], axis=1)
+                results[word] = np.einsum("hqk,khd->qhd", weights, values)
+            elif word == "received":
+                results[word] = selected.sum(axis=1)
+            elif word == "spans":
+                results[word] = np.stack([selected[..., first:end].sum(-1) for first, end in spans], -1)
+            elif word == "top":
+                results[word] = find_top(selected, top_k, top_in)
+            elif word == "blocks":
+                results[word] = mean_blocks(selected, block)
+        return results
+
+
+def find_top(weights, top_k, top_in):
+    """Returns the keys and weights of the k largest of each row, in each range: [.., k], or [.., R, k]."""
+    if np.ndim(top_in) == 2:
+        pairs = [find_top(weights, top_k, each) for each in top_in]
+        return tuple(np.stack(arrays, axis=-2) for arrays in zip(*pairs))
+    first, end = (0, weights.shape[-1]) if top_in is None else top_in
+    keys = first + np.argsort(-weights[..., first:end], axis=-1, kind="stable")[..., :top_k]
+    return keys, np.take_along_axis(weights, keys, -1)
+
+
+def mean_blocks(weights, block):
+    """Returns sums over the keys and means over the rows of each block: [H, rows / block, keys / block]."""
+    rows = [weights[:, i:i + block].mean(1) for i in range(0, weights.shape[1], block)]
+    return np.stack([np.stack([row[:, j:j + block].sum(-1) for j in range(0, row.shape[-1], block)], -1)
+                     for row in rows], 1)

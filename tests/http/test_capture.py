@@ -431,3 +431,37 @@ def test_file_is_small_and_needs_numpy_and_requests_only():
     text = (ROOT / "docs/examples/capture.py").read_text()
     modules = set(re.findall(r"^(?:import|from) (\w+)", text, re.M))
     assert modules - set(sys.stdlib_module_names) == {"numpy", "attention_client"} and text.count("\n") < 450
+
+
+# docs/inspect.md
+
+
+def test_ten_uses_print_what_the_page_shows(monkeypatch, capsys):
+    """Each example is run, and some show what they print."""
+    page = (ROOT / "docs/inspect.md").read_text().split("## Ten uses")[1]
+    examples = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", page, re.S)
+    assert len(examples) == 11
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(capture, "Client", NumpyClient)
+    names = {}
+    for code, shown in examples:
+        exec(code, names)
+        printed = capsys.readouterr().out
+        assert not shown or printed == shown
+
+    assert names["received"].shape == (4, 31) and names["ratio"].shape == (4, 11) and names["pooled"].shape == (4, 31)
+
+
+def test_guard_reranking_and_eviction_are_their_formulas():
+    """By loops over the weights of the capture that the page uses."""
+    captured = capture.load(ROOT / "docs/examples/tiny-gpt2/capture.safetensors")
+    maps = [compute_weights(**captured.request(layer)) for layer in (0, 1)]
+    chosen = [maps[0][1], maps[0][3], maps[1][2]]
+    guard = np.mean([sum(head[30, :12]) for head in chosen])
+    scores = [sum(np.mean([sum(head[i, first:end]) for i in range(20, 31)]) for head in chosen)
+              for first, end in ((0, 10), (10, 15), (15, 20))]
+    received = [np.mean([maps[1][0][i, j] for i in range(j, 31)]) for j in range(31)]
+    page = (ROOT / "docs/inspect.md").read_text()
+    assert f"```text\n{guard:.4f}\n```" in page
+    assert f"{np.round(np.float32(scores), 4)} {np.argsort(scores)[::-1]}" in page
+    assert f"{np.sort(np.argsort(received)[-8:])}" in page
