@@ -279,3 +279,11 @@ def test_folder_without_models_is_not_ready(start_server, tmp_path):
     server = start_server("--model-dir", tmp_path)
     assert server.get("/v2/health/ready").status_code == 503
     assert post(server, json={"queries": Q, "keys": K}).status_code == 200
+
+
+def test_log_names_no_model(start_server):
+    """The model of such a request ends with it, before the line of the log is written."""
+    server = start_server("--access-log", MALLOC_PERTURB_="165")
+    assert post(server, json={"queries": Q, "keys": K}).status_code == 200
+    line = next(line for line in server.read_log().splitlines() if PATH in line and "status=" in line)
+    assert " model=" not in line and " rows=2 " in line, line

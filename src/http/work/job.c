@@ -58,9 +58,12 @@ static int64_t estimate_rest(const struct inference *inference) {
 /* --- the phases --- */
 
 /* Decodes the body, and notes which model it is for. A body that names an unknown one is
- * not for the only one that is served. */
+ * not for the only one that is served. Where none can be named, the request makes one of
+ * its own, which ends before the request is logged. */
 static bool decode_and_note(struct inference *inference, struct wire_problem *problem) {
     bool decoded = inference_decode(inference, problem);
+    if (inference->exchange->work.codec.body.num_models == 0)
+        return decoded;
     if (inference->request.model != NULL || problem->error == WIRE_E_UNKNOWN_MODEL)
         observe_model(inference->exchange, inference->request.model);
     return decoded;
