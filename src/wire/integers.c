@@ -87,8 +87,10 @@ bool wire_integers_read_index(const struct wire_integers *tensor, size_t i,
         return false;
     if (tensor->dtype->to_float == NULL)
         *ret_index = (size_t)read_integer(tensor, i);
-    else if (read_float(tensor, i) < 0 && read_float(tensor, i) >= (double)INT32_MIN)
+    else if (fabs(read_float(tensor, i)) < 0x1p63)
         *ret_index = (size_t)(int64_t)read_float(tensor, i);
+    else
+        *ret_index = (size_t)PTRDIFF_MIN;
     return true;
 }
 

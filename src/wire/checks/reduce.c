@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#define NUMBER_BYTES 32 /* of a printed number */
+
 bool wire_reduce_check_need(const struct wire_need *need,
                             const struct wire_reduce_options *options,
                             struct wire_problem *ret_problem) {
@@ -42,20 +44,28 @@ bool wire_reduce_check_need(const struct wire_need *need,
     return true;
 }
 
+/* Prints a number of a range, which is SIZE_MAX where it is negative or larger. */
+static void print_number(size_t number, char ret_text[NUMBER_BYTES]) {
+    if (number < SIZE_MAX)
+        snprintf(ret_text, NUMBER_BYTES, "%zu", number);
+    else
+        snprintf(ret_text, NUMBER_BYTES, "a number out of range");
+}
+
 bool wire_reduce_check_range(const struct wire_place *place, size_t first, size_t end,
                              size_t keys, const char *of,
                              struct wire_problem *ret_problem) {
-    char where[128], last[32] = "a number out of range";
+    char where[128], begins[NUMBER_BYTES], ends[NUMBER_BYTES];
     if (first < end && end <= keys)
         return true;
 
     wire_place_print(where, sizeof where, place);
-    if (end < SIZE_MAX)
-        snprintf(last, sizeof last, "%zu", end);
+    print_number(first, begins);
+    print_number(end, ends);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "%s begins at %zu and ends before %s; send the first key and the "
+                     "%s begins at %s and ends before %s; send the first key and the "
                      "key after the last one, at most %zu: %s has %zu key%s",
-                     where, first, last, keys, of, keys, plural_of(keys));
+                     where, begins, ends, keys, of, keys, plural_of(keys));
     wire_range_print(ret_problem->expected, 0, keys);
     if (first < SIZE_MAX && end < SIZE_MAX)
         snprintf(ret_problem->got, sizeof ret_problem->got, "[%zu,%zu]", first, end);

@@ -135,6 +135,21 @@ bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t
     return true;
 }
 
+bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
+                     size_t *ret_index, struct wire_span *ret_text) {
+    size_t index;
+
+    if (!wire_uint_read(cursor, place, levels, &index, ret_text))
+        return false;
+    bool minus = *ret_text->start == '-';
+    if (minus)
+        (void)parse_whole(ret_text->start + 1, ret_text->end, &index); /* it is whole */
+    if (index > PTRDIFF_MAX)
+        index = (size_t)PTRDIFF_MIN;
+    *ret_index = minus ? 0 - index : index;
+    return true;
+}
+
 bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place *place,
                             const struct wire_span *text, const char *limit, size_t max) {
     struct wire_cursor there = *cursor;

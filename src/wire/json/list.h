@@ -28,6 +28,11 @@ bool wire_list_next(struct wire_cursor *cursor, const struct wire_place *place,
 bool wire_uint_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
                     size_t *ret_number, struct wire_span *ret_text);
 
+/* The same of an index that may count from the end: a negative one is that modulo 2^64.
+ * *ret_index is that of PTRDIFF_MIN, which no list has, when it is too large or small. */
+bool wire_index_read(struct wire_cursor *cursor, struct wire_place *place, size_t levels,
+                     size_t *ret_index, struct wire_span *ret_text);
+
 /* Sets the problem and returns false: the integer at `place`, with that text, is not
  * within 0..`max`. `limit` is the reason for the range ("its sequence has 6 keys"). */
 bool wire_refuse_uint_range(const struct wire_cursor *cursor, struct wire_place *place,

@@ -42,6 +42,7 @@ static bool native_read_pair(struct range_reader *reader, struct wire_place *pla
     at.depth++;
     for (count = 0; more; count++) {
         at.index[place->depth] = count;
+        wire_cursor_next(cursor);
         if (!(count < 2 ? wire_uint_read(cursor, &at, reader->levels, &reader->out[count],
                                          &text)
                         : wire_cursor_skip(cursor, at.depth, &text)) ||
@@ -203,8 +204,7 @@ size_t wire_native_targets_room(const struct wire_span *span) {
     return (size_t)(span->end - span->start) / 4 + 1; /* null, or a longer range */
 }
 
-/* Returns whether targets have a list for each sequence, which may begin with null. */
-static bool has_batch_axis(const struct wire_cursor *cursor) {
+bool wire_native_targets_batched(const struct wire_cursor *cursor) {
     struct wire_cursor ahead = *cursor;
     size_t levels = wire_cursor_levels(&ahead);
     return levels == 3 || (levels == 2 && !wire_cursor_at_number(&ahead));
@@ -224,7 +224,7 @@ static bool native_read_targets(const struct wire_cursor *text,
         return wire_problem_set_no_memory(text->problem);
 
     struct range_reader reader = make_reader(text, span, place.field, batch, list);
-    bool per_sequence = has_batch_axis(&reader.cursor);
+    bool per_sequence = wire_native_targets_batched(&reader.cursor);
     reader.nulls = true;
     reader.levels = per_sequence ? 3 : 2;
     reduce->targets = list;

@@ -56,14 +56,16 @@ static size_t count_batched(const struct wire_native_scan *scan,
                                                                          : 0;
 }
 
-/* Returns the most bytes that reading targets needs. One list may be that of all
- * sequences of the queries. */
+/* Returns the most bytes that reading targets needs. A list without a batch axis may be
+ * that of all sequences of the queries. */
 static size_t targets_cost(const struct wire_native_scan *scan) {
     const struct wire_span *span = &scan->members[WIRE_NATIVE_TARGETS];
-    size_t one = ARENA_ALIGNMENT, bytes = 0;
+    const struct wire_cursor cursor = {span->start, span->start, span->end, NULL};
+    size_t one = ARENA_ALIGNMENT, bytes = 0, lists = 1;
     size_add_mul_saturating(&one, wire_native_targets_room(span), 2 * sizeof(size_t));
-    size_add_mul_saturating(
-        &bytes, 1 + count_batched(scan, &scan->members[WIRE_NATIVE_QUERIES]), one);
+    if (!wire_native_targets_batched(&cursor))
+        lists += count_batched(scan, &scan->members[WIRE_NATIVE_QUERIES]);
+    size_add_mul_saturating(&bytes, lists, one);
     return bytes;
 }
 

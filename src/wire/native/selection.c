@@ -15,13 +15,9 @@ static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indice
     for (size_t i = 0; more; i++) {
         struct wire_span text;
         at.index[0] = i;
-        bool from_end = wire_cursor_next(cursor) == '-' && indices->from_end;
-        cursor->at += from_end;
-        if (!wire_uint_read(cursor, &at, 1, &list[i], &text))
+        if (!(indices->from_end ? wire_index_read : wire_uint_read)(cursor, &at, 1,
+                                                                    &list[i], &text))
             return false;
-        text.start -= from_end;
-        if (from_end && list[i] < SIZE_MAX)
-            list[i] = 0 - list[i];
         if (!wire_indices_allow(indices, list[i])) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(indices, limit);
