@@ -2,6 +2,8 @@
 /* check.c: the checks that the fuzz targets of all protocols share. */
 #include "check.h"
 
+#include "base/dtype.h"
+
 #include <jansson.h>
 #include <math.h>
 
@@ -96,19 +98,74 @@ static void check_attended(const attn_request *batch, const attn_model_info *inf
         if (valid > 0)
             check_numbers(queries + q * info->width.query, info->width.query, true);
         check_numbers(keys, valid * info->width.key, true);
-        check_numbers(values, (valid > 0 ? valid : num_keys) * info->width.value, true);
+        if (values != NULL)
+            check_numbers(values, (valid > 0 ? valid : num_keys) * info->width.value,
+                          true);
     }
 }
 
-static void check_all_attended(const attn_request *batch, const attn_model_info *info) {
+static void check_all_attended(const attn_request *batch, const attn_model_info *info,
+                               const float *keys) {
     size_t query = 0, key = 0;
+    if (batch->positions != NULL || batch->key_positions != NULL)
+        return; /* other keys are attended to */
     for (size_t b = 0; b < batch->num_sequences; b++) {
         check_attended(batch, info, b, query, batch->queries + query * info->width.query,
-                       batch->keys + key * info->width.key,
-                       batch->values + key * info->width.value);
+                       keys + key * info->width.key,
+                       batch->values != NULL ? batch->values + key * info->width.value
+                                             : NULL);
         query += batch->query_lens[b];
         key += batch->key_lens[b];
     }
+}
+
+/* Checks `count` ranges of at most `keys` keys; with `empty`, 0, 0 is none. */
+static void check_ranges(const size_t *ranges, size_t count, size_t keys, bool empty) {
+    for (size_t i = 0; i < count; i++) {
+        size_t first = ranges[2 * i], end = ranges[2 * i + 1];
+        fuzz_check((first < end && end <= keys) || (empty && first == 0 && end == 0),
+                   "a range that its sequence does not have");
+    }
+}
+
+static void check_reductions(const attn_request *batch) {
+    const attn_reductions *reduce = &batch->reduce;
+    size_t num_spans = reduce->spans != NULL ? reduce->num_spans : 0, query = 0;
+    for (size_t b = 0; b < batch->num_sequences; b++) {
+        size_t keys = batch->key_lens[b], queries = batch->query_lens[b];
+        size_t first = reduce->spans_per_sequence ? b * num_spans : 0;
+        check_ranges(reduce->spans + 2 * first, num_spans, keys, false);
+        if (reduce->top_in != NULL)
+            check_ranges(reduce->top_in, reduce->num_top_in, keys, false);
+        if (reduce->targets != NULL)
+            check_ranges(reduce->targets + 2 * query, queries, keys, true);
+        fuzz_check(reduce->top_k <= keys, "more of the largest than keys");
+        query += queries;
+    }
+}
+
+/* Reads the bias of every score. */
+static void check_bias(const attn_request *batch, size_t num_heads) {
+    for (size_t b = 0; batch->bias != NULL && b < batch->num_sequences; b++) {
+        for (size_t h = 0; h < num_heads; h++) {
+            for (size_t q = 0; q < batch->query_lens[b]; q++) {
+                const float *row = batch->bias + b * batch->bias_sequence_ld +
+                                   h * batch->bias_head_ld + q * batch->bias_row_ld;
+                for (size_t k = 0; k < batch->key_lens[b]; k++)
+                    fuzz_check(row[k] < INFINITY, "a bias that is not a number");
+            }
+        }
+    }
+}
+
+/* Returns the keys as float32, which the caller frees. */
+static float *copy_keys(const attn_request *batch, size_t count) {
+    float *keys = malloc(count * sizeof *keys);
+    if (batch->encoded_keys != NULL)
+        dtype_find(batch->keys_type)->to_float(batch->encoded_keys, count, keys);
+    else
+        memcpy(keys, batch->keys, count * sizeof *keys);
+    return keys;
 }
 
 void fuzz_check_request(const struct wire_request *request, bool finite) {
@@ -116,20 +173,25 @@ void fuzz_check_request(const struct wire_request *request, bool finite) {
     const attn_model_info *info = attn_model_get_info(request->model);
     size_t queries = sum_lens(batch->query_lens, batch->num_sequences);
     size_t keys = sum_lens(batch->key_lens, batch->num_sequences);
+    float *key_numbers = copy_keys(batch, keys * info->width.key);
 
     fuzz_check(request->batched || batch->num_sequences == 1,
                "sequences without a batch axis");
     check_numbers(batch->queries, queries * info->width.query, finite);
-    check_numbers(batch->keys, keys * info->width.key, finite);
-    check_numbers(batch->values, keys * info->width.value, finite);
+    check_numbers(key_numbers, keys * info->width.key, finite);
+    if (batch->values != NULL)
+        check_numbers(batch->values, keys * info->width.value, finite);
     if (batch->head_mask != NULL)
         check_numbers(batch->head_mask, info->num_heads, true);
     check_valid_lens(batch);
     check_positions(batch->positions, queries);
     check_positions(batch->key_positions, keys);
     fuzz_check(batch->window <= ATTN_POSITION_MAX, "a window over its limit");
-    check_all_attended(batch, info);
+    check_all_attended(batch, info, key_numbers);
     check_selection(request);
+    check_reductions(batch);
+    check_bias(batch, info->num_heads);
+    free(key_numbers);
 }
 
 /* --- problems --- */

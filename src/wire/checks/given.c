@@ -47,7 +47,9 @@ static bool find_sizes(const struct wire_given *given, const struct wire_tensors
         return wire_problem_set(ret_problem, WIRE_E_SHAPE_MISMATCH,
                                 given->num_kv_heads > 0 ? "num_kv_heads" : "keys",
                                 "queries have %zu head%s and keys have %zu; the heads of "
-                                "the queries must be a multiple of those of the keys",
+                                "the queries must be a multiple of those of the keys "
+                                "(heads follow tokens: [B, T, H, D], so transpose "
+                                "[B, H, T, D])",
                                 heads, plural_of(heads), kv_heads);
     if (!check_side_by_side(queries, "queries", "num_heads", heads, ret_problem) ||
         !check_side_by_side(keys, "keys", option, kv_heads, ret_problem))
@@ -131,7 +133,8 @@ static bool refuse_missing_tensor(const struct wire_given *given, const char *fi
 static bool explain_rank(const struct wire_given *given,
                          struct wire_problem *ret_problem) {
     size_t used = strlen(ret_problem->detail);
-    if (wire_given_has_axis(given) && ret_problem->error == WIRE_E_WRONG_RANK)
+    if (wire_given_has_axis(given) && ret_problem->error == WIRE_E_WRONG_RANK &&
+        strstr(ret_problem->detail, "num_heads") == NULL)
         snprintf(ret_problem->detail + used, sizeof ret_problem->detail - used,
                  ", the last two for heads and head size; or send num_heads where heads "
                  "lie side by side");
@@ -308,10 +311,11 @@ bool wire_given_check_causal(const attn_request *batch,
         print_positions(positions, sizeof positions, queries, keys);
         return wire_problem_set(
             ret_problem, WIRE_E_MISSING_KEY, "positions",
-            "a causal mask over %zu queries and %zu keys needs positions: without them, "
+            "a causal mask over %zu quer%s and %zu keys needs positions: without them, "
             "the last query would attend to the first %zu key%s only; if the queries are "
             "the last tokens, send \"positions\": %s",
-            queries, keys, queries, plural_of(queries), positions);
+            queries, queries == 1 ? "y" : "ies", keys, queries, plural_of(queries),
+            positions);
     }
     return true;
 }

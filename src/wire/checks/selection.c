@@ -117,6 +117,8 @@ bool wire_selection_check(const struct wire_request *request,
     if (request->oip != NULL) {
         every = "name attention_weights in outputs, and leave need_weights out";
         any = "name attention_weights in outputs";
+    } else if (attn_model_get_info(request->model)->projection.given) {
+        every = any = "list weights in need";
     }
 
     if (batch->weights_heads != NULL && need != ATTN_WEIGHTS_ALL && !reduces(batch))
