@@ -81,6 +81,10 @@ static void test_text_is_scanned_and_read_in_pieces(void **state) {
          400},
         {"{\"queries\":[[1,2,3,4]],\"valid_lens\":[", "0,", "0]}", 2, wire_native_read,
          400},
+        {"{\"queries\":[[1,2,3,4]],\"need\":[\"spans\"],\"spans\":[", "[0,1],", "[0,1]]}",
+         2, wire_native_read, 200},
+        {"{\"queries\":[[1,2,3,4]],\"need\":[\"target\"],\"targets\":[", "null,",
+         "null]}", 2, wire_native_read, 400},
         {"{\"model\":\"", "a", "\"}", 1, wire_native_read, 404},
         {"{\"model\":\"", "\\\\", "\"}", 1, wire_native_read, 404},
         {"{\"model\":[", "{},", "0]}", 1, wire_native_read, 400},
@@ -103,6 +107,29 @@ static void test_text_is_scanned_and_read_in_pieces(void **state) {
         assert_true(count >= cases[i].passes * BODY_BYTES / MIB);
         free(body);
     }
+}
+
+/* A null for each query: a third of the body. */
+static void test_nulls_are_read_in_pieces(void **state) {
+    enum { ROWS = (int)MIB };
+    const struct fixture *fixture = *state;
+    char *body = malloc((size_t)ROWS * (10 + 5) + 128), *out = body;
+    out = stpcpy(out, "{\"need\":[\"target\"],\"queries\":[");
+    for (size_t i = 0; i < ROWS; i++)
+        out = stpcpy(out, "[0,0,0,0],");
+    out = stpcpy(out - 1, "],\"targets\":[");
+    const char *targets = out;
+    for (size_t i = 0; i < ROWS; i++)
+        out = stpcpy(out, "null,");
+    out = stpcpy(out - 1, "]}");
+    size_t size = (size_t)(out - body), bytes = (size_t)(out - targets);
+    size_t count =
+        count_while_reading(*state, wire_native_read, body, size, WIRE_NO_SIZE);
+    assert_int_equal(fixture->problem.status, 200);
+    free(body);
+    print_message("%zu bytes of nulls of %zu: %zu checkpoints\n", bytes, size, count);
+    /* All bytes are scanned and read, those of numbers and nulls alike. */
+    assert_true(count >= 3 * size / 2 / PACE_STEPS);
 }
 
 static void test_tensors_of_safetensors_are_converted_in_pieces(void **state) {
@@ -238,6 +265,7 @@ static void test_json_before_binary_data_is_measured_in_pieces(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_scanned_and_read_in_pieces),
+        cmocka_unit_test(test_nulls_are_read_in_pieces),
         cmocka_unit_test(test_tensors_of_safetensors_are_converted_in_pieces),
         cmocka_unit_test(test_binary_inputs_are_converted_in_pieces),
         cmocka_unit_test(test_results_are_checked_in_pieces),

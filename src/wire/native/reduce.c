@@ -2,6 +2,7 @@
 /* reduce.c: reads ranges of keys from lists of JSON. */
 #include "wire/native/reduce.h"
 
+#include "base/pace.h"
 #include "wire/checks/reduce.h"
 #include "wire/checks/tensor_check.h"
 #include "wire/json/list.h"
@@ -66,6 +67,7 @@ static bool native_read_range(struct range_reader *reader, struct wire_place *pl
     type = wire_cursor_type(cursor);
     if (reader->nulls && type != NULL && strcmp(type, "null") == 0) {
         cursor->at += 4;
+        pace_add(4);
         reader->out[0] = reader->out[1] = 0;
     } else if (!native_read_pair(reader, place)) {
         return false;
