@@ -204,6 +204,12 @@ async function start() {
     showProblem(error);
     return;
   }
+  if (form.models.length === 0) {
+    showProblem(new Problem({ title: "No model is loaded.",
+      detail: "This server takes requests to /v1/attention/dot-product, which need none. "
+        + "For the layers that this page draws, start attnd with --model NAME=FILE, --model-dir DIR or --demo." }));
+    return;
+  }
   readState(location.hash);
   if (!chosenModel())
     state.model = defaultModel();

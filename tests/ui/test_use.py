@@ -597,6 +597,15 @@ def test_server_that_is_gone_is_reported(open_view):
     expect_problem(page, "No reply")
 
 
+def test_server_without_a_model_says_what_it_serves(browser):
+    with Server() as server:
+        view = View(browser, server)
+        view.page.goto(server.url)
+        text = expect_problem(view.page, "No model is loaded.")
+        assert "/v1/attention/dot-product" in text and "--demo" in text
+        view.close()
+
+
 # --- layers of folders, and their masks ---
 
 @pytest.fixture(scope="module")
