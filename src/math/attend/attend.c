@@ -103,12 +103,11 @@ static void attend_to_mean(struct panel_work *work) {
     const struct run *run = work->run;
     const struct head_rows rows = work->kind->rows(run, &work->at, work->heads);
     size_t key_len = work->mask->key_len;
-    float *one = run_thread(run, work->thread, PLAN_THREAD_WEIGHTS);
     float *means[KERNEL_COLUMNS_MAX] = {NULL};
 
     for (size_t c = 0; c < work->num_queries; c++) {
         means[c] = work->weights[c];
-        work->weights[c] = means[c] != NULL ? one + c * key_len : NULL;
+        work->weights[c] = means[c] != NULL ? work_weights_room(work, c) : NULL;
     }
     attend_panel(work, &rows);
     for (size_t c = 0; c < work->num_queries; c++) {

@@ -258,7 +258,7 @@ static void finish_chunks(const struct panel_work *work, const struct query_pane
             add_panel_sums(work, chunks->sums + i, factors,
                            chunks->sum + i * chunks->step, i == 0, sums);
     }
-    if (work->weighs)
+    if (work->weighs && work->run->weights != NULL) /* reductions do not look there */
         clear_weights(work, chunks);
 
     for (size_t c = 0; c < work->num_queries; c++) {

@@ -8,9 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define LANES      16 /* sums that do not wait for each other */
-#define TOP_BLOCK  64 /* weights that are compared before they are looked at one by one */
-#define FLOPS_EACH 4  /* of clearing or writing a sum */
+#define FLOPS_EACH 4 /* of clearing or writing a sum */
 
 /* A row of weights, and where it is among those that are selected. */
 struct row {
@@ -46,19 +44,8 @@ static size_t find_pair(const struct row *row) {
  * where the range begins. */
 static double sum_range(const struct row *row, size_t first, size_t end) {
     const struct range range = clip_range(row, first, end);
-    const float *weights = row->weights + range.first;
-    size_t count = range.end - range.first, i = 0;
-    double lanes[LANES] = {0}, sum = 0;
-
-    for (; i + LANES <= count; i += LANES) {
-        for (size_t lane = 0; lane < LANES; lane++)
-            lanes[lane] += (double)weights[i + lane];
-    }
-    for (; i < count; i++)
-        lanes[i % LANES] += (double)weights[i];
-    for (size_t lane = 0; lane < LANES; lane++)
-        sum += lanes[lane];
-    return sum;
+    return row->work->kernels->sum_floats(row->weights + range.first,
+                                          range.end - range.first);
 }
 
 static void sum_spans(const struct row *row, const attn_reductions *reduce, float *to) {
@@ -147,32 +134,26 @@ static bool is_attended(const struct row *row, size_t key) {
            (bias == NULL || !isinf(bias[key]));
 }
 
-/* Returns how many of some weights are larger than `least`, or are NaN. */
-static size_t count_larger(const float *weights, size_t count, float least) {
-    size_t larger = 0;
-    for (size_t i = 0; i < count; i++)
-        larger += !(weights[i] <= least);
-    return larger;
-}
-
 /* Finds the `size` largest weights in a range. Returns false when one is NaN. */
 static bool find_top_keys(const struct row *row, struct range range, size_t size,
                           struct top *top) {
+    const struct kernels *kernels = row->work->kernels;
+    size_t k = range.first;
+
     top->count = 0;
-    for (size_t k = range.first; k < range.end;) {
-        size_t end = size_min(k + TOP_BLOCK, range.end);
-        if (top->count == size &&
-            count_larger(row->weights + k, end - k, top->keys[0].weight) == 0)
-            k = end;
-        for (; k < end; k++) {
-            const struct top_key added = {row->weights[k], (int32_t)k};
-            if (isnan(added.weight))
-                return false;
-            if (top->count < size && is_attended(row, k))
-                push(top, added);
-            else if (top->count == size && added.weight > top->keys[0].weight)
-                sift_down(top, 0, added);
-        }
+    for (; k < range.end && top->count < size; k++) {
+        if (isnan(row->weights[k]))
+            return false;
+        if (is_attended(row, k))
+            push(top, (struct top_key){row->weights[k], (int32_t)k});
+    }
+    for (; k < range.end; k++) {
+        k += kernels->find_larger(row->weights + k, range.end - k, top->keys[0].weight);
+        if (k == range.end)
+            break;
+        if (isnan(row->weights[k]))
+            return false;
+        sift_down(top, 0, (struct top_key){row->weights[k], (int32_t)k});
     }
     return true;
 }
@@ -219,8 +200,8 @@ static void add_received(const struct row *row) {
     double *to = work->run->received + work->at.first_key * row->heads +
                  row->head * work->mask->key_len;
 
-    for (size_t k = row->keys.first; k < row->keys.end; k++)
-        to[k] += (double)row->weights[k];
+    work->kernels->add_floats(row->weights + row->keys.first,
+                              row->keys.end - row->keys.first, to + row->keys.first);
 }
 
 /* Adds a row to the blocks of its keys. */

@@ -39,6 +39,13 @@ static void find_keys(struct panel_work *work) {
         work->keys.first = 0;
 }
 
+float *work_weights_room(const struct panel_work *work, size_t c) {
+    const struct run *run = work->run;
+    size_t key_len = run->request->key_lens[work->at.sequence];
+    return run_thread(run, work->thread, PLAN_THREAD_WEIGHTS) +
+           c * plan_weights_ld(key_len);
+}
+
 /* Finds where the weights of a row go in the result; NULL when they are not wanted. */
 static float *find_weights(const struct panel_work *work, size_t c) {
     const struct run *run = work->run;
@@ -52,7 +59,7 @@ static float *find_weights(const struct panel_work *work, size_t c) {
     if (head < 0 || query < 0)
         return NULL;
     if (run->weights == NULL)
-        return run_thread(run, work->thread, PLAN_THREAD_WEIGHTS) + c * key_len;
+        return work_weights_room(work, c);
     size_t row = (size_t)head * plan_weights_rows(run->request, sequence);
     return run->weights + work->at.first_weight + (row + (size_t)query) * key_len;
 }

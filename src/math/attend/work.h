@@ -72,6 +72,9 @@ void work_init(struct panel_work *work, const struct run *run,
                const struct sequence_position *at, const struct mask *mask, size_t heads,
                size_t panel, size_t thread);
 
+/* Returns room for the weights of row `c` in the thread's scratch. */
+float *work_weights_room(const struct panel_work *work, size_t c);
+
 /* Describes the panel over all keys for the kernels, but for biases. The rows of a group
  * are gathered in the thread's scratch, and what the kernels write there is not final. */
 struct query_panel work_describe(const struct panel_work *work,

@@ -180,6 +180,13 @@ struct kernels {
      * more rounds, to the end of a product. */
     size_t (*multiply_add_loaded)(size_t count, const float *words);
 
+    /* What weights are reduced by: sums[i] += numbers[i]; the sum of some numbers, in an
+     * order that is the same in all sets; and the index of the first that is larger than
+     * `least` or NaN, or `count`. */
+    void (*add_floats)(const float *numbers, size_t count, double *sums);
+    double (*sum_floats)(const float *numbers, size_t count);
+    size_t (*find_larger)(const float *numbers, size_t count, float least);
+
     /* Returns the sum of `count` words, as integers modulo 2^32. Only reading takes time,
      * so what this reaches is the limit of the memory. */
     uint32_t (*sum_words)(const float *words, size_t count);

@@ -189,6 +189,12 @@ static inline size_t plan_converted_rows(const struct plan *plan, size_t strip_r
     return plan->num_threads > 1 ? 4 * plan->num_threads * strip_rows : strip_rows;
 }
 
+/* Returns how many floats apart rows of `key_len` weights are in a thread's scratch: an
+ * odd number of cache lines, so that neighbours do not share the sets of a cache. */
+static inline size_t plan_weights_ld(size_t key_len) {
+    return ((key_len - 1) / 32 * 2 + 3) * (ATTN_ALIGNMENT / sizeof(float));
+}
+
 /* Returns the first row of projected values of a sequence. In bfloat16 a row has pairs of
  * keys, which no two sequences share. */
 static inline size_t plan_value_row(const struct kernels *kernels,

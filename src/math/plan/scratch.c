@@ -126,7 +126,7 @@ static bool lay_out_thread(const attn_model *model, const attn_request *request,
                                  size_max(engine->score_size, info->width.head)},
         /* A tile [keys, columns] in either layout, and a line of keys + columns - 1. */
         [PLAN_THREAD_BIAS] = {biased ? bias_keys + 1 : 0, KERNEL_COLUMNS_MAX + 1},
-        [PLAN_THREAD_WEIGHTS] = {one_by_one ? batch->longest_key_len : 0,
+        [PLAN_THREAD_WEIGHTS] = {one_by_one ? plan_weights_ld(batch->longest_key_len) : 0,
                                  batch->panel_rows},
         [PLAN_THREAD_TOP] = {request->reduce.top_k, REDUCE_TOP_FLOATS},
         [PLAN_THREAD_GATHERED] = {scratch->gather_keys,
