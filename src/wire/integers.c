@@ -95,7 +95,7 @@ bool wire_integers_read_index(const struct wire_integers *tensor, size_t i,
 }
 
 bool wire_integers_refuse(const struct wire_integers *tensor, size_t i, const char *limit,
-                          size_t min, size_t max, struct wire_problem *ret_problem) {
+                          int64_t min, size_t max, struct wire_problem *ret_problem) {
     const struct wire_place place = place_of(tensor, i);
     char text[NUMBER_BYTES];
     size_t digits = print_integer(tensor, i, text);

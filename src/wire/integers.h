@@ -32,6 +32,6 @@ bool wire_integers_read_index(const struct wire_integers *tensor, size_t i,
 /* Sets *ret_problem and returns false: number `i` is not within `min`..`max`. `limit` is
  * the reason for the range ("its sequence has 6 keys"). */
 bool wire_integers_refuse(const struct wire_integers *tensor, size_t i, const char *limit,
-                          size_t min, size_t max, struct wire_problem *ret_problem);
+                          int64_t min, size_t max, struct wire_problem *ret_problem);
 
 #endif

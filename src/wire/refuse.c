@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,8 +48,8 @@ void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
     *out = '\0';
 }
 
-void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max) {
-    snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "[%zu,%zu]", min, max);
+void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], int64_t min, size_t max) {
+    snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "[%" PRId64 ",%zu]", min, max);
 }
 
 void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max) {
@@ -185,13 +186,14 @@ bool wire_refuse_fraction(const struct wire_place *place, const char *got, size_
 }
 
 bool wire_refuse_int_range(const struct wire_place *place, const char *got, size_t digits,
-                           const char *limit, size_t min, size_t max,
+                           const char *limit, int64_t min, size_t max,
                            struct wire_problem *ret_problem) {
     char where[PLACE_TEXT_MAX], number[DIGITS_SHOWN + 4];
     print_place(where, place);
     print_digits(number, got, digits);
     wire_problem_set(ret_problem, WIRE_E_OUT_OF_RANGE, place->field,
-                     "%s is %s, but %s; send %zu to %zu", where, number, limit, min, max);
+                     "%s is %s, but %s; send %" PRId64 " to %zu", where, number, limit,
+                     min, max);
     wire_range_print(ret_problem->expected, min, max);
     if (digits <= DIGITS_SHOWN && is_readable(number))
         snprintf(ret_problem->got, sizeof ret_problem->got, "%s", number);

@@ -54,7 +54,7 @@ bool wire_refuse_fraction(const struct wire_place *place, const char *got, size_
 /* An integer outside `min`..`max`; `limit` is the reason for the range. Its text is the
  * `digits` characters at `got`. */
 bool wire_refuse_int_range(const struct wire_place *place, const char *got, size_t digits,
-                           const char *limit, size_t min, size_t max,
+                           const char *limit, int64_t min, size_t max,
                            struct wire_problem *ret_problem);
 
 /* A float32 that is not finite; the client may have sent a number that is too large. */
@@ -71,7 +71,7 @@ void wire_shape_print(char ret_json[WIRE_SHAPE_PRINT_MAX], const size_t *shape,
                       size_t levels);
 
 /* Writes a range as JSON: [0,5]. */
-void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);
+void wire_range_print(char ret_json[WIRE_SHAPE_PRINT_MAX], int64_t min, size_t max);
 
 /* Writes as JSON how many levels or axes there must be: 2 or [2,3]. */
 void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t max);

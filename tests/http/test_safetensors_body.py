@@ -337,7 +337,7 @@ NUMBERS = {
     "head_negative": ({"queries": X, "weights_heads": [0, -1]}, "weights_heads", -1,
                       "weights_heads[1] is -1, but there"),
     "query_negative": ({"queries": X, "weights_queries": [-3]}, "weights_queries", -3,
-                       "but there are 2 rows of queries in the shortest sequence; send 0 to 1"),
+                       "but there are 2 rows of queries in the shortest sequence; send -2 to 1"),
     "length_negative": ({"queries": X, "query_lens": [-2]}, "query_lens", -2, "send 1 to 2"),
     "query_twice": ({"queries": X, "weights_queries": [1, 1]}, "weights_queries", None, "duplicates"),
     "sums_overflow": ({"queries": X, "query_lens": [2**63 - 1, 2**63 - 1, 4]}, "queries", [2, 3],

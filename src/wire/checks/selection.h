@@ -28,10 +28,14 @@ static inline bool wire_indices_allow(const struct wire_indices *indices, size_t
     return index < indices->limit || (indices->from_end && 0 - index <= indices->limit);
 }
 
+/* Returns the least index that is allowed. */
+static inline int64_t wire_indices_least(const struct wire_indices *indices) {
+    return indices->from_end ? -(int64_t)indices->limit : 0;
+}
+
 /* Prepares to check a list of a request whose model and lengths are set. Allocates
  * `limit` bytes of the arena, twice as many with from_end. Returns false with
- * *ret_problem set when memory is
- * short. */
+ * *ret_problem set when memory is short. */
 bool wire_indices_init(struct wire_indices *indices, const struct wire_request *request,
                        enum wire_selected which, struct arena *arena,
                        struct wire_problem *ret_problem);

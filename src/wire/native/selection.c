@@ -5,8 +5,22 @@
 #include "wire/checks/selection.h"
 #include "wire/json/list.h"
 
-/* Reads the elements of an open list. A list with more than `limit` elements has one that
- * appears twice or is out of range, so at most limit + 1 are read. */
+/* Refuses the index at `place`, which does not exist. */
+static bool refuse_index(const struct wire_cursor *cursor,
+                         const struct wire_indices *indices, struct wire_place *place,
+                         const struct wire_span *text) {
+    const struct wire_cursor there = wire_cursor_at(cursor, text);
+    char limit[WIRE_INDICES_LIMIT_MAX];
+
+    wire_indices_limit(indices, limit);
+    wire_cursor_locate(&there, place);
+    return wire_refuse_int_range(place, text->start, (size_t)(text->end - text->start),
+                                 limit, wire_indices_least(indices), indices->limit - 1,
+                                 cursor->problem);
+}
+
+/* Reads the elements of an open list. A list with more elements than there are indices
+ * has one that appears twice or is out of range, and reading ends there. */
 static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indices,
                          size_t *list, size_t *ret_count) {
     struct wire_place at = {.field = indices->field, .depth = 1};
@@ -18,11 +32,8 @@ static bool read_indices(struct wire_cursor *cursor, struct wire_indices *indice
         if (!(indices->from_end ? wire_index_read : wire_uint_read)(cursor, &at, 1,
                                                                     &list[i], &text))
             return false;
-        if (!wire_indices_allow(indices, list[i])) {
-            char limit[WIRE_INDICES_LIMIT_MAX];
-            wire_indices_limit(indices, limit);
-            return wire_refuse_uint_range(cursor, &at, &text, limit, indices->limit - 1);
-        }
+        if (!wire_indices_allow(indices, list[i]))
+            return refuse_index(cursor, indices, &at, &text);
         if (!wire_indices_add(indices, i, list[i], cursor->problem) ||
             !wire_list_next(cursor, &at, &more))
             return false;

@@ -230,8 +230,8 @@ static bool read_selection(const struct safetensors_decoder *decoder,
         if (!wire_indices_allow(&indices, list[i])) {
             char limit[WIRE_INDICES_LIMIT_MAX];
             wire_indices_limit(&indices, limit);
-            return wire_integers_refuse(&integers, i, limit, 0, indices.limit - 1,
-                                        body->problem);
+            return wire_integers_refuse(&integers, i, limit, wire_indices_least(&indices),
+                                        indices.limit - 1, body->problem);
         }
         if (!wire_indices_add(&indices, i, list[i], body->problem))
             return false;
