@@ -134,7 +134,8 @@ static void check_reductions(const attn_request *batch) {
     for (size_t b = 0; b < batch->num_sequences; b++) {
         size_t keys = batch->key_lens[b], queries = batch->query_lens[b];
         size_t first = reduce->spans_per_sequence ? b * num_spans : 0;
-        check_ranges(reduce->spans + 2 * first, num_spans, keys, false);
+        if (reduce->spans != NULL)
+            check_ranges(reduce->spans + 2 * first, num_spans, keys, false);
         if (reduce->top_in != NULL)
             check_ranges(reduce->top_in, reduce->num_top_in, keys, false);
         if (reduce->targets != NULL)

@@ -55,12 +55,10 @@ static bool refuse_twice(const struct wire_indices *indices, size_t i, size_t in
 
 bool wire_indices_add(struct wire_indices *indices, size_t i, size_t index,
                       struct wire_problem *ret_problem) {
-    bool *seen = &indices->seen[index];
-    if (index >= indices->limit)
-        seen = &indices->seen[indices->limit + (0 - index) - 1];
-    if (*seen)
+    size_t mark = index < indices->limit ? index : indices->limit + (0 - index) - 1;
+    if (indices->seen[mark])
         return refuse_twice(indices, i, index, ret_problem);
-    *seen = true;
+    indices->seen[mark] = true;
     return true;
 }
 

@@ -112,6 +112,9 @@ static size_t member_cost(const struct wire_native_scan *scan,
         return bytes;
     case WIRE_NATIVE_WEIGHTS_HEADS: /* up to 64 marks fit into one unit */
         size_add_saturating(&bytes, list_cost(span));
+        /* Without a model, there are at most as many heads as numbers. */
+        if (scan->heads_axis || scan->members[WIRE_NATIVE_NUM_HEADS].start != NULL)
+            size_add_saturating(&bytes, queries->commas + 1);
         return bytes;
     case WIRE_NATIVE_POSITIONS:
         return positions_cost(scan, span, queries);
