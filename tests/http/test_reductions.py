@@ -3,6 +3,7 @@
 safetensors, compared with numpy on the reply that has all weights. docs/protocol.md has the formulas."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -531,3 +532,22 @@ def test_reply_that_is_too_large_is_refused(start_server, tmp_path):
     assert small.attention(request | {"need": ["received"], "weights_heads": [0]}).status_code == 200
     response = small.attention(request | {"need": ["top"], "top_k": 8})
     assert_problem(response, 413, "Reply too large")
+
+
+def test_memory_of_all_results_is_reserved(start_server, tmp_path):
+    """A reply that is streamed holds its numbers: 4 bytes for each, 8 for each key."""
+    path = tmp_path / "layer.safetensors"
+    write_layer(path, num_heads=HEADS, head_size=3, query_size=5)
+    small = start_server("--model", f"m={path}", "--max-memory", "1MiB", "--workers", 1)
+    data = rows(20000, 5)
+
+    def needed(need, **texts):
+        body = make_safetensors({"queries": data}, "F32", {"need": need} | texts)
+        response = requests.post(small.url + "/v1/attention", data=body, headers=SAFETENSORS, timeout=60)
+        problem = assert_problem(response, 413, "Request too large")
+        return int(re.search(r"would need (\d+) bytes", problem["detail"])[1])
+
+    received = needed("received")
+    assert needed("received,entropy") - received >= 20000 * HEADS * 4
+    assert needed("received,top", top_k="8") - received >= 20000 * HEADS * 8 * (4 + 8)
+    assert needed("received,blocks", block="100") - received >= 200 * 200 * HEADS * 4
