@@ -56,7 +56,7 @@ void wire_levels_print(char ret_json[WIRE_SHAPE_PRINT_MAX], size_t min, size_t m
     if (min == max)
         snprintf(ret_json, WIRE_SHAPE_PRINT_MAX, "%zu", min);
     else
-        wire_range_print(ret_json, min, max);
+        wire_range_print(ret_json, (int64_t)min, max);
 }
 
 void wire_lens_limit(char ret_text[WIRE_LENS_LIMIT_MAX], size_t num_keys) {
