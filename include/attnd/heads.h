@@ -26,6 +26,7 @@ extern "C" {
 typedef struct attn_head_sums {
     double entropy;  /* -w[k] ln w[k], nats */
     double first;    /* w[0] */
+    double total;    /* of all w[k]; a learned sink has what is missing from 1 */
     double self;     /* w[i] */
     double previous; /* w[i - 1], where i > 0 */
     double next;     /* w[i + 1], where there is such a key */
@@ -45,6 +46,7 @@ typedef struct attn_heads {
     size_t rows;          /* of queries */
     size_t self_rows;     /* those of sequences whose keys are the queries */
     size_t previous_rows; /* those of self_rows that another row precedes */
+    bool sinks;           /* whether the model has learned sinks */
 } attn_heads;
 
 /* Means over the rows, and words for them. */
@@ -54,6 +56,7 @@ typedef struct attn_head {
     double importance;
     double entropy; /* nats */
     double mass_on_first;
+    double mass_on_sink; /* on the learned sink; NAN in a model without sinks */
     /* NAN when no sequence has its queries as keys; mass_on_previous also when none of
      * those has a second row. */
     double mean_distance; /* tokens */

@@ -77,6 +77,7 @@ def assert_means(reply, layer, request):
         entropy = [-(row[row > 0] * np.log(row[row > 0])).sum() for row in rows]
         assert abs(head["entropy"] - np.mean(entropy)) <= 1e-5
         assert abs(head["mass_on_first"] - np.mean([row[0] for row in rows])) <= 1e-5
+        assert head["mass_on_sink"] is None
         if not itself:
             assert head["mean_distance"] is head["mass_on_self"] is head["mass_on_previous"] is None
             continue

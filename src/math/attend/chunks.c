@@ -29,6 +29,7 @@ static void add_panel_sums(const struct panel_work *work, const struct panel_sum
         to->entropy += f * (double)from->entropy[c];
         if (factors != NULL) /* -f w ln(f w) is f (-w ln w) - w f ln f */
             to->entropy -= f * log(f) * (double)weight_sums[c];
+        to->total += factors != NULL ? f * (double)weight_sums[c] : 1;
         if (first_chunk)
             to->first += f * (double)from->first[c];
         if (!itself)

@@ -33,6 +33,7 @@ attn_status attn_heads_plan(const attn_model *model, const attn_request *request
 static void add_head_sums(const attn_head_sums *from, attn_head_sums *to) {
     to->entropy += from->entropy;
     to->first += from->first;
+    to->total += from->total;
     to->self += from->self;
     to->previous += from->previous;
     to->next += from->next;
@@ -86,6 +87,7 @@ attn_status attn_heads_add(const attn_model *model, const attn_request *request,
     run_attend(&run);
     heads_contribute(&run, heads->gram, &heads->squared_norm);
     heads_even(&run);
+    heads->sinks = model->info.score.sinks;
     add_sums(&run, heads);
     add_row_counts(&run, heads);
     return ATTN_OK;

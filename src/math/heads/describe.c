@@ -80,6 +80,7 @@ void attn_heads_describe(const attn_heads *heads, size_t head, attn_head *ret_he
         .importance = relative_norm(heads, heads->gram[head * heads->num_heads + head]),
         .entropy = mean_of(s->entropy, heads->rows),
         .mass_on_first = mean_of(s->first, heads->rows),
+        .mass_on_sink = heads->sinks ? 1 - mean_of(s->total, heads->rows) : (double)NAN,
         .mean_distance = mean_of(s->distance, heads->self_rows),
         .mass_on_self = mean_of(s->self, heads->self_rows),
         .mass_on_previous = mean_of(s->previous, heads->previous_rows),

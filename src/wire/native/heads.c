@@ -11,7 +11,7 @@
 
 #define NUMBER_BYTES 20  /* -1.234567891e-300 and a comma, or a bracket */
 #define NUMBER_STEPS 300 /* of printing one */
-#define HEAD_BYTES   256 /* of one head: its keys, six numbers and two tags */
+#define HEAD_BYTES   256 /* of one head: its keys, seven numbers and two tags */
 #define KEYS_BYTES   64  /* {"model":"","heads":[],"gram":[]} */
 
 size_t wire_native_heads_bound(const attn_model *model) {
@@ -58,6 +58,7 @@ static void add_head(const attn_heads *heads, size_t index, struct buf *reply) {
     add_number(reply, ",\"mean_distance\":", head.mean_distance);
     add_number(reply, ",\"mass_on_self\":", head.mass_on_self);
     add_number(reply, ",\"mass_on_first\":", head.mass_on_first);
+    add_number(reply, ",\"mass_on_sink\":", head.mass_on_sink);
     add_number(reply, ",\"mass_on_previous\":", head.mass_on_previous);
 
     buf_append_text(reply, ",\"tags\":[");
